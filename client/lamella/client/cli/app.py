@@ -1,0 +1,23 @@
+"""The root of the command."""
+
+from __future__ import annotations
+
+import click
+
+from lamella.client.cli import catalog
+from lamella.client.cli.completion import completion
+from lamella.client.cli.demo import demo
+from lamella.client.cli.failure import LamellaGroup
+from lamella.client.cli.prune import prune
+from lamella.client.cli.register import register
+from lamella.client.cli.serve import serve
+
+
+@click.group(cls=LamellaGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="lamella")
+def cli() -> None:
+    """Lamella: which Parquet blocks a query needs, and why."""
+
+
+for command in (serve, demo, catalog.namespaces, catalog.tables, catalog.snapshots, register, prune, completion):
+    cli.add_command(command)

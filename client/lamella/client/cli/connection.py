@@ -1,0 +1,77 @@
+"""What every command that talks to a service has in common: its options, the client, the two kinds of output."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec
+
+import click
+import msgspec
+
+from lamella.client.http import Lamella
+
+P = ParamSpec("P")
+
+#: Where `lamella serve` listens when nothing else is said.
+DEFAULT_URL = "http://127.0.0.1:8181"
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """Which service, and how to ask it."""
+
+    url: str
+    token: str | None
+    timeout_s: float
+
+
+#: Makes the client of a target. A test passes another one as the context's ``obj``.
+Connect = Callable[[Target], Lamella]
+
+
+def connect(target: Target) -> Lamella:
+    """The real client."""
+    return Lamella(target.url, token=target.token, timeout_s=target.timeout_s)
+
+
+class Session(msgspec.Struct, frozen=True):
+    """One command's run: the client, and whether a program reads the output."""
+
+    lake: Lamella
+    as_json: bool
+
+    def emit(self, answer: object) -> None:
+        """Write a wire answer as one line of JSON."""
+        click.echo(msgspec.json.encode(answer).decode())
+
+
+def connected(timeout_s: float = 60.0) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[..., None]]:
+    """Give a command the options ``--url``, ``--token``, ``--timeout`` and ``--json``, and a :class:`Session`."""
+
+    def decorate(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
+        @click.option(
+            "--url", envvar="LAMELLA_URL", default=DEFAULT_URL, show_default=True, show_envvar=True, help="The service."
+        )
+        @click.option(
+            "--token", envvar="LAMELLA_TOKEN", show_envvar=True, help="Bearer token, if the service asks for one."
+        )
+        @click.option(
+            "--timeout",
+            "timeout_s",
+            type=click.FloatRange(min=0, min_open=True),
+            default=timeout_s,
+            show_default=True,
+            help="Seconds to wait for a connection or the next piece of an answer.",
+        )
+        @click.option("--json", "as_json", is_flag=True, help="Write the service's answer as JSON, and nothing else.")
+        @click.pass_context
+        @functools.wraps(function)
+        def command(ctx: click.Context, /, *args: Any, **kwargs: Any) -> None:
+            target = Target(url=kwargs.pop("url"), token=kwargs.pop("token"), timeout_s=kwargs.pop("timeout_s"))
+            make: Connect = connect if ctx.obj is None else ctx.obj
+            with make(target) as lake:
+                function(Session(lake, kwargs.pop("as_json")), *args, **kwargs)
+
+        return command
+
+    return decorate

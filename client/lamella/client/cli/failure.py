@@ -1,0 +1,94 @@
+"""How an error reaches the person at the terminal: one line with its code, and for a filter the place."""
+
+from __future__ import annotations
+
+from typing import IO, Any
+
+import click
+
+from lamella.snapshot.errors import BlocksRefused, LamellaError, OutcomeUnknown, Unavailable
+
+#: So many refused files are listed; the rest is counted.
+LISTED = 10
+
+
+class Failure(click.ClickException):
+    """A :class:`LamellaError` on its way out: message on stderr, exit status 1.
+
+    ``source`` is the filter that the error's ``position`` points into; ``done`` says what happened before it.
+    """
+
+    exit_code = 1
+
+    def __init__(self, error: LamellaError, *, source: str | None = None, done: str | None = None) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.source = source
+        self.done = done
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write it to stderr."""
+        for line in self.lines():
+            click.echo(line, file=file, err=file is None)
+
+    def lines(self) -> list[str]:
+        """What is shown."""
+        error = self.error
+        lines = [f"error: {_one_line(error.message)} [{error.code}]{_hint(error)}"]
+        position = error.details.get("position")
+        if self.source is not None and isinstance(position, int):
+            lines += caret(self.source, position)
+        if isinstance(error, BlocksRefused):
+            lines += refused_lines(error.details.get("refused", []))
+        if self.done is not None:
+            lines.append(self.done)
+        return lines
+
+
+class LamellaGroup(click.Group):
+    """A group whose commands may raise :class:`LamellaError`."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an error of ours becomes a :class:`Failure`."""
+        try:
+            return super().invoke(ctx)
+        except LamellaError as error:
+            raise Failure(error) from error
+
+
+def caret(source: str, position: int) -> list[str]:
+    """The line of ``source`` that ``position`` (0-based, in characters) is in, and a caret below the place."""
+    from rich.cells import cell_len
+
+    position = max(0, min(position, len(source)))
+    start = source.rfind("\n", 0, position) + 1
+    line = source[start:].partition("\n")[0].replace("\t", " ")
+    return [f"  {line}", "  " + " " * cell_len(line[: position - start]) + "^"]
+
+
+def refused_lines(refused: Any) -> list[str]:
+    """Files that were not taken, each with its reason; whatever else stands there is shown as it is."""
+    if not isinstance(refused, list | tuple):
+        return [f"  {refused}"]
+    lines = []
+    for entry in refused[:LISTED]:
+        if isinstance(entry, dict):
+            path, reason = str(entry.get("path")), str(entry.get("reason"))
+            lines.append(f"  {reason if path in reason else f'{path}: {reason}'} [{entry.get('code')}]")
+        else:
+            lines.append(f"  {entry}")
+    if len(refused) > LISTED:
+        lines.append(f"  and {len(refused) - LISTED:,} more")
+    return lines
+
+
+def _hint(error: LamellaError) -> str:
+    if isinstance(error, OutcomeUnknown):
+        return "; look before you run it again"
+    if isinstance(error, Unavailable) and "url" in error.details:
+        return "; is the service running there? `lamella serve` starts one, --url or LAMELLA_URL names another"
+    return ""
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

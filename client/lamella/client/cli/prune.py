@@ -1,0 +1,156 @@
+"""``lamella prune``."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import get_args
+
+import click
+
+from lamella.client.cli.connection import Session, connected
+from lamella.client.cli.failure import Failure
+from lamella.client.cli.output import Justify, console, percent, print_table, size_text, time_text
+from lamella.client.http import Pruned
+from lamella.snapshot.errors import LamellaError
+from lamella.snapshot.wire import Level, Report
+
+
+@click.command()
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("filter", required=False)
+@click.option("--columns", metavar="A,B,...", help="The columns that will be read: their bytes are counted.")
+@click.option("--snapshot", "snapshot_id", metavar="ID", help="Prune this snapshot, not the current one.")
+@click.option("--timestamp", metavar="TIME", help="Prune the snapshot of that time: ISO 8601, or Unix milliseconds.")
+@click.option("--time-zone", default="UTC", show_default=True, help="For timestamps in the filter that have none.")
+@click.option("--case-sensitive", is_flag=True, help="Tell apart columns that differ in case.")
+@click.option("--level", type=click.Choice(get_args(Level)), default="block", show_default=True, help="What to list.")
+@click.option("--explain", is_flag=True, help="Show how much each predicate rules out on its own.")
+@click.option("--limit", type=click.IntRange(min=0), default=10, show_default=True, help="So many blocks are listed.")
+@connected()
+def prune(
+    session: Session,
+    table: str,
+    filter: str | None,
+    columns: str | None,
+    snapshot_id: str | None,
+    timestamp: str | None,
+    time_zone: str,
+    case_sensitive: bool,
+    level: Level,
+    explain: bool,
+    limit: int,
+) -> None:
+    """Show which blocks FILTER (SQL, in Spark's dialect) leaves to read, and how the others were ruled out.
+
+    With --json: the service's answer with all blocks.
+    """
+    if snapshot_id is not None and timestamp is not None:
+        raise click.UsageError("give at most one of --snapshot and --timestamp")
+    try:
+        answer = session.lake.table(table).prune(
+            filter,
+            [name.strip() for name in columns.split(",")] if columns is not None else None,
+            snapshot_id=snapshot_id,
+            timestamp=_timestamp(timestamp),
+            time_zone=time_zone,
+            case_sensitive=case_sensitive,
+            level=level,
+            shape="records" if session.as_json else "columns",
+            explain=explain,
+        )
+    except LamellaError as error:
+        raise Failure(error, source=filter) from error
+    if session.as_json:
+        session.emit(answer)
+    else:
+        _show(answer, limit)
+
+
+def _timestamp(text: str | None) -> int | str | None:
+    return int(text) if text is not None and text.removeprefix("-").isdecimal() else text
+
+
+def _show(answer: Pruned, limit: int) -> None:
+    report = answer.report
+    out = console()
+    out.print(f"snapshot {answer.snapshot_id} of {time_text(answer.timestamp_ms)}")
+    if report.filter is not None:
+        out.print(f"filter   {report.filter}")
+    _show_funnel(report)
+    out.print()
+    out.print(
+        f"read {answer.block_count:,} of {report.blocks_total:,} blocks "
+        f"({percent(answer.block_count, report.blocks_total)}), "
+        f"{size_text(answer.size_bytes)} of {size_text(report.bytes_total)} "
+        f"({percent(answer.size_bytes, report.bytes_total)})"
+    )
+    if report.predicates is not None:
+        print_table(
+            ["predicate", "column", ("considered", "right"), ("rules out", "right"), ("unknown", "right")],
+            [
+                (p.predicate, p.column, f"{p.considered:,}", f"{p.ruled_out:,}", f"{p.unknown:,}")
+                for p in report.predicates
+            ],
+            title="each predicate on its own",
+        )
+    if report.not_used:
+        print_table(
+            ["predicate", "reason"], [(n.predicate, n.reason) for n in report.not_used], title="not used for pruning"
+        )
+    if answer.segments is not None:
+        _show_segments(answer, limit)
+    else:
+        _show_blocks(answer, limit)
+
+
+def _show_funnel(report: Report) -> None:
+    print_table(
+        ["stage", ("considered", "right"), ("kept", "right"), ("%", "right"), ("bytes", "right"), ("ms", "right")],
+        [
+            (
+                s.stage,
+                f"{s.considered:,}",
+                f"{s.kept:,}",
+                percent(s.kept, s.considered),
+                size_text(s.bytes),
+                f"{s.ms:.2f}",
+            )
+            for s in report.stages
+        ],
+        title="funnel",
+    )
+
+
+def _show_blocks(answer: Pruned, limit: int) -> None:
+    shown = list(islice(answer.records(), limit))
+    if not shown:
+        return
+    with_columns = shown[0].column_size_bytes is not None
+    headings: list[str | tuple[str, Justify]] = ["verdict", ("rows", "right"), ("size", "right")]
+    rows = []
+    for block in shown:
+        row: list[str] = [block.verdict, f"{block.row_count:,}", size_text(block.file_size)]
+        if with_columns:
+            row.append("-" if block.column_size_bytes is None else size_text(block.column_size_bytes))
+        rows.append([*row, block.location])
+    if with_columns:
+        headings.append(("columns", "right"))
+    print_table([*headings, "location"], rows, title=_title("blocks", len(shown), answer.block_count))
+
+
+def _show_segments(answer: Pruned, limit: int) -> None:
+    segments = answer.segments or ()
+    if not segments[:limit]:
+        return
+    print_table(
+        ["verdict", ("blocks", "right"), ("rows", "right"), ("size", "right"), "segment"],
+        [
+            (s.verdict, f"{s.block_count:,}", f"{s.row_count:,}", size_text(s.file_size_bytes), s.segment_id)
+            for s in segments[:limit]
+        ],
+        title=_title("segments", min(limit, len(segments)), len(segments)),
+    )
+
+
+def _title(what: str, shown: int, total: int) -> str:
+    return what if shown == total else f"{what} (the first {shown:,} of {total:,})"

@@ -1,0 +1,97 @@
+"""``lamella register``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from lamella.client.cli.connection import Session, connected
+from lamella.client.cli.failure import Failure, refused_lines
+from lamella.client.cli.location import location_of
+from lamella.client.cli.output import console, size_text
+from lamella.client.http import Table
+from lamella.snapshot.errors import BlocksRefused, LamellaError
+from lamella.snapshot.wire import RefusedFile, RegisterAnswer
+
+
+@click.command()
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option("--strict", is_flag=True, help="Register nothing when one file is refused; sends all paths at once.")
+@click.option(
+    "--batch",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="So many paths at a time. Each batch is a commit of its own.",
+)
+@connected(timeout_s=600.0)
+def register(session: Session, table: str, paths: tuple[str, ...], strict: bool, batch: int) -> None:
+    """Append Parquet files that exist: files, directories or globs, as the service sees them.
+
+    A path without a scheme is made absolute here. A directory or glob counts as one path. Files that are in the
+    table already are refused, so it is safe to run the same command again.
+    """
+    locations = [location_of(path) for path in paths]
+    size = len(locations) if strict else batch
+    batches = [locations[start : start + size] for start in range(0, len(locations), size)]
+    answer = _register(session.lake.table(table), batches, strict)
+    if session.as_json:
+        session.emit(answer)
+        return
+    out = console()
+    files = "file" if answer.registered == 1 else "files"
+    out.print(
+        f"{answer.registered:,} {files} with {answer.row_count:,} rows ({size_text(answer.file_size_bytes)}) "
+        f"registered in {table}, snapshot {answer.snapshot_id}"
+    )
+    if answer.refused:
+        click.echo(f"{len(answer.refused):,} refused:", err=True)
+        for line in refused_lines([{"path": r.path, "reason": r.reason, "code": r.code} for r in answer.refused]):
+            click.echo(line, err=True)
+
+
+def _register(table: Table, batches: list[list[str]], strict: bool) -> RegisterAnswer:
+    """All batches as one answer; raises :class:`Failure`, which says how far it came."""
+    done: list[RegisterAnswer] = []
+    refused: list[RefusedFile] = []
+    for paths in _shown(batches):
+        try:
+            answer = table.register(paths, strict=strict)
+        except BlocksRefused as error:
+            # One batch of bad files does not stop the others.
+            if len(batches) == 1:
+                raise
+            refused += [RefusedFile(**entry) for entry in error.details.get("refused", [])]
+        except LamellaError as error:
+            count = sum(a.registered for a in done)
+            raise Failure(error, done=f"{count:,} files of earlier batches are registered" if done else None) from error
+        else:
+            done.append(answer)
+            refused += answer.refused
+    if not done:
+        raise BlocksRefused(
+            "no file could be registered",
+            refused=[{"path": r.path, "code": r.code, "reason": r.reason} for r in refused],
+        )
+    return RegisterAnswer(
+        snapshot_id=done[-1].snapshot_id,
+        registered=sum(a.registered for a in done),
+        row_count=sum(a.row_count for a in done),
+        file_size_bytes=sum(a.file_size_bytes for a in done),
+        refused=tuple(refused),
+    )
+
+
+def _shown(batches: list[list[str]]) -> Iterator[list[str]]:
+    """The batches, under a progress bar when there are several and someone is looking."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    err = console(stderr=True)
+    columns = (TextColumn("registering"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, disable=len(batches) < 2 or not err.is_terminal) as progress:
+        task = progress.add_task("register", total=sum(map(len, batches)))
+        for paths in batches:
+            yield paths
+            progress.advance(task, len(paths))

@@ -1,0 +1,1 @@
+def run(*a, **k): return 0

@@ -1,0 +1,227 @@
+"""The asyncio twin of :mod:`lamella.client.http.client`: the same names, awaited."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from lamella.client.http import call as calls
+from lamella.client.http.call import Call, Filter, TableName
+from lamella.client.http.exchange import Exchange, Outcome, Send
+from lamella.client.http.pruned import Pruned
+from lamella.client.http.retry import RetryPolicy
+from lamella.client.http.transport import AsyncTransport, TransportFailure
+from lamella.snapshot import wire
+from lamella.snapshot.ids import Ids
+from lamella.snapshot.manifest import Block, Segment, Snapshot
+from lamella.snapshot.schema import Column, Schema
+
+Answer = TypeVar("Answer")
+
+
+class AsyncLamella:
+    """A Lamella service, for asyncio: ``async with AsyncLamella("http://127.0.0.1:8080") as lake: ...``.
+
+    Arguments and errors as of :class:`~lamella.client.http.client.Lamella`. Needs ``lamella[aio]`` unless a
+    ``transport`` is given.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        timeout_s: float = 30.0,
+        policy: RetryPolicy | None = None,
+        transport: AsyncTransport | None = None,
+        sleep: Callable[[float], Awaitable[None]] | None = None,
+        jitter: Callable[[], float] = random.random,
+        ids: Ids | None = None,
+    ) -> None:
+        self._exchange = Exchange(url, token=token, policy=policy, ids=ids, jitter=jitter)
+        self._transport = transport if transport is not None else _default_transport(url, timeout_s)
+        self._sleep = sleep if sleep is not None else _sleep
+
+    @property
+    def url(self) -> str:
+        """The service's base URL."""
+        return str(self._exchange.address)
+
+    async def namespaces(self) -> tuple[wire.NamespaceInfo, ...]:
+        """As :meth:`Lamella.namespaces`."""
+        return (await self.run(calls.namespaces())).namespaces
+
+    async def create_namespace(
+        self, name: str, properties: Mapping[str, str] | None = None, *, idempotency_key: str | None = None
+    ) -> wire.NamespaceInfo:
+        """As :meth:`Lamella.create_namespace`."""
+        return await self.run(calls.create_namespace(name, properties or {}), idempotency_key)
+
+    async def drop_namespace(self, name: str, *, idempotency_key: str | None = None) -> None:
+        """As :meth:`Lamella.drop_namespace`."""
+        await self.run(calls.drop_namespace(name), idempotency_key)
+
+    async def tables(self, namespace: str) -> tuple[str, ...]:
+        """As :meth:`Lamella.tables`."""
+        return (await self.run(calls.tables(namespace))).tables
+
+    async def create_table(
+        self,
+        name: str,
+        *,
+        schema: Schema | Sequence[Column] | None = None,
+        schema_from: str | None = None,
+        cluster_key: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> wire.TableInfo:
+        """As :meth:`Lamella.create_table`."""
+        call = calls.create_table(TableName.parse(name), schema, schema_from, cluster_key, properties or {})
+        return await self.run(call, idempotency_key)
+
+    async def drop_table(self, name: str, *, idempotency_key: str | None = None) -> None:
+        """As :meth:`Lamella.drop_table`."""
+        await self.run(calls.drop_table(TableName.parse(name)), idempotency_key)
+
+    def table(self, name: str) -> AsyncTable:
+        """As :meth:`Lamella.table`."""
+        return AsyncTable(self, TableName.parse(name))
+
+    async def close(self) -> None:
+        """Give back the connections."""
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"AsyncLamella({self.url!r})"
+
+    async def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
+        """As :meth:`Lamella.run`."""
+        steps = self._exchange.steps(call, idempotency_key)
+        outcome: Outcome | None = None
+        try:
+            while True:
+                step = steps.send(outcome)
+                if isinstance(step, Send):
+                    try:
+                        outcome = await self._transport.send(step.request)
+                    except TransportFailure as failure:
+                        outcome = failure
+                else:
+                    await self._sleep(step.delay_s)
+                    outcome = None
+        except StopIteration as done:
+            answer: Answer = done.value
+            return answer
+
+
+class AsyncTable:
+    """One table of a service; made by :meth:`AsyncLamella.table`."""
+
+    def __init__(self, lake: AsyncLamella, name: TableName) -> None:
+        self._lake = lake
+        self._name = name
+
+    @property
+    def namespace(self) -> str:
+        """The namespace's name."""
+        return self._name.namespace
+
+    @property
+    def name(self) -> str:
+        """The table's own name."""
+        return self._name.table
+
+    async def info(self) -> wire.TableInfo:
+        """As :meth:`Table.info`."""
+        return await self._lake.run(calls.table(self._name))
+
+    async def register(
+        self, paths: Sequence[str], *, strict: bool = False, idempotency_key: str | None = None
+    ) -> wire.RegisterAnswer:
+        """As :meth:`Table.register`."""
+        return await self._lake.run(calls.register(self._name, paths, strict), idempotency_key)
+
+    async def commit(
+        self,
+        added: Iterable[Block | Mapping[str, Any]] = (),
+        removed: Sequence[str] = (),
+        base_snapshot_id: str | None = None,
+        operation: str = "append",
+        properties: Mapping[str, str] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> wire.CommitAnswer:
+        """As :meth:`Table.commit`."""
+        call = calls.commit(self._name, added, removed, base_snapshot_id, operation, properties or {})
+        return await self._lake.run(call, idempotency_key)
+
+    async def snapshots(self, *, page_size: int | None = None) -> AsyncIterator[wire.SnapshotInfo]:
+        """As :meth:`Table.snapshots`, with ``async for``."""
+        token: str | None = None
+        while True:
+            page = await self._lake.run(calls.snapshots(self._name, page_size, token))
+            for info in page.snapshots:
+                yield info
+            token = page.next_page_token
+            if token is None:
+                return
+
+    async def snapshot(self, snapshot_id: str) -> Snapshot:
+        """As :meth:`Table.snapshot`."""
+        return await self._lake.run(calls.snapshot(self._name, snapshot_id))
+
+    async def segment(self, segment_id: str, *, snapshot_id: str | None = None) -> Segment:
+        """As :meth:`Table.segment`."""
+        return await self._lake.run(calls.segment(self._name, segment_id, snapshot_id))
+
+    async def prune(
+        self,
+        filter: Filter = None,
+        columns: Sequence[str] | None = None,
+        *,
+        snapshot_id: str | None = None,
+        timestamp: int | str | dt.datetime | None = None,
+        time_zone: str = "UTC",
+        case_sensitive: bool = False,
+        level: wire.Level = "block",
+        shape: wire.Shape = "columns",
+        explain: bool = False,
+    ) -> Pruned:
+        """As :meth:`Table.prune`."""
+        call = calls.prune(
+            self._name, filter, columns, snapshot_id, timestamp, time_zone, case_sensitive, level, shape, explain
+        )
+        return await self._lake.run(call)
+
+    def __str__(self) -> str:
+        return str(self._name)
+
+    def __repr__(self) -> str:
+        return f"{self._lake!r}.table({str(self._name)!r})"
+
+
+async def _sleep(delay_s: float) -> None:
+    import asyncio  # here, since the sync client is imported together with this module and does not need it
+
+    await asyncio.sleep(delay_s)
+
+
+def _default_transport(url: str, timeout_s: float) -> AsyncTransport:
+    try:
+        from lamella.client.http.httpx_transport import HttpxTransport
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "AsyncLamella needs httpx2: pip install 'lamella[aio]' (or pass a transport)", name=error.name
+        ) from error
+    return HttpxTransport(url, timeout_s=timeout_s)

@@ -1,0 +1,218 @@
+"""API calls as values: what is asked, and the type of what comes back. Nothing here does I/O."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from lamella.client.http.pruned import Pruned
+from lamella.snapshot import wire
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.manifest import Block, Segment, Snapshot
+from lamella.snapshot.schema import Column, Schema
+
+Answer = TypeVar("Answer")
+
+#: A filter: SQL text in Spark's dialect, a JSON tree, or None for every row.
+Filter = str | bool | Mapping[str, Any] | None
+
+
+class Call(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
+    """One call of the API. ``answer`` None: the service answers without a body.
+
+    ``mutates``: it changes something, so it is sent with an idempotency key, which makes a second try safe.
+    """
+
+    method: str
+    path: str
+    answer: type[Answer]
+    body: bytes = b""
+    mutates: bool = False
+
+
+class Nothing(msgspec.Struct, frozen=True):
+    """The answer of a call that has none."""
+
+
+class TableName(msgspec.Struct, frozen=True):
+    """A table's name in two parts. A namespace may hold dots; a table may not."""
+
+    namespace: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.table}"
+
+    @classmethod
+    def parse(cls, text: str) -> TableName:
+        """``a.b.t`` is table ``t`` in namespace ``a.b``; raises :class:`InvalidRequest`."""
+        namespace, dot, table = text.rpartition(".")
+        if not (namespace and dot and table):
+            raise InvalidRequest(f"{text!r} does not name a table; write namespace.table", table=text)
+        return cls(namespace, table)
+
+    @property
+    def path(self) -> str:
+        """The table's path in the API."""
+        return f"{_namespace(self.namespace)}/tables/{quote(self.table, safe='')}"
+
+
+def _namespace(name: str) -> str:
+    if not name:
+        raise InvalidRequest("the name of a namespace is empty")
+    return f"/v1/namespaces/{quote(name, safe='')}"
+
+
+def namespaces() -> Call[wire.NamespaceList]:
+    """List the namespaces."""
+    return Call(method="GET", path="/v1/namespaces", answer=wire.NamespaceList)
+
+
+def create_namespace(name: str, properties: Mapping[str, str]) -> Call[wire.NamespaceInfo]:
+    """Make a namespace."""
+    body = wire.CreateNamespace(name=name, properties=dict(properties))
+    return _mutation("POST", "/v1/namespaces", wire.NamespaceInfo, body)
+
+
+def drop_namespace(name: str) -> Call[Nothing]:
+    """Drop an empty namespace."""
+    return _mutation("DELETE", _namespace(name), Nothing)
+
+
+def tables(namespace: str) -> Call[wire.TableList]:
+    """List the tables of a namespace."""
+    return Call(method="GET", path=f"{_namespace(namespace)}/tables", answer=wire.TableList)
+
+
+def create_table(
+    name: TableName,
+    schema: Schema | Sequence[Column] | None,
+    schema_from: str | None,
+    cluster_key: Sequence[str],
+    properties: Mapping[str, str],
+) -> Call[wire.TableInfo]:
+    """Make a table with its first, empty snapshot."""
+    if (schema is None) == (schema_from is None):
+        raise InvalidRequest("give exactly one of schema and schema_from")
+    columns = schema.columns if isinstance(schema, Schema) else schema
+    body = wire.CreateTable(
+        name=name.table,
+        schema=None if columns is None else tuple(columns),
+        schema_from=schema_from,
+        cluster_key=_texts("cluster_key", cluster_key),
+        properties=dict(properties),
+    )
+    return _mutation("POST", f"{_namespace(name.namespace)}/tables", wire.TableInfo, body)
+
+
+def table(name: TableName) -> Call[wire.TableInfo]:
+    """A table as it stands."""
+    return Call(method="GET", path=name.path, answer=wire.TableInfo)
+
+
+def drop_table(name: TableName) -> Call[Nothing]:
+    """Drop a table; its files stay."""
+    return _mutation("DELETE", name.path, Nothing)
+
+
+def register(name: TableName, paths: Sequence[str], strict: bool) -> Call[wire.RegisterAnswer]:
+    """Append Parquet files that exist."""
+    body = wire.Register(paths=_texts("paths", paths), strict=strict)
+    return _mutation("POST", f"{name.path}/register", wire.RegisterAnswer, body)
+
+
+def commit(
+    name: TableName,
+    added: Iterable[Block | Mapping[str, Any]],
+    removed: Sequence[str],
+    base_snapshot_id: str | None,
+    operation: str,
+    properties: Mapping[str, str],
+) -> Call[wire.CommitAnswer]:
+    """Add and remove blocks in one new snapshot."""
+    body = wire.CommitRequest(
+        added=tuple(msgspec.Raw(msgspec.json.encode(block)) for block in added),
+        removed=_texts("removed", removed),
+        base_snapshot_id=base_snapshot_id,
+        operation=operation,
+        properties=dict(properties),
+    )
+    return _mutation("POST", f"{name.path}/commits", wire.CommitAnswer, body)
+
+
+def snapshots(name: TableName, page_size: int | None, page_token: str | None) -> Call[wire.SnapshotList]:
+    """One page of a table's history, newest first."""
+    query = {"page_size": page_size, "page_token": page_token}
+    text = urlencode({key: value for key, value in query.items() if value is not None})
+    return Call(method="GET", path=f"{name.path}/snapshots{'?' if text else ''}{text}", answer=wire.SnapshotList)
+
+
+def snapshot(name: TableName, snapshot_id: str) -> Call[Snapshot]:
+    """A snapshot's manifest."""
+    return Call(method="GET", path=f"{name.path}/snapshots/{_id(snapshot_id)}", answer=Snapshot)
+
+
+def segment(name: TableName, segment_id: str, snapshot_id: str | None) -> Call[Segment]:
+    """A segment's manifest; ``snapshot_id`` None: a segment of the current snapshot."""
+    query = "" if snapshot_id is None else f"?{urlencode({'snapshot_id': snapshot_id})}"
+    return Call(method="GET", path=f"{name.path}/segments/{_id(segment_id)}{query}", answer=Segment)
+
+
+def prune(
+    name: TableName,
+    filter: Filter,
+    columns: Sequence[str] | None,
+    snapshot_id: str | None,
+    timestamp: int | str | dt.datetime | None,
+    time_zone: str,
+    case_sensitive: bool,
+    level: wire.Level,
+    shape: wire.Shape,
+    explain: bool,
+) -> Call[Pruned]:
+    """The blocks (or segments) that a filter leaves."""
+    if isinstance(timestamp, dt.datetime):
+        if timestamp.tzinfo is None:
+            raise InvalidRequest("a datetime without a time zone does not name an instant")
+        timestamp = timestamp.isoformat()
+    body = wire.PruneRequest(
+        filter=filter,
+        columns=None if columns is None else _texts("columns", columns),
+        snapshot_id=snapshot_id,
+        timestamp=timestamp,
+        time_zone=time_zone,
+        case_sensitive=case_sensitive,
+        level=level,
+        shape=shape,
+        explain=explain,
+    )
+    return Call(method="POST", path=f"{name.path}/prune", answer=Pruned, body=_encode(body))
+
+
+def _mutation(method: str, path: str, answer: type[Answer], body: msgspec.Struct | None = None) -> Call[Answer]:
+    data = b"" if body is None else _encode(body)
+    return Call(method=method, path=path, answer=answer, body=data, mutates=True)
+
+
+def _encode(body: msgspec.Struct) -> bytes:
+    try:
+        return msgspec.json.encode(body)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidRequest(f"the request cannot be written as JSON: {error}") from error
+
+
+def _id(text: str) -> str:
+    if not text:
+        raise InvalidRequest("an id is empty")
+    return quote(text, safe="")
+
+
+def _texts(name: str, values: Sequence[str]) -> tuple[str, ...]:
+    # A lone string is a sequence of one-letter strings: almost certainly a mistake, and costly to find.
+    if isinstance(values, str):
+        raise InvalidRequest(f"{name} is a list of strings, not one string")
+    return tuple(values)

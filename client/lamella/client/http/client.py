@@ -1,0 +1,239 @@
+"""The client of a Lamella service, and the handle of a table."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from lamella.client.http import call as calls
+from lamella.client.http.call import Call, Filter, TableName
+from lamella.client.http.exchange import Exchange, Outcome, Send
+from lamella.client.http.pool import PooledTransport
+from lamella.client.http.pruned import Pruned
+from lamella.client.http.retry import RetryPolicy
+from lamella.client.http.transport import Transport, TransportFailure
+from lamella.snapshot import wire
+from lamella.snapshot.ids import Ids
+from lamella.snapshot.manifest import Block, Segment, Snapshot
+from lamella.snapshot.schema import Column, Schema
+
+Answer = TypeVar("Answer")
+
+
+class Lamella:
+    """A Lamella service: ``lake = Lamella("http://127.0.0.1:8080")``.
+
+    Safe to share between threads. Every method raises a :class:`~lamella.snapshot.errors.LamellaError`: the class
+    that the service's answer names, :class:`~lamella.snapshot.errors.Unavailable` when there is no answer after all
+    tries, or :class:`~lamella.snapshot.errors.OutcomeUnknown` when a change may have been made all the same. The
+    latter carries the ``idempotency_key``; the same call with that key is safe, however often.
+
+    ``token``: sent as a bearer token. ``timeout_s``: the longest wait for a connection and for each next piece of an
+    answer, per try. ``policy``: the tries. ``transport``: another way to send requests (see
+    :mod:`lamella.client.http.testing`); it is closed with the client. ``sleep``, ``jitter`` and ``ids`` are the
+    outside world, for tests.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        timeout_s: float = 30.0,
+        policy: RetryPolicy | None = None,
+        transport: Transport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+        ids: Ids | None = None,
+    ) -> None:
+        self._exchange = Exchange(url, token=token, policy=policy, ids=ids, jitter=jitter)
+        self._transport: Transport = transport if transport is not None else PooledTransport(url, timeout_s=timeout_s)
+        self._sleep = sleep
+
+    @property
+    def url(self) -> str:
+        """The service's base URL."""
+        return str(self._exchange.address)
+
+    def namespaces(self) -> tuple[wire.NamespaceInfo, ...]:
+        """All namespaces."""
+        return self.run(calls.namespaces()).namespaces
+
+    def create_namespace(
+        self, name: str, properties: Mapping[str, str] | None = None, *, idempotency_key: str | None = None
+    ) -> wire.NamespaceInfo:
+        """Make a namespace; raises AlreadyExists."""
+        return self.run(calls.create_namespace(name, properties or {}), idempotency_key)
+
+    def drop_namespace(self, name: str, *, idempotency_key: str | None = None) -> None:
+        """Drop an empty namespace; raises NamespaceNotFound, NamespaceNotEmpty."""
+        self.run(calls.drop_namespace(name), idempotency_key)
+
+    def tables(self, namespace: str) -> tuple[str, ...]:
+        """The names of a namespace's tables; raises NamespaceNotFound."""
+        return self.run(calls.tables(namespace)).tables
+
+    def create_table(
+        self,
+        name: str,
+        *,
+        schema: Schema | Sequence[Column] | None = None,
+        schema_from: str | None = None,
+        cluster_key: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> wire.TableInfo:
+        """Make the table ``namespace.name``, from columns or from the URL of a Parquet file.
+
+        Raises AlreadyExists, NamespaceNotFound, InvalidSchema, UnknownColumn (in the cluster key), NotParquet.
+        """
+        call = calls.create_table(TableName.parse(name), schema, schema_from, cluster_key, properties or {})
+        return self.run(call, idempotency_key)
+
+    def drop_table(self, name: str, *, idempotency_key: str | None = None) -> None:
+        """Drop a table; its files stay. Raises TableNotFound."""
+        self.run(calls.drop_table(TableName.parse(name)), idempotency_key)
+
+    def table(self, name: str) -> Table:
+        """The handle of ``namespace.name`` (the table is what follows the last dot); asks nothing of the service."""
+        return Table(self, TableName.parse(name))
+
+    def close(self) -> None:
+        """Give back the connections."""
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Lamella({self.url!r})"
+
+    def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
+        """Carry out a call of :mod:`lamella.client.http.call`, with retries."""
+        steps = self._exchange.steps(call, idempotency_key)
+        outcome: Outcome | None = None
+        try:
+            while True:
+                step = steps.send(outcome)
+                if isinstance(step, Send):
+                    try:
+                        outcome = self._transport.send(step.request)
+                    except TransportFailure as failure:
+                        outcome = failure
+                else:
+                    self._sleep(step.delay_s)
+                    outcome = None
+        except StopIteration as done:
+            answer: Answer = done.value
+            return answer
+
+
+class Table:
+    """One table of a service; made by :meth:`Lamella.table`. Holds no state but its name."""
+
+    def __init__(self, lake: Lamella, name: TableName) -> None:
+        self._lake = lake
+        self._name = name
+
+    @property
+    def namespace(self) -> str:
+        """The namespace's name."""
+        return self._name.namespace
+
+    @property
+    def name(self) -> str:
+        """The table's own name."""
+        return self._name.table
+
+    def info(self) -> wire.TableInfo:
+        """The table as it stands; raises TableNotFound."""
+        return self._lake.run(calls.table(self._name))
+
+    def register(
+        self, paths: Sequence[str], *, strict: bool = False, idempotency_key: str | None = None
+    ) -> wire.RegisterAnswer:
+        """Append Parquet files that exist, named by file, directory or glob URLs as the service sees them.
+
+        Files that cannot be taken are in the answer's ``refused``. Raises BlocksRefused when none could be taken, or
+        with ``strict`` when one could not.
+        """
+        return self._lake.run(calls.register(self._name, paths, strict), idempotency_key)
+
+    def commit(
+        self,
+        added: Iterable[Block | Mapping[str, Any]] = (),
+        removed: Sequence[str] = (),
+        base_snapshot_id: str | None = None,
+        operation: str = "append",
+        properties: Mapping[str, str] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> wire.CommitAnswer:
+        """Add blocks with their statistics, remove blocks by location, in one new snapshot.
+
+        Raises DuplicateBlock, CommitConflict (blocks to be removed are gone), ObjectNotFound.
+        """
+        call = calls.commit(self._name, added, removed, base_snapshot_id, operation, properties or {})
+        return self._lake.run(call, idempotency_key)
+
+    def snapshots(self, *, page_size: int | None = None) -> Iterator[wire.SnapshotInfo]:
+        """The history, newest first, fetched page by page as it is iterated."""
+        token: str | None = None
+        while True:
+            page = self._lake.run(calls.snapshots(self._name, page_size, token))
+            yield from page.snapshots
+            token = page.next_page_token
+            if token is None:
+                return
+
+    def snapshot(self, snapshot_id: str) -> Snapshot:
+        """The manifest of a snapshot; raises SnapshotNotFound."""
+        return self._lake.run(calls.snapshot(self._name, snapshot_id))
+
+    def segment(self, segment_id: str, *, snapshot_id: str | None = None) -> Segment:
+        """The manifest of a segment of a snapshot, by default the current one.
+
+        Raises SegmentNotFound, SnapshotNotFound.
+        """
+        return self._lake.run(calls.segment(self._name, segment_id, snapshot_id))
+
+    def prune(
+        self,
+        filter: Filter = None,
+        columns: Sequence[str] | None = None,
+        *,
+        snapshot_id: str | None = None,
+        timestamp: int | str | dt.datetime | None = None,
+        time_zone: str = "UTC",
+        case_sensitive: bool = False,
+        level: wire.Level = "block",
+        shape: wire.Shape = "columns",
+        explain: bool = False,
+    ) -> Pruned:
+        """The blocks that may hold a row for which ``filter`` is true, and how they were found.
+
+        ``filter``: SQL text in Spark's dialect, or a JSON tree. ``columns``: what will be read, for
+        ``column_size_bytes``. At most one of ``snapshot_id`` and ``timestamp`` (Unix milliseconds, ISO 8601 text or
+        an aware datetime). ``time_zone``: for timestamps in the filter that have none.
+
+        Raises InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded, TableNotFound, SnapshotNotFound.
+        """
+        call = calls.prune(
+            self._name, filter, columns, snapshot_id, timestamp, time_zone, case_sensitive, level, shape, explain
+        )
+        return self._lake.run(call)
+
+    def __str__(self) -> str:
+        return str(self._name)
+
+    def __repr__(self) -> str:
+        return f"{self._lake!r}.table({str(self._name)!r})"

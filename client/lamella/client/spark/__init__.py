@@ -1,0 +1,36 @@
+"""Spark over a Lamella service: a catalog for SQL, a writer, and the way in on Spark Connect.
+
+::
+
+    from lamella.client import spark as lamella_spark
+
+    lamella_spark.attach(spark, "lake", "http://127.0.0.1:8080")
+    spark.sql("SELECT count(*) FROM lake.db.events WHERE event_date = DATE '2024-05-01'").show()
+
+    lamella_spark.write(frame, "db.events", cluster_by=["event_date"], url="http://127.0.0.1:8080")
+
+Names are loaded when they are first used: executors import from here without starting anything of the driver's.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lamella.client.spark.attachment import Attached, LamellaSparkWarning, attach
+
+_HOMES = {
+    "Attached": "attachment",
+    "LamellaSparkWarning": "attachment",
+    "attach": "attachment",
+}
+
+__all__ = ["Attached", "LamellaSparkWarning", "attach"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)

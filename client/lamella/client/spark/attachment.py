@@ -1,0 +1,198 @@
+"""Putting a Lamella service into a Spark session as a catalog."""
+
+from __future__ import annotations
+
+import datetime as dt
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from py4j.protocol import Py4JError
+
+from lamella.client.http import Lamella
+from lamella.client.spark.catalog import LakeCatalog, LakeTableProxy
+from lamella.client.spark.file_index import file_index
+from lamella.client.spark.gateway import DATASOURCES, Gateway
+from lamella.client.spark.lake import Kept, Settings, client_of, load_table
+from lamella.client.spark.relation import BlockIndex, relation_frame
+from lamella.client.spark.scan import LakeBatch, LakeScan, LakeScanBuilder, LakeStatistics
+from lamella.snapshot.errors import InvalidRequest, LamellaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Mode = Literal["catalog", "views"]
+_PROXIES = (LakeCatalog, LakeTableProxy, LakeScanBuilder, LakeScan, LakeBatch, LakeStatistics)
+_PROBE_SCHEMA = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}'
+
+
+class LamellaSparkWarning(UserWarning):
+    """Something works less well than it could with this version of Spark."""
+
+
+class Attached:
+    """A Lamella service in a Spark session.
+
+    ``mode`` "catalog": SQL knows the tables as ``<name>.<namespace>.<table>``. ``mode`` "views": this version of Spark
+    lacks what that needs, ``reason`` says what; tables are reached by :meth:`table` and :meth:`view` alone.
+    """
+
+    def __init__(self, gateway: Gateway, name: str, lake: Lamella, settings: Settings, reason: str | None) -> None:
+        self._gateway = gateway
+        self._lake = lake
+        self._settings = settings
+        self.name = name
+        self.reason = reason
+        self.mode: Mode = "catalog" if reason is None else "views"
+
+    def table(
+        self,
+        name: str,
+        *,
+        snapshot_id: str | None = None,
+        timestamp: dt.datetime | int | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> DataFrame:
+        """``namespace.table`` as a frame, in both modes; pinned to the snapshot in force now, or the one asked for.
+
+        ``timestamp``: an aware datetime or Unix milliseconds. ``columns``: only these; needed when the table has
+        a column that Spark cannot read.
+
+        Raises:
+            TableNotFound, NamespaceNotFound, SnapshotNotFound, InvalidSchema.
+        """
+        table = load_table(
+            self._lake,
+            name,
+            self._settings,
+            snapshot_id=snapshot_id,
+            timestamp_ms=_unix_ms(timestamp),
+            time_type=self._gateway.spark.conf.get("spark.sql.timeType.enabled", "false") == "true",
+        )
+        if self.mode == "catalog":
+            quoted = ".".join(f"`{part.replace('`', '``')}`" for part in (self.name, *name.split(".")))
+            frame = self._gateway.spark.read.option("versionAsOf", table.snapshot_id).table(quoted)
+            return frame if columns is None else frame.select(*[f"`{c.replace('`', '``')}`" for c in columns])
+        return relation_frame(self._gateway, table, columns)
+
+    def view(self, name: str, view_name: str | None = None, **options: Any) -> str:
+        """Make a temporary view over :meth:`table` (same ``options``); returns its name.
+
+        Without a ``view_name`` it is ``<attached name>_<namespace>_<table>``. The view stays at its snapshot: make
+        it again to see later commits.
+        """
+        chosen = view_name or "_".join((self.name, *name.split(".")))
+        self.table(name, **options).createOrReplaceTempView(chosen)
+        return chosen
+
+    def detach(self) -> None:
+        """Take the name out of the session."""
+        if self.mode == "catalog":
+            _catalogs(self._gateway).remove(self.name)
+
+    def __repr__(self) -> str:
+        return f"Attached({self.name!r}, mode={self.mode!r}, lake={self._lake!r})"
+
+
+def attach(
+    spark: SparkSession,
+    name: str,
+    url_or_client: str | Lamella,
+    *,
+    allow_fallback: bool = False,
+    max_join_keys: int = 100_000,
+    page_index: bool = False,
+    mode: Mode | None = None,
+) -> Attached:
+    """Make a Lamella service the catalog ``name`` of a classic Spark session.
+
+    Afterwards ``spark.sql("SELECT ... FROM name.namespace.table WHERE ...")`` reads only the blocks that the service
+    keeps, ``VERSION AS OF`` and ``TIMESTAMP AS OF`` included. It holds for this session: a ``newSession()`` needs its
+    own. Attaching again replaces.
+
+    ``allow_fallback``: read every block of the snapshot, with a warning in the log, when the service cannot prune;
+    otherwise the query fails with the service's message. ``max_join_keys``: a runtime join filter with more distinct
+    keys is sent as their range. ``page_index``: let Spark skip pages inside files by their column indexes; only for
+    files whose writers you trust. ``mode``: insist on one way; by default "catalog", or "views" with a
+    :class:`LamellaSparkWarning` when this version of Spark lacks the internals that a catalog needs.
+
+    Raises:
+        InvalidRequest: a Spark Connect session, a reserved name.
+        LamellaError: neither way works with this version of Spark.
+    """
+    if not name or name == "spark_catalog" or "`" in name:
+        raise InvalidRequest(f"a catalog cannot be called {name!r}")
+    gateway = Gateway(spark)
+    lake = client_of(url_or_client)
+    settings = Settings(allow_fallback=allow_fallback, max_join_keys=max_join_keys, page_index=page_index)
+    reason = "asked for" if mode == "views" else _missing(lambda: _probe_catalog(gateway))
+    if reason is None:
+        _catalogs(gateway).put(name, LakeCatalog(gateway, name, lake, settings))
+        return Attached(gateway, name, lake, settings, None)
+    if mode == "catalog":
+        raise LamellaError(f"this version of Spark lacks what a catalog needs: {reason}")
+    worse = _missing(lambda: _probe_relation(gateway))
+    if worse is not None:
+        raise LamellaError(f"this version of Spark is not supported: {worse}")
+    if mode is None:
+        warnings.warn(
+            f"Spark {spark.version} lacks what the catalog {name!r} needs ({reason}); SQL does not know its tables."
+            " Use the returned object's table('namespace.table') and view('namespace.table')",
+            LamellaSparkWarning,
+            stacklevel=2,
+        )
+    return Attached(gateway, name, lake, settings, reason)
+
+
+def _missing(probe: Any) -> str | None:
+    from pyspark.errors import PySparkException
+
+    try:
+        probe()
+    except (Py4JError, PySparkException, LamellaError, TypeError, AttributeError) as error:
+        return f"{type(error).__name__}: {error}".split("\n", 1)[0]
+    return None
+
+
+def _probe_catalog(gateway: Gateway) -> None:
+    """Try every internal that the catalog uses, without a table."""
+    class_for_name = gateway.jvm.java.lang.Class.forName
+    for proxy in _PROXIES:
+        for interface in proxy.Java.implements:  # type: ignore[attr-defined]  # each has it; py4j reads it too
+            class_for_name(interface)
+    _catalogs(gateway).size()
+    struct = gateway.struct_type(_PROBE_SCHEMA)
+    kept = Kept(paths=["file:///lamella/probe.parquet"], sizes=[1], rows=[1], blocks_total=1)
+    index = file_index(gateway, kept, "probe", struct)
+    options = gateway.java_class("org.apache.spark.sql.util.CaseInsensitiveStringMap").empty()
+    scan = gateway.java_class(DATASOURCES + "v2.parquet.ParquetScanBuilder")(
+        gateway.session, index, struct, struct, options
+    ).build()
+    if len(scan.toBatch().planInputPartitions()) != 1 or not scan.estimateStatistics().sizeInBytes().isPresent():
+        raise LamellaError("Spark's Parquet scan does not plan the file that it was given")
+
+
+def _probe_relation(gateway: Gateway) -> None:
+    gateway.jvm.java.lang.Class.forName(BlockIndex.Java.implements[0])
+    for name in ("HadoopFsRelation", "PartitionDirectory", "parquet.ParquetFileFormat"):
+        gateway.jvm.java.lang.Class.forName(DATASOURCES + name)
+
+
+def _catalogs(gateway: Gateway) -> Any:
+    """The session's map of catalogs. Spark makes catalogs from class names only, so ours is put in by reflection."""
+    manager = gateway.session.sessionState().catalogManager()
+    field = manager.getClass().getDeclaredField("catalogs")
+    field.setAccessible(True)
+    return field.get(manager)
+
+
+def _unix_ms(timestamp: dt.datetime | int | None) -> int | None:
+    if timestamp is None or isinstance(timestamp, int):
+        return timestamp
+    if timestamp.tzinfo is None:
+        raise InvalidRequest("a timestamp needs a time zone")
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    return (timestamp - epoch) // dt.timedelta(milliseconds=1)
+
+
+__all__ = ["Attached", "LamellaSparkWarning", "attach"]

@@ -1,0 +1,131 @@
+"""Spark's JVM as seen from the driver: Scala objects, arrays and collections through py4j.
+
+Only a classic session has one; on Spark Connect there is no JVM beside the Python process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lamella.snapshot.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Where Spark's own classes are, as prefixes.
+SQL = "org.apache.spark.sql."
+CONNECTOR = SQL + "connector."
+DATASOURCES = SQL + "execution.datasources."
+
+
+class Gateway:
+    """One session's way into the JVM. Starts py4j's callback server, which serves our proxies.
+
+    Everything that comes back from the JVM is ``Any``: py4j has no types.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        session = getattr(spark, "_jsparkSession", None)
+        context = getattr(spark, "_sc", None)
+        if session is None or context is None:
+            raise InvalidRequest(
+                "this needs a classic Spark session with its driver's JVM beside it; on Spark Connect use"
+                " lamella.client.spark.read(...) or spark.read.format('lamella')"
+            )
+        from pyspark.java_gateway import ensure_callback_server_started  # not part of a Connect-only install
+
+        self._gateway: Any = context._gateway
+        ensure_callback_server_started(self._gateway)
+        # Without this a Java exception raised on purpose (table not found) reaches Spark as a Python traceback.
+        self._gateway.python_parameters.propagate_java_exceptions = True
+        self.spark = spark
+        self.session: Any = session
+        self.jvm: Any = self._gateway.jvm
+
+    @property
+    def pins_threads(self) -> bool:
+        """True when a callback runs on the JVM thread that asked for it, so that thread can be told apart.
+
+        PySpark's default; ``PYSPARK_PIN_THREAD=false`` turns it off.
+        """
+        from py4j.clientserver import ClientServer
+
+        return isinstance(self._gateway, ClientServer)
+
+    def java_class(self, name: str) -> Any:
+        """The class of that full name, to call its constructor or static members."""
+        found = self.jvm
+        for part in name.split("."):
+            found = getattr(found, part)
+        return found
+
+    def scala_object(self, name: str) -> Any:
+        """The instance of ``object name``."""
+        return getattr(self.java_class(name + "$"), "MODULE$")
+
+    def new_array(self, element: str, length: int) -> Any:
+        """``new element[length]``."""
+        return self._gateway.new_array(self.java_class(element), length)
+
+    def new_array_of_arrays(self, element: str, length: int) -> Any:
+        """``new element[length][]``."""
+        return self.jvm.java.lang.reflect.Array.newInstance(self.new_array(element, 0).getClass(), length)
+
+    def array(self, element: str, items: Sequence[Any] = ()) -> Any:
+        """``element[]``, filled; one call an item."""
+        made = self.new_array(element, len(items))
+        for at, item in enumerate(items):
+            made[at] = item
+        return made
+
+    def seq(self, items: Iterable[Any] = ()) -> Any:
+        """``scala.collection.immutable.Seq``."""
+        made = self.jvm.java.util.ArrayList()
+        for item in items:
+            made.add(item)
+        return self.jvm.scala.jdk.javaapi.CollectionConverters.asScala(made).toSeq()
+
+    def scala_map(self, items: dict[str, str]) -> Any:
+        """``scala.collection.immutable.Map``."""
+        made = self.scala_object("scala.collection.immutable.Map").empty()
+        for key, value in items.items():
+            made = made.updated(key, value)
+        return made
+
+    def java_map(self, items: dict[str, str]) -> Any:
+        """``java.util.Map``."""
+        made = self.jvm.java.util.HashMap()
+        for key, value in items.items():
+            made.put(key, value)
+        return made
+
+    def java_set(self, items: Iterable[Any] = ()) -> Any:
+        """``java.util.Set``."""
+        made = self.jvm.java.util.HashSet()
+        for item in items:
+            made.add(item)
+        return made
+
+    @property
+    def none(self) -> Any:
+        """Scala's ``None``."""
+        return self.jvm.scala.Option.empty()
+
+    def some(self, value: Any) -> Any:
+        """Scala's ``Some(value)``."""
+        return self.jvm.scala.Option.apply(value)
+
+    def copy_bytes(self, writable: Any, data: bytes) -> Any:
+        """Let a Hadoop ``Writable`` read ``data``; one call, however much it is."""
+        java = self.jvm.java
+        writable.readFields(java.io.DataInputStream(java.io.ByteArrayInputStream(data)))
+        return writable
+
+    def thread_id(self) -> int:
+        """The JVM thread that runs the callback we are in (see :attr:`pins_threads`)."""
+        return int(self.jvm.java.lang.Thread.currentThread().getId())
+
+    def struct_type(self, schema_json: str) -> Any:
+        """``StructType`` from its JSON."""
+        return self.session.parseDataType(schema_json)

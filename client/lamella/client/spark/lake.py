@@ -1,0 +1,178 @@
+"""What the Spark integration asks of a Lamella service, and the answers it keeps.
+
+One :class:`LakeTable` is one table at one snapshot. Snapshots never change, so neither does what is known here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from lamella.client.http import Lamella
+from lamella.client.spark.hadoop_path import hadoop_path
+from lamella.client.spark.types import SparkSchema, spark_schema
+from lamella.snapshot.errors import InvalidRequest, LamellaError
+from lamella.snapshot.schema import Schema
+
+_log = logging.getLogger(__name__)
+_NOTHING: Final[dict[str, Any]] = {"type": "false"}
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How an attached catalog behaves.
+
+    ``allow_fallback``: when the service refuses a filter or fails on it, read every block of the snapshot instead of
+    failing the query; each time is logged as a warning. ``max_join_keys``: more distinct keys of a runtime join
+    filter than this are sent as their range. ``page_index``: let Spark skip pages inside files by their column
+    indexes. Off, since a column index that is wrong (parquet-java trusts ``null_pages`` without checks) loses rows;
+    turn it on for tables whose files' writers you trust.
+    """
+
+    allow_fallback: bool = False
+    max_join_keys: int = 100_000
+    page_index: bool = False
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """The blocks that a filter leaves, in the snapshot's order, and what the snapshot holds in all.
+
+    ``paths`` are Hadoop's (``s3a://``); ``sizes`` and ``rows`` go with them, sizes in bytes. ``fell_back`` has the
+    service's message when all blocks stand here because pruning failed and the settings allow that.
+    """
+
+    paths: list[str]
+    sizes: list[int]
+    rows: list[int]
+    blocks_total: int
+    fell_back: str | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """File sizes, added up."""
+        return sum(self.sizes)
+
+    @property
+    def row_count(self) -> int:
+        """Rows in the blocks, matching or not."""
+        return sum(self.rows)
+
+    def digest(self) -> str:
+        """Equal only for the same files with the same sizes, in the same order."""
+        digest = hashlib.sha256()
+        for path, size in zip(self.paths, self.sizes, strict=True):
+            digest.update(f"{size} {path}\n".encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
+
+
+class LakeTable:
+    """A table at a snapshot, as Spark's planner sees it."""
+
+    def __init__(
+        self,
+        lake: Lamella,
+        name: str,
+        *,
+        snapshot_id: str,
+        schema: Schema,
+        columns: SparkSchema,
+        properties: Mapping[str, str],
+        totals: tuple[int, int, int],
+        settings: Settings,
+    ) -> None:
+        self.name = name
+        self.snapshot_id = snapshot_id
+        self.schema = schema
+        self.columns = columns
+        self.properties = dict(properties)
+        self.settings = settings
+        self.block_count, self.row_count, self.size_bytes = totals
+        self._handle = lake.table(name)
+
+    @property
+    def key(self) -> str:
+        """The name with the snapshot."""
+        return f"{self.name}@{self.snapshot_id}"
+
+    def kept(self, tree: Mapping[str, Any] | None) -> Kept:
+        """The blocks that may hold rows for which the filter is true.
+
+        Raises:
+            LamellaError: the service could not say, and the settings allow no fallback (or even the list of all
+                blocks cannot be had).
+        """
+        try:
+            return self._kept(tree, None)
+        except LamellaError as error:
+            if tree is None or not self.settings.allow_fallback:
+                raise
+            _log.warning("reading all %d blocks of %s: pruning failed: %s", self.block_count, self.key, error.message)
+            return self._kept(None, error.message)
+
+    def _kept(self, tree: Mapping[str, Any] | None, fell_back: str | None) -> Kept:
+        answer = self._handle.prune(tree, snapshot_id=self.snapshot_id, shape="columns")
+        columns = answer.block_columns
+        if answer.snapshot_id != self.snapshot_id or columns is None:
+            raise LamellaError(f"the service answered for snapshot {answer.snapshot_id}, not {self.snapshot_id}")
+        return Kept(
+            paths=[hadoop_path(location) for location in columns.location],
+            sizes=columns.file_size,
+            rows=columns.row_count,
+            blocks_total=answer.report.blocks_total,
+            fell_back=fell_back,
+        )
+
+
+def load_table(
+    lake: Lamella,
+    name: str,
+    settings: Settings,
+    *,
+    snapshot_id: str | None = None,
+    timestamp_ms: int | None = None,
+    time_type: bool = False,
+) -> LakeTable:
+    """The table as it is now, as it was at a snapshot, or as it was at a time (Unix milliseconds).
+
+    Raises:
+        TableNotFound: no such table (or namespace: NamespaceNotFound).
+        SnapshotNotFound: no such snapshot, or none that old.
+    """
+    handle = lake.table(name)
+    info = handle.info()
+    if snapshot_id is None and timestamp_ms is None:
+        schema, properties = info.schema, info.properties
+        snapshot = info.snapshot_id
+        totals = (info.block_count, info.row_count, info.file_size_bytes)
+    else:
+        # A filter that nothing fits: the answer names the snapshot and lists no block.
+        answer = handle.prune(_NOTHING, snapshot_id=snapshot_id, timestamp=timestamp_ms, shape="columns")
+        manifest = handle.snapshot(answer.snapshot_id)
+        schema, properties = manifest.schema, manifest.properties
+        snapshot = answer.snapshot_id
+        totals = (answer.report.blocks_total, answer.report.rows_total, answer.report.bytes_total)
+    return LakeTable(
+        lake,
+        name,
+        snapshot_id=snapshot,
+        schema=schema,
+        columns=spark_schema(schema, time_type=time_type),
+        properties=properties,
+        totals=totals,
+        settings=settings,
+    )
+
+
+def client_of(url_or_client: str | Lamella) -> Lamella:
+    """A client, made when a URL is given."""
+    if isinstance(url_or_client, str):
+        return Lamella(url_or_client)
+    if hasattr(url_or_client, "table"):
+        return url_or_client
+    raise InvalidRequest(f"neither a URL nor a Lamella client: {url_or_client!r}")
+
+
+Loader = Callable[[str, str | None, int | None], LakeTable]

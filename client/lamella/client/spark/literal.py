@@ -1,0 +1,85 @@
+"""Values of Spark as typed literals of the filter language: exactly, or not at all."""
+
+from __future__ import annotations
+
+import math
+import struct
+from decimal import Decimal
+from typing import Any, Final
+
+from lamella.client.spark.types import spark_type_name
+from lamella.snapshot.schema import DataType
+
+_INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
+
+
+class Inexpressible(Exception):
+    """A part of a filter that has no exact form; ``str()`` is the reason. Never leaves this package."""
+
+
+def typed(kind: str, value: Any) -> dict[str, Any]:
+    """A literal of the filter language."""
+    return {"type": "literal", "data-type": kind, "value": value}
+
+
+NULL: Final = typed("null", None)
+TRUE: Final[dict[str, Any]] = {"type": "true"}
+FALSE: Final[dict[str, Any]] = {"type": "false"}
+
+
+def unknown(text: str, reason: str) -> dict[str, Any]:
+    """A node that keeps every block and is reported as not used."""
+    return {"type": "unknown", "text": text[:200], "reason": reason}
+
+
+def literal(column: DataType, spark_type: str, value: Any) -> dict[str, Any]:
+    """The literal for a comparison of a column with a value of ``spark_type`` (Spark's JSON name).
+
+    ``value`` is Spark's own form or text of it: days for ``date``, microseconds for ``timestamp`` (UTC) and
+    ``timestamp_ntz``, a number or its shortest text for the others, ``bytes`` for ``binary``.
+
+    Raises:
+        Inexpressible: column and value have different types in Spark, so that Spark casts one of them.
+    """
+    expected = spark_type_name(column)
+    base = spark_type.partition("(")[0]
+    if expected is None or expected.partition("(")[0] != base:
+        raise Inexpressible(f"a column of type {column} beside a value of type {spark_type}")
+    if value is None:
+        return NULL
+    if base == "boolean":
+        return typed("boolean", value if isinstance(value, bool) else value == "true")
+    if base in _INTEGERS:
+        return typed("long", int(value))
+    if base == "float":
+        return _double(_as_float32(float(value)))
+    if base == "double":
+        return _double(float(value))
+    if base == "decimal":
+        return typed("decimal", format(Decimal(str(value)), "f"))
+    if base in ("date", "timestamp", "timestamp_ntz"):
+        return typed(base, int(value))
+    if base == "string":
+        text = str(value)
+        if "\ufffd" in text:  # what Java makes of bytes that are not UTF-8
+            raise Inexpressible("a string that may not be valid UTF-8")
+        return typed("string", text)
+    if base == "binary":
+        return typed("binary", bytes(value).hex())
+    raise Inexpressible(f"values of type {spark_type}")
+
+
+def _double(number: float) -> dict[str, Any]:
+    if math.isnan(number):
+        return typed("double", "NaN")
+    if math.isinf(number):
+        return typed("double", "Infinity" if number > 0 else "-Infinity")
+    return typed("double", number)
+
+
+def _as_float32(number: float) -> float:
+    # Java prints 0.1f as "0.1"; the value that is compared is the float next to it.
+    if math.isnan(number) or math.isinf(number):
+        return number
+    (rounded,) = struct.unpack("<f", struct.pack("<f", number))
+    return float(rounded)

@@ -1,0 +1,95 @@
+"""Python objects that the JVM holds behind a Java interface.
+
+What every one of them needs, learnt the hard way:
+
+- ``SystemExit`` or ``KeyboardInterrupt`` out of a callback hangs the query for ever, since py4j passes on ``Exception``
+  only: every public method is wrapped.
+- The result of a callback must stay referenced until the JVM has read the reply, or py4j's garbage collection may
+  have taken it away by then.
+- Spark compares and hashes these objects (cached plans, reused exchanges): by ``key()``, which therefore must hold
+  everything that decides which rows are read.
+- A proxy inherits no default method of a Java interface: each one that Spark calls must be there.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, ClassVar
+from zlib import crc32
+
+from lamella.client.spark.failure import raise_in_jvm
+from lamella.client.spark.gateway import Gateway
+from lamella.snapshot.errors import LamellaError
+
+
+class _Replies(threading.local):
+    """The last results of this thread's callbacks: one is in flight at a time, nested calls add a few."""
+
+    def __init__(self) -> None:
+        self.kept: deque[Any] = deque(maxlen=16)
+
+
+_replies = _Replies()
+
+
+def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(self: Proxy, *arguments: Any) -> Any:
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors.exceptions.captured import CapturedException
+
+        try:
+            result = method(self, *arguments)
+        except LamellaError as error:
+            raise_in_jvm(self._gateway, error)
+        except CapturedException as error:
+            # PySpark has translated a Java exception on its way to us; Spark's own code expects the original.
+            origin = getattr(error, "_origin", None)
+            if origin is None:
+                raise
+            raise Py4JJavaError("", origin) from error
+        except Exception:
+            raise
+        except BaseException as error:
+            raise RuntimeError(f"{type(error).__name__} in a callback of Spark: {error}") from error
+        _replies.kept.append(result)
+        return result
+
+    return call
+
+
+class Proxy:
+    """Base of our callback classes. A subclass names its interfaces in ``class Java: implements = [...]``.
+
+    Its public methods are called by the JVM; what they do not return in a callback stays Python.
+    """
+
+    Java: ClassVar[type]
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name, member in list(vars(cls).items()):
+            if callable(member) and not name.startswith("_") and name != "Java":
+                setattr(cls, name, _guarded(member))
+
+    def _key(self) -> str:
+        """Equal for two objects only if Spark may use one for the other."""
+        return f"{type(self).__name__}#{id(self):x}"
+
+    @_guarded
+    def toString(self) -> str:
+        return self._key()
+
+    @_guarded
+    def hashCode(self) -> int:
+        return crc32(self._key().encode("utf-8")) & 0x7FFF_FFFF
+
+    @_guarded
+    def equals(self, other: Any) -> bool:
+        return other is not None and bool(other.toString() == self._key())

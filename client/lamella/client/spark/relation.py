@@ -1,0 +1,113 @@
+"""A table as a ``HadoopFsRelation`` with a file index of ours: works where the V2 way does not.
+
+It has no name in SQL, no pruning by join keys and no statistics after pruning. It stays at the snapshot at which it
+was made. Its filters reach Spark's Parquet reader by way of session settings, so the reader's own skipping is turned
+off by the relation's options where it is not sound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from lamella.client.spark.catalyst import Walker
+from lamella.client.spark.gateway import DATASOURCES, SQL, Gateway
+from lamella.client.spark.lake import LakeTable
+from lamella.client.spark.literal import TRUE
+from lamella.client.spark.proxy import Proxy
+from lamella.client.spark.statuses import file_statuses
+from lamella.snapshot.schema import Schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SKIPPING: Final = ("stats", "dictionary", "bloom")
+
+
+def reader_options(schema: Schema, *, page_index: bool) -> dict[str, str]:
+    """Options that keep Spark's Parquet reader from skipping rows that match.
+
+    Spark 4.3 loses NaN and -0.0 rows when it skips by the statistics, dictionaries or bloom filters of FLOAT and
+    DOUBLE columns, and any rows when a file's column index is wrong.
+    """
+    options = {} if page_index else {"parquet.filter.columnindex.enabled": "false"}
+    if any(leaf.dtype.is_float for leaf in schema.leaves()):
+        options |= {f"parquet.filter.{level}.enabled": "false" for level in _SKIPPING}
+        options["parquet.filter.columnindex.enabled"] = "false"
+    return options
+
+
+def relation_frame(gateway: Gateway, table: LakeTable, columns: Sequence[str] | None = None) -> DataFrame:
+    """A frame over the table at its snapshot; filters on it prune when it is run.
+
+    Raises:
+        InvalidSchema: a column that Spark cannot read, unless ``columns`` leaves it out.
+    """
+    from pyspark.sql import DataFrame
+
+    names = [column.name for column in table.schema.columns] if columns is None else list(columns)
+    table.columns.check(names)
+    options = reader_options(table.schema, page_index=table.settings.page_index)
+    datasources = gateway.java_class(DATASOURCES.rstrip("."))
+    relation = datasources.HadoopFsRelation(
+        BlockIndex(gateway, table),
+        gateway.java_class(SQL + "types.StructType")(),
+        gateway.struct_type(table.columns.readable),
+        gateway.none,
+        datasources.parquet.ParquetFileFormat(),
+        gateway.scala_map(options),
+        gateway.session,
+    )
+    frame = DataFrame(gateway.session.baseRelationToDataFrame(relation), gateway.spark)
+    return frame if columns is None else frame.select(*[f"`{name.replace('`', '``')}`" for name in names])
+
+
+class BlockIndex(Proxy):
+    """``FileIndex`` over the blocks of one snapshot.
+
+    The partition schema is empty on purpose: Spark does not evaluate partition filters again after the scan, so
+    a filter that is only used for pruning must never be one.
+    """
+
+    class Java:
+        implements = [DATASOURCES + "FileIndex"]  # noqa: RUF012
+
+    def __init__(self, gateway: Gateway, table: LakeTable) -> None:
+        super().__init__(gateway)
+        self._table = table
+
+    def _key(self) -> str:
+        return f"Lamella {self._table.key}"
+
+    def rootPaths(self) -> Any:
+        # Shown in plans and otherwise unused.
+        path = self._gateway.jvm.org.apache.hadoop.fs.Path(f"lamella:/{self._table.key}")
+        return self._gateway.seq([path])
+
+    def partitionSchema(self) -> Any:
+        return self._gateway.java_class(SQL + "types.StructType")()
+
+    def sizeInBytes(self) -> int:
+        return self._table.size_bytes
+
+    def inputFiles(self) -> Any:
+        return self._gateway.array("java.lang.String", self._table.kept(None).paths)
+
+    def refresh(self) -> None:
+        """A snapshot does not change."""
+
+    def isTimeTravel(self) -> bool:
+        return True
+
+    def metadataOpsTimeNs(self) -> Any:
+        return self._gateway.none
+
+    def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:
+        walker = Walker(self._table.schema)
+        trees = [walker.conjunction(filters) for filters in (partition_filters, data_filters)]
+        used = [tree for tree in trees if tree != TRUE]
+        kept = self._table.kept({"type": "and", "children": used} if used else None)
+        statuses = file_statuses(self._gateway, zip(kept.paths, kept.sizes, strict=True))
+        no_values = self._gateway.java_class(SQL + "catalyst.InternalRow").empty()
+        directory = self._gateway.java_class(DATASOURCES + "PartitionDirectory").apply(no_values, statuses)
+        return self._gateway.seq([directory])

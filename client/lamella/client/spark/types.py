@@ -1,0 +1,191 @@
+"""Our types as Spark's, in Spark's own JSON form; no Spark needed.
+
+What Spark's Parquet reader cannot read has no Spark type: float16, time in milliseconds, timestamps in nanoseconds,
+decimals beyond 38 digits, interval, variant, geometry, geography, null. ``time`` is readable where the session has
+``spark.sql.timeType.enabled``.
+
+Columns are always nullable in Spark, as with Spark's own file sources: a wrong "not null" would let the optimizer
+drop a test, and nothing is gained by a right one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from lamella.snapshot.errors import InvalidSchema
+from lamella.snapshot.schema import Column, DataType, Schema, parse_type
+
+_PLAIN: Final = {
+    "boolean": "boolean",
+    "int8": "byte",
+    "int16": "short",
+    "int32": "integer",
+    "int64": "long",
+    "uint8": "short",
+    "uint16": "integer",
+    "uint32": "long",
+    "uint64": "decimal(20,0)",
+    "float32": "float",
+    "float64": "double",
+    "date": "date",
+    "string": "string",
+    "enum": "string",
+    "json": "string",
+    "binary": "binary",
+    "bson": "binary",
+    "fixed": "binary",
+    "uuid": "binary",
+}
+_TIME: Final = {"us": "time(6)", "ns": "time(9)"}
+_MAX_DECIMAL_DIGITS: Final = 38
+
+# What Spark's types become in a table that `write` makes.
+_FROM_SPARK: Final = {
+    "boolean": "boolean",
+    "byte": "int8",
+    "short": "int16",
+    "integer": "int32",
+    "long": "int64",
+    "float": "float32",
+    "double": "float64",
+    "date": "date",
+    "timestamp": "timestamp(us)",
+    "timestamp_ntz": "timestamp_ntz(us)",
+    "time(6)": "time(us)",
+    "string": "string",
+    "binary": "binary",
+}
+
+
+class SparkSchema(msgspec.Struct, frozen=True):
+    """A table's columns as Spark sees them.
+
+    ``shown`` has every column; one that Spark cannot read stands there as ``binary`` with a comment, so that
+    ``DESCRIBE`` is complete and the others can be read. ``readable`` has the others alone. Both are Spark's JSON.
+    ``unreadable`` gives the type of each column that is in ``shown`` only.
+    """
+
+    shown: str
+    readable: str
+    unreadable: dict[str, str]
+
+    def check(self, names: Iterable[str]) -> None:
+        """Raise InvalidSchema when one of these columns cannot be read by Spark, naming all of them."""
+        wanted = {name.lower() for name in names}
+        bad = {name: text for name, text in self.unreadable.items() if name.lower() in wanted}
+        if bad:
+            listed = ", ".join(f"{name} ({text})" for name, text in bad.items())
+            raise InvalidSchema(
+                f"Spark cannot read the type of {listed}; name the columns that you need instead", columns=sorted(bad)
+            )
+
+
+def spark_schema(schema: Schema, *, time_type: bool = False) -> SparkSchema:
+    """Map a table's schema. ``time_type``: the session reads ``TIME``."""
+    shown, readable, unreadable = [], [], {}
+    for column in schema.columns:
+        mapped = _type(column, time_type)
+        if mapped is None:
+            text = _type_text(column)
+            unreadable[column.name] = text
+            comment = f"type {text}: Spark cannot read it"
+            shown.append(_field(column.name, "binary", comment))
+        else:
+            field = _field(column.name, mapped, column.doc)
+            shown.append(field)
+            readable.append(field)
+    return SparkSchema(_struct_json(shown), _struct_json(readable), unreadable)
+
+
+def spark_type_name(dtype: DataType) -> str | None:
+    """Spark's JSON name of a type that is not nested; None when it cannot be read (``time`` never by this)."""
+    mapped = _leaf(dtype, time_type=False)
+    return mapped if isinstance(mapped, str) else None
+
+
+def columns_of(schema_json: str) -> tuple[Column, ...]:
+    """The columns of a new table for a frame of that Spark schema (JSON).
+
+    Raises:
+        InvalidSchema: a type that Lamella does not store from Spark (intervals, variant, collated strings, ...).
+    """
+    return tuple(_column(field, field["name"]) for field in json.loads(schema_json)["fields"])
+
+
+def _column(field: dict[str, Any], path: str) -> Column:
+    return _named(field["name"], field["type"], bool(field.get("nullable", True)), path, field.get("metadata") or {})
+
+
+def _named(name: str, spark: Any, nullable: bool, path: str, metadata: dict[str, Any]) -> Column:
+    doc = metadata.get("comment")
+    if isinstance(spark, str):
+        text = _FROM_SPARK.get(spark)
+        if spark.startswith("decimal("):
+            text = spark
+        elif spark.startswith(("varchar(", "char(")):
+            text = "string"
+        if text is None or "__COLLATIONS" in metadata:
+            raise InvalidSchema(f"column {path!r} has Spark type {spark}, which a table cannot hold", column=path)
+        return Column(name=name, type=str(parse_type(text)), nullable=nullable, doc=doc)
+    kind = spark.get("type")
+    if kind == "struct":
+        fields = tuple(_column(f, f"{path}.{f['name']}") for f in spark["fields"])
+        return Column(name=name, type="struct", nullable=nullable, fields=fields, doc=doc)
+    if kind == "array":
+        element = _named("element", spark["elementType"], bool(spark["containsNull"]), f"{path}.element", {})
+        return Column(name=name, type="list", nullable=nullable, fields=(element,), doc=doc)
+    if kind == "map":
+        key = _named("key", spark["keyType"], False, f"{path}.key", {})
+        value = _named("value", spark["valueType"], bool(spark["valueContainsNull"]), f"{path}.value", {})
+        return Column(name=name, type="map", nullable=nullable, fields=(key, value), doc=doc)
+    raise InvalidSchema(f"column {path!r} has Spark type {kind}, which a table cannot hold", column=path)
+
+
+def _type(column: Column, time_type: bool) -> Any:
+    dtype = column.dtype
+    if dtype.name == "struct":
+        fields = []
+        for part in column.fields:
+            mapped = _type(part, time_type)
+            if mapped is None:
+                return None
+            fields.append(_field(part.name, mapped, part.doc))
+        return {"type": "struct", "fields": fields}
+    if dtype.name == "list":
+        element = _type(column.fields[0], time_type)
+        return element and {"type": "array", "elementType": element, "containsNull": True}
+    if dtype.name == "map":
+        key, value = (_type(part, time_type) for part in column.fields)
+        if key is None or value is None:
+            return None
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+    return _leaf(dtype, time_type)
+
+
+def _leaf(dtype: DataType, time_type: bool) -> str | None:
+    if dtype.name == "decimal":
+        return str(dtype) if dtype.precision <= _MAX_DECIMAL_DIGITS else None
+    if dtype.name in ("timestamp", "timestamp_ntz"):
+        return dtype.name if dtype.unit in ("ms", "us") else None
+    if dtype.name == "time":
+        return _TIME.get(dtype.unit) if time_type else None
+    return _PLAIN.get(dtype.name)
+
+
+def _type_text(column: Column) -> str:
+    if column.fields:
+        return f"{column.type}<{', '.join(_type_text(part) for part in column.fields)}>"
+    return str(column.dtype)
+
+
+def _field(name: str, mapped: Any, comment: str | None) -> dict[str, Any]:
+    metadata = {"comment": comment} if comment else {}
+    return {"name": name, "type": mapped, "nullable": True, "metadata": metadata}
+
+
+def _struct_json(fields: list[dict[str, Any]]) -> str:
+    return json.dumps({"type": "struct", "fields": fields})

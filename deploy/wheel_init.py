@@ -1,0 +1,1 @@
+"""Lamella: a layered snapshot metadata service for tables of Parquet blocks."""

@@ -1,0 +1,156 @@
+"""How a route is written: a plain handler from request to response, beside what OpenAPI should say of it.
+
+Bodies go through msgspec only. FastAPI's own decoding and encoding cost more than a prune does, so routes are
+Starlette's, and :mod:`lamella.service.openapi` writes the description from these same values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from structlog.typing import FilteringBoundLogger
+
+from lamella.service.metrics import Metrics
+from lamella.service.problem import invalid_body, problem_response
+from lamella.snapshot.errors import InvalidRequest, LamellaError
+
+Handler = Callable[[Request], Awaitable[Response]]
+Method = Literal["GET", "POST", "DELETE"]
+_T = TypeVar("_T")
+
+#: Scope member that holds the matched route's template.
+ROUTE: Final = "lamella.route"
+#: Scope member that holds the request's id.
+REQUEST_ID: Final = "lamella.request_id"
+
+JSON: Final = "application/json"
+
+
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
+    """A query or header parameter."""
+
+    name: str
+    description: str
+    place: Literal["query", "header"] = "query"
+    schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "string"})
+
+
+IDEMPOTENCY_KEY: Final = Parameter(
+    name="Idempotency-Key",
+    place="header",
+    description="Any text of up to 255 printable characters (a version 7 UUID is a good one). The same key with the "
+    "same request answers what it answered before, with the header Idempotency-Replayed, and does nothing again.",
+    schema={"type": "string", "minLength": 1, "maxLength": 255},
+)
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One method of one path. ``request_type`` and ``answer_type`` are msgspec types, None: no body."""
+
+    method: Method
+    path: str
+    handler: Handler
+    summary: str
+    tag: str
+    description: str = ""
+    request_type: Any = None
+    answer_type: Any = None
+    status: int = 200
+    media_type: str = JSON
+    parameters: tuple[Parameter, ...] = ()
+    errors: tuple[type[LamellaError], ...] = ()
+
+    @property
+    def operation_id(self) -> str:
+        """A name for generated clients."""
+        return str(getattr(self.handler, "__name__", self.path))
+
+
+class Boundary:
+    """Makes Starlette routes of operations; whatever a handler raises leaves as a problem document."""
+
+    def __init__(self, log: FilteringBoundLogger, metrics: Metrics) -> None:
+        self._log = log
+        self._metrics = metrics
+
+    def route(self, operation: Operation) -> Route:
+        """The route of one operation."""
+        handler, template = operation.handler, operation.path
+
+        async def endpoint(request: Request) -> Response:
+            request.scope[ROUTE] = template
+            try:
+                return await handler(request)
+            except ClientDisconnect:
+                raise
+            except Exception as error:
+                return self.answer(request, error)
+
+        return Route(template, endpoint, methods=[operation.method], name=operation.operation_id)
+
+    def answer(
+        self,
+        request: Request,
+        error: Exception,
+        *,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """The problem document of anything that a handler raised; what is not ours is logged and not shown."""
+        if isinstance(error, RecursionError):
+            error = invalid_body(error)
+        if not isinstance(error, LamellaError):
+            self._log.error("request failed", exc_info=error, request_id=request.scope.get(REQUEST_ID))
+            error = LamellaError("the service failed; its log has the reason", request_id=request.scope.get(REQUEST_ID))
+        self._metrics.problems.labels(error.code).inc()
+        response = problem_response(error, instance=request.url.path, status=status, headers=headers)
+        if response.status_code >= 500:
+            cause = error.__cause__
+            self._log.warning(
+                "request could not be served",
+                code=error.code,
+                detail=error.message,
+                cause=None if cause is None else f"{type(cause).__name__}: {cause}",
+                request_id=request.scope.get(REQUEST_ID),
+            )
+        return response
+
+
+def require_json(request: Request) -> None:
+    """Refuse a body that does not say it is JSON: a web page of another origin cannot send one that does unasked."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != JSON:
+        raise InvalidRequest(f"send the body as Content-Type: {JSON}, not {kind or 'without one'}")
+
+
+def decode(body: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
+    """Read a request body.
+
+    Raises:
+        InvalidRequest: not JSON, or not of that form; ``details.path`` says where.
+        LimitExceeded: nested too deeply.
+    """
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise invalid_body(error) from error
+
+
+def json_response(value: object, status: int = 200) -> Response:
+    """An answer as JSON."""
+    return Response(msgspec.json.encode(value), status, media_type=JSON)
+
+
+def whole_number(request: Request, name: str, default: int, lowest: int, highest: int) -> int:
+    """A query parameter that is a number; raises InvalidRequest when it is none or outside its range."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 18 and lowest <= int(text) <= highest):
+        raise InvalidRequest(f"{name} is a number from {lowest} to {highest}, not {text!r}", parameter=name)
+    return int(text)

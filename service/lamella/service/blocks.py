@@ -1,0 +1,102 @@
+"""Blocks as writers send them: what must hold before one becomes part of a table.
+
+Statistics that contradict themselves or the schema would make pruning skip rows, so such a block is refused; what is
+merely missing is fine and keeps the block in every answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from lamella.snapshot.errors import InvalidRequest, ManifestError, SchemaMismatch, UnknownColumn
+from lamella.snapshot.layout.location import normal
+from lamella.snapshot.manifest import Block
+from lamella.snapshot.schema import Leaf
+from lamella.snapshot.stats import Bound, ColumnStats, from_bound
+
+_DECODER = msgspec.json.Decoder(Block)
+
+
+def read_blocks(added: Sequence[msgspec.Raw]) -> list[Block]:
+    """Decode ``added`` of a commit request.
+
+    Raises:
+        InvalidRequest: one of them is no block; ``details.path`` says which and where.
+    """
+    blocks = []
+    for position, raw in enumerate(added):
+        try:
+            blocks.append(_DECODER.decode(raw))
+        except (msgspec.MsgspecError, RecursionError) as error:
+            message, _, inside = str(error).partition(" - at `$")
+            path = f"$.added[{position}]" + inside.removesuffix("`")
+            raise InvalidRequest(f"{message} at {path}", path=path) from error
+    return blocks
+
+
+def check_block(block: Block, columns: Mapping[int, Leaf]) -> Block:
+    """The block with its location in the one spelling that manifests hold.
+
+    ``columns``: the table's leaves by id.
+
+    Raises:
+        InvalidRequest: a location, format or count that cannot be.
+        UnknownColumn: statistics of a column that the table does not have.
+        SchemaMismatch: statistics that do not fit the column, or each other.
+    """
+    location = normal(block.location)
+    if block.format != "parquet":
+        raise InvalidRequest(f"blocks are Parquet files, not {block.format!r}")
+    for name in ("row_count", "file_size", "block_size", "bloom_filter_index_size"):
+        if getattr(block, name) < 0:
+            raise InvalidRequest(f"{name} is {getattr(block, name)}")
+    if any(rows < 0 for rows in block.row_group_row_counts):
+        raise InvalidRequest("a row group has fewer than no rows")
+    if block.row_group_row_counts and sum(block.row_group_row_counts) != block.row_count:
+        raise InvalidRequest(f"the row groups have {sum(block.row_group_row_counts)} rows, not {block.row_count}")
+    for column_id in sorted({*block.col_stats, *block.col_metas}):
+        if column_id not in columns:
+            raise UnknownColumn(f"the table has no column with id {column_id}", column_id=column_id)
+    for column_id, stats in block.col_stats.items():
+        problem = _contradiction(columns[column_id], stats, block.row_count)
+        if problem is not None:
+            name = columns[column_id].name
+            raise SchemaMismatch(f"column {name!r}: {problem}", column=name, column_id=column_id)
+    return msgspec.structs.replace(block, location=location)
+
+
+def _contradiction(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None:
+    """What is wrong with one column's statistics, None when nothing is."""
+    nulls = stats.null_count
+    if nulls is not None and not 0 <= nulls <= row_count:
+        return f"null_count is {nulls} in {row_count} rows"
+    for name in ("distinct_of_values", "in_memory_size"):
+        count = getattr(stats, name)
+        if count is not None and count < 0:
+            return f"{name} is {count}"
+    if stats.nan != "none" and not leaf.dtype.is_float:
+        return f"nan is {stats.nan!r} in a column of type {leaf.dtype}"
+    bounds = {name: bound for name, bound in (("min", stats.min), ("max", stats.max)) if bound is not None}
+    if not bounds:
+        return None
+    if leaf.dtype.order is None:
+        return f"values of type {leaf.dtype} have no order, so no bounds"
+    if stats.nan == "all" or nulls == row_count:
+        return "there are bounds, but no value that they could bound"
+    values = {}
+    for name, bound in bounds.items():
+        if _tags(bound) != 1:
+            return f"{name} has {_tags(bound)} values, not one"
+        try:
+            values[name] = from_bound(leaf.dtype, bound)
+        except (ManifestError, ValueError) as error:
+            return f"{name} is not a bound of type {leaf.dtype}: {error}"
+    if len(values) == 2 and values["min"] > values["max"]:  # type: ignore[operator]  # one order per type
+        return "min is greater than max"
+    return None
+
+
+def _tags(bound: Bound) -> int:
+    return sum(value is not None for value in msgspec.structs.astuple(bound))

@@ -1,0 +1,99 @@
+"""The catalog's tables, as SQLAlchemy Core sees them. The migrations create them; a test holds the two together.
+
+Rows of ``namespaces`` and ``tables`` are never deleted: dropping sets ``dropped_at_ms``, and names are unique among
+the rows where it is null. Times are Unix milliseconds. Pointers, properties and answers are JSON text.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+namespaces = Table(
+    "namespaces",
+    metadata,
+    Column("namespace_id", Integer, primary_key=True, autoincrement=True),
+    Column("name", String(128), nullable=False),
+    Column("properties", Text, nullable=False),
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("dropped_at_ms", BigInteger),
+    Index(
+        "uq_namespaces_live_name",
+        "name",
+        unique=True,
+        sqlite_where=text("dropped_at_ms IS NULL"),
+        postgresql_where=text("dropped_at_ms IS NULL"),
+    ),
+)
+
+tables = Table(
+    "tables",
+    metadata,
+    Column("table_id", String(36), primary_key=True),
+    Column("namespace_id", Integer, ForeignKey("namespaces.namespace_id"), nullable=False),
+    Column("name", String(128), nullable=False),
+    Column("location", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("pointer", Text, nullable=False),
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("dropped_at_ms", BigInteger),
+    Index(
+        "uq_tables_live_name",
+        "namespace_id",
+        "name",
+        unique=True,
+        sqlite_where=text("dropped_at_ms IS NULL"),
+        postgresql_where=text("dropped_at_ms IS NULL"),
+    ),
+)
+
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("table_id", String(36), ForeignKey("tables.table_id"), primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("snapshot_id", String(36), nullable=False),
+    Column("prev_snapshot_id", String(36)),
+    Column("timestamp_ms", BigInteger, nullable=False),
+    Column("operation", String(64), nullable=False),
+    Column("row_count", BigInteger, nullable=False),
+    Column("block_count", BigInteger, nullable=False),
+    Column("segment_count", BigInteger, nullable=False),
+    Column("file_size_bytes", BigInteger, nullable=False),
+    Column("pointer", Text, nullable=False),
+    UniqueConstraint("table_id", "snapshot_id"),
+    Index("ix_snapshots_table_id_timestamp_ms", "table_id", "timestamp_ms"),
+)
+
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("key", String(255), primary_key=True),
+    Column("scope", String(600), primary_key=True),
+    Column("request_sha256", String(64), nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("created_at_ms", BigInteger, nullable=False),
+    Index("ix_idempotency_created_at_ms", "created_at_ms"),
+)

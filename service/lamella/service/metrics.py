@@ -1,0 +1,103 @@
+"""What ``/metrics`` shows. Each app has a registry of its own; docs/metrics.md describes every name.
+
+With several workers the numbers of all of them are added up through ``PROMETHEUS_MULTIPROC_DIR``
+(:func:`lamella.service.app.serve` sets it), since a scrape reaches only one.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+    multiprocess,
+)
+
+from lamella.snapshot.wire import PruneAnswer
+
+MULTIPROCESS_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
+
+_LATENCY_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+
+
+class Metrics:
+    """The service's own counters and histograms."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry(auto_describe=True)
+        if MULTIPROCESS_VARIABLE not in os.environ:
+            ProcessCollector(registry=self.registry)
+            PlatformCollector(registry=self.registry)
+            GCCollector(registry=self.registry)
+        self.requests = self._counter("lamella_requests", "Requests answered.", ("method", "route", "status"))
+        self.request_seconds = Histogram(
+            "lamella_request_seconds",
+            "Time from the first byte of a request to the last of its answer.",
+            ("method", "route"),
+            buckets=_LATENCY_S,
+            registry=self.registry,
+        )
+        self.in_progress = Gauge(
+            "lamella_requests_in_progress",
+            "Requests that are being served.",
+            registry=self.registry,
+            multiprocess_mode="livesum",
+        )
+        self.problems = self._counter("lamella_problems", "Problem documents sent, by error code.", ("code",))
+        self.stage_considered = self._counter(
+            "lamella_prune_considered", "Segments or blocks that a pruning stage looked at.", ("stage",)
+        )
+        self.stage_kept = self._counter(
+            "lamella_prune_kept", "Segments or blocks that a pruning stage kept.", ("stage",)
+        )
+        self.stage_kept_bytes = self._counter(
+            "lamella_prune_kept_bytes", "Data bytes of what a pruning stage kept.", ("stage",)
+        )
+        self.stage_seconds = self._counter("lamella_prune_stage_seconds", "Time spent in a pruning stage.", ("stage",))
+        self.not_used = self._counter("lamella_prune_not_used", "Predicates that could not prune.")
+        self.commits = self._counter("lamella_commits", "Snapshots that registrations and commits made.")
+        self.commit_retries = self._counter(
+            "lamella_commit_retries", "Pointer swaps lost to another commit and tried again."
+        )
+        self.blocks_added = self._counter("lamella_blocks_added", "Blocks added by commits.")
+        self.blocks_removed = self._counter("lamella_blocks_removed", "Blocks removed by commits.")
+        self.files_refused = self._counter(
+            "lamella_files_refused", "Files that a registration or commit did not take, by error code.", ("code",)
+        )
+        self.replays = self._counter(
+            "lamella_idempotent_replays", "Mutations answered from a stored answer by their Idempotency-Key."
+        )
+
+    def _counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def pruned(self, answer: PruneAnswer) -> None:
+        """Count the funnel of one prune."""
+        for stage in answer.report.stages:
+            self.stage_considered.labels(stage.stage).inc(stage.considered)
+            self.stage_kept.labels(stage.stage).inc(stage.kept)
+            self.stage_kept_bytes.labels(stage.stage).inc(stage.bytes)
+            self.stage_seconds.labels(stage.stage).inc(stage.ms / 1000)
+        self.not_used.inc(len(answer.report.not_used))
+
+    def committed(self, *, added: int, removed: int) -> None:
+        """Count one commit that became current."""
+        self.commits.inc()
+        self.blocks_added.inc(added)
+        self.blocks_removed.inc(removed)
+
+    def text(self) -> bytes:
+        """All of it in Prometheus' text format."""
+        if MULTIPROCESS_VARIABLE not in os.environ:
+            return generate_latest(self.registry)
+        together = CollectorRegistry()
+        multiprocess.MultiProcessCollector(together)  # type: ignore[no-untyped-call]  # the package leaves it untyped
+        return generate_latest(together)

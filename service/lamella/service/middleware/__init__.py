@@ -1,0 +1,6 @@
+"""What surrounds every request, as plain ASGI: Starlette's own base class for this costs more than a prune."""
+
+from lamella.service.middleware.access import AccessMiddleware
+from lamella.service.middleware.body_limit import BodyLimitMiddleware
+
+__all__ = ["AccessMiddleware", "BodyLimitMiddleware"]

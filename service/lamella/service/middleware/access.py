@@ -1,0 +1,78 @@
+"""Request ids, request metrics and the request log."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.typing import FilteringBoundLogger
+
+from lamella.service.api import REQUEST_ID, ROUTE
+from lamella.service.metrics import Metrics
+
+_HEADER: Final = b"x-request-id"
+_GIVEN_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+#: Asked for every few seconds by machines; their log lines would drown the others.
+_QUIET: Final = frozenset({"/health/live", "/health/ready", "/metrics"})
+
+
+class AccessMiddleware:
+    """Gives each request an id (the client's ``X-Request-Id`` if it is sensible) and answers with it.
+
+    Counts and times the request by its route's template, never by its path, so that the number of series is bounded.
+    ``log`` None: no log lines.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, metrics: Metrics, log: FilteringBoundLogger | None, new_id: Callable[[], object]
+    ) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._log = log
+        self._new_id = new_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
+        request_id = given.decode() if _GIVEN_ID.fullmatch(given) else str(self._new_id())
+        scope[REQUEST_ID] = request_id
+        status = 0
+        sent_bytes = 0
+
+        async def observed(message: Message) -> None:
+            nonlocal status, sent_bytes
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (_HEADER, request_id.encode())]
+            else:
+                sent_bytes += len(message.get("body", b""))
+            await send(message)
+
+        started_s = time.perf_counter()
+        self._metrics.in_progress.inc()
+        try:
+            await self._app(scope, receive, observed)
+        finally:
+            elapsed_s = time.perf_counter() - started_s
+            self._metrics.in_progress.dec()
+            route = scope.get(ROUTE, "unmatched")
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            # No status: the client went away before the answer, which others write as 499.
+            self._metrics.requests.labels(method, route, str(status or 499)).inc()
+            self._metrics.request_seconds.labels(method, route).observe(elapsed_s)
+            if self._log is not None and route not in _QUIET:
+                self._log.info(
+                    "request",
+                    method=method,
+                    path=scope["path"],
+                    status=status or 499,
+                    ms=round(elapsed_s * 1000, 3),
+                    bytes=sent_bytes,
+                    request_id=request_id,
+                )

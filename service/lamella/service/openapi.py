@@ -1,0 +1,110 @@
+"""The OpenAPI description, written from the operations and the msgspec types that requests and answers really have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from lamella.service.api import IDEMPOTENCY_KEY, JSON, Operation
+from lamella.service.problem import MEDIA_TYPE, status_of
+from lamella.snapshot.errors import LamellaError
+from lamella.snapshot.manifest import Block
+from lamella.snapshot.wire import Problem
+
+VERSION: Final = "3.1.0"
+_REF: Final = "#/components/schemas/{name}"
+_PATH_PARAMETER: Final = re.compile(r"{(\w+)}")
+_PATH_TEXTS: Final = {
+    "namespace": "Name of a namespace.",
+    "table": "Name of a table.",
+    "snapshot_id": "Id of a snapshot.",
+    "segment_id": "Id of a segment.",
+}
+
+
+def describe(operations: Sequence[Operation], *, title: str, version: str, description: str) -> dict[str, Any]:
+    """The whole document."""
+    types = [t for o in operations for t in (o.request_type, o.answer_type) if t is not None]
+    schemas, components = msgspec.json.schema_components([*types, Problem, Block], ref_template=_REF)
+    schema_of = dict(zip([id(t) for t in types], schemas[: len(types)], strict=True))
+    _name_added_blocks(components)
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schema_of)
+    return {
+        "openapi": VERSION,
+        "info": {"title": title, "version": version, "description": description},
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+def _name_added_blocks(components: dict[str, Any]) -> None:
+    # They are decoded one by one, so that an error can name the block, and the struct says only "anything".
+    added = components.get("CommitRequest", {}).get("properties", {}).get("added")
+    if added is not None:
+        added["items"] = {"$ref": _REF.format(name="Block")}
+
+
+def _operation(operation: Operation, schema_of: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": operation.operation_id,
+        "summary": operation.summary,
+        "tags": [operation.tag],
+        "responses": _responses(operation, schema_of),
+    }
+    if operation.description:
+        described["description"] = operation.description
+    parameters = [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": _PATH_TEXTS[name],
+            "schema": {"type": "string"},
+        }
+        for name in _PATH_PARAMETER.findall(operation.path)
+    ]
+    parameters += [
+        {"name": p.name, "in": p.place, "required": False, "description": p.description, "schema": p.schema}
+        for p in operation.parameters
+    ]
+    if parameters:
+        described["parameters"] = parameters
+    if operation.request_type is not None:
+        schema = schema_of[id(operation.request_type)]
+        described["requestBody"] = {"required": True, "content": {JSON: {"schema": schema}}}
+    return described
+
+
+def _responses(operation: Operation, schema_of: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    done: dict[str, Any] = {"description": "Done."}
+    if operation.answer_type is not None:
+        done["content"] = {operation.media_type: {"schema": schema_of[id(operation.answer_type)]}}
+    elif operation.status != 204:
+        done["content"] = {operation.media_type: {"schema": {"type": "string"}}}
+    if IDEMPOTENCY_KEY in operation.parameters:
+        done["headers"] = {
+            "Idempotency-Replayed": {
+                "description": "`true` when this is the stored answer of an earlier request with the same key.",
+                "schema": {"type": "string", "enum": ["true"]},
+            }
+        }
+    responses = {str(operation.status): done}
+    by_status: dict[int, list[type[LamellaError]]] = {}
+    for kind in operation.errors:
+        by_status.setdefault(status_of(kind), []).append(kind)
+    for status, kinds in sorted(by_status.items()):
+        responses[str(status)] = _problem(", ".join(f"`{kind.code}`" for kind in kinds))
+    responses["default"] = _problem("any other error")
+    return responses
+
+
+def _problem(codes: str) -> dict[str, Any]:
+    return {
+        "description": f"A problem document: {codes}.",
+        "content": {MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}},
+    }

@@ -1,0 +1,99 @@
+"""Errors as RFC 9457 problem documents: one table from error class to HTTP status, and nothing else decides one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from lamella.snapshot.errors import (
+    BlocksRefused,
+    BodyTooLarge,
+    Conflict,
+    InvalidRequest,
+    LamellaError,
+    LimitExceeded,
+    ManifestError,
+    NotFound,
+    NotParquet,
+    SchemaMismatch,
+    StoreError,
+    Unavailable,
+)
+from lamella.snapshot.wire import Problem
+
+#: HTTP status by class; a class that is not listed has that of its nearest listed ancestor. See docs/errors.md.
+STATUS: Final[dict[type[LamellaError], int]] = {
+    LamellaError: 500,
+    InvalidRequest: 400,
+    SchemaMismatch: 422,
+    BlocksRefused: 422,
+    BodyTooLarge: 413,
+    NotParquet: 422,
+    NotFound: 404,
+    Conflict: 409,
+    ManifestError: 500,
+    StoreError: 502,
+    Unavailable: 503,
+}
+
+MEDIA_TYPE: Final = "application/problem+json"
+TYPE_PREFIX: Final = "urn:lamella:error:"
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=str)
+
+
+def status_of(kind: type[LamellaError]) -> int:
+    """The HTTP status of an error class."""
+    return next(STATUS[ancestor] for ancestor in kind.__mro__ if ancestor in STATUS)
+
+
+def title_of(kind: type[LamellaError]) -> str:
+    """The same short text for every problem of a class."""
+    return kind.code.replace("_", " ").capitalize()
+
+
+def problem_of(error: LamellaError, *, instance: str | None = None, status: int | None = None) -> Problem:
+    """The document of an error; ``instance`` is the path that was asked."""
+    kind = type(error)
+    return Problem(
+        type=TYPE_PREFIX + kind.code,
+        title=title_of(kind),
+        status=status_of(kind) if status is None else status,
+        detail=error.message,
+        code=kind.code,
+        instance=instance,
+        details=error.details,
+    )
+
+
+def problem_response(
+    error: LamellaError,
+    *,
+    instance: str | None = None,
+    status: int | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """The answer to a request that failed so. ``Unavailable`` tells the client when to come back."""
+    document = problem_of(error, instance=instance, status=status)
+    sent = dict(headers or {})
+    if isinstance(error, Unavailable):
+        sent["Retry-After"] = str(max(1, math.ceil(float(error.details.get("retry_after_s", 1)))))
+    return Response(_ENCODER.encode(document), document.status, sent, MEDIA_TYPE)
+
+
+def invalid_body(error: msgspec.MsgspecError | RecursionError) -> InvalidRequest:
+    """What was found in a request body; ``details.path`` is the place as a JSON path when there is one."""
+    if isinstance(error, RecursionError):
+        return LimitExceeded("the body is nested too deeply")
+    text = str(error)
+    if not isinstance(error, msgspec.ValidationError):
+        return InvalidRequest(f"the body is not JSON: {text}")
+    message, separator, path = text.rpartition(" - at `")
+    if not separator:
+        return InvalidRequest(text, path="$")
+    path = path.removesuffix("`")
+    return InvalidRequest(f"{message} at {path}", path=path)

@@ -1,0 +1,24 @@
+"""The routes: each reads a request, calls one thing, and writes its answer."""
+
+from __future__ import annotations
+
+from lamella.service.api import Operation
+from lamella.service.routes.commits import CommitRoutes
+from lamella.service.routes.health import HealthRoutes
+from lamella.service.routes.history import HistoryRoutes
+from lamella.service.routes.namespaces import NamespaceRoutes
+from lamella.service.routes.prune import PruneRoutes
+from lamella.service.routes.tables import TableRoutes
+from lamella.service.services import Services
+
+
+def operations(services: Services) -> tuple[Operation, ...]:
+    """Every operation of the API. The prune route comes first: routes are tried in this order."""
+    return (
+        *PruneRoutes(services).operations(),
+        *CommitRoutes(services).operations(),
+        *TableRoutes(services).operations(),
+        *NamespaceRoutes(services).operations(),
+        *HistoryRoutes(services).operations(),
+        *HealthRoutes(services).operations(),
+    )

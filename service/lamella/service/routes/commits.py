@@ -1,0 +1,105 @@
+"""``.../register`` and ``.../commits``: how blocks come into a table and leave it."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamella.service.api import IDEMPOTENCY_KEY, Operation, decode, require_json
+from lamella.service.idempotency import Claim, Sealed
+from lamella.service.routes.paths import TABLE
+from lamella.service.services import Services
+from lamella.snapshot.errors import (
+    BlocksRefused,
+    BodyTooLarge,
+    CommitConflict,
+    DuplicateBlock,
+    IdempotencyMismatch,
+    InvalidRequest,
+    NamespaceNotFound,
+    OutcomeUnknown,
+    SnapshotNotFound,
+    StoreError,
+    TableNotFound,
+    Unavailable,
+)
+from lamella.snapshot.wire import CommitAnswer, CommitRequest, Register, RegisterAnswer
+
+_REGISTER = msgspec.json.Decoder(Register)
+_COMMIT = msgspec.json.Decoder(CommitRequest)
+
+
+class CommitRoutes:
+    """Register Parquet files; commit blocks that a writer made, or that a job replaced."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def register(self, request: Request) -> Response:
+        require_json(request)
+        body = await request.body()
+        namespace, name = request.path_params["namespace"], request.path_params["table"]
+
+        def work(claim: Claim) -> Sealed:
+            asked = decode(body, _REGISTER)
+            return self._services.committer.register(self._services.catalog.table(namespace, name), asked, claim)
+
+        return await self._services.mutate(request, work, body)
+
+    async def commit(self, request: Request) -> Response:
+        require_json(request)
+        body = await request.body()
+        namespace, name = request.path_params["namespace"], request.path_params["table"]
+
+        def work(claim: Claim) -> Sealed:
+            asked = decode(body, _COMMIT)
+            return self._services.committer.commit(self._services.catalog.table(namespace, name), asked, claim)
+
+        return await self._services.mutate(request, work, body)
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What these routes are."""
+        common = (
+            InvalidRequest,
+            BlocksRefused,
+            BodyTooLarge,
+            DuplicateBlock,
+            NamespaceNotFound,
+            TableNotFound,
+            IdempotencyMismatch,
+            StoreError,
+            Unavailable,
+            OutcomeUnknown,
+        )
+        return (
+            Operation(
+                method="POST",
+                path=TABLE + "/register",
+                handler=self.register,
+                summary="Append Parquet files that exist",
+                tag="Blocks",
+                description="Each of `paths` is a file, a folder (its `*.parquet` files at any depth) or a glob. "
+                "Footers are read in parallel and the files appended in one snapshot. A file that cannot be taken is "
+                "listed under `refused` with the reason, and the others are registered, unless `strict` is true. "
+                "When nothing could be registered the answer is an error and the table is as it was.",
+                request_type=Register,
+                answer_type=RegisterAnswer,
+                parameters=(IDEMPOTENCY_KEY,),
+                errors=common,
+            ),
+            Operation(
+                method="POST",
+                path=TABLE + "/commits",
+                handler=self.commit,
+                summary="Add and remove blocks in one snapshot",
+                tag="Blocks",
+                description="All of it happens or nothing. Appends never conflict; a block that is to be removed and "
+                "is no longer there does. The size of each added file is asked of the store, whatever the request "
+                "says.",
+                request_type=CommitRequest,
+                answer_type=CommitAnswer,
+                parameters=(IDEMPOTENCY_KEY,),
+                errors=(*common, SnapshotNotFound, CommitConflict),
+            ),
+        )

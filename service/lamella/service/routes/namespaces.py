@@ -1,0 +1,92 @@
+"""``/v1/namespaces``."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamella.service.api import IDEMPOTENCY_KEY, Operation, decode, json_response, require_json
+from lamella.service.routes.paths import NAMESPACE, NAMESPACES
+from lamella.service.services import Services
+from lamella.snapshot.errors import (
+    AlreadyExists,
+    IdempotencyMismatch,
+    InvalidRequest,
+    NamespaceNotEmpty,
+    NamespaceNotFound,
+)
+from lamella.snapshot.wire import CreateNamespace, NamespaceInfo, NamespaceList
+
+_CREATE = msgspec.json.Decoder(CreateNamespace)
+
+
+class NamespaceRoutes:
+    """Create, list, look at and drop namespaces."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def create_namespace(self, request: Request) -> Response:
+        require_json(request)
+        body = await request.body()
+        asked = decode(body, _CREATE)
+        tables = self._services.tables
+        return await self._services.mutate(request, lambda claim: tables.create_namespace(asked, claim), body)
+
+    async def list_namespaces(self, _request: Request) -> Response:
+        found = await self._services.read(self._services.catalog.namespaces)
+        return json_response(NamespaceList(namespaces=tuple(found)))
+
+    async def get_namespace(self, request: Request) -> Response:
+        name = request.path_params["namespace"]
+        return json_response(await self._services.read(lambda: self._services.catalog.namespace(name)))
+
+    async def drop_namespace(self, request: Request) -> Response:
+        name = request.path_params["namespace"]
+        tables = self._services.tables
+        return await self._services.mutate(request, lambda claim: tables.drop_namespace(name, claim))
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What these routes are."""
+        return (
+            Operation(
+                method="POST",
+                path=NAMESPACES,
+                handler=self.create_namespace,
+                summary="Create a namespace",
+                tag="Namespaces",
+                request_type=CreateNamespace,
+                answer_type=NamespaceInfo,
+                status=201,
+                parameters=(IDEMPOTENCY_KEY,),
+                errors=(InvalidRequest, AlreadyExists, IdempotencyMismatch),
+            ),
+            Operation(
+                method="GET",
+                path=NAMESPACES,
+                handler=self.list_namespaces,
+                summary="List the namespaces",
+                tag="Namespaces",
+                answer_type=NamespaceList,
+            ),
+            Operation(
+                method="GET",
+                path=NAMESPACE,
+                handler=self.get_namespace,
+                summary="Look at a namespace",
+                tag="Namespaces",
+                answer_type=NamespaceInfo,
+                errors=(NamespaceNotFound,),
+            ),
+            Operation(
+                method="DELETE",
+                path=NAMESPACE,
+                handler=self.drop_namespace,
+                summary="Drop an empty namespace",
+                tag="Namespaces",
+                status=204,
+                parameters=(IDEMPOTENCY_KEY,),
+                errors=(NamespaceNotFound, NamespaceNotEmpty, IdempotencyMismatch),
+            ),
+        )

@@ -1,0 +1,113 @@
+"""``/v1/namespaces/{namespace}/tables``."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamella.service.api import IDEMPOTENCY_KEY, Operation, decode, json_response, require_json
+from lamella.service.routes.paths import TABLE, TABLES
+from lamella.service.services import Services
+from lamella.snapshot.errors import (
+    AlreadyExists,
+    IdempotencyMismatch,
+    InvalidRequest,
+    InvalidSchema,
+    NamespaceNotFound,
+    NotParquet,
+    ObjectNotFound,
+    StoreError,
+    TableNotFound,
+    UnknownColumn,
+)
+from lamella.snapshot.wire import CreateTable, TableInfo, TableList
+
+_CREATE = msgspec.json.Decoder(CreateTable)
+
+
+class TableRoutes:
+    """Create, list, look at and drop tables."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def create_table(self, request: Request) -> Response:
+        require_json(request)
+        body = await request.body()
+        asked = decode(body, _CREATE)
+        namespace = request.path_params["namespace"]
+        tables = self._services.tables
+        return await self._services.mutate(request, lambda claim: tables.create_table(namespace, asked, claim), body)
+
+    async def list_tables(self, request: Request) -> Response:
+        namespace = request.path_params["namespace"]
+        found = await self._services.read(lambda: self._services.catalog.tables(namespace))
+        return json_response(TableList(tables=tuple(found)))
+
+    async def get_table(self, request: Request) -> Response:
+        namespace, name = request.path_params["namespace"], request.path_params["table"]
+        return json_response(await self._services.read(lambda: self._services.tables.info(namespace, name)))
+
+    async def drop_table(self, request: Request) -> Response:
+        namespace, name = request.path_params["namespace"], request.path_params["table"]
+        tables = self._services.tables
+        return await self._services.mutate(request, lambda claim: tables.drop_table(namespace, name, claim))
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What these routes are."""
+        return (
+            Operation(
+                method="POST",
+                path=TABLES,
+                handler=self.create_table,
+                summary="Create a table",
+                tag="Tables",
+                description="Its columns are given in `schema`, or read from the Parquet file at `schema_from`. "
+                "The table starts with an empty snapshot.",
+                request_type=CreateTable,
+                answer_type=TableInfo,
+                status=201,
+                parameters=(IDEMPOTENCY_KEY,),
+                errors=(
+                    InvalidRequest,
+                    InvalidSchema,
+                    UnknownColumn,
+                    NotParquet,
+                    ObjectNotFound,
+                    NamespaceNotFound,
+                    AlreadyExists,
+                    IdempotencyMismatch,
+                    StoreError,
+                ),
+            ),
+            Operation(
+                method="GET",
+                path=TABLES,
+                handler=self.list_tables,
+                summary="List the tables of a namespace",
+                tag="Tables",
+                answer_type=TableList,
+                errors=(NamespaceNotFound,),
+            ),
+            Operation(
+                method="GET",
+                path=TABLE,
+                handler=self.get_table,
+                summary="Look at a table as it stands",
+                tag="Tables",
+                answer_type=TableInfo,
+                errors=(NamespaceNotFound, TableNotFound),
+            ),
+            Operation(
+                method="DELETE",
+                path=TABLE,
+                handler=self.drop_table,
+                summary="Drop a table",
+                tag="Tables",
+                description="The table leaves the listing and its name is free again. No file is deleted.",
+                status=204,
+                parameters=(IDEMPOTENCY_KEY,),
+                errors=(NamespaceNotFound, TableNotFound, IdempotencyMismatch),
+            ),
+        )

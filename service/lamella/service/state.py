@@ -1,0 +1,189 @@
+"""Reading a table's state: which snapshot is asked for, and manifests as they were written."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
+from lamella.snapshot.errors import InvalidRequest, ManifestError, ObjectNotFound, SegmentNotFound, SnapshotNotFound
+from lamella.snapshot.expression.moments import instant_us, zone
+from lamella.snapshot.layout import Store
+from lamella.snapshot.manifest import Snapshot, SnapshotPointer
+from lamella.snapshot.manifest.codec import check_hash
+from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.wire import SnapshotInfo, SnapshotList, TableInfo
+
+_MAX_MS = (1 << 63) - 1
+_PAGE_TOKEN = "snapshots-below:"  # noqa: S105  # the plain text inside a page token, no secret
+
+
+@contextmanager
+def trusted_manifests() -> Iterator[None]:
+    """Around reads of what the catalog points at: there, a missing object is damage, not a mistake of the client."""
+    try:
+        yield
+    except ObjectNotFound as error:
+        raise ManifestError(f"an object of the table is gone: {error.message}", **error.details) from error
+
+
+def table_info(record: TableRecord, snapshot: Snapshot) -> TableInfo:
+    """A table as it stands; ``snapshot`` may be the head, without its segments."""
+    summary = snapshot.summary
+    return TableInfo(
+        namespace=record.namespace,
+        name=record.name,
+        table_id=record.table_id,
+        location=record.location,
+        snapshot_id=snapshot.snapshot_id,
+        timestamp_ms=snapshot.timestamp_ms,
+        schema=snapshot.schema,
+        cluster_key=snapshot.cluster_key_meta[1] if snapshot.cluster_key_meta else (),
+        properties=snapshot.properties,
+        row_count=summary.row_count,
+        block_count=summary.block_count,
+        segment_count=len(snapshot.segments),
+        file_size_bytes=summary.compressed_byte_size,
+    )
+
+
+def history_entry(seq: int, pointer: SnapshotPointer, snapshot: Snapshot) -> HistoryEntry:
+    """What the catalog keeps of a snapshot."""
+    return HistoryEntry(
+        seq=seq,
+        pointer=pointer,
+        prev_snapshot_id=snapshot.prev_snapshot_id,
+        operation=snapshot.operation,
+        row_count=snapshot.summary.row_count,
+        block_count=snapshot.summary.block_count,
+        segment_count=len(snapshot.segments),
+        file_size_bytes=snapshot.summary.compressed_byte_size,
+    )
+
+
+def instant_ms(timestamp: int | str, time_zone: str) -> int:
+    """A request's ``timestamp`` in Unix milliseconds: a number is one already, text is ISO 8601.
+
+    Text without a zone is read in ``time_zone``.
+
+    Raises:
+        InvalidRequest: no such time or time zone.
+    """
+    if isinstance(timestamp, int):
+        if not 0 <= timestamp <= _MAX_MS:
+            raise InvalidRequest(f"timestamp {timestamp} is not a time in Unix milliseconds", timestamp=timestamp)
+        return timestamp
+    if zone(time_zone) is None:
+        raise InvalidRequest(f"there is no time zone {time_zone!r}", time_zone=time_zone)
+    found = instant_us(timestamp, time_zone)
+    if found is None:
+        raise InvalidRequest(
+            f"{timestamp!r} is not a time such as 2026-01-31T12:00:00Z", timestamp=timestamp, time_zone=time_zone
+        )
+    return found // 1000
+
+
+class History:
+    """Snapshots of tables, past and present."""
+
+    def __init__(self, catalog: Catalog, warehouse: Warehouse, store: Store) -> None:
+        self._catalog = catalog
+        self._warehouse = warehouse
+        self._store = store
+
+    def pointer(
+        self,
+        record: TableRecord,
+        *,
+        snapshot_id: str | None = None,
+        timestamp: int | str | None = None,
+        time_zone: str = "UTC",
+    ) -> SnapshotPointer:
+        """The snapshot that a request asks for; the current one when it names none.
+
+        Raises:
+            InvalidRequest: both an id and a time, or no time that can be read.
+            SnapshotNotFound: not in the table's history, or before its first snapshot.
+        """
+        if snapshot_id is not None and timestamp is not None:
+            raise InvalidRequest("give snapshot_id or timestamp, not both")
+        if snapshot_id is not None:
+            if snapshot_id == record.pointer.snapshot_id:
+                return record.pointer
+            return self._by_id(record, snapshot_id).pointer
+        if timestamp is not None:
+            at_ms = instant_ms(timestamp, time_zone)
+            if at_ms >= record.pointer.timestamp_ms:
+                return record.pointer
+            return self._catalog.snapshot_at(record.table_id, at_ms).pointer
+        return record.pointer
+
+    def _by_id(self, record: TableRecord, snapshot_id: str) -> HistoryEntry:
+        try:
+            canonical = str(UUID(snapshot_id))
+        except ValueError as error:
+            raise SnapshotNotFound(
+                f"the table has no snapshot {snapshot_id!r}; ids are UUIDs", snapshot_id=snapshot_id
+            ) from error
+        return self._catalog.snapshot(record.table_id, canonical)
+
+    def page(self, record: TableRecord, *, page_size: int, page_token: str | None) -> SnapshotList:
+        """Part of the history, newest first; raises InvalidRequest for a token that is none of ours."""
+        before_seq = None if page_token is None else _read_token(page_token)
+        entries = self._catalog.history(record.table_id, before_seq=before_seq, limit=page_size + 1)
+        shown = entries[:page_size]
+        return SnapshotList(
+            snapshots=tuple(_info(entry) for entry in shown),
+            next_page_token=_write_token(shown[-1].seq) if len(entries) > page_size else None,
+        )
+
+    def snapshot_json(self, record: TableRecord, snapshot_id: str) -> bytes:
+        """A snapshot's manifest, byte for byte."""
+        manifest = self.pointer(record, snapshot_id=snapshot_id).manifest
+        with trusted_manifests():
+            data = self._store.read(manifest.location)
+        check_hash(data, manifest.sha256, manifest.location)
+        return data
+
+    def segment_json(self, record: TableRecord, segment_id: str, snapshot_id: str | None) -> bytes:
+        """The manifest of a segment of that (or the current) snapshot, byte for byte."""
+        pointer = self.pointer(record, snapshot_id=snapshot_id)
+        try:
+            canonical = str(UUID(segment_id))
+        except ValueError as error:
+            raise SegmentNotFound(
+                f"the snapshot has no segment {segment_id!r}; ids are UUIDs", segment_id=segment_id
+            ) from error
+        with trusted_manifests():
+            return self._warehouse.segment_bytes(pointer, canonical)
+
+
+def _info(entry: HistoryEntry) -> SnapshotInfo:
+    return SnapshotInfo(
+        snapshot_id=entry.pointer.snapshot_id,
+        prev_snapshot_id=entry.prev_snapshot_id,
+        timestamp_ms=entry.pointer.timestamp_ms,
+        operation=entry.operation,
+        row_count=entry.row_count,
+        block_count=entry.block_count,
+        segment_count=entry.segment_count,
+        file_size_bytes=entry.file_size_bytes,
+    )
+
+
+def _write_token(seq: int) -> str:
+    return base64.urlsafe_b64encode(f"{_PAGE_TOKEN}{seq}".encode()).decode().rstrip("=")
+
+
+def _read_token(token: str) -> int:
+    try:
+        text = base64.urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4)).decode()
+    except (binascii.Error, ValueError) as error:
+        raise InvalidRequest("page_token is not one of this listing", parameter="page_token") from error
+    number = text.removeprefix(_PAGE_TOKEN)
+    if number == text or not (number.isascii() and number.isdigit() and len(number) <= 18):
+        raise InvalidRequest("page_token is not one of this listing", parameter="page_token")
+    return int(number)

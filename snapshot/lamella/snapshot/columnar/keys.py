@@ -1,0 +1,131 @@
+"""Arrays of bounds that can be compared with one value, exactly, in the order of their type.
+
+Three representations: machine numbers (NumPy's own comparison is the type's order: int64, uint64, float64 without
+NaN), decimals of more than 18 digits as two 64-bit limbs, and bytes through an order-preserving 8-byte prefix with
+exact look-up where prefixes tie.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Mask = npt.NDArray[np.bool_]
+Ranks = npt.NDArray[np.int64]
+
+_LIMB: Final = 1 << 64
+_PREFIX_BYTES: Final = 8
+
+
+class Keys(Protocol):
+    """n bounds; entries that are not known hold an arbitrary value, the caller masks them."""
+
+    def less(self, value: Any) -> Mask:
+        """Where bound < value."""
+
+    def less_equal(self, value: Any) -> Mask:
+        """Where bound <= value."""
+
+    def rank(self, values: Sequence[Any], *, right: bool) -> Ranks:
+        """How many of the ascending ``values`` lie below each bound (``right``: at or below)."""
+
+
+class NumberKeys:
+    """int64, uint64 or float64."""
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self.array = array
+
+    def less(self, value: Any) -> Mask:
+        """Where bound < value."""
+        return np.asarray(self.array < self._scalar(value))
+
+    def less_equal(self, value: Any) -> Mask:
+        """Where bound <= value."""
+        return np.asarray(self.array <= self._scalar(value))
+
+    def rank(self, values: Sequence[Any], *, right: bool) -> Ranks:
+        """How many of the ascending ``values`` lie below each bound (``right``: at or below)."""
+        ordered = np.array(values, dtype=self.array.dtype)
+        return np.searchsorted(ordered, self.array, side="right" if right else "left")
+
+    def _scalar(self, value: Any) -> Any:
+        return self.array.dtype.type(value)  # same dtype on both sides: int64 never meets a double
+
+
+class WideKeys:
+    """Integers of up to 128 bits: signed high limb, unsigned low limb."""
+
+    def __init__(self, high: npt.NDArray[np.int64], low: npt.NDArray[np.uint64]) -> None:
+        self.high = high
+        self.low = low
+
+    def less(self, value: int) -> Mask:
+        """Where bound < value."""
+        high, low = split_wide(value)
+        return (self.high < high) | ((self.high == high) & (self.low < low))
+
+    def less_equal(self, value: int) -> Mask:
+        """Where bound <= value."""
+        high, low = split_wide(value)
+        return (self.high < high) | ((self.high == high) & (self.low <= low))
+
+    def rank(self, values: Sequence[int], *, right: bool) -> Ranks:
+        """How many of the ascending ``values`` lie below each bound (``right``: at or below)."""
+        find = bisect_right if right else bisect_left
+        bounds = (int(h) * _LIMB + int(lo) for h, lo in zip(self.high, self.low, strict=True))
+        return np.fromiter((find(values, bound) for bound in bounds), dtype=np.int64, count=len(self.high))
+
+
+class BytesKeys:
+    """Byte strings: ``prefix`` is each one's first eight bytes, zero-padded, as a big-endian number."""
+
+    def __init__(self, prefix: npt.NDArray[np.uint64], offsets: npt.NDArray[np.int64], data: memoryview) -> None:
+        self.prefix = prefix
+        self._offsets = offsets
+        self._data = data
+
+    def at(self, index: int) -> bytes:
+        """The whole bound of one entry."""
+        return bytes(self._data[self._offsets[index] : self._offsets[index + 1]])
+
+    def less(self, value: bytes) -> Mask:
+        """Where bound < value."""
+        key = np.uint64(prefix_key(value))
+        below = np.asarray(self.prefix < key)
+        for index in np.flatnonzero(self.prefix == key):
+            below[index] = self.at(int(index)) < value
+        return below
+
+    def less_equal(self, value: bytes) -> Mask:
+        """Where bound <= value."""
+        key = np.uint64(prefix_key(value))
+        below = np.asarray(self.prefix < key)
+        for index in np.flatnonzero(self.prefix == key):
+            below[index] = self.at(int(index)) <= value
+        return below
+
+    def rank(self, values: Sequence[bytes], *, right: bool) -> Ranks:
+        """How many of the ascending ``values`` lie below each bound (``right``: at or below)."""
+        keys = np.array([prefix_key(value) for value in values], dtype=np.uint64)
+        ranks = np.searchsorted(keys, self.prefix, side="left")
+        tied = np.searchsorted(keys, self.prefix, side="right") > ranks
+        find = bisect_right if right else bisect_left
+        for index in np.flatnonzero(tied):
+            ranks[index] = find(values, self.at(int(index)))
+        return ranks
+
+
+def prefix_key(value: bytes) -> int:
+    """The first eight bytes as a number; a < b as bytes implies prefix_key(a) <= prefix_key(b)."""
+    return int.from_bytes(value[:_PREFIX_BYTES].ljust(_PREFIX_BYTES, b"\0"), "big")
+
+
+def split_wide(value: int) -> tuple[np.int64, np.uint64]:
+    """A 128-bit integer as (signed high, unsigned low)."""
+    high, low = divmod(value, _LIMB)
+    return np.int64(high), np.uint64(low)

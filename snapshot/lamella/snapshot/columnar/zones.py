@@ -1,0 +1,127 @@
+"""The zone maps of one column over the entries (blocks or segments) of one layer.
+
+``flags`` says per entry what may be there and what is known. A set "may" bit never claims, a cleared one is proof:
+
+====================  ==============================================================
+``LOW_KNOWN``         ``low`` is a lower bound of every value but null and NaN
+``HIGH_KNOWN``        ``high`` likewise from above
+``MAY_NULL``          a row may be null (also when the null count is unknown)
+``MAY_NUMBER``        a row may hold a value that is neither null nor NaN
+``MAY_NAN``           a row may hold NaN
+``NULLS_KNOWN``       the null count is known
+====================  ==============================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from lamella.snapshot.columnar.keys import BytesKeys, Keys, Mask, NumberKeys, WideKeys, prefix_key, split_wide
+from lamella.snapshot.schema import DataType
+from lamella.snapshot.stats import ColumnStats, from_bound, unknown
+from lamella.snapshot.stats.column import is_all_null
+
+LOW_KNOWN: Final = 1
+HIGH_KNOWN: Final = 2
+MAY_NULL: Final = 4
+MAY_NUMBER: Final = 8
+MAY_NAN: Final = 16
+NULLS_KNOWN: Final = 32
+#: Decimals of more digits than int64 holds need two limbs.
+NARROW_DIGITS: Final = 18
+
+
+class Zones:
+    """Zone maps of one column, n entries."""
+
+    def __init__(self, low: Keys | None, high: Keys | None, flags: npt.NDArray[np.uint8]) -> None:
+        self.low = low
+        self.high = high
+        self.flags = flags
+
+    def has(self, bit: int) -> Mask:
+        """Where a flag is set."""
+        return np.asarray((self.flags & np.uint8(bit)) != 0)
+
+    def lacks(self, bit: int) -> Mask:
+        """Where a flag is not set."""
+        return np.asarray((self.flags & np.uint8(bit)) == 0)
+
+    def __len__(self) -> int:
+        return len(self.flags)
+
+
+def nothing_known(count: int) -> Zones:
+    """Zones of a column without statistics."""
+    everything = MAY_NULL | MAY_NUMBER | MAY_NAN
+    return Zones(None, None, np.full(count, everything, dtype=np.uint8))
+
+
+def arrays_of(
+    dtype: DataType, entries: Sequence[tuple[int, ColumnStats | None]]
+) -> tuple[list[Any], list[Any], npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """(lows, highs, flags, null counts) of ``(row_count, stats)`` entries; unknown bounds hold a zero value."""
+    zero: Any = b"" if dtype.order == "bytes" else 0.0 if dtype.order == "float" else 0
+    lows: list[Any] = []
+    highs: list[Any] = []
+    flags = np.zeros(len(entries), dtype=np.uint8)
+    nulls = np.full(len(entries), -1, dtype=np.int64)
+    for index, (row_count, given) in enumerate(entries):
+        stats = given if given is not None else unknown(dtype, "no statistics")
+        low = high = zero
+        bits = 0
+        if stats.null_count is not None:
+            nulls[index] = stats.null_count
+            bits |= NULLS_KNOWN
+        if stats.null_count != 0:
+            bits |= MAY_NULL
+        if not (stats.null_count is not None and is_all_null(stats, row_count)):
+            if stats.nan != "none":
+                bits |= MAY_NAN
+            if stats.nan != "all":
+                bits |= MAY_NUMBER
+        if stats.min is not None and dtype.order is not None:
+            low = from_bound(dtype, stats.min)
+            bits |= LOW_KNOWN
+        if stats.max is not None and dtype.order is not None:
+            high = from_bound(dtype, stats.max)
+            bits |= HIGH_KNOWN
+        lows.append(low)
+        highs.append(high)
+        flags[index] = bits
+    return lows, highs, flags, nulls
+
+
+def keys_of(dtype: DataType, values: Sequence[Any]) -> Keys | None:
+    """Bounds of one side as keys; None for types without order."""
+    if dtype.order is None:
+        return None
+    if dtype.order == "bytes":
+        offsets = np.zeros(len(values) + 1, dtype=np.int64)
+        np.cumsum([len(value) for value in values], out=offsets[1:])
+        prefix = np.array([prefix_key(value) for value in values], dtype=np.uint64)
+        return BytesKeys(prefix, offsets, memoryview(b"".join(values)))
+    if is_wide(dtype):
+        limbs = [split_wide(value) for value in values]
+        return WideKeys(np.array([h for h, _ in limbs], np.int64), np.array([lo for _, lo in limbs], np.uint64))
+    return NumberKeys(np.array(values, dtype=number_dtype(dtype)))
+
+
+def is_wide(dtype: DataType) -> bool:
+    """True when values need two limbs."""
+    return dtype.order == "decimal" and dtype.precision > NARROW_DIGITS
+
+
+def number_dtype(dtype: DataType) -> np.dtype[Any]:
+    """The NumPy type that holds one value of a type that is neither bytes nor wide."""
+    return np.dtype({"uint": np.uint64, "float": np.float64}.get(dtype.order or "", np.int64))
+
+
+def zones_of(dtype: DataType, entries: Sequence[tuple[int, ColumnStats | None]]) -> Zones:
+    """Zones straight from statistics, without a companion (a snapshot's own summary, tests)."""
+    lows, highs, flags, _ = arrays_of(dtype, entries)
+    return Zones(keys_of(dtype, lows), keys_of(dtype, highs), flags)

@@ -1,0 +1,263 @@
+"""Every error that Lamella raises to its users, as one tree with stable codes.
+
+::
+
+    LamellaError
+    ├── InvalidRequest              what was asked cannot be done as asked; nothing was changed
+    │   ├── InvalidFilter           the filter cannot be read (carries ``position``)
+    │   ├── FilterTypeMismatch      a literal can never be compared with that column
+    │   ├── UnknownColumn           no such column in the snapshot's schema, or two that fit
+    │   ├── InvalidSchema           a schema that breaks its own rules
+    │   ├── SchemaMismatch          a file's schema does not fit the table's
+    │   ├── BlocksRefused           not one of the files could be registered (carries ``refused``)
+    │   ├── BodyTooLarge            the request body is over the limit
+    │   └── LimitExceeded           filter depth, nodes, list size, page size, ...
+    ├── NotParquet                  not a Parquet file that can be trusted
+    │   ├── TruncatedParquet        magic present, footer cut off or out of bounds
+    │   ├── EncryptedParquet        encrypted footer or columns
+    │   └── CorruptParquet          a footer that contradicts itself
+    ├── NotFound
+    │   ├── NamespaceNotFound
+    │   ├── TableNotFound
+    │   ├── SnapshotNotFound
+    │   ├── SegmentNotFound
+    │   └── ObjectNotFound          a file that a path or a manifest names is not in the store
+    ├── Conflict                    certainly not done, because of what is there already
+    │   ├── AlreadyExists
+    │   ├── NamespaceNotEmpty
+    │   ├── DuplicateBlock
+    │   ├── CommitConflict          another commit won (carries ``blocks`` and ``snapshot_id``)
+    │   └── IdempotencyMismatch     the key was used for another request
+    ├── ManifestError               a manifest cannot be trusted
+    │   ├── UnsupportedFormat       written by a newer Lamella
+    │   └── HashMismatch            bytes differ from the recorded content hash
+    ├── StoreError                  object storage failed or refused
+    └── Unavailable                 try again later (carries ``retry_after_s``)
+        └── OutcomeUnknown          a mutation may or may not have happened; the idempotency key resolves it
+
+``code`` is part of the API: it stands in problem documents, and the client rebuilds the same class from it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class LamellaError(Exception):
+    """Base of all errors; ``details`` are JSON-ready members that name the place (column, position, blocks, ...)."""
+
+    code: ClassVar[str] = "lamella_error"
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.details)
+
+
+def _rebuild(cls: type[LamellaError], message: str, details: dict[str, Any]) -> LamellaError:
+    return cls(message, **details)
+
+
+class InvalidRequest(LamellaError):
+    """The request cannot be carried out as it stands."""
+
+    code = "invalid_request"
+
+
+class InvalidFilter(InvalidRequest):
+    """The filter text or tree cannot be read; ``position`` is the 0-based offset in SQL, or a JSON path."""
+
+    code = "invalid_filter"
+
+
+class FilterTypeMismatch(InvalidRequest):
+    """A literal that can never be compared with the column it stands beside."""
+
+    code = "filter_type_mismatch"
+
+
+class UnknownColumn(InvalidRequest):
+    """No column of that name, or an ambiguous one."""
+
+    code = "unknown_column"
+
+
+class InvalidSchema(InvalidRequest):
+    """A schema with an unknown type, a doubled name or a doubled id."""
+
+    code = "invalid_schema"
+
+
+class SchemaMismatch(InvalidRequest):
+    """A file's columns do not fit the table's schema."""
+
+    code = "schema_mismatch"
+
+
+class BlocksRefused(InvalidRequest):
+    """No file of a registration could be taken; ``refused`` lists each with its reason."""
+
+    code = "blocks_refused"
+
+
+class BodyTooLarge(InvalidRequest):
+    """The request body is larger than the service accepts."""
+
+    code = "body_too_large"
+
+
+class LimitExceeded(InvalidRequest):
+    """A size of the request (filter depth, nodes, list length, ...) is over its limit."""
+
+    code = "limit_exceeded"
+
+
+class NotParquet(LamellaError):
+    """The object is not a Parquet file."""
+
+    code = "not_parquet"
+
+
+class TruncatedParquet(NotParquet):
+    """The footer is cut off or points outside the file."""
+
+    code = "truncated_parquet"
+
+
+class EncryptedParquet(NotParquet):
+    """The footer or its columns are encrypted."""
+
+    code = "encrypted_parquet"
+
+
+class CorruptParquet(NotParquet):
+    """The footer can be decoded but contradicts itself."""
+
+    code = "corrupt_parquet"
+
+
+class NotFound(LamellaError):
+    """What was named does not exist, or may not be seen."""
+
+    code = "not_found"
+
+
+class NamespaceNotFound(NotFound):
+    """No such namespace."""
+
+    code = "namespace_not_found"
+
+
+class TableNotFound(NotFound):
+    """No such table."""
+
+    code = "table_not_found"
+
+
+class SnapshotNotFound(NotFound):
+    """No such snapshot in the table's history."""
+
+    code = "snapshot_not_found"
+
+
+class SegmentNotFound(NotFound):
+    """No such segment in the snapshot."""
+
+    code = "segment_not_found"
+
+
+class ObjectNotFound(NotFound):
+    """No object at that location."""
+
+    code = "object_not_found"
+
+
+class Conflict(LamellaError):
+    """Certainly not done, because of what is there already."""
+
+    code = "conflict"
+
+
+class AlreadyExists(Conflict):
+    """A namespace or table of that name exists."""
+
+    code = "already_exists"
+
+
+class NamespaceNotEmpty(Conflict):
+    """The namespace still holds tables."""
+
+    code = "namespace_not_empty"
+
+
+class DuplicateBlock(Conflict):
+    """A block of that location is in the table already, or twice in one request."""
+
+    code = "duplicate_block"
+
+
+class CommitConflict(Conflict):
+    """Blocks to be removed are no longer in the table; ``blocks`` names them, ``snapshot_id`` the winner."""
+
+    code = "commit_conflict"
+
+
+class IdempotencyMismatch(Conflict):
+    """The idempotency key belongs to a different request."""
+
+    code = "idempotency_mismatch"
+
+
+class ManifestError(LamellaError):
+    """A manifest or companion cannot be trusted."""
+
+    code = "manifest_error"
+
+
+class UnsupportedFormat(ManifestError):
+    """The manifest's format version is newer than this release reads."""
+
+    code = "unsupported_format"
+
+
+class HashMismatch(ManifestError):
+    """The bytes read differ from the content hash recorded beside their location."""
+
+    code = "hash_mismatch"
+
+
+class StoreError(LamellaError):
+    """Object storage failed, refused or answered nonsense."""
+
+    code = "store_error"
+
+
+class Unavailable(LamellaError):
+    """The service cannot answer now; ``retry_after_s`` says when to try again."""
+
+    code = "unavailable"
+
+
+class OutcomeUnknown(Unavailable):
+    """A mutation may have happened; ask again with the same idempotency key."""
+
+    code = "outcome_unknown"
+
+
+def _tree(cls: type[LamellaError]) -> dict[str, type[LamellaError]]:
+    found = {cls.code: cls}
+    for sub in cls.__subclasses__():
+        found.update(_tree(sub))
+    return found
+
+
+#: Every class of the tree by its code.
+BY_CODE: dict[str, type[LamellaError]] = _tree(LamellaError)
+
+
+def from_code(code: str, message: str, details: dict[str, Any]) -> LamellaError:
+    """The error of that ``code``; an unknown code (a newer service) becomes a plain :class:`LamellaError`."""
+    return BY_CODE.get(code, LamellaError)(message, **details)

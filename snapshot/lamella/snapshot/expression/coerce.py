@@ -1,0 +1,254 @@
+"""Literals brought into a column's own order, exactly, or not at all.
+
+The rules are Spark SQL's casts, resolved at bind time: an exact answer becomes a value (perhaps with another
+operator: ``int_column > 4.5`` is ``int_column > 4``); what Spark would decide row by row, or by a lossy cast, is
+:class:`Unusable`; what no engine could compare is a ``FilterTypeMismatch``.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final
+
+import msgspec
+
+from lamella.snapshot.errors import FilterTypeMismatch
+from lamella.snapshot.expression import moments
+from lamella.snapshot.expression.nodes import Literal
+from lamella.snapshot.expression.text import literal_text
+from lamella.snapshot.schema import Leaf
+from lamella.snapshot.schema.types import PER_SECOND
+
+_DAY_US: Final = 86_400_000_000
+_EXACT_DOUBLE: Final = 1 << 53
+
+
+class Point(msgspec.Struct, frozen=True):
+    """An exact place on the column's number line; a fraction lies between two values of the column."""
+
+    value: int | float | bytes | Fraction
+
+
+class Unusable(msgspec.Struct, frozen=True):
+    """The literal cannot be compared exactly; why."""
+
+    reason: str
+
+
+def coerce(literal: Literal, leaf: Leaf, time_zone: str) -> Point | Unusable:
+    """Where ``literal`` (not null) lies among the column's values.
+
+    Raises:
+        FilterTypeMismatch: the two can never be compared.
+    """
+    kind = leaf.dtype.name
+    if leaf.dtype.order is None:
+        return Unusable(f"values of type {leaf.dtype} have no order")
+    if kind == "boolean":
+        return _boolean(literal, leaf)
+    if leaf.dtype.is_float:
+        return _float(literal, leaf)
+    if leaf.dtype.is_integer or kind == "decimal":
+        return _number(literal, leaf)
+    if kind == "date":
+        return _date(literal, leaf, time_zone)
+    if kind in ("timestamp", "timestamp_ntz"):
+        return _timestamp(literal, leaf, time_zone)
+    if kind == "time":
+        return _time(literal, leaf)
+    if leaf.dtype.is_text:
+        return _text(literal, leaf)
+    return _binary(literal, leaf)
+
+
+def _mismatch(literal: Literal, leaf: Leaf) -> FilterTypeMismatch:
+    return FilterTypeMismatch(
+        f"column {leaf.name!r} of type {leaf.dtype} cannot be compared with {literal_text(literal)}",
+        column=leaf.name,
+        type=str(leaf.dtype),
+        literal=literal_text(literal),
+    )
+
+
+def _boolean(literal: Literal, leaf: Leaf) -> Point | Unusable:
+    if literal.kind == "boolean":
+        return Point(int(bool(literal.value)))
+    if literal.kind in ("string", "text"):
+        words = {"true": 1, "false": 0}
+        word = str(literal.value).strip().lower()
+        if word in words:
+            return Point(words[word])
+    if literal.kind in ("integer", "decimal", "double", "float", "string"):
+        return Unusable("a boolean compared with something else is cast row by row")
+    raise _mismatch(literal, leaf)
+
+
+def _exact(literal: Literal) -> Fraction | None:
+    """The number that an integer or decimal literal spells."""
+    if literal.kind == "integer" and isinstance(literal.value, int):
+        return Fraction(literal.value)
+    if literal.kind == "decimal" and isinstance(literal.value, str):
+        return Fraction(Decimal(literal.value))
+    return None
+
+
+def _number(literal: Literal, leaf: Leaf) -> Point | Unusable:
+    decimal = leaf.dtype.name == "decimal"
+    exact = _exact(literal)
+    if exact is not None:
+        if literal.kind == "decimal" and not _common_type_is_exact(Decimal(str(literal.value)), leaf):
+            return Unusable("Spark rounds the two to a common decimal type of 38 digits")
+        return _scaled(exact, leaf)
+    if literal.kind in ("double", "float"):
+        return _number_by_double(float(literal.value or 0.0), leaf)
+    if literal.kind in ("string", "text"):
+        text = str(literal.value).strip()
+        if decimal and literal.kind == "string":
+            return Unusable("Spark compares a decimal with text as doubles")
+        number = _spelled(text)
+        if number is None or (not decimal and number.denominator != 1):
+            raise _mismatch(literal, leaf)
+        return _scaled(number, leaf)
+    raise _mismatch(literal, leaf)
+
+
+def _common_type_is_exact(number: Decimal, leaf: Leaf) -> bool:
+    """True when one decimal type of at most 38 digits holds both the column's values and the literal."""
+    parts = number.as_tuple()
+    exponent = parts.exponent if isinstance(parts.exponent, int) else 0
+    scale = max(-exponent, leaf.dtype.scale)
+    column_digits = leaf.dtype.precision - leaf.dtype.scale if leaf.dtype.name == "decimal" else 20
+    return scale + max(len(parts.digits) + exponent, column_digits) <= 38
+
+
+def _spelled(text: str) -> Fraction | None:
+    body = text[1:] if text[:1] in ("+", "-") else text
+    if not body or len(body) > 128 or not body.replace(".", "", 1).isdigit() or not body.isascii():
+        return None
+    return Fraction(Decimal(text))
+
+
+def _scaled(number: Fraction, leaf: Leaf) -> Point:
+    scaled = number * 10**leaf.dtype.scale
+    return Point(scaled.numerator if scaled.denominator == 1 else scaled)
+
+
+def _number_by_double(value: float, leaf: Leaf) -> Point | Unusable:
+    """Spark casts the column to double; that is exact for integers up to 2^53, and for literals below it."""
+    if leaf.dtype.name == "decimal":
+        return Unusable("Spark compares a decimal with a double as doubles; spell the number without exponent")
+    if math.isinf(value) or math.isnan(value):
+        return Point(value)
+    if leaf.dtype.bits == 64 and abs(value) >= _EXACT_DOUBLE:
+        return Unusable("64-bit integers lose digits beside a double this large")
+    exact = Fraction(value)
+    return Point(exact.numerator if exact.denominator == 1 else exact)
+
+
+def _float(literal: Literal, leaf: Leaf) -> Point | Unusable:
+    narrow = leaf.dtype.bits < 64
+    exact = _exact(literal)
+    if exact is not None:
+        try:
+            value = float(exact)
+        except OverflowError:
+            return Unusable("the number is too large for a double")
+        if literal.kind == "integer" and narrow and moments.single(value) != exact:
+            return Unusable("Spark may round this integer to single precision")
+        return Point(value)
+    if literal.kind in ("double", "float"):
+        value = float(literal.value if literal.value is not None else math.nan)
+        # a JSON number is a double in Spark's eyes and single precision in Iceberg's: use it where both agree
+        if narrow and literal.kind == "double" and value == value and moments.single(value) != value:
+            return Unusable("the number is not exact in single precision, and readers differ on rounding it")
+        return Point(value)
+    if literal.kind in ("string", "text"):
+        try:
+            value = float(str(literal.value).strip())
+        except ValueError:
+            raise _mismatch(literal, leaf) from None
+        if value != value or math.isinf(value) or (narrow and moments.single(value) != value):
+            return Unusable("text is cast to a number row by row")
+        return Point(value)
+    raise _mismatch(literal, leaf)
+
+
+def _date(literal: Literal, leaf: Leaf, time_zone: str) -> Point | Unusable:
+    if literal.kind == "date" and isinstance(literal.value, int):
+        return Point(literal.value)
+    if literal.kind in ("string", "text"):
+        days = moments.date_days(str(literal.value))
+        if days is None:
+            raise _mismatch(literal, leaf)
+        return Point(days)
+    if literal.kind in ("timestamp", "timestamp_ntz") and isinstance(literal.value, int):
+        # Spark casts the date to midnight of the session's zone
+        if literal.kind == "timestamp" and not moments.is_utc(time_zone):
+            return Unusable("a date compared with a timestamp depends on the time zone's transitions")
+        days = Fraction(literal.value, _DAY_US)
+        return Point(days.numerator if days.denominator == 1 else days)
+    raise _mismatch(literal, leaf)
+
+
+def _timestamp(literal: Literal, leaf: Leaf, time_zone: str) -> Point | Unusable:
+    instant = leaf.dtype.name == "timestamp"
+    if literal.kind in ("string", "text"):
+        text = str(literal.value)
+        micros = moments.instant_us(text, time_zone) if instant else moments.wall_us(text)
+        if micros is None:
+            if moments.date_days(text[:10]) is None:
+                raise _mismatch(literal, leaf)
+            return Unusable("this spelling of a time is not read with certainty")
+        return _in_unit(micros, leaf)
+    if literal.kind == "date" and isinstance(literal.value, int):
+        wall = literal.value * _DAY_US
+        at = moments.to_instant_us(wall, time_zone) if instant else wall
+        return Unusable("the date is outside the years 1 to 9999") if at is None else _in_unit(at, leaf)
+    if literal.kind in ("timestamp", "timestamp_ntz") and isinstance(literal.value, int):
+        same = (literal.kind == "timestamp") == instant
+        if not same and not moments.is_utc(time_zone):
+            return Unusable("a time with zone and one without are compared by the time zone's transitions")
+        return _in_unit(literal.value, leaf)
+    raise _mismatch(literal, leaf)
+
+
+def _in_unit(micros: int, leaf: Leaf) -> Point:
+    """Microseconds in the column's unit; between two milliseconds it is a fraction."""
+    scaled = Fraction(micros * PER_SECOND[leaf.dtype.unit], 1_000_000)
+    return Point(scaled.numerator if scaled.denominator == 1 else scaled)
+
+
+def _time(literal: Literal, leaf: Leaf) -> Point | Unusable:
+    if literal.kind in ("string", "text"):
+        micros = moments.time_of_day_us(str(literal.value))
+        if micros is None:
+            raise _mismatch(literal, leaf)
+        return _in_unit(micros, leaf)
+    raise _mismatch(literal, leaf)
+
+
+def _text(literal: Literal, leaf: Leaf) -> Point | Unusable:
+    if literal.kind in ("string", "text"):
+        return Point(str(literal.value).encode("utf-8"))
+    if literal.kind in ("integer", "decimal", "double", "float", "date", "timestamp", "timestamp_ntz", "boolean"):
+        return Unusable(f"Spark casts text column {leaf.name} to the literal's type, row by row")
+    raise _mismatch(literal, leaf)
+
+
+def _binary(literal: Literal, leaf: Leaf) -> Point | Unusable:
+    if literal.kind == "binary" and isinstance(literal.value, bytes):
+        return Point(literal.value)
+    if literal.kind == "string":
+        if leaf.dtype.name in ("uuid", "fixed"):
+            return Unusable(f"readers differ on comparing {leaf.dtype} with text")
+        return Point(str(literal.value).encode("utf-8"))
+    if literal.kind == "text":
+        try:
+            text = str(literal.value)
+            return Point(uuid.UUID(text).bytes if leaf.dtype.name == "uuid" else bytes.fromhex(text))
+        except ValueError:
+            raise _mismatch(literal, leaf) from None
+    raise _mismatch(literal, leaf)

@@ -1,0 +1,427 @@
+"""Filters from SQL text in Spark's dialect, parsed by sqlglot.
+
+What the language does not use (functions, arithmetic, sub-queries, ...) becomes ``Unknown`` with its reason; what is
+not a boolean expression at all is an error that says where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from typing import Final
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError, TokenError
+
+from lamella.snapshot.errors import FilterTypeMismatch, InvalidFilter, LimitExceeded
+from lamella.snapshot.expression import moments
+from lamella.snapshot.expression.limits import MAX_DEPTH, MAX_IN_LITERALS, MAX_NODES, MAX_SQL_CHARACTERS
+from lamella.snapshot.expression.nodes import (
+    And,
+    Compare,
+    Constant,
+    In,
+    IsNan,
+    IsNull,
+    IsTrue,
+    Like,
+    Literal,
+    Not,
+    NullSafeEqual,
+    Operator,
+    Or,
+    Predicate,
+    Ref,
+    StartsWith,
+    Truth,
+    Unknown,
+)
+
+_COMPARISONS: Final[dict[type[exp.Expression], Operator]] = {
+    exp.LT: "lt",
+    exp.LTE: "le",
+    exp.GT: "gt",
+    exp.GTE: "ge",
+    exp.EQ: "eq",
+    exp.NEQ: "ne",
+}
+_MIRRORED: Final[dict[Operator, Operator]] = {
+    "lt": "gt",
+    "le": "ge",
+    "gt": "lt",
+    "ge": "le",
+    "eq": "eq",
+    "ne": "ne",
+}
+_INTEGER_TYPES: Final = {
+    exp.DType.TINYINT: 8,
+    exp.DType.SMALLINT: 16,
+    exp.DType.INT: 32,
+    exp.DType.BIGINT: 64,
+}
+
+
+def read_sql(text: str, *, time_zone: str = "UTC") -> Predicate:
+    """The predicate of a SQL boolean expression; ``time_zone`` is for TIMESTAMP literals without one.
+
+    Raises:
+        InvalidFilter: cannot be parsed, or is not one boolean expression; ``position`` is the 0-based offset.
+        LimitExceeded: longer, deeper or with more predicates than allowed.
+    """
+    if len(text) > MAX_SQL_CHARACTERS:
+        raise LimitExceeded(
+            f"the filter has {len(text)} characters; SQL text may have {MAX_SQL_CHARACTERS}, use a JSON filter",
+            limit=MAX_SQL_CHARACTERS,
+        )
+    if not text.strip():
+        raise InvalidFilter("the filter is empty", position=0)
+    try:
+        statements = sqlglot.parse(text, read="spark")
+    except ParseError as error:
+        raise _syntax_error(text, error) from error
+    except TokenError as error:
+        raise InvalidFilter("the filter ends inside a quoted text or comment", position=len(text)) from error
+    except (SqlglotError, ValueError) as error:
+        raise InvalidFilter(f"the filter cannot be read: {error}", position=0) from error
+    except RecursionError as error:
+        raise LimitExceeded(f"the filter is nested deeper than {MAX_DEPTH} levels", limit=MAX_DEPTH) from error
+    if len(statements) != 1 or statements[0] is None:
+        position = text.find(";")
+        raise InvalidFilter("a filter is one expression", position=max(position, 0))
+    return _Reader(text, time_zone).read(statements[0])
+
+
+def _syntax_error(text: str, error: ParseError) -> InvalidFilter:
+    place = error.errors[0] if error.errors else {}
+    lines = text.splitlines(keepends=True) or [""]
+    line = max(1, min(int(place.get("line") or 1), len(lines)))
+    highlight = place.get("highlight") or ""
+    # sqlglot's column counts the last character of the token that it stopped at.
+    column = int(place.get("col") or 1) - max(len(highlight), 1)
+    position = min(len(text), sum(len(part) for part in lines[: line - 1]) + max(column, 0))
+    description = place.get("description") or "cannot be parsed"
+    if "missing for" in description:
+        description = f"something is missing after {highlight!r}"
+    return InvalidFilter(f"{description} (at offset {position})", position=position, near=highlight)
+
+
+class _Reader:
+    def __init__(self, text: str, time_zone: str) -> None:
+        self._text = text
+        self._time_zone = time_zone
+        self._nodes = 0
+
+    def read(self, tree: exp.Expression) -> Predicate:
+        if isinstance(tree, exp.Alias):
+            raise InvalidFilter("unexpected text after the expression", position=self._position(tree.args["alias"]))
+        if not isinstance(tree, exp.Condition) or isinstance(tree, exp.Query):
+            raise InvalidFilter("a filter is a boolean expression, not a statement", position=0)
+        for placeholder in tree.find_all(exp.Placeholder, exp.Parameter):
+            raise InvalidFilter("placeholders have no value here", position=self._position(placeholder))
+        return self._predicate(tree, 1)
+
+    def _position(self, node: exp.Expression) -> int:
+        start = node.meta.get("start")
+        return int(start) if isinstance(start, int) else 0
+
+    def _predicate(self, node: exp.Expression, depth: int) -> Predicate:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise LimitExceeded(f"the filter has more than {MAX_NODES} predicates", limit=MAX_NODES)
+        if depth > MAX_DEPTH:
+            raise LimitExceeded(f"the filter is nested deeper than {MAX_DEPTH} levels", limit=MAX_DEPTH)
+        for kind, reader in _READERS.items():
+            if isinstance(node, kind):
+                return reader(self, node, depth)
+        return self._unknown(node, "this expression is not used for pruning")
+
+    def _unknown(self, node: exp.Expression, reason: str) -> Unknown:
+        names: tuple[str, ...] = ()
+        if node.find(exp.Query) is None:
+            names = tuple(dict.fromkeys(filter(None, (_path(column) for column in _columns(node)))))
+        return Unknown(node.sql(dialect="spark"), reason, names)
+
+    def _paren(self, node: exp.Expression, depth: int) -> Predicate:
+        return self._predicate(node.this, depth + 1)
+
+    def _connector(self, node: exp.Expression, depth: int) -> Predicate:
+        same = type(node)
+        parts: list[exp.Expression] = []
+        stack: list[exp.Expression] = [node]
+        while stack:  # a chain of a thousand ORs is one level, and no recursion
+            top = stack.pop()
+            if type(top) is same:
+                stack += [top.args["expression"], top.this]
+            else:
+                parts.append(top)
+        children = tuple(self._predicate(part, depth + 1) for part in parts)
+        return And(children) if same is exp.And else Or(children)
+
+    def _not(self, node: exp.Expression, depth: int) -> Predicate:
+        return Not(self._predicate(node.this, depth + 1))
+
+    def _boolean(self, node: exp.Expression, depth: int) -> Predicate:
+        del depth
+        return Constant(bool(node.this))
+
+    def _no_condition(self, node: exp.Expression, depth: int) -> Predicate:
+        del depth
+        raise FilterTypeMismatch(f"{node.sql(dialect='spark')} is no condition", literal=node.sql(dialect="spark"))
+
+    def _null(self, node: exp.Expression, depth: int) -> Predicate:
+        del node, depth
+        return Constant(None)
+
+    def _column(self, node: exp.Expression, depth: int) -> Predicate:
+        del depth
+        path = _path(node)
+        return Truth(Ref(path)) if path else self._unknown(node, "not a column")
+
+    def _comparison(self, node: exp.Expression, depth: int) -> Predicate:
+        del depth
+        op = _COMPARISONS[type(node)]
+        left, right = _bare(node.this), _bare(node.args["expression"])
+        path, literal = _path(left), self._literal(right)
+        if path is None or literal is None:
+            path, literal, op = _path(right), self._literal(left), _MIRRORED[op]
+        if path is None or literal is None:
+            return self._unknown(node, _why_not(left, right))
+        return Compare(op, Ref(path), literal)
+
+    def _null_safe(self, node: exp.Expression, depth: int) -> Predicate:
+        del depth
+        left, right = _bare(node.this), _bare(node.args["expression"])
+        path, literal = _path(left), self._literal(right)
+        if path is None or literal is None:
+            path, literal = _path(right), self._literal(left)
+        if path is None or literal is None:
+            return self._unknown(node, _why_not(left, right))
+        equal = NullSafeEqual(Ref(path), literal)
+        return Not(equal) if isinstance(node, exp.NullSafeNEQ) else equal
+
+    def _between(self, node: exp.Expression, depth: int) -> Predicate:
+        del depth
+        path = _path(_bare(node.this))
+        low, high = self._literal(_bare(node.args["low"])), self._literal(_bare(node.args["high"]))
+        if path is None or low is None or high is None or node.args.get("symmetric"):
+            return self._unknown(node, "only BETWEEN of a column and two constants is used")
+        return And((Compare("ge", Ref(path), low), Compare("le", Ref(path), high)))
+
+    def _in(self, node: exp.Expression, depth: int) -> Predicate:
+        del depth
+        path = _path(_bare(node.this))
+        items = node.args.get("expressions") or []
+        if path is None or not items or node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
+            return self._unknown(node, "only IN of a column and a list of constants is used")
+        if len(items) > MAX_IN_LITERALS:
+            raise LimitExceeded(f"IN lists may have {MAX_IN_LITERALS} values", limit=MAX_IN_LITERALS)
+        literals = [self._literal(_bare(item)) for item in items]
+        if any(literal is None for literal in literals):
+            return self._unknown(node, "a value of the IN list is not a constant")
+        return In(Ref(path), tuple(literal for literal in literals if literal is not None))
+
+    def _is(self, node: exp.Expression, depth: int) -> Predicate:
+        what = node.args["expression"]
+        path = _path(_bare(node.this))
+        if isinstance(what, exp.Null):
+            return IsNull(Ref(path)) if path else self._unknown(node, "only IS NULL of a column is used")
+        if isinstance(what, exp.Boolean):
+            child = self._predicate(node.this, depth + 1)
+            return IsTrue(child if what.this else Not(child))
+        return self._unknown(node, "this form of IS is not used for pruning")
+
+    def _is_nan(self, node: exp.Expression, depth: int) -> Predicate:
+        del depth
+        path = _path(_bare(node.this))
+        return IsNan(Ref(path)) if path else self._unknown(node, "only isnan of a column is used")
+
+    def _function(self, node: exp.Expression, depth: int) -> Predicate:
+        name = str(node.this).lower()
+        arguments = node.expressions
+        path = _path(_bare(arguments[0])) if len(arguments) == 1 else None
+        if path and name == "isnull":
+            return IsNull(Ref(path))
+        if path and name == "isnotnull":
+            return Not(IsNull(Ref(path)))
+        del depth
+        return self._unknown(node, f"function {name} is not used for pruning")
+
+    def _starts_with(self, node: exp.Expression, depth: int) -> Predicate:
+        del depth
+        path, prefix = _path(_bare(node.this)), self._literal(_bare(node.args["expression"]))
+        if path is None or prefix is None or prefix.kind not in ("string", "binary"):
+            return self._unknown(node, "only startswith of a column and a constant is used")
+        return StartsWith(Ref(path), prefix)
+
+    def _like(self, node: exp.Expression, depth: int, escape: str = "\\") -> Predicate:
+        del depth
+        path, pattern = _path(_bare(node.this)), self._literal(_bare(node.args["expression"]))
+        if path is None or pattern is None or pattern.kind != "string":
+            return self._unknown(node, "only LIKE of a column and a constant pattern is used")
+        return Like(Ref(path), str(pattern.value), escape)
+
+    def _escape(self, node: exp.Expression, depth: int) -> Predicate:
+        mark = self._literal(node.args["expression"])
+        if type(node.this) is exp.Like and mark is not None and isinstance(mark.value, str) and len(mark.value) == 1:
+            return self._like(node.this, depth, mark.value)
+        return self._unknown(node, "this form of LIKE is not used for pruning")
+
+    def _literal(self, node: exp.Expression) -> Literal | None:
+        """The constant that a node stands for, None when it is none (or one whose value is not certain)."""
+        sign = ""
+        while isinstance(node, exp.Neg | exp.Paren):
+            sign = ("" if sign else "-") if isinstance(node, exp.Neg) else sign
+            node = node.this
+        if isinstance(node, exp.Literal):
+            if node.is_string:
+                return None if sign else Literal("string", node.this)
+            return _number(sign + node.this)
+        if sign and not isinstance(node, exp.Cast):
+            return None
+        if isinstance(node, exp.Null):
+            return Literal("null")
+        if isinstance(node, exp.Boolean):
+            return Literal("boolean", bool(node.this))
+        if isinstance(node, exp.HexString):
+            return _hex(node.this)
+        if isinstance(node, exp.RawString):
+            return Literal("string", node.this)
+        if isinstance(node, exp.Cast):  # TryCast is one; typed literals (5L, DATE '...') arrive as casts
+            return self._cast(node, sign)
+        return None
+
+    def _cast(self, node: exp.Cast, sign: str) -> Literal | None:
+        inner, target = _bare(node.this), node.to.this
+        if not isinstance(inner, exp.Literal):
+            return None
+        text = inner.this
+        if target in _INTEGER_TYPES and not inner.is_string:
+            literal = _number(sign + text)
+            limit = 1 << (_INTEGER_TYPES[target] - 1)
+            inside = literal is not None and isinstance(literal.value, int) and -limit <= literal.value < limit
+            return literal if inside else None
+        if target in (exp.DType.DOUBLE, exp.DType.FLOAT):
+            return _float(sign, text, single=target is exp.DType.FLOAT)
+        if target is exp.DType.DECIMAL:
+            return _decimal_cast(sign + text, node.to)
+        if sign or not inner.is_string:
+            return None
+        if target in (exp.DType.DATE, exp.DType.DATE32):
+            days = moments.date_days(text)
+            return None if days is None else Literal("date", days)
+        if target in (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ):
+            micros = moments.instant_us(text, self._time_zone)
+            return None if micros is None else Literal("timestamp", micros)
+        if target is exp.DType.TIMESTAMPNTZ:
+            micros = moments.wall_us(text)
+            return None if micros is None else Literal("timestamp_ntz", micros)
+        return None
+
+
+def _columns(node: exp.Expression) -> list[exp.Expression]:
+    """The outermost column references, so that ``a.b.c`` counts once."""
+    found: list[exp.Expression] = []
+    stack = [node]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, exp.Column | exp.Dot) and _path(top):
+            found.append(top)
+        else:
+            stack += [part for part in top.iter_expressions()]
+    return found
+
+
+def _bare(node: exp.Expression) -> exp.Expression:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def _path(node: exp.Expression) -> str | None:
+    """The dotted path of a column reference, None when the node is something else."""
+    if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
+        return ".".join(part.name for part in node.parts)
+    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
+        head = _path(node.this)
+        return f"{head}.{node.expression.name}" if head else None
+    return None
+
+
+def _why_not(left: exp.Expression, right: exp.Expression) -> str:
+    if _path(left) and _path(right):
+        return "comparing two columns is not used for pruning"
+    if isinstance(left, exp.Func | exp.Binary) or isinstance(right, exp.Func | exp.Binary):
+        return "a function or arithmetic over the column is not used for pruning"
+    return "only a column compared with a constant is used for pruning"
+
+
+def _number(text: str) -> Literal | None:
+    lowered = text.lower()
+    try:
+        if "e" in lowered:  # Spark: a number with an exponent is a double
+            return Literal("double", float(lowered))
+        if "." in lowered:
+            return Literal("decimal", str(Decimal(lowered)))
+        return Literal("integer", int(lowered))
+    except (ValueError, InvalidOperation):
+        return None
+
+
+def _float(sign: str, text: str, *, single: bool) -> Literal | None:
+    try:
+        value = float(sign + text.strip())
+    except ValueError:
+        return None
+    if not single:
+        return Literal("double", value)
+    return Literal("float", moments.single(value))
+
+
+def _decimal_cast(text: str, target: exp.DataType) -> Literal | None:
+    try:
+        value = Decimal(text.strip())
+        precision, scale = (int(part.this.this) for part in target.expressions)
+    except (ValueError, InvalidOperation, AttributeError):
+        return None
+    if not value.is_finite():
+        return None
+    digits, exponent = value.as_tuple().digits, value.as_tuple().exponent
+    fits = isinstance(exponent, int) and -exponent <= scale and len(digits) + exponent <= precision - scale
+    return Literal("decimal", str(value)) if fits else None  # a cast that rounds is left alone
+
+
+def _hex(text: str) -> Literal | None:
+    try:
+        return Literal("binary", bytes.fromhex(text if len(text) % 2 == 0 else "0" + text))
+    except ValueError:
+        return None
+
+
+_READERS: Final[dict[type[exp.Expression], Callable[[_Reader, exp.Expression, int], Predicate]]] = {
+    exp.Paren: _Reader._paren,
+    exp.And: _Reader._connector,
+    exp.Or: _Reader._connector,
+    exp.Not: _Reader._not,
+    exp.Boolean: _Reader._boolean,
+    exp.Null: _Reader._null,
+    exp.Literal: _Reader._no_condition,
+    exp.Column: _Reader._column,
+    exp.Dot: _Reader._column,
+    exp.LT: _Reader._comparison,
+    exp.LTE: _Reader._comparison,
+    exp.GT: _Reader._comparison,
+    exp.GTE: _Reader._comparison,
+    exp.EQ: _Reader._comparison,
+    exp.NEQ: _Reader._comparison,
+    exp.NullSafeEQ: _Reader._null_safe,
+    exp.NullSafeNEQ: _Reader._null_safe,
+    exp.Between: _Reader._between,
+    exp.In: _Reader._in,
+    exp.Is: _Reader._is,
+    exp.IsNan: _Reader._is_nan,
+    exp.Anonymous: _Reader._function,
+    exp.StartsWith: _Reader._starts_with,
+    exp.Like: _Reader._like,
+    exp.Escape: _Reader._escape,
+}

@@ -1,0 +1,318 @@
+"""Filters from JSON: the Iceberg REST expression grammar in both its spellings, and exact typed literals.
+
+``{"type": "gt", "term": "a", "value": 4}`` and ``{"type": "gt", "left": {"type": "reference", "name": "a"},
+"right": 4}`` say the same. Added here: many ``children`` under ``and``/``or``, ``eq-null-safe``, ``like``,
+``is-true``, typed literals ``{"type": "literal", "data-type": "timestamp", "value": <microseconds>}``, and
+``{"type": "unknown", "text": ..., "reason": ...}`` for what a client cannot express.
+
+A null comparison value keeps everything: clients write infinity as null (seen from pyiceberg).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+from lamella.snapshot.errors import InvalidFilter, LimitExceeded
+from lamella.snapshot.expression.limits import MAX_DEPTH, MAX_IN_LITERALS, MAX_NODES
+from lamella.snapshot.expression.moments import single
+from lamella.snapshot.expression.nodes import (
+    And,
+    Compare,
+    Constant,
+    In,
+    IsNan,
+    IsNull,
+    IsTrue,
+    Like,
+    Literal,
+    LiteralKind,
+    Not,
+    NullSafeEqual,
+    Operator,
+    Or,
+    Predicate,
+    Ref,
+    StartsWith,
+    Truth,
+    Unknown,
+)
+
+_OPERATORS: Final[dict[str, Operator]] = {
+    "lt": "lt",
+    "lt-eq": "le",
+    "gt": "gt",
+    "gt-eq": "ge",
+    "eq": "eq",
+    "not-eq": "ne",
+}
+_INT64: Final = 1 << 63
+
+
+def read_tree(tree: Any) -> Predicate:
+    """The predicate of a JSON filter (already parsed).
+
+    Raises:
+        InvalidFilter: not of the grammar; ``position`` is a JSON path.
+        LimitExceeded: deeper or with more predicates or values than allowed.
+    """
+    return _Reader().predicate(tree, "$", 1)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._nodes = 0
+
+    def predicate(self, node: Any, path: str, depth: int) -> Predicate:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise LimitExceeded(f"the filter has more than {MAX_NODES} predicates", limit=MAX_NODES)
+        if depth > MAX_DEPTH:
+            raise LimitExceeded(f"the filter is nested deeper than {MAX_DEPTH} levels", limit=MAX_DEPTH)
+        if isinstance(node, bool):
+            return Constant(node)
+        if not isinstance(node, dict) or not isinstance(node.get("type"), str):
+            raise _wrong(path, "an expression is true, false or an object with a type")
+        kind = node["type"].lower()
+        if kind in _OPERATORS:
+            return self._compare(kind, node, path)
+        reader = _READERS.get(kind)
+        if reader is None:
+            raise _wrong(f"{path}.type", f"unknown expression type {node['type']!r}")
+        return reader(self, node, path, depth)
+
+    def _constant(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
+        del path, depth
+        return Constant(node["type"].lower() == "true")
+
+    def _connector(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
+        if "children" in node:
+            parts = node["children"]
+            if not isinstance(parts, list) or not parts:
+                raise _wrong(f"{path}.children", "a list of expressions is needed")
+            children = tuple(self.predicate(p, f"{path}.children[{i}]", depth + 1) for i, p in enumerate(parts))
+        else:
+            children = tuple(
+                self.predicate(_member(node, side, path), f"{path}.{side}", depth + 1) for side in ("left", "right")
+            )
+        return And(children) if node["type"].lower() == "and" else Or(children)
+
+    def _not(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
+        return Not(self.predicate(_member(node, "child", path), f"{path}.child", depth + 1))
+
+    def _is_true(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
+        return IsTrue(self.predicate(_member(node, "child", path), f"{path}.child", depth + 1))
+
+    def _unary(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
+        del depth
+        ref = _term(node, path)
+        kind = node["type"].lower()
+        if isinstance(ref, Unknown):
+            return ref
+        if kind == "truth":
+            return Truth(ref)
+        test: Predicate = IsNull(ref) if kind.endswith("null") else IsNan(ref)
+        return Not(test) if kind.startswith("not-") else test
+
+    def _compare(self, kind: str, node: dict[str, Any], path: str) -> Predicate:
+        ref, literal = _term(node, path), _value(node, path)
+        if isinstance(ref, Unknown):
+            return ref
+        if literal.kind == "null":
+            return Unknown(f"{ref.path} {kind} null", "a null value says nothing (infinity is written so)", (ref.path,))
+        return Compare(_OPERATORS[kind], ref, literal)
+
+    def _null_safe(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
+        del depth
+        ref, literal = _term(node, path), _value(node, path)
+        return ref if isinstance(ref, Unknown) else NullSafeEqual(ref, literal)
+
+    def _in(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
+        del depth
+        ref = _term(node, path)
+        values = node.get("values", node.get("right"))
+        if isinstance(values, dict):
+            values = values.get("values")
+        if not isinstance(values, list):
+            raise _wrong(f"{path}.values", "a list of values is needed")
+        if len(values) > MAX_IN_LITERALS:
+            raise LimitExceeded(f"IN lists may have {MAX_IN_LITERALS} values", limit=MAX_IN_LITERALS)
+        literals = tuple(_literal(value, f"{path}.values[{i}]") for i, value in enumerate(values))
+        if isinstance(ref, Unknown):
+            return ref
+        if not literals:
+            inside: Predicate = Constant(False)
+        elif any(value is None for value in values):  # an untyped null may have been infinity
+            inside = Unknown(f"{ref.path} in (..., null)", "a null in the list says nothing", (ref.path,))
+        else:
+            inside = In(ref, literals)
+        return Not(inside) if node["type"].lower() == "not-in" else inside
+
+    def _starts_with(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
+        del depth
+        ref, literal = _term(node, path), _value(node, path)
+        if isinstance(ref, Unknown):
+            return ref
+        if literal.kind not in ("text", "string", "binary"):
+            raise _wrong(f"{path}.value", "a prefix is text")
+        test = StartsWith(ref, literal)
+        return Not(test) if node["type"].lower().startswith("not-") else test
+
+    def _like(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
+        del depth
+        ref, literal = _term(node, path), _value(node, path)
+        escape = node.get("escape", "\\")
+        if isinstance(ref, Unknown):
+            return ref
+        if literal.kind not in ("text", "string") or not isinstance(escape, str) or len(escape) > 1:
+            raise _wrong(f"{path}.value", "a pattern is text, its escape one character")
+        return Like(ref, str(literal.value), escape)
+
+    def _unknown(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
+        del path, depth
+        return Unknown(str(node.get("text", "?")), str(node.get("reason", "the client could not express it")))
+
+
+def _wrong(path: str, message: str) -> InvalidFilter:
+    return InvalidFilter(f"{message} (at {path})", position=path)
+
+
+def _member(node: dict[str, Any], name: str, path: str) -> Any:
+    if name not in node:
+        raise _wrong(path, f"{node['type']} needs {name!r}")
+    return node[name]
+
+
+def _term(node: dict[str, Any], path: str) -> Ref | Unknown:
+    name = "term" if "term" in node else "left"
+    if name not in node and "child" in node:
+        name = "child"
+    term = _member(node, name, path)
+    if isinstance(term, str) and term:
+        return Ref(term)
+    if isinstance(term, dict):
+        kind = term.get("type")
+        if kind == "reference" and isinstance(term.get("name", term.get("term")), str):
+            return Ref(term.get("name", term.get("term")))
+        if kind in ("transform", "apply"):
+            return Unknown(f"{kind} {term.get('transform', term.get('function'))}", "transforms of columns are not used")
+    raise _wrong(f"{path}.{name}", "a term is a column's name or a reference")
+
+
+def _value(node: dict[str, Any], path: str) -> Literal:
+    name = "value" if "value" in node else "right"
+    return _literal(_member(node, name, path), f"{path}.{name}")
+
+
+def _literal(value: Any, path: str) -> Literal:
+    if value is None:
+        return Literal("null")
+    if isinstance(value, bool):
+        return Literal("boolean", value)
+    if isinstance(value, int):
+        return Literal("integer", value)
+    if isinstance(value, float):
+        return Literal("double", value)
+    if isinstance(value, str):
+        _encodable(value, path)
+        return Literal("text", value)
+    if isinstance(value, dict) and value.get("type") == "literal":
+        return _typed(value, path)
+    raise _wrong(path, "a value is a JSON scalar or a typed literal")
+
+
+def _encodable(text: str, path: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise _wrong(path, "the text is not valid Unicode") from error
+
+
+def _typed(node: dict[str, Any], path: str) -> Literal:
+    kind, value = node.get("data-type"), node.get("value")
+    if kind is None:
+        return _literal(value, f"{path}.value")
+    reader = _TYPED.get(str(kind))
+    literal = reader(value) if reader is not None else None
+    if literal is None:
+        raise _wrong(path, f"{value!r} is not a value of {kind!r}")
+    return literal
+
+
+def _typed_integer(kind: LiteralKind) -> Callable[[Any], Literal | None]:
+    def read(value: Any) -> Literal | None:
+        inside = isinstance(value, int) and not isinstance(value, bool) and -_INT64 <= value < _INT64
+        return Literal(kind, value) if inside else None
+
+    return read
+
+
+def _typed_float(value: Any, kind: LiteralKind = "double") -> Literal | None:
+    special = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+    if isinstance(value, str):
+        number = special.get(value)
+    else:
+        number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if number is None:
+        return None
+    return Literal(kind, single(number) if kind == "float" else number)
+
+
+def _typed_decimal(value: Any) -> Literal | None:
+    try:
+        number = Decimal(value) if isinstance(value, str) and len(value) <= 128 else None
+    except InvalidOperation:
+        return None
+    return Literal("decimal", value) if number is not None and number.is_finite() else None
+
+
+def _typed_text(value: Any) -> Literal | None:
+    if not isinstance(value, str):
+        return None
+    _encodable(value, "$")
+    return Literal("string", value)
+
+
+def _typed_binary(value: Any) -> Literal | None:
+    try:
+        return Literal("binary", bytes.fromhex(value)) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+_TYPED: Final[dict[str, Callable[[Any], Literal | None]]] = {
+    "null": lambda value: Literal("null") if value is None else None,
+    "boolean": lambda value: Literal("boolean", value) if isinstance(value, bool) else None,
+    "long": _typed_integer("integer"),
+    "double": _typed_float,
+    "float": lambda value: _typed_float(value, "float"),
+    "decimal": _typed_decimal,
+    "string": _typed_text,
+    "binary": _typed_binary,
+    "date": _typed_integer("date"),
+    "timestamp": _typed_integer("timestamp"),
+    "timestamp_ntz": _typed_integer("timestamp_ntz"),
+}
+
+_READERS: Final[dict[str, Callable[[_Reader, dict[str, Any], str, int], Predicate]]] = {
+    "true": _Reader._constant,
+    "false": _Reader._constant,
+    "and": _Reader._connector,
+    "or": _Reader._connector,
+    "not": _Reader._not,
+    "is-true": _Reader._is_true,
+    "is-null": _Reader._unary,
+    "not-null": _Reader._unary,
+    "is-nan": _Reader._unary,
+    "not-nan": _Reader._unary,
+    "truth": _Reader._unary,
+    "eq-null-safe": _Reader._null_safe,
+    "in": _Reader._in,
+    "not-in": _Reader._in,
+    "starts-with": _Reader._starts_with,
+    "not-starts-with": _Reader._starts_with,
+    "like": _Reader._like,
+    "unknown": _Reader._unknown,
+}

@@ -1,0 +1,8 @@
+"""Where objects are, and the port to the storage that holds them."""
+
+from lamella.snapshot.layout.fsspec_store import FsspecStore
+from lamella.snapshot.layout.location import normal
+from lamella.snapshot.layout.paths import TableLayout, table_root
+from lamella.snapshot.layout.store import ObjectStat, Store
+
+__all__ = ["FsspecStore", "ObjectStat", "Store", "TableLayout", "normal", "table_root"]

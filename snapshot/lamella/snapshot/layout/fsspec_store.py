@@ -1,0 +1,108 @@
+"""The shipped store: local files, memory and S3 behind one port, chosen by the scheme of each location."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from lamella.snapshot.errors import InvalidRequest, ObjectNotFound, StoreError
+from lamella.snapshot.layout.local import LocalFiles
+from lamella.snapshot.layout.location import Location, parse
+from lamella.snapshot.layout.memory import MemoryFiles
+from lamella.snapshot.layout.selection import Glob, glob_root, has_magic, is_data_file
+from lamella.snapshot.layout.store import ObjectStat
+
+
+class _Files(Protocol):
+    """What one scheme's files can do, by path."""
+
+    def read(self, path: str) -> bytes: ...
+    def read_range(self, path: str, start: int, length: int) -> bytes: ...
+    def stat(self, path: str) -> ObjectStat: ...
+    def put(self, path: str, data: bytes) -> ObjectStat: ...
+    def exists(self, path: str) -> bool: ...
+    def list(self, folder: str) -> Iterator[ObjectStat]: ...
+    def delete(self, path: str) -> None: ...
+
+
+class FsspecStore:
+    """A :class:`~lamella.snapshot.layout.store.Store` over ``file``, ``memory`` and ``s3``.
+
+    ``options`` are fsspec storage options by scheme, e.g. ``{"s3": {"endpoint_url": "http://127.0.0.1:9000"}}``.
+    S3 needs the extra ``lamella[s3]``. One instance serves any number of threads; make it after a fork, not before.
+    """
+
+    def __init__(self, options: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        self._options = {scheme: dict(of_scheme) for scheme, of_scheme in (options or {}).items()}
+        self._files: dict[str, _Files] = {"file": LocalFiles()}
+        self._lock = threading.Lock()
+
+    def read(self, location: str) -> bytes:
+        """All bytes of an object."""
+        at = parse(location)
+        return self._of(at).read(at.path)
+
+    def read_range(self, location: str, start: int, length: int) -> bytes:
+        """Some bytes of an object."""
+        if start < 0 or length < 0:
+            raise InvalidRequest(f"not a range: {start}, {length}", location=location)
+        at = parse(location)
+        return self._of(at).read_range(at.path, start, length)
+
+    def stat(self, location: str) -> ObjectStat:
+        """Size and content id of an object."""
+        at = parse(location)
+        return self._of(at).stat(at.path)
+
+    def put(self, location: str, data: bytes) -> ObjectStat:
+        """Create an object."""
+        at = parse(location)
+        return self._of(at).put(at.path, data)
+
+    def expand(self, url: str) -> list[str]:
+        """The data files that a URL names."""
+        at = parse(url)
+        files = self._of(at)
+        if files.exists(at.path):
+            return [str(at)]
+        folder = at.path.rstrip("/") + "/"
+        found = [s.location for s in files.list(folder) if is_data_file(parse(s.location).path[len(folder) :])]
+        if not found and has_magic(at.path):
+            glob = Glob(at.path)
+            below = glob_root(at.path)
+            if at.scheme == "s3" and "/" not in below:
+                raise InvalidRequest(f"a bucket's name cannot be a glob: {url!r}", location=url)
+            found = [s.location for s in files.list(below) if glob.selects(parse(s.location).path)]
+        if not found:
+            raise ObjectNotFound(f"no Parquet file at {url}", location=url)
+        return sorted(found)
+
+    def list(self, prefix: str) -> Iterator[ObjectStat]:
+        """Every object below a folder."""
+        at = parse(prefix)
+        return self._of(at).list(at.path)
+
+    def delete(self, location: str) -> None:
+        """Remove an object."""
+        at = parse(location)
+        self._of(at).delete(at.path)
+
+    def _of(self, location: Location) -> _Files:
+        files = self._files.get(location.scheme)
+        if files is None:
+            with self._lock:
+                files = self._files.get(location.scheme)
+                if files is None:
+                    files = self._files[location.scheme] = _open(location.scheme, self._options)
+        return files
+
+
+def _open(scheme: str, options: Mapping[str, dict[str, Any]]) -> _Files:
+    if scheme == "memory":
+        return MemoryFiles(options.get("memory", {}))
+    try:
+        from lamella.snapshot.layout.s3 import S3Objects
+    except ImportError as error:
+        raise StoreError("S3 needs the extra lamella[s3]") from error
+    return S3Objects(options.get("s3", {}))

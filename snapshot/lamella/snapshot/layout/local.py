@@ -1,0 +1,165 @@
+"""Local files. Plain system calls: fsspec's own ``mode="create"`` lets two writers win and shows half-written files."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat as modes
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lamella.snapshot.errors import AlreadyExists, ObjectNotFound, StoreError
+from lamella.snapshot.layout.store import ObjectStat
+
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+
+
+class LocalFiles:
+    """The store of scheme ``file``; paths are absolute."""
+
+    def read(self, path: str) -> bytes:
+        """All bytes of a file."""
+        with _errors(path), open(path, "rb") as file:
+            return file.read()
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Some bytes of a file."""
+        with _errors(path):
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return _pread(descriptor, start, length)
+            finally:
+                os.close(descriptor)
+
+    def stat(self, path: str) -> ObjectStat:
+        """Size, and ``size-mtime_ns`` as the content id."""
+        with _errors(path):
+            found = os.stat(path)
+        if not modes.S_ISREG(found.st_mode):
+            raise ObjectNotFound(f"not a file: file://{path}", location=f"file://{path}")
+        return _stat(path, found)
+
+    def put(self, path: str, data: bytes) -> ObjectStat:
+        """Write beside the final name, sync, then link: linking is atomic and never replaces."""
+        folder, name = os.path.split(path)
+        temporary = os.path.join(folder, f".{name[:100]}.{uuid.uuid4().hex}.tmp")
+        with _errors(path, writing=True):
+            _make_folders(folder)
+            try:
+                with open(temporary, "xb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                    written = os.fstat(file.fileno())
+                os.link(temporary, path)
+            finally:
+                _unlink(temporary)
+            _sync_folder(folder)
+        return _stat(path, written)
+
+    def exists(self, path: str) -> bool:
+        """True for a file."""
+        return os.path.isfile(path)
+
+    def list(self, folder: str) -> Iterator[ObjectStat]:
+        """Every file below a folder; links to folders are followed, each folder once."""
+        return iter(sorted(_walk(folder, set()), key=lambda found: found.location))
+
+    def delete(self, path: str) -> None:
+        """Remove a file."""
+        try:
+            with _errors(path):
+                os.unlink(path)
+        except ObjectNotFound:
+            return
+
+
+def _pread(descriptor: int, start: int, length: int) -> bytes:
+    first = os.pread(descriptor, length, start)
+    if len(first) == length or not first:
+        return first
+    parts = [first]  # one call gives at most 2 GiB
+    got = len(first)
+    while got < length:
+        more = os.pread(descriptor, length - got, start + got)
+        if not more:
+            break
+        parts.append(more)
+        got += len(more)
+    return b"".join(parts)
+
+
+def _stat(path: str, found: os.stat_result) -> ObjectStat:
+    return ObjectStat(
+        location=f"file://{path}", size_bytes=found.st_size, content_id=f"{found.st_size}-{found.st_mtime_ns}"
+    )
+
+
+def _walk(folder: str, seen: set[tuple[int, int]]) -> Iterator[ObjectStat]:
+    try:
+        with _errors(folder):
+            here = os.stat(folder)
+            if (here.st_dev, here.st_ino) in seen:
+                return
+            seen.add((here.st_dev, here.st_ino))
+            with os.scandir(folder) as scan:
+                entries = list(scan)
+    except ObjectNotFound:
+        return
+    for entry in entries:
+        try:
+            entry.name.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise StoreError(f"a file name below {folder} is not UTF-8: {entry.name!r}", location=folder) from error
+        try:
+            if entry.is_dir():
+                yield from _walk(entry.path, seen)
+            elif entry.is_file():
+                yield _stat(entry.path, entry.stat())
+        except FileNotFoundError:
+            continue  # removed since the folder was read
+
+
+def _make_folders(folder: str) -> None:
+    """Create missing folders so that they survive a crash: each one's parent is synced."""
+    missing = []
+    while not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for made in reversed(missing):
+        try:
+            os.mkdir(made)
+        except FileExistsError:
+            if not os.path.isdir(made):
+                raise NotADirectoryError(errno.ENOTDIR, "a file stands where a folder is needed", made) from None
+        _sync_folder(os.path.dirname(made))
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+
+
+@contextmanager
+def _errors(path: str, *, writing: bool = False) -> Iterator[None]:
+    """Turn what the system says into the errors of :mod:`lamella.snapshot.layout.store`."""
+    location = f"file://{path}"
+    try:
+        yield
+    except FileExistsError as error:
+        raise AlreadyExists(f"already there: {location}", location=location) from error
+    except OSError as error:
+        if error.errno in _ABSENT and not writing:
+            raise ObjectNotFound(f"no such file: {location}", location=location) from error
+        raise StoreError(f"{location}: {error.strerror or error}", location=location) from error

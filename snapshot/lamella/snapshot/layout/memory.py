@@ -1,0 +1,72 @@
+"""Objects in this process, through fsspec's memory file system: for tests and trials."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from fsspec.implementations.memory import MemoryFileSystem
+
+from lamella.snapshot.errors import AlreadyExists, ObjectNotFound
+from lamella.snapshot.layout.store import ObjectStat
+
+#: fsspec keeps one set of objects for the whole process, so one lock guards it.
+_LOCK = threading.Lock()
+
+
+class MemoryFiles:
+    """The store of scheme ``memory``; paths start with a slash."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._files = MemoryFileSystem(**options)
+
+    def read(self, path: str) -> bytes:
+        """All bytes of an object."""
+        with _LOCK:
+            data: bytes = self._file(path).getvalue()
+            return data
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Some bytes of an object."""
+        return self.read(path)[start : start + length]
+
+    def stat(self, path: str) -> ObjectStat:
+        """Size, and ``size-modified`` as the content id."""
+        with _LOCK:
+            return self._stat(path)
+
+    def put(self, path: str, data: bytes) -> ObjectStat:
+        """Create an object."""
+        with _LOCK:
+            if self._files.exists(path):
+                raise AlreadyExists(f"already there: memory:/{path}", location=f"memory:/{path}")
+            self._files.pipe_file(path, data)
+            return self._stat(path)
+
+    def exists(self, path: str) -> bool:
+        """True for an object."""
+        return path in self._files.store
+
+    def list(self, folder: str) -> Iterator[ObjectStat]:
+        """Every object below a folder."""
+        prefix = folder.rstrip("/") + "/"
+        with _LOCK:
+            return iter([self._stat(path) for path in sorted(self._files.store) if path.startswith(prefix)])
+
+    def delete(self, path: str) -> None:
+        """Remove an object."""
+        with _LOCK:
+            self._files.store.pop(path, None)
+
+    def _file(self, path: str) -> Any:
+        file = self._files.store.get(path)
+        if file is None:
+            raise ObjectNotFound(f"no such object: memory:/{path}", location=f"memory:/{path}")
+        return file
+
+    def _stat(self, path: str) -> ObjectStat:
+        file = self._file(path)
+        size_bytes = len(file.getbuffer())
+        modified_ns = int(file.modified.timestamp() * 1_000_000) * 1_000
+        return ObjectStat(location=f"memory:/{path}", size_bytes=size_bytes, content_id=f"{size_bytes}-{modified_ns}")

@@ -1,0 +1,53 @@
+"""Where the objects of a table are. These names are part of the format: readers of older tables rely on them.
+
+::
+
+    <warehouse>/<table id>/
+        _ss/<snapshot id>_v1.json     snapshot manifest      _ss/<snapshot id>_v1.arrow   its companion
+        _sg/<segment id>_v1.json      segment manifest       _sg/<segment id>_v1.arrow    its companion
+        _b/<block id>_v1.parquet      blocks that Lamella's jobs wrote
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from lamella.snapshot.layout.location import normal
+
+
+def table_root(warehouse: str, table_id: str | UUID) -> str:
+    """The folder of a table, as a location without a trailing slash; raises InvalidRequest for a bad warehouse."""
+    return f"{normal(warehouse).rstrip('/')}/{table_id}"
+
+
+class TableLayout(msgspec.Struct, frozen=True):
+    """The objects below one table's folder (``root``, see :func:`table_root`). Ids are v7 UUIDs."""
+
+    root: str
+
+    def snapshot(self, snapshot_id: str | UUID) -> str:
+        """A snapshot's manifest."""
+        return f"{self.root}/_ss/{snapshot_id}_v1.json"
+
+    def snapshot_companion(self, snapshot_id: str | UUID) -> str:
+        """A snapshot's companion: one row a segment."""
+        return f"{self.root}/_ss/{snapshot_id}_v1.arrow"
+
+    def segment(self, segment_id: str | UUID) -> str:
+        """A segment's manifest."""
+        return f"{self.root}/_sg/{segment_id}_v1.json"
+
+    def segment_companion(self, segment_id: str | UUID) -> str:
+        """A segment's companion: one row a block."""
+        return f"{self.root}/_sg/{segment_id}_v1.arrow"
+
+    def block(self, block_id: str | UUID) -> str:
+        """A block that a job of Lamella's writes."""
+        return f"{self.root}/_b/{block_id}_v1.parquet"
+
+    @property
+    def blocks(self) -> str:
+        """The folder of such blocks."""
+        return f"{self.root}/_b"

@@ -1,0 +1,177 @@
+"""S3 through s3fs, with the requests spelled out: no listing cache, no guess whether a key is a folder.
+
+Which precondition failed is read from the service's error code, since s3fs maps it to a class only if the answer
+names the condition. A conditional write carries an id of its own: when its answer is lost, a retry meets the first
+attempt's object, and reading the id back tells our object from another writer's.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import aiohttp
+import s3fs
+from botocore.exceptions import BotoCoreError, ClientError
+from fsspec.asyn import sync
+
+from lamella.snapshot.errors import AlreadyExists, ObjectNotFound, StoreError
+from lamella.snapshot.layout.store import ObjectStat
+
+_WRITE_ID: Final = "lamella-write-id"
+_ABSENT: Final = frozenset({"NoSuchKey", "NoSuchBucket", "404", "NotFound"})
+_CONFLICT: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "409", "412"})
+_PUT_TRIES: Final = 4
+_READ_TRIES: Final = 3
+_FAILURES: Final = (OSError, BotoCoreError, ClientError, aiohttp.ClientError)
+
+
+class S3Objects:
+    """The store of scheme ``s3``; paths are ``bucket/key``. ``options`` go to :class:`s3fs.S3FileSystem`."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._files = s3fs.S3FileSystem(**{"skip_instance_cache": True, "use_listings_cache": False, **options})
+
+    def read(self, path: str) -> bytes:
+        """All bytes of an object."""
+        return self._get(path)
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Some bytes of an object."""
+        if length <= 0:
+            return b""
+        try:
+            return self._get(path, Range=f"bytes={start}-{start + length - 1}")
+        except StoreError as error:
+            if error.details.get("s3_code") in ("InvalidRange", "416"):
+                return b""
+            raise
+
+    def stat(self, path: str) -> ObjectStat:
+        """Size, and the etag as the content id."""
+        with _errors(path):
+            return _stat(path, self._call("head_object", path))
+
+    def put(self, path: str, data: bytes) -> ObjectStat:
+        """Create an object with ``If-None-Match: *``."""
+        write_id = uuid.uuid4().hex
+        for attempt in range(1, _PUT_TRIES + 1):
+            try:
+                answer = self._call("put_object", path, Body=data, IfNoneMatch="*", Metadata={_WRITE_ID: write_id})
+                return ObjectStat(location=f"s3://{path}", size_bytes=len(data), content_id=_etag(answer))
+            except _FAILURES as error:
+                found = self._read_back(path, error)
+                if found is not None:
+                    if found.get("Metadata", {}).get(_WRITE_ID) == write_id:
+                        return _stat(path, found)
+                    if _code(error) in _CONFLICT:
+                        raise AlreadyExists(f"already there: s3://{path}", location=f"s3://{path}") from error
+                elif _code(error) in _CONFLICT and attempt < _PUT_TRIES:
+                    continue  # two conditional writes met (409) and neither may have stayed: ours is free to try again
+                raise _store_error(path, error) from error
+        raise StoreError(f"s3://{path}: conditional writes kept colliding", location=f"s3://{path}")
+
+    def exists(self, path: str) -> bool:
+        """True for an object."""
+        if not path.partition("/")[2]:
+            return False
+        try:
+            self.stat(path)
+        except ObjectNotFound:
+            return False
+        return True
+
+    def list(self, folder: str) -> Iterator[ObjectStat]:
+        """Every object below a folder, page by page."""
+        bucket, _, key = folder.partition("/")
+        prefix = key.rstrip("/") + "/" if key.strip("/") else ""
+        more: dict[str, str] = {}
+        while True:
+            try:
+                with _errors(folder):
+                    page = self._files.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, **more)
+            except ObjectNotFound:
+                return
+            for item in page.get("Contents", ()):
+                if not item["Key"].endswith("/"):  # a marker that some tools write for an empty folder
+                    yield ObjectStat(
+                        location=f"s3://{bucket}/{item['Key']}", size_bytes=item["Size"], content_id=_etag(item)
+                    )
+            if not page.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def delete(self, path: str) -> None:
+        """Remove an object."""
+        try:
+            with _errors(path):
+                self._call("delete_object", path)
+        except ObjectNotFound:
+            return
+
+    def _call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        bucket, _, key = path.partition("/")
+        if not key:
+            raise ObjectNotFound(f"not an object: s3://{path}", location=f"s3://{path}")
+        answer: dict[str, Any] = self._files.call_s3(method, Bucket=bucket, Key=key, **arguments)
+        return answer
+
+    def _get(self, path: str, **arguments: Any) -> bytes:
+        """One object's bytes; an answer that breaks off is asked for again."""
+        tries = _READ_TRIES
+        while True:
+            tries -= 1
+            with _errors(path):
+                answer = self._call("get_object", path, **arguments)
+                try:
+                    data: bytes = sync(self._files.loop, answer["Body"].read)
+                    if len(data) == answer["ContentLength"]:
+                        return data
+                except _FAILURES:
+                    if not tries:
+                        raise
+                finally:
+                    answer["Body"].close()
+            if not tries:
+                raise StoreError(f"s3://{path}: the answer broke off", location=f"s3://{path}")
+
+    def _read_back(self, path: str, error: BaseException) -> dict[str, Any] | None:
+        """What is at ``path`` after a failed put; None: nothing. A read-back that fails itself proves nothing."""
+        try:
+            return self._call("head_object", path)
+        except _FAILURES as second:
+            if _code(second) in _ABSENT:
+                return None
+            raise _store_error(path, error) from second
+
+
+def _etag(answer: dict[str, Any]) -> str:
+    return str(answer["ETag"]).strip('"')
+
+
+def _stat(path: str, head: dict[str, Any]) -> ObjectStat:
+    return ObjectStat(location=f"s3://{path}", size_bytes=head["ContentLength"], content_id=_etag(head))
+
+
+def _code(error: BaseException) -> str | None:
+    """The service's own error code, from the exception or from the one it stands for."""
+    for candidate in (error, error.__cause__):
+        if isinstance(candidate, ClientError):
+            return str(candidate.response.get("Error", {}).get("Code"))
+    return None
+
+
+def _store_error(path: str, error: BaseException) -> StoreError:
+    return StoreError(f"s3://{path}: {error or type(error).__name__}", location=f"s3://{path}", s3_code=_code(error))
+
+
+@contextmanager
+def _errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except _FAILURES as error:
+        if _code(error) in _ABSENT:
+            raise ObjectNotFound(f"no such object: s3://{path}", location=f"s3://{path}") from error
+        raise _store_error(path, error) from error

@@ -1,0 +1,80 @@
+"""JSON of manifests: versioned, and checked against a content hash before anything in it is believed.
+
+Format versions are decided here and nowhere else: a reader looks at ``format_version`` first, refuses what is newer
+than itself, and decodes older ones by their own structs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final, TypeVar
+
+import msgspec
+
+from lamella.snapshot.errors import HashMismatch, ManifestError, UnsupportedFormat
+from lamella.snapshot.manifest.structs import Segment, Snapshot
+
+#: The version that this release writes.
+FORMAT_VERSION: Final = 1
+
+_Manifest = TypeVar("_Manifest", Segment, Snapshot)
+
+
+class _Header(msgspec.Struct):
+    format_version: int
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_HEADER: Final = msgspec.json.Decoder(_Header)
+_SEGMENT: Final = msgspec.json.Decoder(Segment)
+_SNAPSHOT: Final = msgspec.json.Decoder(Snapshot)
+
+
+def content_hash(data: bytes | memoryview) -> str:
+    """SHA-256 of an object's bytes, hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def check_hash(data: bytes | memoryview, expected: str, location: str) -> None:
+    """Raise :class:`HashMismatch` when ``data`` is not what was written."""
+    found = content_hash(data)
+    if found != expected:
+        raise HashMismatch(f"{location} has changed since it was written", location=location, sha256=found)
+
+
+def encode(manifest: Segment | Snapshot) -> bytes:
+    """The manifest as JSON."""
+    return _ENCODER.encode(manifest)
+
+
+def decode_segment(data: bytes, *, sha256: str | None = None, location: str = "segment") -> Segment:
+    """Read a segment manifest; raises HashMismatch, UnsupportedFormat, ManifestError."""
+    return _decode(_SEGMENT, data, sha256, location)
+
+
+def decode_snapshot(data: bytes, *, sha256: str | None = None, location: str = "snapshot") -> Snapshot:
+    """Read a snapshot manifest; raises HashMismatch, UnsupportedFormat, ManifestError."""
+    return _decode(_SNAPSHOT, data, sha256, location)
+
+
+def _decode(
+    decoder: msgspec.json.Decoder[_Manifest], data: bytes, sha256: str | None, location: str
+) -> _Manifest:
+    if sha256 is not None:
+        check_hash(data, sha256, location)
+    try:
+        version = _HEADER.decode(data).format_version
+    except msgspec.MsgspecError as error:
+        raise ManifestError(f"{location} is not a manifest: {error}", location=location) from error
+    if version > FORMAT_VERSION:
+        raise UnsupportedFormat(
+            f"{location} has format version {version}; this release reads up to {FORMAT_VERSION}",
+            location=location,
+            format_version=version,
+        )
+    if version < 1:
+        raise ManifestError(f"{location} has format version {version}", location=location)
+    try:
+        return decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise ManifestError(f"{location} is damaged: {error}", location=location) from error

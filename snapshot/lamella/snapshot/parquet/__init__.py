@@ -1,0 +1,7 @@
+"""Parquet footers as blocks: what a file says of itself, and which of it can be trusted."""
+
+from lamella.snapshot.parquet.block import block_of, schema_of
+from lamella.snapshot.parquet.footer import Footer, read_footer
+from lamella.snapshot.parquet.ingest import ingest
+
+__all__ = ["Footer", "block_of", "ingest", "read_footer", "schema_of"]

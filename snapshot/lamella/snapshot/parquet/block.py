@@ -1,0 +1,132 @@
+"""A footer as a schema, and as a block of a table."""
+
+from __future__ import annotations
+
+import msgspec
+
+from lamella.snapshot.errors import CorruptParquet, InvalidSchema, SchemaMismatch
+from lamella.snapshot.manifest import Block, ColumnMeta
+from lamella.snapshot.parquet.footer import Footer
+from lamella.snapshot.parquet.metadata import FileMetadata
+from lamella.snapshot.parquet.plan import PlannedColumn, plan
+from lamella.snapshot.parquet.trust import Origin, chunk_stats
+from lamella.snapshot.parquet.writer import legacy_calendar, writer_of
+from lamella.snapshot.schema import Schema
+from lamella.snapshot.stats import ColumnStats, all_null, merge, unknown
+
+_MAX_BYTES = 1 << 62
+
+
+def schema_of(footer: Footer) -> Schema:
+    """The file's schema as a table's, ids assigned depth first.
+
+    Raises:
+        InvalidSchema: no columns, or names that are doubled without regard to case.
+    """
+    try:
+        return Schema.assign(footer.metadata.schema.columns)
+    except InvalidSchema as error:
+        raise InvalidSchema(f"{footer.location}: {error.message}", **error.details) from error
+
+
+def block_of(footer: Footer, schema: Schema) -> Block:
+    """The block that a file is in a table of ``schema``, with every column's statistics (known or not).
+
+    Bounds are in the table's types. A column that the file lacks is all null. Row groups are merged; empty ones
+    change nothing.
+
+    Raises:
+        SchemaMismatch: the file's columns do not fit the table's; see :func:`lamella.snapshot.parquet.plan.plan`. Also
+            nulls, or what may be nulls, in a column that the table requires.
+        CorruptParquet: values in a row group without rows, sizes beyond 64 bits.
+    """
+    metadata = footer.metadata
+    try:
+        planned = plan(metadata.schema, schema)
+    except SchemaMismatch as error:
+        raise SchemaMismatch(f"{footer.location}: {error.message}", **error.details) from error
+    row_count = sum(group.num_rows for group in metadata.row_groups)
+    origin = Origin(writer_of(metadata.created_by), legacy_calendar(metadata.properties))
+    stats: dict[int, ColumnStats] = {}
+    metas: dict[int, tuple[ColumnMeta, ...]] = {}
+    for column in planned.present:
+        stats[column.column_id] = _column_stats(footer, column, origin)
+        chunks = [group.chunks[column.index] for group in metadata.row_groups]
+        if not column.opaque and not any(chunk.encrypted for chunk in chunks):
+            metas[column.column_id] = tuple(
+                [ColumnMeta(chunk.offset, chunk.compressed_size, chunk.num_values) for chunk in chunks]
+            )
+    for leaf in planned.absent:
+        stats[leaf.id] = unknown(leaf.dtype, "not in the file") if leaf.repeated else all_null(row_count)
+    block_size = sum(chunk.uncompressed_size for group in metadata.row_groups for chunk in group.chunks)
+    if block_size > _MAX_BYTES:
+        raise CorruptParquet(f"{footer.location}: the sizes add up to more than 64 bits hold")
+    bloom_location, bloom_size = _bloom(footer)
+    return Block(
+        location=footer.location,
+        row_count=row_count,
+        file_size=footer.stat.size_bytes,
+        block_size=block_size,
+        col_stats=stats,
+        col_metas=metas,
+        row_group_row_counts=tuple([group.num_rows for group in metadata.row_groups]),
+        bloom_filter_index_location=bloom_location,
+        bloom_filter_index_size=bloom_size,
+        page_index_location=_page_index(metadata),
+        compression=",".join(
+            sorted({chunk.codec for group in metadata.row_groups for chunk in group.chunks if chunk.codec})
+        ),
+        content_id=footer.stat.content_id,
+        footer_sha256=footer.sha256,
+        created_by=metadata.created_by,
+    )
+
+
+def _column_stats(footer: Footer, column: PlannedColumn, origin: Origin) -> ColumnStats:
+    metadata = footer.metadata
+    orders = metadata.column_orders
+    order = orders[column.index] if len(orders) == len(metadata.schema.leaves) else 0
+    parts: list[tuple[int, ColumnStats]] = []
+    for group in metadata.row_groups:
+        chunk = group.chunks[column.index]
+        if group.num_rows:
+            parts.append((group.num_rows, chunk_stats(column, chunk, group.num_rows, order, origin)))
+        elif chunk.num_values:
+            raise CorruptParquet(
+                f"{footer.location}: column {column.name!r} has values in a row group without rows", column=column.name
+            )
+    found = parts[0][1] if len(parts) == 1 else _merged(column, parts)
+    if column.must_have_no_null and found.null_count != 0:
+        raise SchemaMismatch(
+            f"{footer.location}: column {column.name!r} is required in the table and may hold nulls in the file",
+            column=column.name,
+        )
+    return found
+
+
+def _merged(column: PlannedColumn, parts: list[tuple[int, ColumnStats]]) -> ColumnStats:
+    return msgspec.structs.replace(merge(column.dtype, parts), source="footer")
+
+
+def _page_index(metadata: FileMetadata) -> tuple[int, int] | None:
+    """The one range of bytes, as (offset, length), that holds every column and offset index of the file."""
+    places = [
+        place
+        for group in metadata.row_groups
+        for chunk in group.chunks
+        for place in (chunk.column_index, chunk.offset_index)
+        if place is not None
+    ]
+    if not places:
+        return None
+    start = min(offset for offset, _ in places)
+    return start, max(offset + length for offset, length in places) - start
+
+
+def _bloom(footer: Footer) -> tuple[str | None, int]:
+    """The file itself when its only row group has bloom filters, and their size as far as the footer gives it."""
+    groups = footer.metadata.row_groups
+    if len(groups) != 1:
+        return None, 0  # one filter per row group answers for that row group only (rule H1)
+    lengths = [chunk.bloom_filter[1] for chunk in groups[0].chunks if chunk.bloom_filter is not None]
+    return (footer.location, sum(lengths)) if lengths else (None, 0)

@@ -1,0 +1,209 @@
+"""FileMetaData: decoded once, checked against itself and the file's size, and kept as small frozen values.
+
+Field numbers are those of ``parquet.thrift``. What is checked here is the container (rules A1 to A7 of the notes on
+Parquet statistics); what the statistics are worth is decided in :mod:`lamella.snapshot.parquet.trust`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from lamella.snapshot.errors import CorruptParquet, TruncatedParquet
+from lamella.snapshot.parquet import thrift
+from lamella.snapshot.parquet.thrift import ANY, BINARY, BOOL, INT, Fields, Spec, ThriftError
+from lamella.snapshot.parquet.tree import FileSchema, build
+
+_STATISTICS: Final[Spec] = {
+    1: BINARY,  # max, in the order of the writer's day
+    2: BINARY,  # min
+    3: INT,  # null_count
+    5: BINARY,  # max_value, in the column's order
+    6: BINARY,  # min_value
+    7: BOOL,  # is_max_value_exact
+    8: BOOL,  # is_min_value_exact
+    9: INT,  # nan_count
+}
+_CHUNK_META: Final[Spec] = {
+    1: INT,  # physical type
+    3: [BINARY],  # path_in_schema
+    4: INT,  # codec
+    5: INT,  # num_values
+    6: INT,  # total_uncompressed_size
+    7: INT,  # total_compressed_size
+    9: INT,  # data_page_offset
+    11: INT,  # dictionary_page_offset
+    12: _STATISTICS,
+    14: INT,  # bloom_filter_offset
+    15: INT,  # bloom_filter_length
+    16: {3: [INT]},  # size_statistics: definition_level_histogram
+}
+_CHUNK: Final[Spec] = {
+    1: BINARY,  # file_path
+    3: _CHUNK_META,
+    4: INT,  # offset_index_offset
+    5: INT,  # offset_index_length
+    6: INT,  # column_index_offset
+    7: INT,  # column_index_length
+    8: ANY,  # crypto_metadata
+    9: BINARY,  # encrypted_column_metadata
+}
+_ROW_GROUP: Final[Spec] = {1: [_CHUNK], 3: INT}
+_ELEMENT: Final[Spec] = {1: INT, 2: INT, 3: INT, 4: BINARY, 5: INT, 6: INT, 7: INT, 8: INT, 9: INT, 10: ANY}
+_SCHEMA: Final = 2
+_FILE: Final[Spec] = {  # what follows the schema
+    4: [_ROW_GROUP],
+    5: [{1: BINARY, 2: BINARY}],
+    6: BINARY,  # created_by
+    7: [{1: ANY, 2: ANY, 3: ANY}],  # column_orders; an order that is not known decodes as {}
+}
+
+_CODECS: Final = ("uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")
+_MAX_COUNT: Final = 1 << 62
+
+
+class Chunk(msgspec.Struct, frozen=True, kw_only=True):
+    """One column of one row group. ``offset`` is that of its first page; sizes are in bytes, with page headers.
+
+    ``statistics`` are raw fields by id. ``encrypted``: nothing but the row count can be believed.
+    Index and bloom places are ``(offset, length)``; a bloom filter's length may be 0, not known.
+    """
+
+    offset: int = 0
+    compressed_size: int = 0
+    uncompressed_size: int = 0
+    num_values: int = 0
+    codec: str = ""
+    statistics: Fields | None = None
+    definition_levels: tuple[int, ...] = ()
+    offset_index: tuple[int, int] | None = None
+    column_index: tuple[int, int] | None = None
+    bloom_filter: tuple[int, int] | None = None
+    encrypted: bool = False
+
+
+class RowGroup(msgspec.Struct, frozen=True):
+    """Rows, and one chunk a leaf in the schema's order."""
+
+    num_rows: int
+    chunks: tuple[Chunk, ...]
+
+
+class FileMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """A file's metadata. ``column_orders``: the ColumnOrder union's member of each leaf (0: unknown), or empty."""
+
+    schema: FileSchema
+    row_groups: tuple[RowGroup, ...]
+    column_orders: tuple[int, ...]
+    created_by: str | None
+    properties: dict[str, str]
+
+
+def read_metadata(footer: bytes, data_end: int) -> FileMetadata:
+    """Decode and check a footer; the pages of the file end before ``data_end`` (the footer's own offset).
+
+    Raises:
+        CorruptParquet: not Thrift, or contradicting itself.
+        TruncatedParquet: a chunk lies outside the file.
+    """
+    try:
+        schema, end = _schema(footer)
+        fields = thrift.decode(footer, _FILE, end, _SCHEMA)
+    except ThriftError as error:
+        raise CorruptParquet(f"the footer cannot be decoded: {error}") from error
+    if 4 not in fields:
+        raise CorruptParquet("the footer has no list of row groups behind its schema")
+    row_groups = tuple(_row_group(raw, schema, data_end) for raw in fields[4])
+    if sum(group.num_rows for group in row_groups) > _MAX_COUNT:
+        raise CorruptParquet("the row counts add up to more than 64 bits hold")
+    created_by = fields.get(6)
+    return FileMetadata(
+        schema=schema,
+        row_groups=row_groups,
+        column_orders=tuple(next(iter(order), 0) if len(order) == 1 else 0 for order in fields.get(7, ())),
+        created_by=None if created_by is None else created_by.decode("utf-8", "replace"),
+        properties={
+            pair[1].decode("utf-8", "replace"): pair.get(2, b"").decode("utf-8", "replace")
+            for pair in fields.get(5, ())
+            if pair.get(1, b"").startswith(b"org.apache.spark")
+        },
+    )
+
+
+class _Recent:
+    """The schemas seen last, by all bytes up to their end. Replaced as a whole, so that threads need no lock."""
+
+    entries: tuple[tuple[bytes, FileSchema], ...] = ()
+
+
+_RECENT: Final = _Recent()
+
+
+def _schema(footer: bytes) -> tuple[FileSchema, int]:
+    """The schema and the position behind it; files of one table mostly begin with the same bytes, read once."""
+    for prefix, schema in _RECENT.entries:
+        if footer.startswith(prefix):
+            return schema, len(prefix)
+    try:
+        elements, end = thrift.elements(footer, thrift.find(footer, _SCHEMA, 9), _ELEMENT)
+    except IndexError:
+        raise ThriftError("the data end inside the schema") from None
+    schema = build(elements)
+    _RECENT.entries = ((footer[:end], schema), *_RECENT.entries[:15])
+    return schema, end
+
+
+def _row_group(raw: Fields, schema: FileSchema, data_end: int) -> RowGroup:
+    num_rows, chunks = raw.get(3), raw.get(1)
+    if num_rows is None or chunks is None or not 0 <= num_rows <= _MAX_COUNT:
+        raise CorruptParquet(f"a row group with {num_rows} rows")
+    if len(chunks) != len(schema.leaves):
+        raise CorruptParquet(f"a row group has {len(chunks)} columns, the schema {len(schema.leaves)}")
+    return RowGroup(num_rows, tuple(_chunk(chunk, i, schema, data_end) for i, chunk in enumerate(chunks)))
+
+
+def _chunk(raw: Fields, index: int, schema: FileSchema, data_end: int) -> Chunk:
+    leaf = schema.leaves[index]
+    if raw.get(1):
+        raise CorruptParquet(f"column {leaf.name!r} is in another file: this is a summary, not data", column=leaf.name)
+    meta = raw.get(3)
+    if meta is None or 8 in raw or 9 in raw:
+        return Chunk(encrypted=True)
+    if meta.get(1) != leaf.physical or tuple(meta.get(3, ())) != leaf.file_path:
+        raise CorruptParquet(f"the chunks are not in the schema's order at column {leaf.name!r}", column=leaf.name)
+    num_values, uncompressed, compressed = meta.get(5, -1), meta.get(6, -1), meta.get(7, -1)
+    offset, dictionary = meta.get(9, -1), meta.get(11, 0)
+    if num_values < 0 or uncompressed < 0 or compressed < 0 or offset < 0 or max(num_values, uncompressed) > _MAX_COUNT:
+        raise CorruptParquet(f"column {leaf.name!r} has a negative count, size or offset", column=leaf.name)
+    if dictionary > 0 and (dictionary < offset or not offset):  # 0 means that there is none (rule G11)
+        offset = dictionary
+    if offset + compressed > data_end or (compressed and offset < 4):
+        raise TruncatedParquet(f"column {leaf.name!r} lies outside the file", column=leaf.name)
+    codec = meta.get(4, -1)
+    sizes = meta.get(16)
+    return Chunk(
+        offset=offset,
+        compressed_size=compressed,
+        uncompressed_size=uncompressed,
+        num_values=num_values,
+        codec=_CODECS[codec] if 0 <= codec < len(_CODECS) else f"unknown({codec})",
+        statistics=meta.get(12),
+        definition_levels=tuple(sizes.get(3, ())) if sizes else (),
+        offset_index=_region(raw.get(4), raw.get(5), data_end),
+        column_index=_region(raw.get(6), raw.get(7), data_end),
+        bloom_filter=_bloom(meta.get(14), meta.get(15, 0), data_end),
+    )
+
+
+def _region(offset: int | None, length: int | None, data_end: int) -> tuple[int, int] | None:
+    """A place that the footer names, or None when it cannot be one: an index is a help, not a need."""
+    if offset is None or length is None or offset < 4 or length <= 0 or offset + length > data_end:
+        return None
+    return offset, length
+
+
+def _bloom(offset: int | None, length: int, data_end: int) -> tuple[int, int] | None:
+    if offset is None or offset < 4 or length < 0 or offset + length >= data_end + (length > 0):
+        return None
+    return offset, length

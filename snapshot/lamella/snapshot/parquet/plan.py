@@ -1,0 +1,156 @@
+"""How the leaves of a file's schema become columns of a table: matched once for all files that share the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from lamella.snapshot.errors import SchemaMismatch
+from lamella.snapshot.parquet.logical import BOOLEAN, DOUBLE, FLOAT, INT32, INT64, PHYSICAL
+from lamella.snapshot.parquet.tree import FileLeaf, FileSchema
+from lamella.snapshot.parquet.values import Converter, Decoder, converters, decoder
+from lamella.snapshot.parquet.writer import GREGORIAN_FROM_DAY, GREGORIAN_FROM_SECOND
+from lamella.snapshot.schema import DataType, Leaf, Schema, widens
+from lamella.snapshot.schema.types import PER_SECOND
+
+_DAY_S: Final = 86_400
+
+
+class PlannedColumn(msgspec.Struct, frozen=True, kw_only=True):
+    """One column of the table that the file has."""
+
+    column_id: int
+    name: str
+    dtype: DataType  # the table's
+    index: int  # of the file's leaf
+    max_def: int
+    orders: tuple[int, ...]  # column orders under which bounds are believed (rule B1)
+    decode: Decoder | None
+    no_order: str | None  # why there is no decoder
+    convert: tuple[Converter, Converter] | None
+    signed: bool  # legacy min/max are in the right order (rule E1)
+    is_binary: bool
+    is_float: bool
+    is_bytes: bool
+    gregorian_from: tuple[int, int] | None  # least trusted lower and upper bound in the old calendar
+    repeated: bool
+    opaque: bool  # several leaves make up the column
+    must_have_no_null: bool
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Everything about a pair of schemas that the files' statistics do not change."""
+
+    present: tuple[PlannedColumn, ...]
+    absent: tuple[Leaf, ...]
+
+
+def plan(file: FileSchema, table: Schema) -> Plan:
+    """Match a file's leaves with a table's by path: exactly, else without regard to case if only one fits.
+
+    Raises:
+        SchemaMismatch: a column that the table lacks, one that the file lacks and the table requires, a type that does
+            not widen to the table's, doubled names.
+    """
+    for entry in _PLANS.entries:
+        if entry[0] is file and entry[1] is table:
+            return entry[2]
+    made = _plan(file, table)
+    _PLANS.entries = ((file, table, made), *_PLANS.entries[:15])
+    return made
+
+
+class _Recent:
+    """The last plans, found by identity; replaced as a whole, so that threads need no lock."""
+
+    entries: tuple[tuple[FileSchema, Schema, Plan], ...] = ()
+
+
+_PLANS: Final = _Recent()
+
+
+def _plan(file: FileSchema, table: Schema) -> Plan:
+    if file.doubled:
+        raise SchemaMismatch(f"columns stand twice in the file: {list(file.doubled)}", columns=list(file.doubled))
+    leaves = table.leaves()
+    exact = {leaf.path: leaf for leaf in leaves}
+    lowered: dict[tuple[str, ...], list[Leaf]] = {}
+    for leaf in leaves:
+        lowered.setdefault(_lower(leaf.path), []).append(leaf)
+    found: dict[int, tuple[int, FileLeaf, Leaf]] = {}
+    strange: list[str] = []
+    paths = {leaf.path for leaf in file.leaves}
+    for index, file_leaf in enumerate(file.leaves):
+        fits = exact.get(file_leaf.path)
+        if fits is None:
+            others = [leaf for leaf in lowered.get(_lower(file_leaf.path), ()) if leaf.path not in paths]
+            fits = others[0] if len(others) == 1 else None
+        if fits is None:
+            strange.append(file_leaf.name)
+        elif fits.id not in found:
+            found[fits.id] = (index, file_leaf, fits)
+        elif found[fits.id][1].path != file_leaf.path:
+            strange.append(file_leaf.name)
+    if strange:
+        names = sorted(set(strange))
+        raise SchemaMismatch(f"the table has no column for {names} of the file", columns=names)
+    present = tuple(_column(index, file_leaf, leaf) for index, file_leaf, leaf in found.values())
+    absent = tuple(leaf for leaf in leaves if leaf.id not in found)
+    _require(leaf.name for leaf in absent if not leaf.nullable)
+    return Plan(present, absent)
+
+
+def _require(missing: Iterable[str]) -> None:
+    names = list(missing)
+    if names:
+        raise SchemaMismatch(f"the file lacks columns that the table requires: {names}", columns=names)
+
+
+def _lower(path: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(part.lower() for part in path)
+
+
+def _column(index: int, file: FileLeaf, table: Leaf) -> PlannedColumn:
+    if not widens(file.dtype, table.dtype) or file.repeated != table.repeated:
+        lists = [" in a list" if leaf.repeated else "" for leaf in (file, table)]
+        raise SchemaMismatch(
+            f"column {table.name!r} is {file.dtype}{lists[0]} in the file and {table.dtype}{lists[1]} in the table",
+            column=table.name,
+        )
+    dtype = file.dtype
+    decode = None if file.repeated else decoder(file)
+    no_order = None
+    if decode is None:
+        kind = PHYSICAL[file.physical] if dtype.order is not None else str(dtype)
+        no_order = "below a list or map" if file.repeated else f"{kind} has no order that can be trusted"
+    return PlannedColumn(
+        column_id=table.id,
+        name=table.name,
+        dtype=table.dtype,
+        index=index,
+        max_def=file.max_def,
+        orders=(1, 2) if dtype.is_float else (1,),
+        decode=decode,
+        no_order=no_order,
+        convert=converters(dtype, table.dtype),
+        signed=file.physical in (BOOLEAN, INT32, INT64, FLOAT, DOUBLE) and dtype.order in ("int", "float"),
+        is_binary=file.physical > DOUBLE,
+        is_float=dtype.is_float,
+        is_bytes=dtype.order == "bytes",
+        gregorian_from=_gregorian_from(dtype),
+        repeated=file.repeated,
+        opaque=file.opaque,
+        must_have_no_null=file.nullable and not table.nullable and not file.repeated,
+    )
+
+
+def _gregorian_from(dtype: DataType) -> tuple[int, int] | None:
+    if dtype.name == "date":
+        return GREGORIAN_FROM_DAY, GREGORIAN_FROM_DAY
+    if dtype.name in ("timestamp", "timestamp_ntz"):
+        # An instant just before the limit may move behind it when it is read, by less than a day.
+        per_second = PER_SECOND[dtype.unit]
+        return GREGORIAN_FROM_SECOND * per_second, (GREGORIAN_FROM_SECOND + _DAY_S) * per_second
+    return None

@@ -1,0 +1,289 @@
+"""Thrift's compact protocol, read side: just what Parquet metadata needs, safe on hostile bytes.
+
+Time and memory are linear in the input: every element of a list takes at least one byte of it, and nesting is
+bounded. A structure is read by a *spec*, ``{field id: kind}``; fields that the spec does not name, and named ones of
+another wire type, are skipped, as every Thrift reader does. Kinds:
+
+- ``INT`` (i8..i64, zigzag), ``BINARY`` (``bytes``), ``BOOL``,
+- a spec: a structure, as ``{field id: value}``,
+- ``[kind]``: a list of ``INT``, ``BINARY`` or structures,
+- ``ANY``: whatever is there, structures as dictionaries (small things only, such as logical types).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+INT: Final = 6
+BINARY: Final = 8
+BOOL: Final = 1
+ANY: Final = 0
+
+#: ``{field id: kind}``; see the module.
+Spec = dict[int, Any]
+Fields = dict[int, Any]
+
+#: Parquet's own metadata nests about ten deep.
+MAX_DEPTH: Final = 48
+
+
+class ThriftError(ValueError):
+    """The bytes are not what the protocol or the spec says."""
+
+
+def decode(data: bytes, spec: Spec, at: int = 0, field: int = 0) -> Fields:
+    """The structure at the start of ``data``, or the rest of it: from position ``at``, behind field number ``field``.
+
+    Raises:
+        ThriftError: the bytes are not such a structure.
+    """
+    try:
+        return struct(data, at, spec, field)[0]
+    except IndexError:
+        raise ThriftError("the data end inside a value") from None
+
+
+def find(data: bytes, wanted: int, wire: int) -> int:
+    """The position of a top-level field's value; raises ThriftError when it is not there or of another wire type."""
+    try:
+        p = field = 0
+        while h := data[p]:
+            p += 1
+            if h >> 4:
+                field += h >> 4
+            else:
+                n, p = varint(data, p)
+                field = (n >> 1) ^ -(n & 1)
+            if field == wanted:
+                if h & 15 != wire:
+                    raise ThriftError(f"field {wanted} has wire type {h & 15}")
+                return p
+            p = skip(data, p, h & 15)
+    except IndexError:
+        raise ThriftError("the data end inside a value") from None
+    raise ThriftError(f"there is no field {wanted}")
+
+
+def varint(b: bytes, p: int) -> tuple[int, int]:
+    """An unsigned number and the position behind it. IndexError at the end of the data."""
+    x = b[p]
+    p += 1
+    if x < 128:
+        return x, p
+    r = x & 127
+    s = 7
+    while True:
+        x = b[p]
+        p += 1
+        r |= (x & 127) << s
+        if x < 128:
+            if r >> 64:
+                raise ThriftError("a number is longer than 64 bits")
+            return r, p
+        s += 7
+        if s > 63:
+            raise ThriftError("a number is longer than 64 bits")
+
+
+def binary(b: bytes, p: int) -> tuple[bytes, int]:
+    """A length and that many bytes."""
+    n, p = varint(b, p)
+    end = p + n
+    if end > len(b):
+        raise ThriftError("a string ends behind the data")
+    return b[p:end], end
+
+
+def list_header(b: bytes, p: int) -> tuple[int, int, int]:
+    """The size of a list, the wire type of its elements, and the position of the first."""
+    h = b[p]
+    p += 1
+    n = h >> 4
+    if n == 15:
+        n, p = varint(b, p)
+    if n > len(b) - p:
+        raise ThriftError("a list is longer than the data")
+    return n, h & 15, p
+
+
+def struct(b: bytes, p: int, spec: Spec, field: int = 0) -> tuple[Fields, int]:
+    """The structure at ``p`` and the position behind it."""
+    out: Fields = {}
+    while h := b[p]:
+        p += 1
+        delta = h >> 4
+        if delta:
+            field += delta
+        else:
+            n, p = varint(b, p)
+            field = (n >> 1) ^ -(n & 1)
+        wire = h & 15
+        kind = spec.get(field)
+        if kind is None:
+            p = skip(b, p, wire)
+        elif kind is INT and 3 <= wire <= 6:
+            n = b[p]
+            p += 1
+            if wire == 3:
+                out[field] = n - 256 if n > 127 else n
+            else:
+                if n > 127:
+                    n, p = varint(b, p - 1)
+                out[field] = (n >> 1) ^ -(n & 1)
+        elif kind is BINARY and wire == 8:
+            n = b[p]
+            p += 1
+            if n > 127:
+                n, p = varint(b, p - 1)
+            end = p + n
+            if end > len(b):
+                raise ThriftError("a string ends behind the data")
+            out[field] = b[p:end]
+            p = end
+        elif kind is BOOL and wire <= 2:
+            out[field] = wire == 1
+        elif kind is ANY:
+            out[field], p = anything(b, p, wire, 1)
+        elif type(kind) is dict and wire == 12:
+            out[field], p = struct(b, p, kind)
+        elif type(kind) is list and wire == 9:
+            out[field], p = elements(b, p, kind[0])
+        else:
+            p = skip(b, p, wire)
+    return out, p + 1
+
+
+def elements(b: bytes, p: int, kind: Any) -> tuple[list[Any], int]:
+    """The list at ``p`` and the position behind it."""
+    n, wire, p = list_header(b, p)
+    out: list[Any] = []
+    if not n:
+        return out, p
+    if kind is INT:
+        if not 4 <= wire <= 6:
+            raise ThriftError("a list holds something else than numbers")
+        for _ in range(n):
+            v, p = varint(b, p)
+            out.append((v >> 1) ^ -(v & 1))
+    elif kind is BINARY:
+        if wire != 8:
+            raise ThriftError("a list holds something else than strings")
+        for _ in range(n):
+            text, p = binary(b, p)
+            out.append(text)
+    else:
+        if wire != 12:
+            raise ThriftError("a list holds something else than structures")
+        for _ in range(n):
+            fields, p = struct(b, p, kind)
+            out.append(fields)
+    return out, p
+
+
+def skip(b: bytes, p: int, wire: int, depth: int = 0) -> int:
+    """The position behind a value of that wire type (as a field's: booleans take no bytes)."""
+    if 4 <= wire <= 6:
+        while b[p] > 127:
+            p += 1
+        return p + 1
+    if wire == 8:
+        n, p = varint(b, p)
+        if p + n > len(b):
+            raise ThriftError("a string ends behind the data")
+        return p + n
+    if wire == 12:
+        return _skip_struct(b, p, depth)
+    if wire in (9, 10):
+        n, wire, p = list_header(b, p)
+        if wire in (1, 2):
+            return _within(b, p + n)
+        if 4 <= wire <= 6:
+            for _ in range(n):
+                while b[p] > 127:
+                    p += 1
+                p += 1
+            return p
+        if depth >= MAX_DEPTH:
+            raise ThriftError("nested too deeply")
+        for _ in range(n):
+            p = skip(b, p, wire, depth + 1)
+        return p
+    if wire in (1, 2):
+        return p
+    if wire == 3:
+        return _within(b, p + 1)
+    if wire == 7:
+        return _within(b, p + 8)
+    if wire == 13:
+        return _within(b, p + 16)
+    if wire == 11:
+        return _skip_map(b, p, depth)
+    raise ThriftError(f"unknown wire type {wire}")
+
+
+def _skip_struct(b: bytes, p: int, depth: int) -> int:
+    if depth >= MAX_DEPTH:
+        raise ThriftError("nested too deeply")
+    while h := b[p]:
+        p += 1
+        if h < 16:
+            p = varint(b, p)[1]
+        wire = h & 15
+        if 4 <= wire <= 6:
+            while b[p] > 127:
+                p += 1
+            p += 1
+        else:
+            p = skip(b, p, wire, depth + 1)
+    return p + 1
+
+
+def _skip_map(b: bytes, p: int, depth: int) -> int:
+    n, p = varint(b, p)
+    if not n:
+        return p
+    if depth >= MAX_DEPTH:
+        raise ThriftError("nested too deeply")
+    if n > len(b) - p:
+        raise ThriftError("a map is longer than the data")
+    kinds = b[p]
+    p += 1
+    for _ in range(n):
+        for wire in (kinds >> 4, kinds & 15):
+            p = _within(b, p + 1) if wire in (1, 2) else skip(b, p, wire, depth + 1)
+    return p
+
+
+def anything(b: bytes, p: int, wire: int, depth: int) -> tuple[Any, int]:
+    """A value of any wire type; lists as lists, structures as dictionaries, maps not at all."""
+    if wire in (1, 2):
+        return wire == 1, p
+    if wire == 3:
+        return b[p] - 256 if b[p] > 127 else b[p], p + 1
+    if 4 <= wire <= 6:
+        n, p = varint(b, p)
+        return (n >> 1) ^ -(n & 1), p
+    if wire == 8:
+        return binary(b, p)
+    if depth >= MAX_DEPTH:
+        raise ThriftError("nested too deeply")
+    if wire == 12:
+        out: Fields = {}
+        field = 0
+        while h := b[p]:
+            p += 1
+            if h >> 4:
+                field += h >> 4
+            else:
+                n, p = varint(b, p)
+                field = (n >> 1) ^ -(n & 1)
+            out[field], p = anything(b, p, h & 15, depth + 1)
+        return out, p + 1
+    end = skip(b, p, wire, depth)
+    return b[p:end], end
+
+
+def _within(b: bytes, p: int) -> int:
+    if p > len(b):
+        raise ThriftError("a value ends behind the data")
+    return p

@@ -1,0 +1,195 @@
+"""Logical types of columns: their canonical text, and the order their values are compared in.
+
+A type is written as text, in manifests and over HTTP: ``int64``, ``decimal(38,10)``, ``timestamp(us)``, ...
+Spark's own spellings (``bigint``, ``double``, ``timestamp``, ``binary``, ...) are read too.
+
+``order`` names the domain in which two values are compared, and thereby the Python value that stands for them:
+
+======== ===================================================== ================================
+order    value                                                 types
+======== ===================================================== ================================
+int      ``int``, signed 64 bit                                boolean (0, 1), int8..int64, date
+                                                               (days), time and timestamp (in
+                                                               their unit since 00:00 / epoch)
+uint     ``int``, unsigned 64 bit                              uint8..uint64
+float    ``float``; NaN greatest, -0.0 = 0.0 (Spark SQL)       float16, float32, float64
+decimal  unscaled ``int`` at the type's own scale              decimal
+bytes    ``bytes``, unsigned and lexicographic                 string, enum, json, binary, bson,
+                                                               fixed, uuid
+None     no order: no bounds, comparisons are unknown          interval, variant, geometry, ...,
+                                                               struct, list, map
+======== ===================================================== ================================
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final, Literal
+
+import msgspec
+
+from lamella.snapshot.errors import InvalidSchema
+
+Order = Literal["int", "uint", "float", "decimal", "bytes"]
+Unit = Literal["ms", "us", "ns"]
+
+#: How many of a unit make one second.
+PER_SECOND: Final[dict[str, int]] = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+_INTEGERS: Final = {f"int{b}": (b, "int") for b in (8, 16, 32, 64)} | {f"uint{b}": (b, "uint") for b in (8, 16, 32, 64)}
+_FLOATS: Final = {"float16": 16, "float32": 32, "float64": 64}
+_BYTES: Final = frozenset({"string", "enum", "json", "binary", "bson", "fixed", "uuid"})
+_UNORDERED: Final = frozenset(
+    {"interval", "variant", "geometry", "geography", "null", "unknown", "struct", "list", "map"}
+)
+_TEXTS: Final = frozenset({"string", "enum", "json"})
+
+_ALIASES: Final = {
+    "bool": "boolean",
+    "tinyint": "int8",
+    "byte": "int8",
+    "smallint": "int16",
+    "short": "int16",
+    "int": "int32",
+    "integer": "int32",
+    "bigint": "int64",
+    "long": "int64",
+    "half": "float16",
+    "float": "float32",
+    "real": "float32",
+    "double": "float64",
+    "varchar": "string",
+    "char": "string",
+    "bytes": "binary",
+    "timestamp": "timestamp(us)",
+    "timestamp_ltz": "timestamp(us)",
+    "timestamp_ntz": "timestamp_ntz(us)",
+    "time": "time(us)",
+    "decimal": "decimal(10,0)",
+}
+
+
+class DataType(msgspec.Struct, frozen=True):
+    """A logical type; ``str()`` gives its canonical text, :func:`parse_type` reads it."""
+
+    name: str
+    precision: int = 0  # decimal digits
+    scale: int = 0  # decimal digits behind the point
+    unit: Unit = "us"  # time and timestamp
+    length: int = 0  # fixed, in bytes
+
+    @property
+    def order(self) -> Order | None:
+        """The comparison domain (see the module's table), None when values have no order."""
+        if self.name in _INTEGERS:
+            return "int" if _INTEGERS[self.name][1] == "int" else "uint"
+        if self.name in _FLOATS:
+            return "float"
+        if self.name in _BYTES:
+            return "bytes"
+        if self.name == "decimal":  # more than 38 digits do not fit 128 bits, and no reader at hand compares them
+            return "decimal" if self.precision <= 38 else None
+        return "int" if self.name in ("boolean", "date", "time", "timestamp", "timestamp_ntz") else None
+
+    @property
+    def bits(self) -> int:
+        """Width of integers and floats, else 0."""
+        return _INTEGERS[self.name][0] if self.name in _INTEGERS else _FLOATS.get(self.name, 0)
+
+    @property
+    def is_integer(self) -> bool:
+        """int8..int64 and uint8..uint64."""
+        return self.name in _INTEGERS
+
+    @property
+    def is_float(self) -> bool:
+        """float16, float32, float64: the types that can hold NaN."""
+        return self.name in _FLOATS
+
+    @property
+    def is_text(self) -> bool:
+        """UTF-8 text: string, enum, json."""
+        return self.name in _TEXTS
+
+    @property
+    def is_nested(self) -> bool:
+        """struct, list, map."""
+        return self.name in ("struct", "list", "map")
+
+    @property
+    def int_range(self) -> tuple[int, int]:
+        """Smallest and largest value of an order ``int``, ``uint`` or ``decimal`` type."""
+        if self.name == "boolean":
+            return 0, 1
+        if self.name == "decimal":
+            return 1 - 10**self.precision, 10**self.precision - 1
+        bits = self.bits or (32 if self.name == "date" else 64)
+        return (0, (1 << bits) - 1) if self.order == "uint" else (-(1 << bits - 1), (1 << bits - 1) - 1)
+
+    def __str__(self) -> str:
+        if self.name == "decimal":
+            return f"decimal({self.precision},{self.scale})"
+        if self.name in ("time", "timestamp", "timestamp_ntz"):
+            return f"{self.name}({self.unit})"
+        if self.name == "fixed":
+            return f"fixed({self.length})"
+        return self.name
+
+
+_PARAMETERS = re.compile(r"^([a-z_0-9]+)\(\s*([a-z0-9]+)\s*(?:,\s*(-?[0-9]+)\s*)?\)$")
+
+
+@lru_cache(maxsize=4096)
+def parse_type(text: str) -> DataType:
+    """Read a type's text.
+
+    Raises:
+        InvalidSchema: unknown name or parameters outside their range.
+    """
+    name = text.strip().lower()
+    name = _ALIASES.get(name, name)
+    if name == "boolean" or name == "date" or name in _INTEGERS or name in _FLOATS or name in _UNORDERED:
+        return DataType(name)
+    if name in _BYTES - {"fixed"}:
+        return DataType(name, length=16 if name == "uuid" else 0)
+    match = _PARAMETERS.match(name)
+    if match is None:
+        raise InvalidSchema(f"unknown type {text!r}", type=text)
+    base, first, second = match.group(1), match.group(2), match.group(3)
+    if base == "decimal" and first.isdigit():
+        precision, scale = int(first), int(second or 0)
+        if 1 <= precision <= 76 and 0 <= scale <= precision:
+            return DataType("decimal", precision=precision, scale=scale)
+    elif base in ("time", "timestamp", "timestamp_ntz") and second is None:
+        if first in ("ms", "us", "ns"):
+            return DataType(base, unit=first)  # type: ignore[arg-type]  # narrowed by the test just above
+    elif base == "fixed" and second is None and first.isdigit() and int(first) > 0:
+        return DataType("fixed", length=int(first))
+    elif base in ("varchar", "char") and second is None and first.isdigit():
+        return DataType("string")
+    raise InvalidSchema(f"type {text!r} has parameters that do not fit", type=text)
+
+
+#: Integer types by how much wider each may be read: signed into wider signed, unsigned into wider either.
+def widens(source: DataType, target: DataType) -> bool:
+    """True when every value of ``source`` is a value of ``target`` in the same order, as Spark's Parquet reader agrees.
+
+    A timestamp of a finer unit than the table's is allowed too: its bounds are rounded outwards
+    (rule B10 of the notes on Parquet statistics), since readers disagree on truncation.
+    """
+    if source == target:
+        return True
+    if source.is_integer and target.is_integer:
+        if source.order == target.order:
+            return source.bits <= target.bits
+        return source.order == "uint" and source.bits < target.bits
+    if source.is_float and target.is_float:
+        return source.bits <= target.bits
+    if source.name == "decimal" and target.name == "decimal":
+        return target.scale >= source.scale and target.precision - target.scale >= source.precision - source.scale
+    if source.name == target.name and source.name in ("time", "timestamp", "timestamp_ntz"):
+        return True
+    if source.is_text and target.is_text:
+        return True
+    return source.name in ("binary", "bson", "fixed", "uuid") and target.name == "binary"

@@ -1,0 +1,121 @@
+"""Bounds as they stand in manifests: one tagged value, lossless.
+
+``{"Int64": 1987}``, ``{"Decimal": ["12345", 38, 10]}`` (unscaled digits, precision, scale), ``{"Bytes": "ff00"}``, ...
+A float that JSON has no number for is text (``{"Float64": "Infinity"}``); text that is not valid UTF-8 (a bound cut
+inside a character) is hexadecimal ``Bytes``, for text columns too.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import msgspec
+
+from lamella.snapshot.errors import ManifestError
+from lamella.snapshot.schema import DataType
+
+#: A value in its type's order (see :mod:`lamella.snapshot.schema.types`).
+Value = int | float | bytes
+
+
+class Bound(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="pascal"):
+    """A tagged value: exactly one member is set, and its name is the tag."""
+
+    boolean: bool | None = None
+    int64: int | None = None
+    uint64: int | None = msgspec.field(default=None, name="UInt64")
+    float64: float | str | None = None
+    decimal: tuple[str, int, int] | None = None
+    date: int | None = None
+    time_millis: int | None = None
+    time_micros: int | None = None
+    time_nanos: int | None = None
+    timestamp_millis: int | None = None
+    timestamp_micros: int | None = None
+    timestamp_nanos: int | None = None
+    string: str | None = None
+    bytes: str | None = None
+
+
+_UNITS: Final = {"ms": "millis", "us": "micros", "ns": "nanos"}
+_SPECIAL: Final = {"Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def _member(dtype: DataType) -> str:
+    if dtype.name == "boolean":
+        return "boolean"
+    if dtype.name == "date":
+        return "date"
+    if dtype.name == "time":
+        return f"time_{_UNITS[dtype.unit]}"
+    if dtype.name in ("timestamp", "timestamp_ntz"):
+        return f"timestamp_{_UNITS[dtype.unit]}"
+    if dtype.is_text:
+        return "string"
+    return {"int": "int64", "uint": "uint64", "float": "float64", "decimal": "decimal", "bytes": "bytes"}[
+        dtype.order or "bytes"
+    ]
+
+
+def to_bound(dtype: DataType, value: Value) -> Bound:
+    """The bound that stands for ``value`` in a column of ``dtype``; NaN is never a bound."""
+    member = _member(dtype)
+    if member == "boolean":
+        return Bound(boolean=bool(value))
+    if member == "float64":
+        number = float(value)
+        if math.isnan(number):
+            raise ManifestError("NaN cannot be a bound")
+        if math.isinf(number):
+            return Bound(float64="Infinity" if number > 0 else "-Infinity")
+        return Bound(float64=number)
+    if member == "decimal":
+        return Bound(decimal=(str(value), dtype.precision, dtype.scale))
+    if isinstance(value, bytes):
+        if member == "string":
+            try:
+                return Bound(string=value.decode("utf-8"))
+            except UnicodeDecodeError:
+                return Bound(bytes=value.hex())
+        return Bound(bytes=value.hex())
+    return Bound(**{member: int(value)})
+
+
+def from_bound(dtype: DataType, bound: Bound) -> Value:
+    """The value of a bound in a column of ``dtype``.
+
+    Raises:
+        ManifestError: the tag belongs to another type, or the value is outside the type's range.
+    """
+    member = _member(dtype)
+    raw = getattr(bound, member)
+    if raw is None and member == "string":
+        member, raw = "bytes", bound.bytes
+    if raw is None:
+        raise ManifestError(f"a bound of type {dtype} has another tag: {bound!r}")
+    if member == "float64":
+        number = _SPECIAL.get(raw) if isinstance(raw, str) else float(raw)
+        if number is None or math.isnan(number):
+            raise ManifestError(f"not a float bound: {raw!r}")
+        return number
+    if member == "decimal":
+        digits, _, scale = raw
+        if scale != dtype.scale:
+            raise ManifestError(f"a decimal bound of scale {scale} in a column of scale {dtype.scale}")
+        return _checked(dtype, int(digits))
+    if member == "string":
+        return str(raw).encode("utf-8")
+    if member == "bytes":
+        try:
+            return bytes.fromhex(raw)
+        except ValueError as error:
+            raise ManifestError(f"not hexadecimal: {raw!r}") from error
+    return _checked(dtype, int(raw))
+
+
+def _checked(dtype: DataType, value: int) -> int:
+    low, high = dtype.int_range
+    if not low <= value <= high:
+        raise ManifestError(f"{value} is outside the range of {dtype}")
+    return value

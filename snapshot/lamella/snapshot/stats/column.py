@@ -1,0 +1,125 @@
+"""What is known of one column in one block, segment or snapshot, and how the layers merge.
+
+Everything that is not proven is unknown, and unknown is never read as zero: a missing bound excludes nothing, a
+missing null count means that there may be nulls, ``nan`` "maybe" means that there may be NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+from lamella.snapshot.schema import DataType
+from lamella.snapshot.stats.bound import Bound, from_bound, to_bound
+
+Nan = Literal["none", "maybe", "all"]
+Source = Literal["footer", "scan", "merge", "schema"]
+
+
+class ColumnStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Statistics of one column.
+
+    ``min`` and ``max`` contain every value that is neither null nor NaN, or are None: not known on that side.
+    They may be looser than the values themselves; ``min_exact`` and ``max_exact`` say that the bound occurs.
+    ``null_count`` is in rows, None when unknown. ``nan`` "all": every value that is not null is NaN.
+    ``reason`` says why a bound is missing, ``source`` where the numbers come from.
+    """
+
+    min: Bound | None = None
+    max: Bound | None = None
+    null_count: int | None = None
+    nan: Nan = "none"
+    min_exact: bool = False
+    max_exact: bool = False
+    distinct_of_values: int | None = None
+    in_memory_size: int | None = None
+    source: Source = "footer"
+    reason: str | None = None
+
+
+def unknown(dtype: DataType, reason: str) -> ColumnStats:
+    """Nothing is known."""
+    return ColumnStats(nan="maybe" if dtype.is_float else "none", reason=reason)
+
+
+def all_null(row_count: int) -> ColumnStats:
+    """A column that a file does not have: every row is null."""
+    return ColumnStats(null_count=row_count, source="schema")
+
+
+def is_all_null(stats: ColumnStats, row_count: int) -> bool:
+    """True when it is proven that no row holds a value (also for zero rows)."""
+    return stats.null_count == row_count and stats.min is None and stats.max is None
+
+
+def merge(dtype: DataType, parts: Iterable[tuple[int, ColumnStats | None]]) -> ColumnStats:
+    """The statistics of several children, as ``(row_count, stats)``; None: the child says nothing of the column.
+
+    The result's bounds contain the children's. A child that may hold values and lacks a bound makes that side
+    unknown; children that are all null, all NaN or empty do not. Counts add up only when each is known.
+    """
+    low = high = None
+    low_known = high_known = True
+    low_exact = high_exact = True
+    nulls: int | None = 0
+    size: int | None = 0
+    nan_seen = finite_seen = False
+    reason = None
+    for row_count, child in parts:
+        if row_count == 0:
+            continue
+        stats = child if child is not None else unknown(dtype, "no statistics in a child")
+        nulls = None if nulls is None or stats.null_count is None else nulls + stats.null_count
+        size = None if size is None or stats.in_memory_size is None else size + stats.in_memory_size
+        if is_all_null(stats, row_count):
+            continue
+        nan_seen = nan_seen or stats.nan != "none"
+        if stats.nan == "all":
+            continue
+        finite_seen = True
+        reason = reason or stats.reason
+        if stats.min is None:
+            low_known = False
+        elif low_known:
+            value = from_bound(dtype, stats.min)
+            if low is None or value < low:  # type: ignore[operator]  # one order per type
+                low, low_exact = value, stats.min_exact
+            elif value == low:
+                low_exact = low_exact or stats.min_exact
+        if stats.max is None:
+            high_known = False
+        elif high_known:
+            value = from_bound(dtype, stats.max)
+            if high is None or value > high:  # type: ignore[operator]  # one order per type
+                high, high_exact = value, stats.max_exact
+            elif value == high:
+                high_exact = high_exact or stats.max_exact
+    if not nan_seen:
+        nan: Nan = "none"
+    else:
+        nan = "maybe" if finite_seen else "all"
+    has_low, has_high = low_known and low is not None, high_known and high is not None
+    return ColumnStats(
+        min=to_bound(dtype, low) if has_low and low is not None else None,
+        max=to_bound(dtype, high) if has_high and high is not None else None,
+        null_count=nulls,
+        nan=nan,
+        min_exact=has_low and low_exact,
+        max_exact=has_high and high_exact,
+        in_memory_size=size,
+        source="merge",
+        reason=None if low_known and high_known else reason or "a child's bound is unknown",
+    )
+
+
+def merge_columns(
+    types: Mapping[int, DataType], children: Iterable[tuple[int, Mapping[int, ColumnStats]]]
+) -> dict[int, ColumnStats]:
+    """Merge every column of ``types`` over ``(row_count, {column id: stats})`` children."""
+    rows = list(children)
+    return {
+        column_id: merge(dtype, ((row_count, stats.get(column_id)) for row_count, stats in rows))
+        for column_id, dtype in types.items()
+    }

@@ -1,0 +1,409 @@
+"""Each method sends the request that the API describes and gives back the wire's type."""
+
+from __future__ import annotations
+
+import datetime as dt
+import inspect
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from lamella.client.http import AsyncLamella, AsyncTable, Lamella, Pruned, Table
+from lamella.client.http.call import TableName
+from lamella.client.http.testing import FakeTransport, json_response
+from lamella.client.http.transport import HttpRequest, HttpResponse
+from lamella.snapshot import wire
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.manifest import Block, Segment, Snapshot, Summary
+from lamella.snapshot.schema import Column, Schema
+from support.both_clients import AskedBy
+
+SCHEMA = Schema.assign([Column(name="a", type="int64")])
+INFO = wire.TableInfo(
+    namespace="db", name="t", table_id="x", location="memory://w/x", snapshot_id="s", timestamp_ms=1, schema=SCHEMA
+)
+REPORT = wire.Report(stages=(), blocks_total=3, rows_total=30, bytes_total=300)
+COLUMNS = wire.BlockColumns(
+    location=["memory://1", "memory://2"], row_count=[10, 20], file_size=[100, 200], verdict=["ALL", "SOME"]
+)
+SNAPSHOT = Snapshot(
+    format_version=1,
+    snapshot_id="s",
+    table_id="x",
+    timestamp_ms=1,
+    timestamp="1970-01-01T00:00:00.001Z",
+    prev_snapshot_id=None,
+    schema=SCHEMA,
+    summary=Summary(),
+    segments=(),
+)
+SEGMENT = Segment(format_version=1, segment_id="g", summary=Summary(), blocks=())
+PRUNED = wire.PruneAnswer(snapshot_id="s", timestamp_ms=1, report=REPORT, block_columns=COLUMNS)
+REGISTERED = wire.RegisterAnswer(snapshot_id="s", registered=1, row_count=2, file_size_bytes=3)
+COMMITTED = wire.CommitAnswer(snapshot_id="s2", prev_snapshot_id="s", added=1, removed=0, row_count=2, block_count=1)
+
+CALLS: list[tuple[str, Callable[[Any], Any], str, str, Any, Any, Any]] = [
+    (
+        "namespaces",
+        lambda lake: lake.namespaces(),
+        "GET",
+        "/v1/namespaces",
+        None,
+        wire.NamespaceList(namespaces=(wire.NamespaceInfo(name="db"),)),
+        (wire.NamespaceInfo(name="db"),),
+    ),
+    (
+        "create_namespace",
+        lambda lake: lake.create_namespace("db", {"owner": "me"}),
+        "POST",
+        "/v1/namespaces",
+        {"name": "db", "properties": {"owner": "me"}},
+        wire.NamespaceInfo(name="db"),
+        wire.NamespaceInfo(name="db"),
+    ),
+    (
+        "drop_namespace",
+        lambda lake: lake.drop_namespace("a/b c"),
+        "DELETE",
+        "/v1/namespaces/a%2Fb%20c",
+        None,
+        None,
+        None,
+    ),
+    (
+        "tables",
+        lambda lake: lake.tables("db"),
+        "GET",
+        "/v1/namespaces/db/tables",
+        None,
+        wire.TableList(tables=("t",)),
+        ("t",),
+    ),
+    (
+        "create_table from columns",
+        lambda lake: lake.create_table("db.t", schema=[Column(name="a", type="int64")], cluster_key=["a"]),
+        "POST",
+        "/v1/namespaces/db/tables",
+        {
+            "name": "t",
+            "schema": [{"name": "a", "type": "int64"}],
+            "schema_from": None,
+            "cluster_key": ["a"],
+            "properties": {},
+        },
+        INFO,
+        INFO,
+    ),
+    (
+        "create_table from a file",
+        lambda lake: lake.create_table("a.b.t", schema_from="memory://x.parquet", properties={"k": "v"}),
+        "POST",
+        "/v1/namespaces/a.b/tables",
+        {
+            "name": "t",
+            "schema": None,
+            "schema_from": "memory://x.parquet",
+            "cluster_key": [],
+            "properties": {"k": "v"},
+        },
+        INFO,
+        INFO,
+    ),
+    (
+        "drop_table",
+        lambda lake: lake.drop_table("db.tü"),
+        "DELETE",
+        "/v1/namespaces/db/tables/t%C3%BC",
+        None,
+        None,
+        None,
+    ),
+    ("info", lambda lake: lake.table("db.t").info(), "GET", "/v1/namespaces/db/tables/t", None, INFO, INFO),
+    (
+        "register",
+        lambda lake: lake.table("db.t").register(["memory://d/"], strict=True),
+        "POST",
+        "/v1/namespaces/db/tables/t/register",
+        {"paths": ["memory://d/"], "strict": True},
+        REGISTERED,
+        REGISTERED,
+    ),
+    (
+        "commit",
+        lambda lake: lake.table("db.t").commit(
+            added=[Block(location="memory://1", row_count=1, file_size=2), {"location": "memory://2", "row_count": 3}],
+            removed=["memory://3"],
+            base_snapshot_id="s",
+            operation="replace",
+            properties={"k": "v"},
+        ),
+        "POST",
+        "/v1/namespaces/db/tables/t/commits",
+        {
+            "added": [
+                {"location": "memory://1", "row_count": 1, "file_size": 2},
+                {"location": "memory://2", "row_count": 3},
+            ],
+            "removed": ["memory://3"],
+            "base_snapshot_id": "s",
+            "operation": "replace",
+            "properties": {"k": "v"},
+        },
+        COMMITTED,
+        COMMITTED,
+    ),
+    (
+        "snapshot",
+        lambda lake: lake.table("db.t").snapshot("s"),
+        "GET",
+        "/v1/namespaces/db/tables/t/snapshots/s",
+        None,
+        SNAPSHOT,
+        SNAPSHOT,
+    ),
+    (
+        "segment",
+        lambda lake: lake.table("db.t").segment("g", snapshot_id="s"),
+        "GET",
+        "/v1/namespaces/db/tables/t/segments/g?snapshot_id=s",
+        None,
+        SEGMENT,
+        SEGMENT,
+    ),
+    (
+        "prune",
+        lambda lake: lake.table("db.t").prune(
+            "a > 4",
+            ["a"],
+            timestamp=dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC),
+            time_zone="Europe/Berlin",
+            case_sensitive=True,
+            explain=True,
+        ),
+        "POST",
+        "/v1/namespaces/db/tables/t/prune",
+        {
+            "filter": "a > 4",
+            "columns": ["a"],
+            "snapshot_id": None,
+            "timestamp": "2024-05-01T12:00:00+00:00",
+            "time_zone": "Europe/Berlin",
+            "case_sensitive": True,
+            "level": "block",
+            "shape": "columns",
+            "explain": True,
+        },
+        PRUNED,
+        Pruned(snapshot_id="s", timestamp_ms=1, report=REPORT, block_columns=COLUMNS),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("use", "method", "target", "body", "answer", "expected"), [c[1:] for c in CALLS], ids=[c[0] for c in CALLS]
+)
+def test_a_method_sends_its_request_and_reads_its_answer(
+    asked: AskedBy, use: Callable[[Any], Any], method: str, target: str, body: Any, answer: Any, expected: Any
+) -> None:
+    """Method, path and body are the API's, and the answer comes back as the wire's own type."""
+
+    def handler(_: HttpRequest) -> HttpResponse:
+        return HttpResponse(status=204) if answer is None else json_response(answer)
+
+    asked_ = asked(handler)
+    assert asked_.run(use) == expected
+    (request,) = asked_.requests
+    assert (request.method, request.target) == (method, target)
+    assert (json.loads(request.body) if request.body else None) == body
+    assert request.header("content-type") == ("application/json" if request.body else None)
+
+
+def test_what_is_sent_can_be_read_by_the_service(asked: AskedBy) -> None:
+    """The bodies are those of the wire's own request structs, which refuse members they do not know."""
+    bodies = {name: body for name, _, _, _, body, _, _ in CALLS if body is not None}
+    kinds = {
+        "create_namespace": wire.CreateNamespace,
+        "create_table from columns": wire.CreateTable,
+        "create_table from a file": wire.CreateTable,
+        "register": wire.Register,
+        "commit": wire.CommitRequest,
+        "prune": wire.PruneRequest,
+    }
+    assert bodies.keys() == kinds.keys()
+    for name, use, *_ in CALLS:
+        if name in kinds:
+            asked_ = asked(lambda _: HttpResponse(status=418))
+            with pytest.raises(Exception, match="418"):
+                asked_.run(use)
+            msgspec.json.decode(asked_.requests[0].body, type=kinds[name])
+
+
+def test_the_history_is_fetched_page_by_page(asked: AskedBy) -> None:
+    """Iterating over snapshots follows the page tokens to the end, with the page size that was asked for."""
+    lines = [
+        wire.SnapshotInfo(
+            snapshot_id=str(n),
+            prev_snapshot_id=None,
+            timestamp_ms=n,
+            operation="append",
+            row_count=0,
+            block_count=0,
+            segment_count=0,
+            file_size_bytes=0,
+        )
+        for n in range(5)
+    ]
+
+    def handler(request: HttpRequest) -> HttpResponse:
+        start = int(request.target.partition("page_token=t%2F")[2] or 0)
+        more = f"t/{start + 2}" if start + 2 < len(lines) else None
+        return json_response(wire.SnapshotList(snapshots=tuple(lines[start : start + 2]), next_page_token=more))
+
+    asked_ = asked(handler)
+    assert asked_.run(lambda lake: lake.table("db.t").snapshots(page_size=2)) == lines
+    assert [request.target for request in asked_.requests] == [
+        "/v1/namespaces/db/tables/t/snapshots?page_size=2",
+        "/v1/namespaces/db/tables/t/snapshots?page_size=2&page_token=t%2F2",
+        "/v1/namespaces/db/tables/t/snapshots?page_size=2&page_token=t%2F4",
+    ]
+
+
+def test_pages_that_are_not_looked_at_are_not_fetched() -> None:
+    """The first snapshot of a long history costs one request."""
+    line = wire.SnapshotInfo(
+        snapshot_id="s",
+        prev_snapshot_id=None,
+        timestamp_ms=0,
+        operation="append",
+        row_count=0,
+        block_count=0,
+        segment_count=0,
+        file_size_bytes=0,
+    )
+    fake = FakeTransport(lambda _: json_response(wire.SnapshotList(snapshots=(line,), next_page_token="more")))
+    assert next(Lamella("http://lake.test", transport=fake).table("db.t").snapshots()) == line
+    assert len(fake.requests) == 1
+
+
+def test_the_token_and_the_base_path_are_on_every_request() -> None:
+    """A bearer token goes with each request, and a service behind a prefix is found there."""
+    fake = FakeTransport(lambda _: json_response(wire.TableList(tables=())))
+    Lamella("https://lake.test/lamella/", token="s3cret", transport=fake).tables("db")
+    assert fake.requests[0].target == "/lamella/v1/namespaces/db/tables"
+    assert fake.requests[0].header("Authorization") == "Bearer s3cret"
+
+
+def test_mutations_carry_a_key_and_reads_do_not(asked: AskedBy) -> None:
+    """Every mutation has an Idempotency-Key of its own, a UUID v7; reads, also the pruning POST, have none."""
+    mutating = {"create_namespace", "drop_namespace", "drop_table", "register", "commit"}
+    keys = set()
+    for name, use, _, _, _, answer, _ in CALLS:
+        asked_ = asked(lambda _, a=answer: HttpResponse(status=204) if a is None else json_response(a))
+        asked_.run(use)
+        key = asked_.requests[0].header("Idempotency-Key")
+        assert (key is not None) == (name.split(" ")[0] in mutating | {"create_table"}), name
+        if key is not None:
+            assert key[14] == "7"
+            keys.add(key)
+    assert len(keys) == 7
+
+
+def test_the_callers_own_idempotency_key_is_used(asked: AskedBy) -> None:
+    """A caller that repeats a mutation can say so by passing the key of the first."""
+    asked_ = asked(lambda _: HttpResponse(status=204))
+    asked_.run(lambda lake: lake.drop_table("db.t", idempotency_key="mine"))
+    assert asked_.requests[0].header("Idempotency-Key") == "mine"
+
+
+@pytest.mark.parametrize("name", ["t", ".t", "db.", "", "."])
+def test_a_name_without_namespace_or_table_is_refused(name: str) -> None:
+    """A name that is not namespace.table is an error before anything is sent."""
+    with pytest.raises(InvalidRequest, match=r"namespace\.table"):
+        Lamella("http://lake.test").table(name)
+
+
+def test_the_table_is_what_follows_the_last_dot() -> None:
+    """A namespace may hold dots."""
+    assert TableName.parse("a.b.t") == TableName("a.b", "t")
+    table = Lamella("http://lake.test").table("a.b.t")
+    assert (table.namespace, table.name, str(table)) == ("a.b", "t", "a.b.t")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda lake: lake.create_table("db.t"),
+        lambda lake: lake.create_table("db.t", schema=[], schema_from="memory://x"),
+        lambda lake: lake.table("db.t").register("memory://x"),
+        lambda lake: lake.table("db.t").commit(removed="memory://x"),
+        lambda lake: lake.table("db.t").prune(None, "a"),
+        lambda lake: lake.table("db.t").prune(timestamp=dt.datetime(2024, 1, 1)),  # noqa: DTZ001  # that is the point
+        lambda lake: lake.table("db.t").prune({"type": "eq", "term": "a", "value": object()}),
+        lambda lake: lake.table("db.t").snapshot(""),
+        lambda lake: lake.drop_namespace(""),
+        lambda lake: lake.drop_namespace("db", idempotency_key="a\r\nb: c"),
+    ],
+)
+def test_a_call_that_cannot_be_meant_is_refused_before_it_is_sent(asked: AskedBy, use: Callable[[Any], Any]) -> None:
+    """What no service could answer is an InvalidRequest, and nothing leaves the machine."""
+    asked_ = asked(lambda _: HttpResponse(status=204))
+    with pytest.raises(InvalidRequest):
+        asked_.run(use)
+    assert asked_.requests == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["127.0.0.1:8080", "ftp://lake", "http://", "http://u:p@lake", "http://lake/?a=b", "http://lake:x", "http://a b/"],
+)
+def test_a_url_that_is_no_service_is_refused(url: str) -> None:
+    """The base URL is checked when the client is made."""
+    with pytest.raises(InvalidRequest):
+        Lamella(url)
+
+
+@pytest.mark.parametrize("token", ["", "a b", "a\nb", "ä"])
+def test_a_token_that_cannot_stand_in_a_header_is_refused(token: str) -> None:
+    """A token with a line break would forge headers."""
+    with pytest.raises(InvalidRequest, match="token"):
+        Lamella("http://lake.test", token=token)
+
+
+def test_blocks_can_be_read_as_records_from_either_shape() -> None:
+    """Columns and records give the same blocks, counts and sizes."""
+    blocks = (
+        wire.PrunedBlock(location="memory://1", row_count=10, file_size=100, verdict="ALL"),
+        wire.PrunedBlock(location="memory://2", row_count=20, file_size=200, verdict="SOME"),
+    )
+    by_columns = Pruned(snapshot_id="s", timestamp_ms=1, report=REPORT, block_columns=COLUMNS)
+    by_records = Pruned(snapshot_id="s", timestamp_ms=1, report=REPORT, blocks=blocks)
+    for pruned in (by_columns, by_records):
+        assert tuple(pruned.records()) == blocks
+        assert pruned.locations == ["memory://1", "memory://2"]
+        assert (pruned.block_count, pruned.size_bytes) == (2, 300)
+
+
+def test_a_closed_client_closes_its_transport() -> None:
+    """The context manager gives back the connections."""
+    fake = FakeTransport(lambda _: json_response({"namespaces": []}))
+    with Lamella("http://lake.test", transport=fake) as lake:
+        lake.namespaces()
+    assert fake.closed
+
+
+def public(kind: type) -> dict[str, list[tuple[str, Any]]]:
+    """The public methods of a class with their parameters and defaults."""
+    return {
+        name: [(p.name, p.default) for p in inspect.signature(value).parameters.values()]
+        for name, value in vars(kind).items()
+        if inspect.isfunction(value) and not name.startswith("_")
+    }
+
+
+def test_the_async_client_has_the_same_methods() -> None:
+    """The twins have the same names, parameters and defaults."""
+    assert public(Lamella) == public(AsyncLamella)
+    assert public(Table) == public(AsyncTable)

@@ -1,0 +1,89 @@
+"""docs/cli.md and the command say the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from lamella.client.cli import cli
+from lamella.client.cli.connection import DEFAULT_URL
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+COMMON = "Options of every command that asks the service"
+
+
+def commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    """Every command below one that does something itself, by its full name."""
+    if isinstance(command, click.Group):
+        for sub, below in command.commands.items():
+            yield from commands(below, f"{name} {sub}")
+    else:
+        yield name, command
+
+
+def usage(name: str, command: click.Command) -> str:
+    """How a command's heading must look: its name and its arguments."""
+    arguments = [p for p in command.params if isinstance(p, click.Argument)]
+    words = [a.metavar or (a.name or "").upper() for a in arguments]
+    shown = [word if a.required else f"[{word}]" for word, a in zip(words, arguments, strict=True)]
+    return " ".join([name, *shown])
+
+
+def options(command: click.Command) -> set[str]:
+    """A command's long options, but --help."""
+    found = {o for p in command.params if isinstance(p, click.Option) for o in p.opts + p.secondary_opts}
+    return {o for o in found if o.startswith("--")} - {"--help"}
+
+
+def sections() -> dict[str, str]:
+    """The page's sections by heading, without backticks."""
+    parts = re.split(r"^#{2,3} (.+)$", TEXT, flags=re.MULTILINE)
+    return {heading.replace("`", ""): body for heading, body in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def described(body: str) -> set[str]:
+    """The options that a section's table describes."""
+    return set(re.findall(r"^\| `(--[a-z-]+)", body, flags=re.MULTILINE))
+
+
+def test_every_command_has_a_section_and_every_section_a_command() -> None:
+    """Headings are the commands with their arguments, no more and no fewer."""
+    groups = {f"lamella {name}" for name, command in cli.commands.items() if isinstance(command, click.Group)}
+    wanted = {usage(name, command) for name, command in commands(cli, "lamella")} | groups
+    assert set(sections()) - {COMMON} == wanted
+
+
+def test_every_option_is_described_and_every_described_option_is_there() -> None:
+    """The table below a heading has the command's own options; those that commands share are described once."""
+    found = sections()
+    common = described(found[COMMON])
+    for name, command in commands(cli, "lamella"):
+        own = described(found[usage(name, command)])
+        asks_the_service = "--url" in options(command)
+        assert own == options(command) - (common if asks_the_service else set()), name
+        assert not asks_the_service or common <= options(command), name
+
+
+def test_every_option_has_a_help_text() -> None:
+    """`--help` explains every option and every command."""
+    for name, command in commands(cli, "lamella"):
+        assert command.help, name
+        assert all(p.help for p in command.params if isinstance(p, click.Option)), name
+
+
+def test_the_defaults_are_those_of_the_command() -> None:
+    """Each "Default: ..." on the page is what the command does."""
+    found = sections()
+    assert f"Default: `{DEFAULT_URL}`" in found[COMMON]
+    for name, command in commands(cli, "lamella"):
+        for parameter in command.params:
+            line = re.search(rf"^\| `{parameter.opts[0]} .*$", found[usage(name, command)], flags=re.MULTILINE)
+            default = parameter.default
+            if line and not parameter.is_flag and isinstance(default, int | float | str) and parameter.name != "level":
+                assert re.search(
+                    rf"Default: `?{re.escape(f'{default:g}' if isinstance(default, float) else str(default))}",
+                    line.group(),
+                ), (name, line)

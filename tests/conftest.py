@@ -1,0 +1,57 @@
+"""Settings and fixtures for every test."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# No test asserts on the clock, so hypothesis may not time an example either: on a busy machine any can be slow.
+settings.register_profile("lamella", deadline=None, print_blob=True)
+settings.register_profile("soak", deadline=None, print_blob=True, max_examples=5_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "lamella"))
+
+# Spark's Python workers run the Python of the tests, and Spark does not depend on how this host's name resolves.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+# Fixtures that several folders of tests share.
+pytest_plugins = ("fixtures_postgres", "fixtures_s3", "fixtures_server")
+
+# Each of these has a server that is dear to start, so all its tests run in one process, one after another.
+ONE_PROCESS_MARKERS = ("spark", "postgres", "s3")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep tests that share a costly server together when pytest-xdist spreads the tests over processes."""
+    for item in items:
+        name = next((name for name in ONE_PROCESS_MARKERS if item.get_closest_marker(name)), None)
+        if name:
+            item.add_marker(pytest.mark.xdist_group(name))
+
+
+def path_from_script(name: str) -> Path:
+    """The path that one of the finders in scripts/ prints; fails the test with its message when it finds nothing."""
+    done = subprocess.run([sys.executable, ROOT / "scripts" / name], check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        pytest.fail(done.stderr)
+    return Path(done.stdout.strip())
+
+
+@pytest.fixture(scope="session")
+def java_home() -> Path:
+    """The Java that Spark uses in these tests; sets JAVA_HOME, so ask for this before a Spark session starts."""
+    home = path_from_script("java_home.py")
+    os.environ["JAVA_HOME"] = str(home)
+    return home
+
+
+@pytest.fixture(scope="session")
+def postgres_bin() -> Path:
+    """The folder that holds PostgreSQL's `initdb`, `pg_ctl` and `postgres`."""
+    return path_from_script("postgres_bin.py")

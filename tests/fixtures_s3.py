@@ -1,0 +1,74 @@
+"""An S3 server for tests: moto's, as a process of its own on a loopback port. A pytest plugin with the fixture ``s3``."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+START_S = 60
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """A running server. ``storage_options`` are for s3fs, and for ``FsspecStore({"s3": storage_options})``."""
+
+    endpoint_url: str
+    storage_options: dict[str, Any] = field(default_factory=dict)
+
+    def bucket(self, name: str) -> str:
+        """Create a bucket, unless it is there, and return its URL."""
+        request = urllib.request.Request(f"{self.endpoint_url}/{name}", method="PUT")  # noqa: S310  # always http
+        with urllib.request.urlopen(request, timeout=30):  # noqa: S310  # the server below
+            return f"s3://{name}"
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A server for the whole session; its buckets are in memory and end with it."""
+    log = tmp_path_factory.mktemp("s3") / "server.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+        )
+    try:
+        endpoint_url = _wait(process, log)
+        options = {
+            "key": "test",
+            "secret": "test",
+            "endpoint_url": endpoint_url,
+            "client_kwargs": {"region_name": "us-east-1"},
+        }
+        yield S3Server(endpoint_url, options)
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def _wait(process: subprocess.Popen[bytes], log: Path) -> str:
+    """The server's URL, once it answers there."""
+    give_up = time.monotonic() + START_S
+    while time.monotonic() < give_up:
+        found = re.search(r"Running on (http://127\.0\.0\.1:\d+)", log.read_text(errors="replace"))
+        if found:
+            try:
+                with urllib.request.urlopen(found[1], timeout=5):  # noqa: S310  # the URL matched above
+                    return found[1]
+            except (urllib.error.URLError, TimeoutError):
+                pass
+        if process.poll() is not None:
+            break
+        time.sleep(0.05)
+    pytest.fail(f"the S3 server did not start:\n{log.read_text(errors='replace')}")

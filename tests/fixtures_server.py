@@ -1,0 +1,127 @@
+"""The service as a process of its own on a loopback port. A pytest plugin.
+
+``start_server`` starts any number of services with the settings it is given; ``server`` is one with SQLite and a local
+warehouse in the test's folder. When a test fails, the end of each of its services' logs is part of the report.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+START_S = 60
+STOP_S = 60
+LOG_CHARACTERS = 8_000
+
+_SERVERS = pytest.StashKey[list["ServerProcess"]]()
+
+
+def free_port() -> int:
+    """A loopback port that nothing listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+class ServerProcess:
+    """One service process. ``url`` is its address, ``environment`` its settings, ``folder`` holds its log."""
+
+    def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
+        self.environment = dict(environment)
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = folder / f"service-{self.port}.log"
+        self._start()
+
+    def _start(self) -> None:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("LAMELLA_")}
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "lamella.service"],
+                env={**inherited, **self.environment, "LAMELLA_PORT": str(self.port)},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+            )
+
+    def wait_ready(self) -> ServerProcess:
+        """Return once the service is ready; fail the test with its log when that does not happen."""
+        give_up = time.monotonic() + START_S
+        while time.monotonic() < give_up and self.process.poll() is None:
+            try:
+                with urllib.request.urlopen(f"{self.url}/health/ready", timeout=10):  # noqa: S310  # our own URL
+                    return self
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.02)
+        pytest.fail(f"the service did not become ready:\n{self.log_text()}")
+
+    def kill(self) -> None:
+        """As ``kill -9`` does: no clean-up of any kind."""
+        self.process.kill()
+        self.process.wait(timeout=STOP_S)
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=STOP_S)
+
+    def restart(self) -> ServerProcess:
+        """Start it again on the same port, warehouse and catalog, after :meth:`kill` or :meth:`stop`."""
+        self._start()
+        return self.wait_ready()
+
+    def log_text(self) -> str:
+        """All that it wrote."""
+        return self.log.read_text(errors="replace")
+
+
+StartServer = Callable[..., ServerProcess]
+
+
+def environment_of(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Settings, as ``warehouse=...``, as the environment of a service."""
+    return {f"LAMELLA_{name.upper()}": str(value) for name, value in settings.items()}
+
+
+@pytest.fixture
+def start_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StartServer]:
+    """Start a service with the given settings and wait until it is ready; it is stopped after the test."""
+    servers = request.node.stash.setdefault(_SERVERS, [])
+
+    def start(**settings: Any) -> ServerProcess:
+        server = ServerProcess(environment_of(settings), tmp_path)
+        servers.append(server)
+        return server.wait_ready()
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture
+def server(start_server: StartServer, tmp_path: Path) -> ServerProcess:
+    """A service of this test's own, with SQLite and a local warehouse."""
+    return start_server(warehouse=tmp_path / "warehouse")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the logs of the test's services to the report of a failure."""
+    report = yield
+    if report.failed:
+        for server in item.stash.get(_SERVERS, []):
+            report.sections.append((f"log of {server.url}", server.log_text()[-LOG_CHARACTERS:]))
+    return report

@@ -1,0 +1,32 @@
+"""Every store that ships, so that one suite of behaviours runs over all of them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fixtures_s3 import s3  # noqa: F401  # a fixture
+
+from lamella.snapshot.layout import FsspecStore
+
+#: A store, and the location of a folder in it that nothing else uses.
+Place = tuple[FsspecStore, str]
+
+
+@pytest.fixture(params=["memory", "file", pytest.param("s3", marks=pytest.mark.s3)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A store of each scheme with an empty folder."""
+    name = f"t{uuid.uuid4().hex}"
+    make: dict[str, Callable[[], Place]] = {
+        "memory": lambda: (FsspecStore(), f"memory://{name}"),
+        "file": lambda: (FsspecStore(), f"file://{tmp_path}/{name}"),
+        "s3": lambda: _s3(request.getfixturevalue("s3"), name),
+    }
+    return make[request.param]()
+
+
+def _s3(server: Any, name: str) -> Place:
+    return FsspecStore({"s3": server.storage_options}), f"{server.bucket('layout')}/{name}"

@@ -1,0 +1,70 @@
+"""What is special to local files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lamella.snapshot.errors import AlreadyExists, ObjectNotFound, StoreError
+from lamella.snapshot.layout import FsspecStore
+
+
+def test_a_put_leaves_nothing_else_behind(tmp_path: Path) -> None:
+    """Neither a success nor a conflict leaves a temporary file."""
+    store = FsspecStore()
+    store.put(f"{tmp_path}/d/x", b"1")
+    with pytest.raises(AlreadyExists):
+        store.put(f"{tmp_path}/d/x", b"2")
+    assert os.listdir(tmp_path / "d") == ["x"]
+
+
+def test_a_folder_in_the_place_of_an_object_is_a_conflict(tmp_path: Path) -> None:
+    """A put onto a folder changes nothing."""
+    (tmp_path / "x").mkdir()
+    with pytest.raises(AlreadyExists):
+        FsspecStore().put(f"{tmp_path}/x", b"1")
+    assert list((tmp_path / "x").iterdir()) == []
+
+
+def test_a_file_where_a_folder_is_needed_is_a_store_error(tmp_path: Path) -> None:
+    """A put below a file cannot work, and that is not a conflict of objects."""
+    (tmp_path / "x").write_bytes(b"1")
+    with pytest.raises(StoreError):
+        FsspecStore().put(f"{tmp_path}/x/y/z", b"1")
+
+
+def test_links_are_followed_once(tmp_path: Path) -> None:
+    """A linked folder's files belong to the folder; a link to a parent does not make listing endless."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a.parquet").write_bytes(b"1")
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "t" / "loop").symlink_to(tmp_path / "t")
+    (tmp_path / "t" / "broken.parquet").symlink_to(tmp_path / "nothing")
+    assert FsspecStore().expand(f"{tmp_path}/t") == [f"file://{tmp_path}/t/link/a.parquet"]
+
+
+def test_a_name_that_json_cannot_hold_is_an_error(tmp_path: Path) -> None:
+    """A file name that is not UTF-8 is reported instead of left out."""
+    with open(os.fsencode(tmp_path) + b"/\xff.parquet", "wb") as file:
+        file.write(b"1")
+    with pytest.raises(StoreError, match="UTF-8"):
+        FsspecStore().expand(str(tmp_path))
+
+
+def test_what_is_no_regular_file_is_no_object(tmp_path: Path) -> None:
+    """A pipe is not an object: reading it would wait for ever."""
+    os.mkfifo(tmp_path / "pipe.parquet")
+    store = FsspecStore()
+    with pytest.raises(ObjectNotFound):
+        store.stat(f"{tmp_path}/pipe.parquet")
+    with pytest.raises(ObjectNotFound):
+        store.expand(str(tmp_path))
+
+
+def test_without_the_right_to_write_it_is_a_store_error() -> None:
+    """What the system refuses is a StoreError with its words."""
+    with pytest.raises(StoreError, match="/proc"):
+        FsspecStore().put("/proc/lamella/x", b"1")

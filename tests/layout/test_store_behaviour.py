@@ -1,0 +1,215 @@
+"""What every store must do, run over each that ships."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LamellaError, ObjectNotFound
+from lamella.snapshot.layout import FsspecStore, ObjectStat
+
+Place = tuple[FsspecStore, str]
+
+ODD_NAMES = ["a b.parquet", "100%25.parquet", "a#b?c=d.parquet", "naïve-日本.parquet", "a+b&c.parquet", "[x].parquet"]
+
+
+def names(store: FsspecStore, root: str, url: str) -> list[str]:
+    """What a URL below ``root`` expands to, relative to it."""
+    return [location.removeprefix(root + "/") for location in store.expand(f"{root}{url}")]
+
+
+def fill(place: Place, *paths: str) -> None:
+    """Create small objects."""
+    store, root = place
+    for path in paths:
+        store.put(f"{root}/{path}", path.encode())
+
+
+def test_what_is_put_can_be_read(place: Place) -> None:
+    """Bytes come back as they went in, whole and in ranges, and stat knows their number."""
+    store, root = place
+    data = bytes(range(256)) * 300
+    put = store.put(f"{root}/deep/er/x", data)
+    assert put == store.stat(f"{root}/deep/er/x")
+    assert put.location == f"{root}/deep/er/x"
+    assert put.size_bytes == len(data)
+    assert store.read(put.location) == data
+    assert store.read_range(put.location, 1000, 24) == data[1000:1024]
+
+
+def test_a_range_is_cut_at_the_end_of_the_object(place: Place) -> None:
+    """A range may reach over the end, start behind it, or be empty."""
+    store, root = place
+    location = store.put(f"{root}/x", b"0123456789").location
+    assert store.read_range(location, 8, 100) == b"89"
+    assert store.read_range(location, 10, 5) == b""
+    assert store.read_range(location, 500, 5) == b""
+    assert store.read_range(location, 3, 0) == b""
+    with pytest.raises(InvalidRequest):
+        store.read_range(location, -1, 5)
+
+
+def test_an_empty_object_is_an_object(place: Place) -> None:
+    """Zero bytes can be put, read, and not put again."""
+    store, root = place
+    location = store.put(f"{root}/empty", b"").location
+    assert store.read(location) == b""
+    assert store.read_range(location, 0, 10) == b""
+    with pytest.raises(AlreadyExists):
+        store.put(location, b"x")
+
+
+def test_put_never_replaces(place: Place) -> None:
+    """A second put, even of the same bytes, is AlreadyExists and leaves the first object alone."""
+    store, root = place
+    first = store.put(f"{root}/x", b"first")
+    for data in (b"second", b"first"):
+        with pytest.raises(AlreadyExists) as caught:
+            store.put(f"{root}/x", data)
+        assert caught.value.details["location"] == f"{root}/x"
+    assert store.read(f"{root}/x") == b"first"
+    assert store.stat(f"{root}/x") == first
+
+
+def test_one_of_many_writers_wins(place: Place) -> None:
+    """Of several puts at the same time exactly one succeeds, and its bytes are what stays."""
+    store, root = place
+    writers = 8
+    for turn in range(4):
+        location = f"{root}/race{turn}"
+
+        def attempt(i: int, location: str = location) -> bytes | None:
+            data = b"%d" % i * 10_000
+            try:
+                store.put(location, data)
+            except AlreadyExists:
+                return None
+            return data
+
+        with ThreadPoolExecutor(writers) as pool:
+            won = [data for data in pool.map(attempt, range(writers)) if data is not None]
+        assert won == [store.read(location)]
+
+
+def test_a_new_content_has_a_new_content_id(place: Place) -> None:
+    """Replacing an object by other bytes of the same length shows in its content id."""
+    store, root = place
+    first = store.put(f"{root}/x", b"aaaa")
+    store.delete(f"{root}/x")
+    second = store.put(f"{root}/x", b"bbbb")
+    assert first.content_id != second.content_id
+
+
+def test_what_is_not_there_is_not_found(place: Place) -> None:
+    """Absent objects and folders are ObjectNotFound for every read."""
+    store, root = place
+    fill(place, "folder/x.parquet")
+    for location in (f"{root}/nope", f"{root}/nope/deeper", f"{root}/folder", f"{root}/folder/x.parquet/below"):
+        with pytest.raises(ObjectNotFound):
+            store.read(location)
+        with pytest.raises(ObjectNotFound):
+            store.read_range(location, 0, 4)
+        with pytest.raises(ObjectNotFound):
+            store.stat(location)
+    for url in (f"{root}/nope", f"{root}/nope/*.parquet", f"{root}/folder/*.csv"):
+        with pytest.raises(ObjectNotFound):
+            store.expand(url)
+
+
+def test_delete_is_idempotent(place: Place) -> None:
+    """Deleting removes the object; deleting again is no error."""
+    store, root = place
+    fill(place, "x")
+    store.delete(f"{root}/x")
+    store.delete(f"{root}/x")
+    store.delete(f"{root}/never/there")
+    with pytest.raises(ObjectNotFound):
+        store.stat(f"{root}/x")
+
+
+def test_list_gives_everything_below_a_folder(place: Place) -> None:
+    """Hidden objects are listed too, with the same stat, in order; a sibling with the same prefix is not."""
+    store, root = place
+    fill(place, "t/_ss/b", "t/_ss/a", "t/.hidden", "t/z/y/x.parquet", "t2/x")
+    found = list(store.list(f"{root}/t"))
+    assert [f.location.removeprefix(root) for f in found] == ["/t/.hidden", "/t/_ss/a", "/t/_ss/b", "/t/z/y/x.parquet"]
+    assert found == [store.stat(f.location) for f in found]
+    assert list(store.list(f"{root}/t/")) == found
+    assert list(store.list(f"{root}/nothing")) == []
+
+
+def test_a_file_expands_to_itself(place: Place) -> None:
+    """A file is taken whatever it is called, also when its name holds glob characters."""
+    store, root = place
+    fill(place, "data.bin", "part[0].parquet", "part0.parquet")
+    assert names(store, root, "/data.bin") == ["data.bin"]
+    assert names(store, root, "/part[0].parquet") == ["part[0].parquet"]
+
+
+def test_a_folder_expands_to_its_data_files(place: Place) -> None:
+    """Parquet files at any depth, sorted; hidden files and folders are left out, partition folders are not."""
+    store, root = place
+    fill(
+        place,
+        "t/b.parquet",
+        "t/a.snappy.parquet",
+        "t/_SUCCESS",
+        "t/_metadata.parquet",
+        "t/.b.parquet.crc",
+        "t/_temporary/0/c.parquet",
+        "t/_p=1/d.parquet",
+        "t/day=2024-01-01/e.parquet",
+        "t/readme.txt",
+        "t2/f.parquet",
+    )
+    expected = ["t/_p=1/d.parquet", "t/a.snappy.parquet", "t/b.parquet", "t/day=2024-01-01/e.parquet"]
+    assert names(store, root, "/t") == expected
+    assert names(store, root, "/t/") == expected
+
+
+def test_globs_choose_files_and_folders(place: Place) -> None:
+    """``*``, ``?`` and ``[...]`` stay within one part of the path, ``**`` crosses; a matching folder stands for its data."""
+    store, root = place
+    fill(place, "t/y=1/a1.parquet", "t/y=1/a2.parquet", "t/y=2/b1.parquet", "t/y=2/m/c1.parquet", "t/_x/d1.parquet")
+    assert names(store, root, "/t/y=1/*.parquet") == ["t/y=1/a1.parquet", "t/y=1/a2.parquet"]
+    assert names(store, root, "/t/y=?/?1.parquet") == ["t/y=1/a1.parquet", "t/y=2/b1.parquet"]
+    assert names(store, root, "/t/y=[!1]") == ["t/y=2/b1.parquet", "t/y=2/m/c1.parquet"]
+    assert names(store, root, "/t/**/[a-b]1.parquet") == ["t/y=1/a1.parquet", "t/y=2/b1.parquet"]
+    assert names(store, root, "/t/*") == [
+        "t/y=1/a1.parquet",
+        "t/y=1/a2.parquet",
+        "t/y=2/b1.parquet",
+        "t/y=2/m/c1.parquet",
+    ]
+    assert names(store, root, "/t/_*/*.parquet") == ["t/_x/d1.parquet"]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_names_are_taken_as_they_are(place: Place, name: str) -> None:
+    """Nothing in a location is escaped, unescaped or cut off."""
+    store, root = place
+    location = store.put(f"{root}/dir {name}/{name}", b"data").location
+    assert location == f"{root}/dir {name}/{name}"
+    assert store.read(location) == b"data"
+    assert store.expand(root) == [location]
+    assert store.expand(location) == [location]
+    assert [found.location for found in store.list(root)] == [location]
+
+
+def test_errors_carry_the_location(place: Place) -> None:
+    """Whatever fails names the place in its details, so that a registration can report each file."""
+    store, root = place
+    for call in (store.read, store.stat, store.expand):
+        with pytest.raises(LamellaError) as caught:
+            call(f"{root}/nope")
+        assert caught.value.details["location"] == f"{root}/nope"
+
+
+def test_stats_are_values(place: Place) -> None:
+    """Two stats of an object that has not changed are equal."""
+    store, root = place
+    fill(place, "x")
+    first, second = store.stat(f"{root}/x"), store.stat(f"{root}/x")
+    assert isinstance(first, ObjectStat)
+    assert first == second

@@ -1,0 +1,122 @@
+"""What is built holds every module, installs alone, and imports as a zip file, as Spark's `--py-files` needs."""
+
+import re
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CODE_ROOTS = ("snapshot", "service", "client")
+PARTS = ("lamella.snapshot", "lamella.service", "lamella.client")
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Run a command that must succeed; returns what it printed."""
+    done = subprocess.run(command, check=False, cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel that was built from the sdist, with no network: the build tools are in the environment already."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
+    (built,) = folder.glob("*.whl")
+    assert len(list(folder.glob("*.tar.gz"))) == 1
+    return built
+
+
+@pytest.fixture(scope="module")
+def names(wheel: Path) -> set[str]:
+    """The paths inside the wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_every_file_below_the_three_roots_is_in_the_wheel(names: set[str]) -> None:
+    """A wheel built from the sdist lacks no module, no marker and no data file that the checkout has."""
+    roots = [ROOT / name for name in CODE_ROOTS]
+    sources = {
+        str(path.relative_to(root))
+        for root in roots
+        for path in root.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {f"{part.replace('.', '/')}/__init__.py" for part in PARTS} <= sources
+    assert sources - names == set()
+
+
+def test_the_wheel_holds_nothing_else(names: set[str]) -> None:
+    """Tests, scripts and settings stay out of the wheel, and nothing but our two packages is put at the top level."""
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} <= {"lamella", "pyspark_lamella"}
+
+
+def test_each_part_is_marked_as_typed(names: set[str]) -> None:
+    """Type checkers of our users read our annotations."""
+    assert {f"{part.replace('.', '/')}/py.typed" for part in PARTS} <= names
+
+
+def test_only_the_wheel_has_a_regular_lamella_package(names: set[str]) -> None:
+    """On disk `lamella` must be a namespace over three roots, or each root would hide the others; in a wheel it must
+    be a regular package, or zipimport would not find it."""
+    assert "lamella/__init__.py" in names
+    assert [root for root in CODE_ROOTS if (ROOT / root / "lamella" / "__init__.py").exists()] == []
+
+
+def test_the_wheel_is_importable_as_a_zip_file(wheel: Path) -> None:
+    """All three parts import straight from the wheel by zipimport."""
+    program = f"""
+import sys
+sys.path.insert(0, {str(wheel)!r})
+import importlib
+for name in {PARTS!r}:
+    module = importlib.import_module(name)
+    print(type(module.__spec__.loader).__name__, module.__file__.startswith({str(wheel)!r}))
+"""
+    printed = run(sys.executable, "-I", "-c", program, cwd=wheel.parent)
+    assert printed.splitlines() == ["zipimporter True"] * len(PARTS)
+
+
+def test_the_wheel_installs_alone_into_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
+    """An install into a fresh environment puts the parts and the command in place without any checkout."""
+    environment = tmp_path / "environment"
+    venv.create(environment, with_pip=False)
+    python = environment / "bin" / "python"
+    pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]
+    run(*pip, "install", "--no-deps", "--no-index", wheel, cwd=tmp_path)
+    program = f"""
+from importlib.util import find_spec
+print(*(find_spec(name).origin for name in {PARTS!r}), sep="\\n")
+"""
+    origins = run(python, "-I", "-c", program, cwd=tmp_path).splitlines()
+    assert [Path(origin).is_relative_to(environment) for origin in origins] == [True] * len(PARTS)
+    assert (environment / "bin" / "lamella").exists()
+
+
+def test_the_locks_name_no_index_and_check_every_hash() -> None:
+    """Locked versions come from whatever index the user's machine is set to, and only with a known hash."""
+    locks = sorted(ROOT.glob("requirements*.lock"))
+    assert len(locks) == 4
+    for lock in locks:
+        text = lock.read_text(encoding="utf-8")
+        assert re.findall(r"://|index-url|find-links", text) == []
+        pins = re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]
+        assert [pin.splitlines()[0] for pin in pins if "--hash=sha256:" not in pin] == []
+
+
+def test_every_declared_dependency_is_locked() -> None:
+    """A requirement added to pyproject.toml without `make lock` is noticed."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)
+    groups = [project["project"]["dependencies"], project["dependency-groups"]["dev"]]
+    groups.extend(project["project"]["optional-dependencies"].values())
+    declared = {re.split(r"[\[<>=~! ]", requirement)[0] for group in groups for requirement in group}
+    locked = set(re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE))
+    assert declared - locked == set()
