@@ -1,7 +1,8 @@
 """The service as a process of its own on a loopback port. A pytest plugin.
 
 ``start_server`` starts any number of services with the settings it is given; ``server`` is one with SQLite and a local
-warehouse in the test's folder. When a test fails, the end of each of its services' logs is part of the report.
+warehouse in the test's folder; :func:`start_shared` is for fixtures of a wider scope. When a test fails, the end of
+each service's log is part of the report.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ STOP_S = 60
 LOG_CHARACTERS = 8_000
 
 _SERVERS = pytest.StashKey[list["ServerProcess"]]()
+_SHARED = pytest.StashKey[list["ServerProcess"]]()
 
 
 def free_port() -> int:
@@ -115,13 +117,18 @@ def server(start_server: StartServer, tmp_path: Path) -> ServerProcess:
     return start_server(warehouse=tmp_path / "warehouse")
 
 
+def start_shared(config: pytest.Config, folder: Path, settings: Mapping[str, Any]) -> ServerProcess:
+    """A service that several tests share; whoever starts it stops it. Its log, too, is part of failures' reports."""
+    server = ServerProcess(environment_of(settings), folder).wait_ready()
+    config.stash.setdefault(_SHARED, []).append(server)
+    return server
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the logs of the test's services to the report of a failure."""
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the logs of the services to the report of a failure."""
     report = yield
     if report.failed:
-        for server in item.stash.get(_SERVERS, []):
+        for server in [*item.stash.get(_SERVERS, []), *item.config.stash.get(_SHARED, [])]:
             report.sections.append((f"log of {server.url}", server.log_text()[-LOG_CHARACTERS:]))
     return report

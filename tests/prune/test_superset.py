@@ -7,12 +7,10 @@ from random import Random
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support import generate
-from support.generate import n
-from support.oracle import Oracle
 
 from lamella.snapshot.columnar import Companion, build_blocks
 from lamella.snapshot.expression import bind, text_of
+from lamella.snapshot.expression import nodes as n
 from lamella.snapshot.expression.bound import Anything
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block
@@ -21,6 +19,8 @@ from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import ColumnStats
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
+from support import generate
+from support.oracle import Oracle
 
 FILTERS_PER_TABLE = 40
 SEEDS = st.integers(0, 2**48)

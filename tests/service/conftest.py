@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from fixtures_s3 import S3Server
-from fixtures_server import ServerProcess, environment_of
-from support.service_api import World
 
+from fixtures_s3 import S3Server
+from fixtures_server import start_shared
 from lamella.snapshot.layout import FsspecStore
+from support.service_api import World
 
 BACKENDS = (
     pytest.param("sqlite-local", id="sqlite-local"),
@@ -25,7 +25,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """A service for the whole session: over SQLite and local files, and over PostgreSQL and S3."""
     folder = tmp_path_factory.mktemp("service")
     if request.param == "sqlite-local":
-        yield from _running(folder, {"warehouse": folder / "warehouse"}, FsspecStore(), f"file://{folder}/data")
+        yield from _local(request.config, folder)
         return
     s3: S3Server = request.getfixturevalue("s3")
     bucket = s3.bucket("service")
@@ -35,18 +35,23 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         "catalog": request.getfixturevalue("new_postgres_database")(),
         "store_options": json.dumps(options),
     }
-    yield from _running(folder, settings, FsspecStore(options), f"{bucket}/data")
+    yield from _running(request.config, folder, FsspecStore(options), settings, f"{bucket}/data")
 
 
 @pytest.fixture(scope="session")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def local(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A service for the whole session, over SQLite and local files, for what does not depend on either."""
-    folder = tmp_path_factory.mktemp("service")
-    yield from _running(folder, {"warehouse": folder / "warehouse"}, FsspecStore(), f"file://{folder}/data")
+    yield from _local(pytestconfig, tmp_path_factory.mktemp("service"))
 
 
-def _running(folder: Path, settings: dict[str, object], store: FsspecStore, root: str) -> Iterator[World]:
-    server = ServerProcess(environment_of(settings), folder).wait_ready()
+def _local(config: pytest.Config, folder: Path) -> Iterator[World]:
+    yield from _running(config, folder, FsspecStore(), {"warehouse": folder / "warehouse"}, f"file://{folder}/data")
+
+
+def _running(
+    config: pytest.Config, folder: Path, store: FsspecStore, settings: Mapping[str, object], root: str
+) -> Iterator[World]:
+    server = start_shared(config, folder, settings)
     world = World(server.url, root, store)
     yield world
     world.api.close()

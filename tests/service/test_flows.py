@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from support.service_api import World, fresh_name
 
 from lamella.snapshot.manifest import Segment, Snapshot, content_hash
 from lamella.snapshot.wire import TableInfo
+from support.service_api import World, fresh_name
 
 
 def test_a_table_takes_its_columns_from_a_parquet_file(world: World) -> None:
     """`schema_from` gives the table the file's columns and no rows."""
     location = world.put(f"{world.folder()}/x.parquet", a=[1, 2], b=["x", None])
-    info = msgspec.convert(world.table(schema_from=location, cluster_key=["A"], properties={"k": "v"}).info(), TableInfo)
+    info = msgspec.convert(
+        world.table(schema_from=location, cluster_key=["A"], properties={"k": "v"}).info(), TableInfo
+    )
     assert [(c.name, c.type, c.id) for c in info.schema.columns] == [("a", "int64", 1), ("b", "string", 2)]
     assert (info.cluster_key, info.properties) == (("a",), {"k": "v"})
     assert (info.row_count, info.block_count, info.segment_count, info.file_size_bytes) == (0, 0, 0, 0)

@@ -87,7 +87,7 @@ def value(rng: Random, dtype: DataType) -> Any:
         return rng.randint(0, 1)
     if dtype.is_float:
         number = rng.choice(_FLOATS) if rng.random() < 0.7 else rng.uniform(-5, 5)
-        return {16: half, 32: single, 64: float}[dtype.bits](number)
+        return number if dtype.bits == 64 else single(number) if dtype.bits == 32 else half(number)
     if dtype.name == "date":
         return rng.choice([rng.randint(-3, 3), rng.randint(-3, 3), _DAY_1, -141_428, -141_427, _DAY_LAST])
     if dtype.name == "time":
@@ -120,7 +120,7 @@ def schema(rng: Random, types: Sequence[str] = TYPES) -> Schema:
 
 
 def table(rng: Random, of: Schema, *, blocks: int = 6, rows: int = 5) -> list[Block]:
-    """Blocks as columns of values by leaf name; a block's column draws from a pool of its own, so that bounds differ."""
+    """Blocks as columns of values by leaf name; every block draws from pools of its own, so that bounds differ."""
     made: list[Block] = []
     for _ in range(rng.randint(1, blocks)):
         count = 0 if rng.random() < 0.05 else rng.randint(1, rows)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import operator
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
@@ -17,6 +18,15 @@ from lamella.snapshot.expression import nodes as n
 from lamella.snapshot.schema import DataType, Schema
 
 Row = Mapping[str, Any]
+_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # wall clock on purpose
+_OPERATORS = {
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
+}
 _PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -71,14 +81,7 @@ class Oracle:
         if value is None or literal.kind == "null":
             return None
         left, right = _pair(value, self._types[path], literal)
-        return {
-            "lt": left < right,
-            "le": left <= right,
-            "gt": left > right,
-            "ge": left >= right,
-            "eq": left == right,
-            "ne": left != right,
-        }[op]
+        return bool(_OPERATORS[op](left, right))
 
 
 def _pair(value: Any, dtype: DataType, literal: n.Literal) -> tuple[Any, Any]:
@@ -98,11 +101,12 @@ def _pair(value: Any, dtype: DataType, literal: n.Literal) -> tuple[Any, Any]:
         if literal.kind == "date":
             return micros, Fraction(int(given or 0) * 86_400_000_000)
         if literal.kind in ("string", "text"):
-            at = dt.datetime.fromisoformat(str(given)) - dt.datetime(1970, 1, 1)
+            at = dt.datetime.fromisoformat(str(given)) - _EPOCH
             return micros, Fraction((at.days * 86_400 + at.seconds) * 10**6 + at.microseconds)
         return micros, Fraction(int(given or 0))
     if dtype.is_float:
-        return _total(float(value)), _total(float(Decimal(str(given))) if literal.kind != "double" else float(given or 0))
+        number = float(given or 0) if literal.kind == "double" else float(Decimal(str(given)))
+        return _total(float(value)), _total(number)
     exact = Fraction(value, 10**dtype.scale)
     if literal.kind in ("double", "float"):
         return _total(float(exact)), _total(float(given if given is not None else 0.0))
@@ -123,4 +127,3 @@ def _like(text: str, pattern: str, escape: str) -> bool:
     if head == "%":
         return any(_like(text[i:], rest, escape) for i in range(len(text) + 1))
     return bool(text) and head in ("_", text[0]) and _like(text[1:], rest, escape)
-

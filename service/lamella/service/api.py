@@ -7,7 +7,7 @@ Starlette's, and :mod:`lamella.service.openapi` writes the description from thes
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -16,12 +16,11 @@ from starlette.routing import Route
 from structlog.typing import FilteringBoundLogger
 
 from lamella.service.metrics import Metrics
-from lamella.service.problem import invalid_body, problem_response
-from lamella.snapshot.errors import InvalidRequest, LamellaError
+from lamella.service.problem import problem_response
+from lamella.snapshot.errors import InvalidRequest, LamellaError, LimitExceeded
 
 Handler = Callable[[Request], Awaitable[Response]]
 Method = Literal["GET", "POST", "DELETE"]
-_T = TypeVar("_T")
 
 #: Scope member that holds the matched route's template.
 ROUTE: Final = "lamella.route"
@@ -103,7 +102,7 @@ class Boundary:
     ) -> Response:
         """The problem document of anything that a handler raised; what is not ours is logged and not shown."""
         if isinstance(error, RecursionError):
-            error = invalid_body(error)
+            error = LimitExceeded("the request is nested too deeply")
         if not isinstance(error, LamellaError):
             self._log.error("request failed", exc_info=error, request_id=request.scope.get(REQUEST_ID))
             error = LamellaError("the service failed; its log has the reason", request_id=request.scope.get(REQUEST_ID))
@@ -126,19 +125,6 @@ def require_json(request: Request) -> None:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON:
         raise InvalidRequest(f"send the body as Content-Type: {JSON}, not {kind or 'without one'}")
-
-
-def decode(body: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
-    """Read a request body.
-
-    Raises:
-        InvalidRequest: not JSON, or not of that form; ``details.path`` says where.
-        LimitExceeded: nested too deeply.
-    """
-    try:
-        return decoder.decode(body)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise invalid_body(error) from error
 
 
 def json_response(value: object, status: int = 200) -> Response:

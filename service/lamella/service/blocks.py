@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from lamella.service.json_body import read_json
 from lamella.snapshot.errors import InvalidRequest, ManifestError, SchemaMismatch, UnknownColumn
 from lamella.snapshot.layout.location import normal
 from lamella.snapshot.manifest import Block
@@ -23,17 +24,9 @@ def read_blocks(added: Sequence[msgspec.Raw]) -> list[Block]:
     """Decode ``added`` of a commit request.
 
     Raises:
-        InvalidRequest: one of them is no block; ``details.path`` says which and where.
+        InvalidRequest, LimitExceeded: one of them is no block; ``details.path`` says which and where.
     """
-    blocks = []
-    for position, raw in enumerate(added):
-        try:
-            blocks.append(_DECODER.decode(raw))
-        except (msgspec.MsgspecError, RecursionError) as error:
-            message, _, inside = str(error).partition(" - at `$")
-            path = f"$.added[{position}]" + inside.removesuffix("`")
-            raise InvalidRequest(f"{message} at {path}", path=path) from error
-    return blocks
+    return [read_json(_DECODER, raw, root=f"$.added[{position}]") for position, raw in enumerate(added)]
 
 
 def check_block(block: Block, columns: Mapping[int, Leaf]) -> Block:

@@ -15,7 +15,6 @@ from lamella.snapshot.errors import (
     Conflict,
     InvalidRequest,
     LamellaError,
-    LimitExceeded,
     ManifestError,
     NotFound,
     NotParquet,
@@ -83,17 +82,3 @@ def problem_response(
     if isinstance(error, Unavailable):
         sent["Retry-After"] = str(max(1, math.ceil(float(error.details.get("retry_after_s", 1)))))
     return Response(_ENCODER.encode(document), document.status, sent, MEDIA_TYPE)
-
-
-def invalid_body(error: msgspec.MsgspecError | RecursionError) -> InvalidRequest:
-    """What was found in a request body; ``details.path`` is the place as a JSON path when there is one."""
-    if isinstance(error, RecursionError):
-        return LimitExceeded("the body is nested too deeply")
-    text = str(error)
-    if not isinstance(error, msgspec.ValidationError):
-        return InvalidRequest(f"the body is not JSON: {text}")
-    message, separator, path = text.rpartition(" - at `")
-    if not separator:
-        return InvalidRequest(text, path="$")
-    path = path.removesuffix("`")
-    return InvalidRequest(f"{message} at {path}", path=path)

@@ -98,9 +98,7 @@ def next_snapshot(
 
     Time never runs backwards along the chain, whatever the clock says.
     """
-    kept = tuple(
-        ref for old in base.segments if (ref := replaced.get(old.segment_id, old)) is not None
-    )
+    kept = tuple(ref for old in base.segments if (ref := replaced.get(old.segment_id, old)) is not None)
     segments = (*kept, *added)
     # bounds of a summary merge like those of children: an append need not look at what was there
     parts = [s.summary for s in segments] if replaced else [base.summary, *(s.summary for s in added)]

@@ -127,9 +127,7 @@ class Warehouse:
     def segment(self, ref: SegmentRef) -> Segment:
         """A segment's manifest, checked against its hash."""
         manifest = ref.manifest
-        return decode_segment(
-            self._store.read(manifest.location), sha256=manifest.sha256, location=manifest.location
-        )
+        return decode_segment(self._store.read(manifest.location), sha256=manifest.sha256, location=manifest.location)
 
     def segment_bytes(self, pointer: SnapshotPointer, segment_id: str) -> bytes:
         """A segment's JSON as it was written; raises SegmentNotFound."""
@@ -201,9 +199,7 @@ class Warehouse:
     def prune_predicate(self, pointer: SnapshotPointer, predicate: Predicate, request: PruneRequest) -> PruneAnswer:
         """As :meth:`prune`, for a filter that has been read already; ``request.filter`` is not looked at."""
         head = self.head(pointer)
-        bound = bind(
-            predicate, head.schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive
-        )
+        bound = bind(predicate, head.schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive)
         segments = self._companion(pointer.companion)
         columns = None
         if request.columns is not None:

@@ -1,4 +1,7 @@
-"""What travels over HTTP: requests and answers, shared by the service and the clients (no HTTP library here)."""
+"""What travels over HTTP: requests and answers, shared by the service and the clients (no HTTP library here).
+
+Requests forbid members that are not known, so that a spelling mistake is an error and not silently nothing.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,7 @@ Level = Literal["segment", "block"]
 Shape = Literal["records", "columns"]
 
 
-class _Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of requests: a member that is not known is an error, so that a spelling mistake is not silently nothing."""
-
-
-class CreateNamespace(_Request):
+class CreateNamespace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``POST /v1/namespaces``."""
 
     name: str
@@ -37,8 +36,8 @@ class NamespaceList(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: tuple[NamespaceInfo, ...]
 
 
-class CreateTable(_Request):
-    """``POST /v1/namespaces/{ns}/tables``: exactly one of ``schema`` (its columns) and ``schema_from`` (a Parquet URL)."""
+class CreateTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST /v1/namespaces/{ns}/tables``: one of ``schema`` (its columns) and ``schema_from`` (a Parquet URL)."""
 
     name: str
     schema: tuple[Column, ...] | None = None
@@ -71,7 +70,7 @@ class TableList(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[str, ...]
 
 
-class Register(_Request):
+class Register(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``POST .../register``. ``strict``: refuse everything when one file is refused."""
 
     paths: tuple[str, ...]
@@ -96,7 +95,7 @@ class RegisterAnswer(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[RefusedFile, ...] = ()
 
 
-class CommitRequest(_Request):
+class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``POST .../commits``.
 
     ``added``: blocks as a writer made them (statistics in the manifest's own form; see
@@ -142,7 +141,7 @@ class SnapshotList(msgspec.Struct, frozen=True, kw_only=True):
     next_page_token: str | None = None
 
 
-class PruneRequest(_Request):
+class PruneRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``POST .../prune``.
 
     ``filter``: SQL text (Spark's dialect) or a JSON tree (Iceberg's expression grammar); None matches every row.

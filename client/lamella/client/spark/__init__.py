@@ -4,10 +4,10 @@
 
     from lamella.client import spark as lamella_spark
 
-    lamella_spark.attach(spark, "lake", "http://127.0.0.1:8080")
+    lamella_spark.attach(spark, "lake", "http://127.0.0.1:8181")
     spark.sql("SELECT count(*) FROM lake.db.events WHERE event_date = DATE '2024-05-01'").show()
 
-    lamella_spark.write(frame, "db.events", cluster_by=["event_date"], url="http://127.0.0.1:8080")
+    lamella_spark.write(frame, "db.events", cluster_by=["event_date"], url="http://127.0.0.1:8181")
 
 Names are loaded when they are first used: executors import from here without starting anything of the driver's.
 """
@@ -19,14 +19,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lamella.client.spark.attachment import Attached, LamellaSparkWarning, attach
+    from lamella.client.spark.reader import read
+    from lamella.client.spark.writer import WriteResult, write
 
 _HOMES = {
     "Attached": "attachment",
     "LamellaSparkWarning": "attachment",
+    "WriteResult": "writer",
     "attach": "attachment",
+    "read": "reader",
+    "write": "writer",
 }
 
-__all__ = ["Attached", "LamellaSparkWarning", "attach"]
+__all__ = ["Attached", "LamellaSparkWarning", "WriteResult", "attach", "read", "write"]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.api import IDEMPOTENCY_KEY, Operation, decode, json_response, require_json
+from lamella.service.api import IDEMPOTENCY_KEY, Operation, json_response, require_json
+from lamella.service.json_body import read_json
 from lamella.service.routes.paths import NAMESPACE, NAMESPACES
 from lamella.service.services import Services
 from lamella.snapshot.errors import (
@@ -30,7 +31,7 @@ class NamespaceRoutes:
     async def create_namespace(self, request: Request) -> Response:
         require_json(request)
         body = await request.body()
-        asked = decode(body, _CREATE)
+        asked = read_json(_CREATE, body)
         tables = self._services.tables
         return await self._services.mutate(request, lambda claim: tables.create_namespace(asked, claim), body)
 

@@ -6,7 +6,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.api import JSON, Operation, decode, require_json
+from lamella.service.api import JSON, Operation, require_json
+from lamella.service.json_body import read_json
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
 from lamella.service.state import trusted_manifests
@@ -43,7 +44,7 @@ class PruneRoutes:
         return Response(data, media_type=JSON)
 
     def _prune(self, namespace: str, name: str, body: bytes) -> bytes:
-        asked = decode(body, _REQUEST)
+        asked = read_json(_REQUEST, body)
         record = self._services.catalog.table(namespace, name)
         pointer = self._services.history.pointer(
             record, snapshot_id=asked.snapshot_id, timestamp=asked.timestamp, time_zone=asked.time_zone

@@ -85,7 +85,7 @@ class Companion:
 
     def _type_text(self, column_id: int) -> str:
         field = self._batch.schema.field(self._index[f"{column_id}.flags"])
-        return (field.metadata or {}).get(b"type", b"").decode()
+        return str((field.metadata or {}).get(b"type", b"").decode())
 
     def _keys(self, name: str, dtype: DataType) -> Keys | None:
         if dtype.order is None:

@@ -67,12 +67,12 @@ class WideKeys:
     def less(self, value: int) -> Mask:
         """Where bound < value."""
         high, low = split_wide(value)
-        return (self.high < high) | ((self.high == high) & (self.low < low))
+        return np.asarray((self.high < high) | ((self.high == high) & (self.low < low)))
 
     def less_equal(self, value: int) -> Mask:
         """Where bound <= value."""
         high, low = split_wide(value)
-        return (self.high < high) | ((self.high == high) & (self.low <= low))
+        return np.asarray((self.high < high) | ((self.high == high) & (self.low <= low)))
 
     def rank(self, values: Sequence[int], *, right: bool) -> Ranks:
         """How many of the ascending ``values`` lie below each bound (``right``: at or below)."""

@@ -12,7 +12,17 @@ from lamella.snapshot.expression.sql import read_sql
 from lamella.snapshot.expression.text import text_of
 from lamella.snapshot.expression.tree import read_tree
 
-__all__ = ["BoundPredicate", "Predicate", "bind", "column_ids", "leaves_of", "read_filter", "read_sql", "read_tree", "text_of"]
+__all__ = [
+    "BoundPredicate",
+    "Predicate",
+    "bind",
+    "column_ids",
+    "leaves_of",
+    "read_filter",
+    "read_sql",
+    "read_tree",
+    "text_of",
+]
 
 
 def read_filter(given: Any, *, time_zone: str = "UTC") -> Predicate:

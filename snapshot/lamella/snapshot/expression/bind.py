@@ -105,7 +105,9 @@ class _Binder:
             case Truth(ref):
                 leaf = self._leaf(ref)
                 if leaf.dtype.name != "boolean":
-                    raise FilterTypeMismatch(f"column {leaf.name!r} of type {leaf.dtype} is no condition", column=ref.path)
+                    raise FilterTypeMismatch(
+                        f"column {leaf.name!r} of type {leaf.dtype} is no condition", column=ref.path
+                    )
                 return self._at(leaf, "eq", Point(1), text_of(node))
             case _:
                 assert_never(node)
@@ -186,7 +188,7 @@ class _Binder:
                 if low <= value <= high:
                     values.add(value)
         has_null = len(given) < len(literals)
-        return Membership(leaf, tuple(sorted(values)), has_nan, has_null, text)  # type: ignore[type-var]  # one order
+        return Membership(leaf, tuple(sorted(values)), has_nan, has_null, text)
 
     def _is_nan(self, leaf: Leaf, text: str) -> BoundPredicate:
         if leaf.repeated:
@@ -228,11 +230,12 @@ def _one_type(literals: list[Literal], leaf: Leaf) -> list[Literal] | Unusable:
         if kinds - {"double", "integer", "float"}:
             return Unusable("the list mixes doubles with other types")
         return [
-            literal if literal.kind != "integer" else Literal("double", float(literal.value or 0)) for literal in literals
+            literal if literal.kind != "integer" else Literal("double", float(literal.value or 0))
+            for literal in literals
         ]
-    if "string" in kinds and not leaf.dtype.is_text:
-        if kinds != {"string"} or not all(_canonical(literal, leaf) for literal in literals):
-            return Unusable("the list has text for a column of another type, which Spark casts by its settings")
+    as_text = "string" in kinds and not leaf.dtype.is_text
+    if as_text and not (kinds == {"string"} and all(_canonical(literal, leaf) for literal in literals)):
+        return Unusable("the list has text for a column of another type, which Spark casts by its settings")
     return literals
 
 
@@ -247,7 +250,7 @@ def _canonical(literal: Literal, leaf: Leaf) -> bool:
 
 
 def _like_shape(pattern: str, escape: str) -> tuple[str, str] | None:
-    """The fixed beginning of a LIKE pattern and what follows it; None when an escape stands before another character."""
+    """The fixed beginning of a LIKE pattern and what follows; None when an escape stands before another character."""
     prefix: list[str] = []
     index = 0
     while index < len(pattern):
@@ -263,4 +266,3 @@ def _like_shape(pattern: str, escape: str) -> tuple[str, str] | None:
         prefix.append(character)
         index += 1
     return "".join(prefix), ""
-

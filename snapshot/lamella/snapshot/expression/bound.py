@@ -32,7 +32,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class Membership(msgspec.Struct, frozen=True):
-    """``column IN values``: ascending, without doubles, without NaN; ``has_nan``/``has_null`` say what else is listed."""
+    """``column IN values``: ascending, no doubles, no NaN; ``has_nan`` and ``has_null`` say what else is listed."""
 
     leaf: Leaf
     values: tuple[Value, ...]

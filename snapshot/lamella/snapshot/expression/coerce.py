@@ -188,8 +188,8 @@ def _date(literal: Literal, leaf: Leaf, time_zone: str) -> Point | Unusable:
         # Spark casts the date to midnight of the session's zone
         if literal.kind == "timestamp" and not moments.is_utc(time_zone):
             return Unusable("a date compared with a timestamp depends on the time zone's transitions")
-        days = Fraction(literal.value, _DAY_US)
-        return Point(days.numerator if days.denominator == 1 else days)
+        midnights = Fraction(literal.value, _DAY_US)
+        return Point(midnights.numerator if midnights.denominator == 1 else midnights)
     raise _mismatch(literal, leaf)
 
 

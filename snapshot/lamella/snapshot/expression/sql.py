@@ -38,7 +38,7 @@ from lamella.snapshot.expression.nodes import (
     Unknown,
 )
 
-_COMPARISONS: Final[dict[type[exp.Expression], Operator]] = {
+_COMPARISONS: Final[dict[type[exp.Expr], Operator]] = {
     exp.LT: "lt",
     exp.LTE: "le",
     exp.GT: "gt",
@@ -112,7 +112,7 @@ class _Reader:
         self._time_zone = time_zone
         self._nodes = 0
 
-    def read(self, tree: exp.Expression) -> Predicate:
+    def read(self, tree: exp.Expr) -> Predicate:
         if isinstance(tree, exp.Alias):
             raise InvalidFilter("unexpected text after the expression", position=self._position(tree.args["alias"]))
         if not isinstance(tree, exp.Condition) or isinstance(tree, exp.Query):
@@ -121,11 +121,11 @@ class _Reader:
             raise InvalidFilter("placeholders have no value here", position=self._position(placeholder))
         return self._predicate(tree, 1)
 
-    def _position(self, node: exp.Expression) -> int:
+    def _position(self, node: exp.Expr) -> int:
         start = node.meta.get("start")
         return int(start) if isinstance(start, int) else 0
 
-    def _predicate(self, node: exp.Expression, depth: int) -> Predicate:
+    def _predicate(self, node: exp.Expr, depth: int) -> Predicate:
         self._nodes += 1
         if self._nodes > MAX_NODES:
             raise LimitExceeded(f"the filter has more than {MAX_NODES} predicates", limit=MAX_NODES)
@@ -136,19 +136,19 @@ class _Reader:
                 return reader(self, node, depth)
         return self._unknown(node, "this expression is not used for pruning")
 
-    def _unknown(self, node: exp.Expression, reason: str) -> Unknown:
+    def _unknown(self, node: exp.Expr, reason: str) -> Unknown:
         names: tuple[str, ...] = ()
         if node.find(exp.Query) is None:
             names = tuple(dict.fromkeys(filter(None, (_path(column) for column in _columns(node)))))
         return Unknown(node.sql(dialect="spark"), reason, names)
 
-    def _paren(self, node: exp.Expression, depth: int) -> Predicate:
+    def _paren(self, node: exp.Expr, depth: int) -> Predicate:
         return self._predicate(node.this, depth + 1)
 
-    def _connector(self, node: exp.Expression, depth: int) -> Predicate:
+    def _connector(self, node: exp.Expr, depth: int) -> Predicate:
         same = type(node)
-        parts: list[exp.Expression] = []
-        stack: list[exp.Expression] = [node]
+        parts: list[exp.Expr] = []
+        stack: list[exp.Expr] = [node]
         while stack:  # a chain of a thousand ORs is one level, and no recursion
             top = stack.pop()
             if type(top) is same:
@@ -158,27 +158,27 @@ class _Reader:
         children = tuple(self._predicate(part, depth + 1) for part in parts)
         return And(children) if same is exp.And else Or(children)
 
-    def _not(self, node: exp.Expression, depth: int) -> Predicate:
+    def _not(self, node: exp.Expr, depth: int) -> Predicate:
         return Not(self._predicate(node.this, depth + 1))
 
-    def _boolean(self, node: exp.Expression, depth: int) -> Predicate:
+    def _boolean(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
         return Constant(bool(node.this))
 
-    def _no_condition(self, node: exp.Expression, depth: int) -> Predicate:
+    def _no_condition(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
         raise FilterTypeMismatch(f"{node.sql(dialect='spark')} is no condition", literal=node.sql(dialect="spark"))
 
-    def _null(self, node: exp.Expression, depth: int) -> Predicate:
+    def _null(self, node: exp.Expr, depth: int) -> Predicate:
         del node, depth
         return Constant(None)
 
-    def _column(self, node: exp.Expression, depth: int) -> Predicate:
+    def _column(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
         path = _path(node)
         return Truth(Ref(path)) if path else self._unknown(node, "not a column")
 
-    def _comparison(self, node: exp.Expression, depth: int) -> Predicate:
+    def _comparison(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
         op = _COMPARISONS[type(node)]
         left, right = _bare(node.this), _bare(node.args["expression"])
@@ -189,7 +189,7 @@ class _Reader:
             return self._unknown(node, _why_not(left, right))
         return Compare(op, Ref(path), literal)
 
-    def _null_safe(self, node: exp.Expression, depth: int) -> Predicate:
+    def _null_safe(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
         left, right = _bare(node.this), _bare(node.args["expression"])
         path, literal = _path(left), self._literal(right)
@@ -200,7 +200,7 @@ class _Reader:
         equal = NullSafeEqual(Ref(path), literal)
         return Not(equal) if isinstance(node, exp.NullSafeNEQ) else equal
 
-    def _between(self, node: exp.Expression, depth: int) -> Predicate:
+    def _between(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
         path = _path(_bare(node.this))
         low, high = self._literal(_bare(node.args["low"])), self._literal(_bare(node.args["high"]))
@@ -208,7 +208,7 @@ class _Reader:
             return self._unknown(node, "only BETWEEN of a column and two constants is used")
         return And((Compare("ge", Ref(path), low), Compare("le", Ref(path), high)))
 
-    def _in(self, node: exp.Expression, depth: int) -> Predicate:
+    def _in(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
         path = _path(_bare(node.this))
         items = node.args.get("expressions") or []
@@ -221,7 +221,7 @@ class _Reader:
             return self._unknown(node, "a value of the IN list is not a constant")
         return In(Ref(path), tuple(literal for literal in literals if literal is not None))
 
-    def _is(self, node: exp.Expression, depth: int) -> Predicate:
+    def _is(self, node: exp.Expr, depth: int) -> Predicate:
         what = node.args["expression"]
         path = _path(_bare(node.this))
         if isinstance(what, exp.Null):
@@ -231,12 +231,12 @@ class _Reader:
             return IsTrue(child if what.this else Not(child))
         return self._unknown(node, "this form of IS is not used for pruning")
 
-    def _is_nan(self, node: exp.Expression, depth: int) -> Predicate:
+    def _is_nan(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
         path = _path(_bare(node.this))
         return IsNan(Ref(path)) if path else self._unknown(node, "only isnan of a column is used")
 
-    def _function(self, node: exp.Expression, depth: int) -> Predicate:
+    def _function(self, node: exp.Expr, depth: int) -> Predicate:
         name = str(node.this).lower()
         arguments = node.expressions
         path = _path(_bare(arguments[0])) if len(arguments) == 1 else None
@@ -247,27 +247,27 @@ class _Reader:
         del depth
         return self._unknown(node, f"function {name} is not used for pruning")
 
-    def _starts_with(self, node: exp.Expression, depth: int) -> Predicate:
+    def _starts_with(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
         path, prefix = _path(_bare(node.this)), self._literal(_bare(node.args["expression"]))
         if path is None or prefix is None or prefix.kind not in ("string", "binary"):
             return self._unknown(node, "only startswith of a column and a constant is used")
         return StartsWith(Ref(path), prefix)
 
-    def _like(self, node: exp.Expression, depth: int, escape: str = "\\") -> Predicate:
+    def _like(self, node: exp.Expr, depth: int, escape: str = "\\") -> Predicate:
         del depth
         path, pattern = _path(_bare(node.this)), self._literal(_bare(node.args["expression"]))
         if path is None or pattern is None or pattern.kind != "string":
             return self._unknown(node, "only LIKE of a column and a constant pattern is used")
         return Like(Ref(path), str(pattern.value), escape)
 
-    def _escape(self, node: exp.Expression, depth: int) -> Predicate:
+    def _escape(self, node: exp.Expr, depth: int) -> Predicate:
         mark = self._literal(node.args["expression"])
         if type(node.this) is exp.Like and mark is not None and isinstance(mark.value, str) and len(mark.value) == 1:
             return self._like(node.this, depth, mark.value)
         return self._unknown(node, "this form of LIKE is not used for pruning")
 
-    def _literal(self, node: exp.Expression) -> Literal | None:
+    def _literal(self, node: exp.Expr) -> Literal | None:
         """The constant that a node stands for, None when it is none (or one whose value is not certain)."""
         sign = ""
         while isinstance(node, exp.Neg | exp.Paren):
@@ -319,26 +319,26 @@ class _Reader:
         return None
 
 
-def _columns(node: exp.Expression) -> list[exp.Expression]:
+def _columns(node: exp.Expr) -> list[exp.Expr]:
     """The outermost column references, so that ``a.b.c`` counts once."""
-    found: list[exp.Expression] = []
+    found: list[exp.Expr] = []
     stack = [node]
     while stack:
         top = stack.pop()
         if isinstance(top, exp.Column | exp.Dot) and _path(top):
             found.append(top)
         else:
-            stack += [part for part in top.iter_expressions()]
+            stack += list(top.iter_expressions())
     return found
 
 
-def _bare(node: exp.Expression) -> exp.Expression:
+def _bare(node: exp.Expr) -> exp.Expr:
     while isinstance(node, exp.Paren):
         node = node.this
     return node
 
 
-def _path(node: exp.Expression) -> str | None:
+def _path(node: exp.Expr) -> str | None:
     """The dotted path of a column reference, None when the node is something else."""
     if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
         return ".".join(part.name for part in node.parts)
@@ -348,7 +348,7 @@ def _path(node: exp.Expression) -> str | None:
     return None
 
 
-def _why_not(left: exp.Expression, right: exp.Expression) -> str:
+def _why_not(left: exp.Expr, right: exp.Expr) -> str:
     if _path(left) and _path(right):
         return "comparing two columns is not used for pruning"
     if isinstance(left, exp.Func | exp.Binary) or isinstance(right, exp.Func | exp.Binary):
@@ -398,7 +398,7 @@ def _hex(text: str) -> Literal | None:
         return None
 
 
-_READERS: Final[dict[type[exp.Expression], Callable[[_Reader, exp.Expression, int], Predicate]]] = {
+_READERS: Final[dict[type[exp.Expr], Callable[[_Reader, exp.Expr, int], Predicate]]] = {
     exp.Paren: _Reader._paren,
     exp.And: _Reader._connector,
     exp.Or: _Reader._connector,

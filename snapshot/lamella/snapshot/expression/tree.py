@@ -194,10 +194,13 @@ def _term(node: dict[str, Any], path: str) -> Ref | Unknown:
         return Ref(term)
     if isinstance(term, dict):
         kind = term.get("type")
-        if kind == "reference" and isinstance(term.get("name", term.get("term")), str):
-            return Ref(term.get("name", term.get("term")))
+        named = term.get("name", term.get("term"))
+        if kind == "reference" and isinstance(named, str):
+            return Ref(named)
         if kind in ("transform", "apply"):
-            return Unknown(f"{kind} {term.get('transform', term.get('function'))}", "transforms of columns are not used")
+            return Unknown(
+                f"{kind} {term.get('transform', term.get('function'))}", "transforms of columns are not used"
+            )
     raise _wrong(f"{path}.{name}", "a term is a column's name or a reference")
 
 

@@ -57,9 +57,7 @@ def decode_snapshot(data: bytes, *, sha256: str | None = None, location: str = "
     return _decode(_SNAPSHOT, data, sha256, location)
 
 
-def _decode(
-    decoder: msgspec.json.Decoder[_Manifest], data: bytes, sha256: str | None, location: str
-) -> _Manifest:
+def _decode(decoder: msgspec.json.Decoder[_Manifest], data: bytes, sha256: str | None, location: str) -> _Manifest:
     if sha256 is not None:
         check_hash(data, sha256, location)
     try:

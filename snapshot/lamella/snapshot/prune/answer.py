@@ -68,7 +68,7 @@ def _columns(kept: Sequence[Kept], column_ids: Sequence[int] | None) -> BlockCol
 
 
 def _records(columns: BlockColumns) -> tuple[PrunedBlock, ...]:
-    sizes = columns.column_size_bytes or [None] * len(columns.location)
+    sizes: Sequence[int | None] = columns.column_size_bytes or [None] * len(columns.location)
     rows = zip(columns.location, columns.row_count, columns.file_size, columns.verdict, sizes, strict=True)
     return tuple(
         PrunedBlock(location=place, row_count=count, file_size=size, verdict=verdict, column_size_bytes=of_columns)

@@ -56,7 +56,8 @@ def evaluate(node: BoundPredicate, lookup: Lookup, count: int) -> Outcome:
     """The outcome of a filter over ``count`` entries."""
     match node:
         case Fixed(value):
-            return Outcome(*(np.full(count, value is which) for which in (True, False, None)), _no(count))
+            true, false, null = (np.full(count, value is which) for which in (True, False, None))
+            return Outcome(true, false, null, _no(count))
         case BoundNot(child):
             inner = evaluate(child, lookup, count)
             return Outcome(inner.false, inner.true, inner.null, inner.doubt)
@@ -75,7 +76,8 @@ def evaluate(node: BoundPredicate, lookup: Lookup, count: int) -> Outcome:
 def leaf_outcome(node: BoundLeaf, lookup: Lookup, count: int) -> Outcome:
     """The outcome of one predicate."""
     if isinstance(node, Anything) and node.leaf is None:
-        return Outcome(*(np.ones(count, dtype=bool) for _ in range(4)))
+        anything = np.ones(count, dtype=bool)
+        return Outcome(anything, anything, anything, anything)
     if node.leaf is None:
         raise AssertionError("only an unknown predicate has no column")
     zones = lookup(node.leaf)

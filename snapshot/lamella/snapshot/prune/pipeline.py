@@ -43,7 +43,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class Funnel(msgspec.Struct, frozen=True):
-    """What a prune found. ``segment_codes`` has a verdict per segment; ``kept`` is None when only segments were asked."""
+    """What a prune found: a verdict per segment, and the kept blocks (None when only segments were asked for)."""
 
     stages: tuple[Stage, ...]
     segment_codes: Codes

@@ -158,9 +158,7 @@ def _levels(columns: tuple[Column, ...]) -> Iterator[tuple[Column, ...]]:
             yield from _levels(column.fields)
 
 
-def _leaves(
-    columns: Iterable[Column], path: tuple[str, ...], *, repeated: bool, nullable: bool
-) -> Iterator[Leaf]:
+def _leaves(columns: Iterable[Column], path: tuple[str, ...], *, repeated: bool, nullable: bool) -> Iterator[Leaf]:
     for column in columns:
         here = (*path, column.name)
         dtype = column.dtype

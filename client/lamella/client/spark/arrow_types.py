@@ -1,0 +1,71 @@
+"""A table's columns as an Arrow schema, as blocks are written: column ids as Parquet field ids, times in UTC."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lamella.snapshot.errors import InvalidSchema
+from lamella.snapshot.schema import Column, DataType, Schema
+
+_PLAIN: Final[dict[str, Any]] = {
+    "boolean": pa.bool_(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "uint8": pa.uint8(),
+    "uint16": pa.uint16(),
+    "uint32": pa.uint32(),
+    "uint64": pa.uint64(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "date": pa.date32(),
+    "string": pa.string(),
+    "enum": pa.string(),
+    "json": pa.string(),
+    "binary": pa.binary(),
+}
+_UNWRITABLE: Final = "Lamella's Spark writer cannot write columns of type"
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """The schema of a block's Arrow table.
+
+    Raises:
+        InvalidSchema: a type that cannot be written from Spark (float16, uuid, bson, intervals, ...).
+    """
+    return pa.schema([_field(column) for column in schema.columns])
+
+
+def _field(column: Column) -> pa.Field:
+    return pa.field(
+        column.name, _type(column), nullable=column.nullable, metadata={"PARQUET:field_id": str(column.id)}
+    )
+
+
+def _type(column: Column) -> Any:
+    dtype = column.dtype
+    if dtype.name == "struct":
+        return pa.struct([_field(part) for part in column.fields])
+    if dtype.name == "list":
+        return pa.list_(_field(column.fields[0]))
+    if dtype.name == "map":
+        key, value = column.fields
+        return pa.map_(_field(key), _field(value))
+    return _leaf(dtype, column.name)
+
+
+def _leaf(dtype: DataType, name: str) -> Any:
+    if dtype.name == "decimal" and dtype.precision <= 38:
+        return pa.decimal128(dtype.precision, dtype.scale)
+    if dtype.name in ("timestamp", "timestamp_ntz") and dtype.unit != "ns":
+        return pa.timestamp(dtype.unit, tz="UTC" if dtype.name == "timestamp" else None)
+    if dtype.name == "time" and dtype.unit == "us":
+        return pa.time64("us")
+    if dtype.name == "fixed":
+        return pa.binary(dtype.length)
+    if dtype.name in _PLAIN:
+        return _PLAIN[dtype.name]
+    raise InvalidSchema(f"{_UNWRITABLE} {dtype}: {name!r}", column=name)

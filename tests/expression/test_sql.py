@@ -1,0 +1,148 @@
+"""SQL text: what it becomes, and where it is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from lamella.snapshot.errors import FilterTypeMismatch, InvalidFilter, LimitExceeded
+from lamella.snapshot.expression import nodes as n
+from lamella.snapshot.expression import read_sql
+from lamella.snapshot.expression.limits import MAX_SQL_CHARACTERS
+
+A = n.Ref("a")
+
+
+def integer(value: int) -> n.Literal:
+    return n.Literal("integer", value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a > 4", n.Compare("gt", A, integer(4))),
+        ("4 < a", n.Compare("gt", A, integer(4))),
+        ("(((a)) <= ((4)))", n.Compare("le", A, integer(4))),
+        ("a == 4", n.Compare("eq", A, integer(4))),
+        ("a <> -4", n.Compare("ne", A, integer(-4))),
+        ("a = 9223372036854775807", n.Compare("eq", A, integer(2**63 - 1))),
+        ("a = 5L", n.Compare("eq", A, integer(5))),
+        ("a = 1.50", n.Compare("eq", A, n.Literal("decimal", "1.50"))),
+        ("a = 1e3", n.Compare("eq", A, n.Literal("double", 1000.0))),
+        ("a = 1.5D", n.Compare("eq", A, n.Literal("double", 1.5))),
+        ("a = 1.5BD", n.Compare("eq", A, n.Literal("decimal", "1.5"))),
+        ("a = 'it\\'s'", n.Compare("eq", A, n.Literal("string", "it's"))),
+        ('a = "text"', n.Compare("eq", A, n.Literal("string", "text"))),
+        ("a = X'00ff'", n.Compare("eq", A, n.Literal("binary", b"\x00\xff"))),
+        ("a >= DATE '1582-10-04'", n.Compare("ge", A, n.Literal("date", -141438))),
+        ("a < TIMESTAMP '1970-01-01 00:00:01.5'", n.Compare("lt", A, n.Literal("timestamp", 1_500_000))),
+        ("a < TIMESTAMP '1970-01-01 00:00:00+01:00'", n.Compare("lt", A, n.Literal("timestamp", -3_600_000_000))),
+        ("a < TIMESTAMP_NTZ '1970-01-01'", n.Compare("lt", A, n.Literal("timestamp_ntz", 0))),
+        ("a <=> NULL", n.NullSafeEqual(A, n.Literal("null"))),
+        ("a = NULL", n.Compare("eq", A, n.Literal("null"))),
+        ("a IN (1, NULL)", n.In(A, (integer(1), n.Literal("null")))),
+        ("a NOT IN (1)", n.Not(n.In(A, (integer(1),)))),
+        ("a BETWEEN 1 AND 2", n.And((n.Compare("ge", A, integer(1)), n.Compare("le", A, integer(2))))),
+        ("a IS NOT NULL", n.Not(n.IsNull(A))),
+        ("isnull(a)", n.IsNull(A)),
+        ("isnan(a)", n.IsNan(A)),
+        ("a IS TRUE", n.IsTrue(n.Truth(A))),
+        ("a IS NOT TRUE", n.Not(n.IsTrue(n.Truth(A)))),
+        ("NOT a", n.Not(n.Truth(A))),
+        ("! a = 4", n.Not(n.Compare("eq", A, integer(4)))),
+        ("a LIKE 'x\\_%'", n.Like(A, "x\\_%", "\\")),
+        ("a LIKE 'x/_%' ESCAPE '/'", n.Like(A, "x/_%", "/")),
+        ("startswith(a, 'x')", n.StartsWith(A, n.Literal("string", "x"))),
+        ("s.b.c.d.e = 4", n.Compare("eq", n.Ref("s.b.c.d.e"), integer(4))),
+        ("`we ird` = 4", n.Compare("eq", n.Ref("we ird"), integer(4))),
+        ("true", n.Constant(True)),
+        ("a > 4 -- a comment", n.Compare("gt", A, integer(4))),
+    ],
+)
+def test_text_becomes_the_predicate_that_spark_would_read(text: str, expected: n.Predicate) -> None:
+    """Each spelling is read as Spark's own dialect reads it."""
+    assert read_sql(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a + 1 > 5",
+        "upper(a) = 'X'",
+        "rand() > 0.5",
+        "a = b",
+        "a IN (SELECT 1)",
+        "CASE WHEN a THEN true ELSE false END",
+        "a RLIKE 'x'",
+        "a ILIKE 'x%'",
+        "a LIKE ANY ('x', 'y')",
+        "a = 'it''s'",  # Spark's own settings decide what two adjoining texts mean
+        "a = CAST('x' AS INT)",
+        "a = TINYINT(5)",
+        "a = CAST(1.25 AS DECIMAL(2, 1))",  # rounds
+        "a = 300Y",  # out of the literal's own range
+    ],
+)
+def test_what_is_not_used_is_unknown_with_a_reason(text: str) -> None:
+    """Valid SQL outside the language keeps every block and says why."""
+    read = read_sql(text)
+    assert isinstance(read, n.Unknown)
+    assert read.reason
+
+
+def test_an_unknown_part_leaves_its_neighbours_in_use() -> None:
+    """AND with an unknown branch still holds the other branch."""
+    read = read_sql("upper(b) = 'X' AND a > 4")
+    assert isinstance(read, n.And)
+    assert isinstance(read.children[0], n.Unknown)
+    assert read.children[1] == n.Compare("gt", A, integer(4))
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("a >", 2),
+        ("a > 5 b", 6),
+        ("a > 1; drop table t", 5),
+        ("a > 5 AND\n  b = = 4", 16),
+        ("", 0),
+        ("a = 'open", 9),
+        ("a ! b", 2),
+        ("select 1 from t", 0),
+        ("a = ?", 0),
+    ],
+)
+def test_text_that_cannot_be_read_says_where(text: str, position: int) -> None:
+    """A syntax error carries the 0-based offset of the place."""
+    with pytest.raises(InvalidFilter) as caught:
+        read_sql(text)
+    assert caught.value.details["position"] == position
+
+
+@pytest.mark.parametrize("text", ["5", "'x'"])
+def test_a_lone_constant_is_no_condition(text: str) -> None:
+    """A filter that is a number or a text is a type error."""
+    with pytest.raises(FilterTypeMismatch):
+        read_sql(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 5_000 + "a" + ")" * 5_000,
+        "NOT " * 3_000 + "a",
+        "a = 'x" + "x" * MAX_SQL_CHARACTERS + "'",
+        "a = -" + "-" * 9000,
+    ],
+)
+def test_hostile_text_ends_in_a_typed_error(text: str) -> None:
+    """Depth and length are bounded; nothing overflows the stack."""
+    with pytest.raises((LimitExceeded, InvalidFilter)):
+        read_sql(text)
+
+
+def test_a_long_chain_of_ors_is_one_level() -> None:
+    """A thousand ORs are no deep tree."""
+    read = read_sql(" OR ".join(f"a = {i}" for i in range(1000)))
+    assert isinstance(read, n.Or)
+    assert len(read.children) == 1000
+    assert read.children[7] == n.Compare("eq", A, integer(7))
