@@ -9,6 +9,7 @@ import itertools
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -82,7 +83,7 @@ def postgres_url(postgres_bin: Path) -> Iterator[str]:
         yield url.replace("postgresql://", "postgresql+psycopg://")
     finally:
         if process is not None:
-            process.terminate()
+            process.send_signal(signal.SIGINT)  # the fast way: SIGTERM would wait for clients to hang up
             process.wait(timeout=60)
         shutil.rmtree(folder)
 

@@ -19,7 +19,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 def rows(page: str) -> list[list[str]]:
     """The cells of every table row of a page that starts with code, without their code marks."""
     lines = (DOCS / page).read_text("utf-8").splitlines()
-    cells = [line.strip("|").split(" | ") for line in lines if line.startswith("| `")]
+    cells = [line.strip("|").split("|") for line in lines if line.startswith("| `")]
     return [[cell.strip() for cell in row] for row in cells]
 
 
