@@ -48,6 +48,7 @@ def faulty_proxy(target: str) -> Iterator[FaultyProxy]:
 
 class _Handler(BaseHTTPRequestHandler):
     server: FaultyProxy
+    protocol_version = "HTTP/1.1"  # as the answer to "Expect: 100-continue" needs
 
     def _serve(self) -> None:
         self.server.seen.append(self.command)

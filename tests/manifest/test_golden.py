@@ -6,12 +6,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support import golden
 
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import FORMAT_VERSION, SnapshotPointer
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
+from support import golden
 
 VERSIONS = sorted(path.name for path in golden.FOLDER.iterdir() if path.is_dir())
 

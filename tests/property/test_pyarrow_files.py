@@ -8,15 +8,15 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import generate
-from support.arrow_files import write_block
-from support.oracle import Oracle
 
 from lamella.snapshot.expression import text_of
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet import ingest, read_footer, schema_of
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
+from support import generate
+from support.arrow_files import write_block
+from support.oracle import Oracle
 
 
 def check_files(seed: int, folder: Path, filters: int) -> int:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from support.generate import Block
 
 from lamella.snapshot.schema import Column, DataType, Schema
+from support.generate import Block
 
 
 def arrow_array(dtype: DataType, cells: list[Any]) -> pa.Array:

@@ -13,7 +13,7 @@ from lamella.client.http import Lamella
 from lamella.client.spark.catalog import LakeCatalog, LakeTableProxy
 from lamella.client.spark.file_index import file_index
 from lamella.client.spark.gateway import DATASOURCES, Gateway
-from lamella.client.spark.lake import Kept, Settings, client_of, load_table
+from lamella.client.spark.lake import Kept, Settings, client_of, load_table, unix_ms
 from lamella.client.spark.relation import BlockIndex, relation_frame
 from lamella.client.spark.scan import LakeBatch, LakeScan, LakeScanBuilder, LakeStatistics
 from lamella.snapshot.errors import InvalidRequest, LamellaError
@@ -66,7 +66,7 @@ class Attached:
             name,
             self._settings,
             snapshot_id=snapshot_id,
-            timestamp_ms=_unix_ms(timestamp),
+            timestamp_ms=unix_ms(timestamp),
             time_type=self._gateway.spark.conf.get("spark.sql.timeType.enabled", "false") == "true",
         )
         if self.mode == "catalog":
@@ -158,11 +158,11 @@ def _probe_catalog(gateway: Gateway) -> None:
     """Try every internal that the catalog uses, without a table."""
     class_for_name = gateway.jvm.java.lang.Class.forName
     for proxy in _PROXIES:
-        for interface in proxy.Java.implements:  # type: ignore[attr-defined]  # each has it; py4j reads it too
+        for interface in proxy.Java.implements:
             class_for_name(interface)
     _catalogs(gateway).size()
     struct = gateway.struct_type(_PROBE_SCHEMA)
-    kept = Kept(paths=["file:///lamella/probe.parquet"], sizes=[1], rows=[1], blocks_total=1)
+    kept = Kept(locations=["file:///lamella/probe.parquet"], sizes=[1], rows=[1], blocks_total=1)
     index = file_index(gateway, kept, "probe", struct)
     options = gateway.java_class("org.apache.spark.sql.util.CaseInsensitiveStringMap").empty()
     scan = gateway.java_class(DATASOURCES + "v2.parquet.ParquetScanBuilder")(
@@ -184,15 +184,6 @@ def _catalogs(gateway: Gateway) -> Any:
     field = manager.getClass().getDeclaredField("catalogs")
     field.setAccessible(True)
     return field.get(manager)
-
-
-def _unix_ms(timestamp: dt.datetime | int | None) -> int | None:
-    if timestamp is None or isinstance(timestamp, int):
-        return timestamp
-    if timestamp.tzinfo is None:
-        raise InvalidRequest("a timestamp needs a time zone")
-    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    return (timestamp - epoch) // dt.timedelta(milliseconds=1)
 
 
 __all__ = ["Attached", "LamellaSparkWarning", "attach"]

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lamella.client.spark.measurement import measure
-from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.commit import iso
+from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.layout import Store, TableLayout
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet import block_of, read_footer

@@ -132,17 +132,25 @@ class Walker:
         return literal(leaf.dtype, spark_type, value)
 
     def _leaf(self, e: Any) -> Leaf:
-        path = _path(e)
-        name = ".".join(path)
-        try:
-            leaf = self._schema.leaf(name)
-        except UnknownColumn as error:
-            raise Inexpressible(error.message) from error
-        if tuple(part.lower() for part in leaf.path) != tuple(part.lower() for part in path):
-            raise Inexpressible(f"column {name!r} is ambiguous")
-        if leaf.repeated:
-            raise Inexpressible(f"column {name!r} is inside a list or map")
-        return leaf
+        return find_leaf(self._schema, _path(e))
+
+
+def find_leaf(schema: Schema, path: list[str]) -> Leaf:
+    """The leaf at exactly that path, without regard to case.
+
+    Raises:
+        Inexpressible: none, a nested column, one below a list or map, or a name that another column shares.
+    """
+    name = ".".join(path)
+    try:
+        leaf = schema.leaf(name)
+    except UnknownColumn as error:
+        raise Inexpressible(error.message) from error
+    if tuple(part.lower() for part in leaf.path) != tuple(part.lower() for part in path):
+        raise Inexpressible(f"column {name!r} is ambiguous")
+    if leaf.repeated:
+        raise Inexpressible(f"column {name!r} is inside a list or map")
+    return leaf
 
 
 def is_sound_in_parquet(tree: Mapping[str, Any], schema: Schema) -> bool:

@@ -20,20 +20,18 @@ from lamella.snapshot.errors import LamellaError
 UNLIMITED_BYTES: Final = 1 << 60
 
 
-def file_index(
-    gateway: Gateway, kept: Kept, digest: str, schema: Any, *, cache_bytes: int = UNLIMITED_BYTES
-) -> Any:
+def file_index(gateway: Gateway, kept: Kept, digest: str, schema: Any, *, cache_bytes: int = UNLIMITED_BYTES) -> Any:
     """An ``InMemoryFileIndex`` of exactly these blocks; ``schema`` is the ``StructType`` of the data.
 
     Raises:
         LamellaError: Spark's index holds other files than it was given.
     """
-    refuse_hidden(kept.paths)
+    refuse_hidden(kept.locations)
     datasources = gateway.java_class(DATASOURCES.rstrip("."))
     # Never looked at. It differs with the content, since Spark takes two indexes of one root for equal.
     root = gateway.jvm.org.apache.hadoop.fs.Path(f"file:///lamella/{digest}")
     cache = datasources.SharedInMemoryCache(cache_bytes, -1).createForNewClient()
-    cache.putLeafFiles(root, file_statuses(gateway, zip(kept.paths, kept.sizes, strict=True)))
+    cache.putLeafFiles(root, file_statuses(gateway, kept.files()))
     no_partitions = gateway.scala_object(DATASOURCES + "PartitionSpec").emptySpec()
     index = datasources.InMemoryFileIndex(
         gateway.session,
@@ -45,6 +43,6 @@ def file_index(
         gateway.none,
     )
     found = index.allFiles().size()
-    if found != len(kept.paths):
-        raise LamellaError(f"Spark's file index lost blocks: it holds {found} of {len(kept.paths)}")
+    if found != len(kept.locations):
+        raise LamellaError(f"Spark's file index lost blocks: it holds {found} of {len(kept.locations)}")
     return index

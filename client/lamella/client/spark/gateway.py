@@ -36,7 +36,7 @@ class Gateway:
         from pyspark.java_gateway import ensure_callback_server_started  # not part of a Connect-only install
 
         self._gateway: Any = context._gateway
-        ensure_callback_server_started(self._gateway)
+        ensure_callback_server_started(self._gateway)  # type: ignore[no-untyped-call]  # PySpark's own
         # Without this a Java exception raised on purpose (table not found) reaches Spark as a Python traceback.
         self._gateway.python_parameters.propagate_java_exceptions = True
         self.spark = spark

@@ -37,6 +37,6 @@ def refuse_hidden(locations: Iterable[str]) -> None:
         name = location.rpartition("/")[2]
         if name.startswith(".") or (name.startswith("_") and "=" not in name):
             raise InvalidRequest(
-                f"Spark's file index leaves out {location!r} because of its name; rename the file and register it again",
+                f"Spark's file index leaves out {location!r} because of its name; rename it and register it again",
                 location=location,
             )

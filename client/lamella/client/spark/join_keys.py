@@ -85,9 +85,7 @@ def _parsed(spark_type: str, text: str) -> Any:
     return Decimal(text) if spark_type.startswith("decimal") else int(text)
 
 
-def _in_or_range(
-    name: str, dtype: DataType, spark_type: str, values: list[Any], max_keys: int
-) -> dict[str, Any]:
+def _in_or_range(name: str, dtype: DataType, spark_type: str, values: list[Any], max_keys: int) -> dict[str, Any]:
     # A key that is null joins nothing.
     keys = sorted({value for value in values if value is not None}, key=_order(spark_type))
     if not keys:
@@ -108,5 +106,3 @@ def _in_or_range(
 def _order(spark_type: str) -> Any:
     # Strings compare as UTF-8 bytes, in Spark and in the service.
     return (lambda text: text.encode("utf-8", "surrogatepass")) if spark_type == "string" else None
-
-

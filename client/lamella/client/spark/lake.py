@@ -5,9 +5,10 @@ One :class:`LakeTable` is one table at one snapshot. Snapshots never change, so 
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -40,20 +41,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class Kept(msgspec.Struct, frozen=True):
     """The blocks that a filter leaves, in the snapshot's order, and what the snapshot holds in all.
 
-    ``paths`` are Hadoop's (``s3a://``); ``sizes`` and ``rows`` go with them, sizes in bytes. ``fell_back`` has the
+    ``sizes`` (of files, in bytes) and ``rows`` go with ``locations``. ``fell_back`` has the
     service's message when all blocks stand here because pruning failed and the settings allow that.
     """
 
-    paths: list[str]
+    locations: list[str]
     sizes: list[int]
     rows: list[int]
     blocks_total: int
     fell_back: str | None = None
 
-    @property
-    def size_bytes(self) -> int:
-        """File sizes, added up."""
-        return sum(self.sizes)
+    def files(self) -> list[tuple[str, int]]:
+        """Hadoop path and size of each block; raises InvalidRequest for one that Spark cannot name."""
+        paths = map(hadoop_path, self.locations)
+        return list(zip(paths, self.sizes, strict=True))
 
     @property
     def row_count(self) -> int:
@@ -63,8 +64,8 @@ class Kept(msgspec.Struct, frozen=True):
     def digest(self) -> str:
         """Equal only for the same files with the same sizes, in the same order."""
         digest = hashlib.sha256()
-        for path, size in zip(self.paths, self.sizes, strict=True):
-            digest.update(f"{size} {path}\n".encode("utf-8", "surrogatepass"))
+        for location, size in zip(self.locations, self.sizes, strict=True):
+            digest.update(f"{size} {location}\n".encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
 
@@ -97,28 +98,28 @@ class LakeTable:
         """The name with the snapshot."""
         return f"{self.name}@{self.snapshot_id}"
 
-    def kept(self, tree: Mapping[str, Any] | None) -> Kept:
-        """The blocks that may hold rows for which the filter is true.
+    def kept(self, filter: Mapping[str, Any] | str | None, *, time_zone: str = "UTC") -> Kept:
+        """The blocks that may hold rows for which the filter (a tree, or SQL text) is true.
 
         Raises:
             LamellaError: the service could not say, and the settings allow no fallback (or even the list of all
                 blocks cannot be had).
         """
         try:
-            return self._kept(tree, None)
+            return self._kept(filter, time_zone, None)
         except LamellaError as error:
-            if tree is None or not self.settings.allow_fallback:
+            if filter is None or not self.settings.allow_fallback:
                 raise
             _log.warning("reading all %d blocks of %s: pruning failed: %s", self.block_count, self.key, error.message)
-            return self._kept(None, error.message)
+            return self._kept(None, time_zone, error.message)
 
-    def _kept(self, tree: Mapping[str, Any] | None, fell_back: str | None) -> Kept:
-        answer = self._handle.prune(tree, snapshot_id=self.snapshot_id, shape="columns")
+    def _kept(self, filter: Mapping[str, Any] | str | None, time_zone: str, fell_back: str | None) -> Kept:
+        answer = self._handle.prune(filter, snapshot_id=self.snapshot_id, time_zone=time_zone, shape="columns")
         columns = answer.block_columns
         if answer.snapshot_id != self.snapshot_id or columns is None:
             raise LamellaError(f"the service answered for snapshot {answer.snapshot_id}, not {self.snapshot_id}")
         return Kept(
-            paths=[hadoop_path(location) for location in columns.location],
+            locations=columns.location,
             sizes=columns.file_size,
             rows=columns.row_count,
             blocks_total=answer.report.blocks_total,
@@ -175,4 +176,11 @@ def client_of(url_or_client: str | Lamella) -> Lamella:
     raise InvalidRequest(f"neither a URL nor a Lamella client: {url_or_client!r}")
 
 
-Loader = Callable[[str, str | None, int | None], LakeTable]
+def unix_ms(timestamp: dt.datetime | int | None) -> int | None:
+    """Unix milliseconds of an aware datetime; raises InvalidRequest for one without a zone."""
+    if timestamp is None or isinstance(timestamp, int):
+        return timestamp
+    if timestamp.tzinfo is None:
+        raise InvalidRequest("a timestamp needs a time zone")
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    return (timestamp - epoch) // dt.timedelta(milliseconds=1)

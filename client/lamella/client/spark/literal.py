@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
+import re
 import struct
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
@@ -11,6 +14,10 @@ from lamella.client.spark.types import spark_type_name
 from lamella.snapshot.schema import DataType
 
 _INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
+_MAX_DIGITS: Final = 38
+_EPOCH_DAY: Final = dt.date(1970, 1, 1).toordinal()
+# Dates and times whose text every reader takes for the same.
+_TIME_TEXT: Final = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d{1,6})?)?")
 
 
 class Inexpressible(Exception):
@@ -67,6 +74,112 @@ def literal(column: DataType, spark_type: str, value: Any) -> dict[str, Any]:
     if base == "binary":
         return typed("binary", bytes(value).hex())
     raise Inexpressible(f"values of type {spark_type}")
+
+
+def python_literal(column: DataType, value: Any) -> dict[str, Any]:
+    """The literal for a value that Spark has already brought to the column's type, as a Python object.
+
+    Timestamps are aware datetimes, ``timestamp_ntz`` naive ones.
+
+    Raises:
+        Inexpressible: the value is of another type after all.
+    """
+    spark_type = spark_type_name(column)
+    if value is None:
+        return NULL
+    base = "" if spark_type is None else spark_type.partition("(")[0]
+    classes, convert = _PYTHON.get(base, ((), None))
+    # bool is an int, datetime a date: the very class counts
+    if type(value) not in classes or convert is None:
+        raise Inexpressible(f"a {type(value).__name__} beside a column of type {column}")
+    return literal(column, str(spark_type), convert(value))
+
+
+def cross_type_literal(column: DataType, spark_type: str, value: Any) -> dict[str, Any]:
+    """The literal for a comparison that Spark has not analysed yet, so that it may still cast the column or the value.
+
+    ``value`` is as for :func:`literal`. What Spark would do exactly is done here; the rest has no exact form.
+
+    Raises:
+        Inexpressible: the cast may round, or depends on settings.
+    """
+    base = spark_type.partition("(")[0]
+    if value is None:
+        return NULL
+    if base in _INTEGERS:
+        if column.is_integer:
+            return typed("long", int(value))
+        if column.name == "decimal" and max(column.precision - column.scale, 20) + column.scale <= _MAX_DIGITS:
+            return typed("long", int(value))
+        if column.is_float and abs(int(value)) <= (1 << 24 if column.bits < 64 else 1 << 53):
+            return typed("double", float(value))
+    elif base == "double":
+        if column.is_float or (column.is_integer and abs(float(value)) < (1 << 53)):
+            return _double(float(value))
+    elif base == "decimal":
+        number = Decimal(str(value))
+        if column.name == "decimal" and number.is_finite():
+            _, digits, exponent = number.as_tuple()
+            scale = max(0, -int(exponent))
+            whole = max(len(digits) + int(exponent), 10)
+            if max(column.precision - column.scale, whole) + max(column.scale, scale) <= _MAX_DIGITS:
+                return typed("decimal", format(number, "f"))
+    elif base == "string" and column.name in ("date", "timestamp", "timestamp_ntz"):
+        if _TIME_TEXT.fullmatch(str(value)) and _is_time(str(value)):
+            return typed("string", str(value))
+    elif spark_type_name(column) == base:
+        return literal(column, spark_type, value)
+    raise Inexpressible(f"Spark may cast: a column of type {column} beside a value of type {spark_type}")
+
+
+def _is_time(text: str) -> bool:
+    try:
+        dt.datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _days(value: dt.date) -> int:
+    return value.toordinal() - _EPOCH_DAY
+
+
+def _micros(value: dt.datetime) -> int:
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC if value.tzinfo is not None else None)
+    return (value - epoch) // dt.timedelta(microseconds=1)
+
+
+def _aware_micros(value: dt.datetime) -> int:
+    if value.tzinfo is None:
+        raise Inexpressible("a timestamp without a zone, which may be ambiguous")
+    return _micros(value)
+
+
+def _naive_micros(value: dt.datetime) -> int:
+    if value.tzinfo is not None:
+        raise Inexpressible("a timestamp with a zone beside a column without")
+    return _micros(value)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+_PYTHON: Final[dict[str, tuple[tuple[type, ...], Callable[[Any], Any] | None]]] = {
+    "boolean": ((bool,), _same),
+    "byte": ((int,), _same),
+    "short": ((int,), _same),
+    "integer": ((int,), _same),
+    "long": ((int,), _same),
+    "float": ((float,), _same),
+    "double": ((float,), _same),
+    "decimal": ((Decimal, int), _same),
+    "date": ((dt.date,), _days),
+    "timestamp": ((dt.datetime,), _aware_micros),
+    "timestamp_ntz": ((dt.datetime,), _naive_micros),
+    "string": ((str,), _same),
+    "binary": ((bytes, bytearray), _same),
+}
 
 
 def _double(number: float) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def _value(dtype: DataType, value: Any) -> Value:
         return -unscaled if sign else unscaled
     if isinstance(value, str):
         return value.encode("utf-8")
-    return bytes(value) if isinstance(value, bytes | bytearray) else int(value)
+    return value if isinstance(value, bytes) else int(value)
 
 
 def _bounds(dtype: DataType, low: Value, high: Value) -> tuple[Bound, bool, Bound, bool]:

@@ -6,6 +6,7 @@ so a retry or a speculative twin leaves nothing but unreferenced files.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -87,7 +88,7 @@ class _Writer:
         rows = self._take()
         blocks = max(1, round(rows.num_rows / self._rows_per_block(rows)))
         edges = [rows.num_rows * at // blocks for at in range(blocks + 1)]
-        for start, end in zip(edges[:-1], edges[1:], strict=True):
+        for start, end in itertools.pairwise(edges):
             yield self._block(rows.slice(start, end - start))
 
     def _take(self) -> pa.Table:
@@ -125,12 +126,11 @@ class _Writer:
         starts = [(rows.num_rows - per_slice) * at // (_SAMPLE_SLICES - 1) for at in range(_SAMPLE_SLICES)]
         sample = pa.concat_tables([rows.slice(start, per_slice) for start in starts])
         size_bytes = len(encode(sample, spec.schema, measure(sample, spec.schema), compression=spec.compression))
-        return max(1, min(spec.block_rows, spec.block_bytes * sample.num_rows // size_bytes))
+        of_size = spec.block_bytes * int(sample.num_rows) // size_bytes
+        return max(1, min(spec.block_rows, of_size))
 
     def _block(self, rows: pa.Table) -> pa.RecordBatch:
         spec = self._spec
-        block = write_block(
-            self._store, self._layout, self._ids, rows, spec.schema, compression=spec.compression
-        )
+        block = write_block(self._store, self._layout, self._ids, rows, spec.schema, compression=spec.compression)
         text = msgspec.json.encode(block).decode("utf-8")
         return pa.RecordBatch.from_pydict({"block": [text]})

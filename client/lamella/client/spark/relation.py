@@ -8,33 +8,18 @@ off by the relation's options where it is not sound.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from lamella.client.spark.catalyst import Walker
 from lamella.client.spark.gateway import DATASOURCES, SQL, Gateway
 from lamella.client.spark.lake import LakeTable
 from lamella.client.spark.literal import TRUE
 from lamella.client.spark.proxy import Proxy
+from lamella.client.spark.reader_options import reader_options
 from lamella.client.spark.statuses import file_statuses
-from lamella.snapshot.schema import Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_SKIPPING: Final = ("stats", "dictionary", "bloom")
-
-
-def reader_options(schema: Schema, *, page_index: bool) -> dict[str, str]:
-    """Options that keep Spark's Parquet reader from skipping rows that match.
-
-    Spark 4.3 loses NaN and -0.0 rows when it skips by the statistics, dictionaries or bloom filters of FLOAT and
-    DOUBLE columns, and any rows when a file's column index is wrong.
-    """
-    options = {} if page_index else {"parquet.filter.columnindex.enabled": "false"}
-    if any(leaf.dtype.is_float for leaf in schema.leaves()):
-        options |= {f"parquet.filter.{level}.enabled": "false" for level in _SKIPPING}
-        options["parquet.filter.columnindex.enabled"] = "false"
-    return options
 
 
 def relation_frame(gateway: Gateway, table: LakeTable, columns: Sequence[str] | None = None) -> DataFrame:
@@ -91,7 +76,7 @@ class BlockIndex(Proxy):
         return self._table.size_bytes
 
     def inputFiles(self) -> Any:
-        return self._gateway.array("java.lang.String", self._table.kept(None).paths)
+        return self._gateway.array("java.lang.String", [path for path, _ in self._table.kept(None).files()])
 
     def refresh(self) -> None:
         """A snapshot does not change."""
@@ -107,7 +92,7 @@ class BlockIndex(Proxy):
         trees = [walker.conjunction(filters) for filters in (partition_filters, data_filters)]
         used = [tree for tree in trees if tree != TRUE]
         kept = self._table.kept({"type": "and", "children": used} if used else None)
-        statuses = file_statuses(self._gateway, zip(kept.paths, kept.sizes, strict=True))
+        statuses = file_statuses(self._gateway, kept.files())
         no_values = self._gateway.java_class(SQL + "catalyst.InternalRow").empty()
         directory = self._gateway.java_class(DATASOURCES + "PartitionDirectory").apply(no_values, statuses)
         return self._gateway.seq([directory])

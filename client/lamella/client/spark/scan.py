@@ -135,7 +135,7 @@ class LakeScan(Proxy):
 
     def description(self) -> str:
         kept, table = self._plan.kept, self._request.table
-        parts = [f"Lamella {table.key} blocks={len(kept.paths)}/{kept.blocks_total}"]
+        parts = [f"Lamella {table.key} blocks={len(kept.locations)}/{kept.blocks_total}"]
         if self._blocks_after_join is not None:
             parts.append(f"after join keys={self._blocks_after_join}")
         if kept.fell_back is not None:
@@ -192,7 +192,7 @@ class LakeScan(Proxy):
         plan = Plan(self._request, {"type": "and", "children": [self._plan.tree, *trees]})
         with self._lock:
             self._narrowed[self._gateway.thread_id()] = plan
-        self._blocks_after_join = len(plan.kept.paths)
+        self._blocks_after_join = len(plan.kept.locations)
 
     def pushedPredicates(self) -> Any:
         return self._gateway.array(CONNECTOR + "expressions.filter.Predicate")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import uuid
@@ -141,10 +142,8 @@ def _table(
     schema = Schema.assign(columns)
     for key in cluster_by or ():
         schema.leaf(key)
-    try:
+    with contextlib.suppress(AlreadyExists):
         lake.create_namespace(handle.namespace)
-    except AlreadyExists:
-        pass
     try:
         return lake.create_table(name, schema=columns, cluster_key=list(cluster_by or ()), properties=properties)
     except AlreadyExists:  # someone else was first
@@ -187,8 +186,7 @@ def _fits(given: Column, wanted: Column) -> bool:
     if given.fields or wanted.fields:
         same = given.type == wanted.type and len(given.fields) == len(wanted.fields)
         return same and all(
-            one.name == other.name and _fits(one, other)
-            for one, other in zip(given.fields, wanted.fields, strict=True)
+            one.name == other.name and _fits(one, other) for one, other in zip(given.fields, wanted.fields, strict=True)
         )
     if widens(given.dtype, wanted.dtype):
         return True

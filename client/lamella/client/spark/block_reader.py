@@ -1,0 +1,60 @@
+"""Rows of a block by pyarrow, in the types that Spark expects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lamella.snapshot.errors import ObjectNotFound, SchemaMismatch, StoreError
+from lamella.snapshot.layout.location import parse
+
+_BATCH_ROWS: Final = 64 << 10
+# Files of Spark 2, or of later ones in legacy mode: old dates stand there in another calendar, which pyarrow ignores.
+_OTHER_CALENDAR: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+
+
+def read_rows(
+    location: str, target: pa.Schema, storage_options: Mapping[str, Mapping[str, Any]]
+) -> Iterator[pa.RecordBatch]:
+    """Every row of a block. Columns are found by name without regard to case; one that the file lacks is null.
+
+    Raises:
+        ObjectNotFound, StoreError: the file cannot be opened.
+        SchemaMismatch: a value does not fit the wanted type, or dates stand in the old calendar.
+    """
+    at = parse(location)
+    options = storage_options.get(at.scheme, {})
+    try:
+        opened = fsspec.filesystem(at.scheme, **options).open(at.path, "rb")
+    except FileNotFoundError as error:
+        raise ObjectNotFound(f"no object at {location}", location=location) from error
+    except OSError as error:
+        raise StoreError(f"{location} cannot be opened: {error}", location=location) from error
+    with opened, pq.ParquetFile(opened, coerce_int96_timestamp_unit="us") as file:
+        found = {name.lower(): name for name in file.schema_arrow.names}
+        if any(key in (file.metadata.metadata or {}) for key in _OTHER_CALENDAR):
+            raise SchemaMismatch(f"{location} has dates of the old calendar; read it on a classic session")
+        names = [found[field.name.lower()] for field in target if field.name.lower() in found]
+        for batch in file.iter_batches(_BATCH_ROWS, columns=names):
+            yield _converted(batch, target, location)
+
+
+def _converted(batch: pa.RecordBatch, target: pa.Schema, location: str) -> pa.RecordBatch:
+    columns = {name.lower(): batch.column(at) for at, name in enumerate(batch.schema.names)}
+    arrays = []
+    for field in target:
+        values = columns.get(field.name.lower())
+        if values is None:
+            arrays.append(pa.nulls(batch.num_rows, field.type))
+            continue
+        if isinstance(values, pa.ExtensionArray):
+            values = values.storage
+        try:
+            arrays.append(values.cast(field.type, safe=True))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SchemaMismatch(f"column {field.name!r} of {location}: {error}", column=field.name) from error
+    return pa.RecordBatch.from_arrays(arrays, schema=target)

@@ -1,0 +1,94 @@
+"""Reading a table with a filter that is known beforehand; works on classic sessions and on Spark Connect."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from lamella.client.http import Lamella
+from lamella.client.spark.column_walker import ColumnWalker
+from lamella.client.spark.gateway import Gateway
+from lamella.client.spark.hadoop_path import refuse_hidden
+from lamella.client.spark.lake import LakeTable, Settings, client_of, load_table, unix_ms
+from lamella.client.spark.reader_options import reader_options
+from lamella.client.spark.relation import relation_frame
+from lamella.snapshot.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_GLOB: Final = re.compile(r"([\\*?\[\]{}])")
+
+
+def read(
+    spark: SparkSession,
+    name: str,
+    *,
+    where: Column | str | None = None,
+    url: str | None = None,
+    client: Lamella | None = None,
+    columns: Sequence[str] | None = None,
+    snapshot_id: str | None = None,
+    timestamp: dt.datetime | int | None = None,
+    allow_fallback: bool = False,
+    page_index: bool = False,
+) -> DataFrame:
+    """``namespace.table`` as a frame, of which only the blocks that ``where`` leaves are read.
+
+    ``where`` is applied to the frame as well, so the rows are exact. It is a column expression or SQL text. On Spark
+    Connect only ``where`` prunes; filters that are put on the frame later do not, since the blocks are chosen here.
+    On a classic session they do.
+
+    ``url`` or ``client``: the service. ``columns``: only these; needed when the table has a column that Spark cannot
+    read. ``snapshot_id`` or ``timestamp`` (aware datetime or Unix milliseconds): as it was then. ``allow_fallback``,
+    ``page_index``: as of :func:`lamella.client.spark.attach`.
+
+    Raises:
+        TableNotFound, NamespaceNotFound, SnapshotNotFound; InvalidFilter for SQL text that the service cannot read;
+        InvalidSchema for a column that Spark cannot read.
+    """
+    target = client if client is not None else url
+    if target is None or (client is not None and url is not None):
+        raise InvalidRequest("give either the service's url or a client")
+    table = load_table(
+        client_of(target),
+        name,
+        Settings(allow_fallback=allow_fallback, page_index=page_index),
+        snapshot_id=snapshot_id,
+        timestamp_ms=unix_ms(timestamp),
+        time_type=spark.conf.get("spark.sql.timeType.enabled", "false") == "true",
+    )
+    names = [column.name for column in table.schema.columns] if columns is None else list(columns)
+    table.columns.check(names)
+    classic = getattr(spark, "_jsparkSession", None) is not None
+    frame = relation_frame(Gateway(spark), table) if classic else _path_frame(spark, table, where)
+    if where is not None:
+        frame = frame.where(where)
+    return frame if columns is None else frame.select(*[f"`{name.replace('`', '``')}`" for name in names])
+
+
+def _path_frame(spark: SparkSession, table: LakeTable, where: Column | str | None) -> DataFrame:
+    """Spark's own reader over the kept files, named one by one."""
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromJson(json.loads(table.columns.readable))
+    kept = table.kept(_filter(table, where), time_zone=str(spark.conf.get("spark.sql.session.timeZone", "UTC")))
+    refuse_hidden(kept.locations)
+    paths = [_GLOB.sub(r"\\\1", path) for path, _ in kept.files()]
+    if not paths:
+        return spark.createDataFrame([], schema)
+    # Without recursiveFileLookup, a folder named "day=2024-01-01" would become a column.
+    options = {**reader_options(table.schema, page_index=table.settings.page_index), "recursiveFileLookup": "true"}
+    return spark.read.schema(schema).options(**options).parquet(*paths)
+
+
+def _filter(table: LakeTable, where: Column | str | None) -> Mapping[str, Any] | str | None:
+    if where is None or isinstance(where, str):
+        return where
+    expression = getattr(where, "_expr", None)
+    if expression is None:
+        raise InvalidRequest("the filter is a column of a classic session; this is a Spark Connect session")
+    return ColumnWalker(table.schema).tree(expression)
