@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import uuid
 from decimal import Decimal
 from pathlib import Path
 from random import Random
@@ -76,12 +74,3 @@ def write_block(rng: Random, schema: Schema, block: Block, path: Path) -> None:
         store_decimal_as_integer=rng.random() < 0.5,
         store_schema=rng.random() < 0.5,
     )
-
-
-def plain(value: Any) -> Any:
-    """An Arrow value as the order's Python value, to compare what was written with what is read back."""
-    if isinstance(value, uuid.UUID):
-        return value.bytes
-    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
-        return (value - dt.date(1970, 1, 1)).days
-    return value.encode() if isinstance(value, str) else value
