@@ -104,7 +104,7 @@ def check_spark_files(spark: SparkSession, seed: int, folder: Path, filters: int
 
 @pytest.mark.parametrize("seed", range(14))
 def test_blocks_of_spark_are_never_left_out_wrongly(spark: SparkSession, seed: int, tmp_path: Path) -> None:
-    """Spark writes, Spark decides every filter by a full scan: kept blocks hold every match, ALL blocks nothing else."""
+    """Spark writes, and judges every filter by a full scan: no match is left out, ALL blocks hold nothing else."""
     with settings(spark, SETTINGS):
         assert check_spark_files(spark, seed, tmp_path / "t", FILTERS) > 0
 
