@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from fractions import Fraction
 from typing import Final, assert_never
 
@@ -28,6 +27,7 @@ from lamella.snapshot.expression.bound import (
 from lamella.snapshot.expression.coerce import Point, Unusable, coerce
 from lamella.snapshot.expression.nodes import (
     And,
+    ColumnPredicate,
     Compare,
     Constant,
     In,
@@ -41,7 +41,6 @@ from lamella.snapshot.expression.nodes import (
     Operator,
     Or,
     Predicate,
-    Ref,
     StartsWith,
     Truth,
     Unknown,
@@ -49,6 +48,7 @@ from lamella.snapshot.expression.nodes import (
 from lamella.snapshot.expression.text import text_of
 from lamella.snapshot.schema import Leaf, Schema
 
+_NESTED: Final = "a struct, list or map as a whole has no statistics"
 _REPEATED: Final = "the column lies below a list or map: its statistics say nothing of whole rows"
 
 
@@ -86,87 +86,57 @@ class _Binder:
             case IsTrue(child):
                 return BoundIsTrue(self.bind(child))
             case Unknown(text, reason, columns):
-                return self._unknown(text, reason, columns)
-            case Compare(op, ref, literal):
-                return self._compare(op, self._leaf(ref), literal, text_of(node))
-            case NullSafeEqual(ref, literal):
-                return self._null_safe(self._leaf(ref), literal, text_of(node))
-            case In(ref, literals):
-                return self._in(self._leaf(ref), literals, text_of(node))
-            case IsNull(ref):
-                leaf = self._leaf(ref)
-                return Anything(text_of(node), _REPEATED) if leaf.repeated else NullTest(leaf, text_of(node))
-            case IsNan(ref):
-                return self._is_nan(self._leaf(ref), text_of(node))
-            case Like():
-                return self._like(node)
-            case StartsWith(ref, prefix):
-                return self._starts_with(self._leaf(ref), prefix, text_of(node))
-            case Truth(ref):
-                leaf = self._leaf(ref)
+                for path in columns:
+                    self._schema.find(path, case_sensitive=self._case_sensitive)
+                return Anything(text, reason)
+            case _:
+                return self._over_column(node)
+
+    def _over_column(self, node: ColumnPredicate) -> BoundPredicate:
+        leaf, text = self._schema.find(node.ref.path, case_sensitive=self._case_sensitive), text_of(node)
+        if leaf is None:
+            return Anything(text, _NESTED)
+        if leaf.repeated:
+            return Anything(text, _REPEATED)
+        match node:
+            case Compare(op, _, literal):
+                return self._compare(op, leaf, literal, text)
+            case NullSafeEqual(_, literal):
+                return self._null_safe(leaf, literal, text)
+            case In(_, literals):
+                return self._in(leaf, literals, text)
+            case IsNull():
+                return NullTest(leaf, text)
+            case IsNan():
+                return _is_nan(leaf, text)
+            case Like(_, pattern, escape):
+                return _like(leaf, pattern, escape, text)
+            case StartsWith(_, prefix):
+                return _starts_with(leaf, prefix, text)
+            case Truth():
                 if leaf.dtype.name != "boolean":
-                    raise FilterTypeMismatch(
-                        f"column {leaf.name!r} of type {leaf.dtype} is no condition", column=ref.path
-                    )
-                return self._at(leaf, "eq", Point(1), text_of(node))
+                    message = f"column {leaf.name!r} of type {leaf.dtype} is no condition"
+                    raise FilterTypeMismatch(message, column=leaf.name)
+                return _at(leaf, "eq", Point(1), text)
             case _:
                 assert_never(node)
 
-    def _leaf(self, ref: Ref) -> Leaf:
-        return self._schema.leaf(ref.path, case_sensitive=self._case_sensitive)
-
-    def _unknown(self, text: str, reason: str, columns: Iterable[str]) -> BoundPredicate:
-        for path in columns:
-            if path.lower() not in {c.name.lower() for c in self._schema.columns}:  # a whole struct may be named
-                self._schema.leaf(path, case_sensitive=self._case_sensitive)
-        return Anything(text, reason)
-
     def _compare(self, op: Operator, leaf: Leaf, literal: Literal, text: str) -> BoundPredicate:
-        if leaf.repeated:
-            return Anything(text, _REPEATED)
         if literal.kind == "null":
             return Fixed(None)
         place = coerce(literal, leaf, self._time_zone)
         if isinstance(place, Unusable):
             return Anything(text, place.reason)
         if op == "ne":
-            return BoundNot(self._at(leaf, "eq", place, text))
-        return self._at(leaf, op, place, text)
-
-    def _at(self, leaf: Leaf, op: BoundOperator, place: Point, text: str) -> BoundPredicate:
-        """``column op place`` with the place moved onto a value of the column."""
-        value = place.value
-        if leaf.dtype.order in ("float", "bytes"):
-            if isinstance(value, Fraction):
-                raise AssertionError("floats and bytes have no places between values")
-            return Comparison(leaf, op, value, text)
-        if isinstance(value, float):  # NaN or infinite, against integers
-            above = math.isnan(value) or value > 0
-            return NonNull(leaf, op in ("lt", "le") if above else op in ("gt", "ge"), text)
-        if isinstance(value, Fraction):
-            if op == "eq":
-                return NonNull(leaf, False, text)
-            whole = math.floor(value)  # x < 4.5 and x <= 4.5 are x <= 4; x > 4.5 and x >= 4.5 are x > 4
-            op, value = ("le" if op in ("lt", "le") else "gt"), whole
-        if isinstance(value, bytes):
-            raise AssertionError("bytes in a column of numbers")
-        low, high = leaf.dtype.int_range
-        if value < low:
-            return NonNull(leaf, op in ("gt", "ge"), text)
-        if value > high:
-            return NonNull(leaf, op in ("lt", "le"), text)
-        return Comparison(leaf, op, value, text)
+            return BoundNot(_at(leaf, "eq", place, text))
+        return _at(leaf, op, place, text)
 
     def _null_safe(self, leaf: Leaf, literal: Literal, text: str) -> BoundPredicate:
-        if leaf.repeated:
-            return Anything(text, _REPEATED)
         if literal.kind == "null":
             return NullTest(leaf, text)
         return BoundIsTrue(self._compare("eq", leaf, literal, text))
 
     def _in(self, leaf: Leaf, literals: tuple[Literal, ...], text: str) -> BoundPredicate:
-        if leaf.repeated:
-            return Anything(text, _REPEATED)
         given = _one_type([literal for literal in literals if literal.kind != "null"], leaf)
         if isinstance(given, Unusable):
             return Anything(text, given.reason)
@@ -190,37 +160,62 @@ class _Binder:
         has_null = len(given) < len(literals)
         return Membership(leaf, tuple(sorted(values)), has_nan, has_null, text)
 
-    def _is_nan(self, leaf: Leaf, text: str) -> BoundPredicate:
-        if leaf.repeated:
-            return Anything(text, _REPEATED)
-        if leaf.dtype.is_float:
-            return NanTest(leaf, text)
-        if leaf.dtype.is_integer or leaf.dtype.name == "decimal":
-            return Fixed(False)
-        raise FilterTypeMismatch(f"isnan needs a number; {leaf.name!r} is {leaf.dtype}", column=leaf.name)
 
-    def _starts_with(self, leaf: Leaf, prefix: Literal, text: str) -> BoundPredicate:
-        if leaf.repeated or not leaf.dtype.is_text or isinstance(prefix.value, bytes):
-            return Anything(text, _REPEATED if leaf.repeated else "only text columns have prefixes")
-        start = str(prefix.value).encode("utf-8")
+def _at(leaf: Leaf, op: BoundOperator, place: Point, text: str) -> BoundPredicate:
+    """``column op place`` with the place moved onto a value of the column."""
+    value = place.value
+    if leaf.dtype.order in ("float", "bytes"):
+        if isinstance(value, Fraction):
+            raise AssertionError("floats and bytes have no places between values")
+        return Comparison(leaf, op, value, text)
+    if isinstance(value, float):  # NaN or infinite, against integers
+        above = math.isnan(value) or value > 0
+        return NonNull(leaf, op in ("lt", "le") if above else op in ("gt", "ge"), text)
+    if isinstance(value, Fraction):
+        if op == "eq":
+            return NonNull(leaf, False, text)
+        whole = math.floor(value)  # x < 4.5 and x <= 4.5 are x <= 4; x > 4.5 and x >= 4.5 are x > 4
+        op, value = ("le" if op in ("lt", "le") else "gt"), whole
+    if isinstance(value, bytes):
+        raise AssertionError("bytes in a column of numbers")
+    low, high = leaf.dtype.int_range
+    if value < low:
+        return NonNull(leaf, op in ("gt", "ge"), text)
+    if value > high:
+        return NonNull(leaf, op in ("lt", "le"), text)
+    return Comparison(leaf, op, value, text)
+
+
+def _is_nan(leaf: Leaf, text: str) -> BoundPredicate:
+    if leaf.dtype.is_float:
+        return NanTest(leaf, text)
+    if leaf.dtype.is_integer or leaf.dtype.name == "decimal":
+        return Fixed(False)
+    raise FilterTypeMismatch(f"isnan needs a number; {leaf.name!r} is {leaf.dtype}", column=leaf.name)
+
+
+def _starts_with(leaf: Leaf, prefix: Literal, text: str) -> BoundPredicate:
+    if not leaf.dtype.is_text or isinstance(prefix.value, bytes):
+        return Anything(text, "only text columns have prefixes")
+    start = str(prefix.value).encode("utf-8")
+    return Prefix(leaf, start, True, text) if start else NonNull(leaf, True, text)
+
+
+def _like(leaf: Leaf, pattern: str, escape: str, text: str) -> BoundPredicate:
+    if not leaf.dtype.is_text:
+        return Anything(text, "LIKE over other types casts them row by row")
+    shape = _like_shape(pattern, escape)
+    if shape is None:
+        return Anything(text, "the pattern's escapes are not valid")
+    prefix, rest = shape
+    start = prefix.encode("utf-8")
+    if rest == "":
+        return Comparison(leaf, "eq", start, text)
+    if set(rest) == {"%"}:
         return Prefix(leaf, start, True, text) if start else NonNull(leaf, True, text)
-
-    def _like(self, node: Like) -> BoundPredicate:
-        leaf, text = self._leaf(node.ref), text_of(node)
-        if leaf.repeated or not leaf.dtype.is_text:
-            return Anything(text, _REPEATED if leaf.repeated else "LIKE over other types casts them row by row")
-        shape = _like_shape(node.pattern, node.escape)
-        if shape is None:
-            return Anything(text, "the pattern's escapes are not valid")
-        prefix, rest = shape
-        start = prefix.encode("utf-8")
-        if rest == "":
-            return Comparison(leaf, "eq", start, text)
-        if set(rest) == {"%"}:
-            return Prefix(leaf, start, True, text) if start else NonNull(leaf, True, text)
-        if start:
-            return Prefix(leaf, start, False, text)
-        return Anything(text, "a pattern without fixed beginning needs an n-gram index", leaf)
+    if start:
+        return Prefix(leaf, start, False, text)
+    return Anything(text, "a pattern without fixed beginning needs an n-gram index", leaf)
 
 
 def _one_type(literals: list[Literal], leaf: Leaf) -> list[Literal] | Unusable:

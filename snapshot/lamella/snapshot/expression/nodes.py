@@ -136,21 +136,8 @@ class Unknown(msgspec.Struct, frozen=True):
     columns: tuple[str, ...] = ()
 
 
-Predicate = (
-    Constant
-    | Compare
-    | NullSafeEqual
-    | In
-    | IsNull
-    | IsNan
-    | Like
-    | StartsWith
-    | Truth
-    | IsTrue
-    | And
-    | Or
-    | Not
-    | Unknown
-)
+#: Predicates over one column and constants.
+ColumnPredicate = Compare | NullSafeEqual | In | IsNull | IsNan | Like | StartsWith | Truth
+Predicate = Constant | ColumnPredicate | IsTrue | And | Or | Not | Unknown
 
 TRUE = Constant(True)

@@ -113,15 +113,26 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Raises:
             UnknownColumn: nothing there, more than one, or a struct, list or map.
         """
+        found = self.find(path, case_sensitive=case_sensitive)
+        if found is None:
+            raise UnknownColumn(f"column {path!r} is nested; name one of its fields", column=path)
+        return found
+
+    def find(self, path: str, *, case_sensitive: bool = False) -> Leaf | None:
+        """As :meth:`leaf`, but None for a struct, list or map.
+
+        Raises:
+            UnknownColumn: nothing there, or more than one.
+        """
         wanted = path if case_sensitive else path.lower()
-        found = [f for f in self.leaves() if (f.name if case_sensitive else f.name.lower()) == wanted]
+        names = [(leaf, leaf.name if case_sensitive else leaf.name.lower()) for leaf in self.leaves()]
+        found = [leaf for leaf, name in names if name == wanted]
         if len(found) == 1:
             return found[0]
         if found:
             raise UnknownColumn(f"column {path!r} is ambiguous", column=path)
-        prefix = wanted + "."
-        if any((f.name if case_sensitive else f.name.lower()).startswith(prefix) for f in self.leaves()):
-            raise UnknownColumn(f"column {path!r} is nested; name one of its fields", column=path)
+        if any(name.startswith(wanted + ".") for _, name in names):
+            return None
         raise UnknownColumn(f"there is no column {path!r}", column=path, columns=[c.name for c in self.columns])
 
     def select(self, names: Iterable[str], *, case_sensitive: bool = False) -> tuple[int, ...]:
