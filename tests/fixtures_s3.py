@@ -1,4 +1,4 @@
-"""An S3 server for tests: moto's, as a process of its own on a loopback port. A pytest plugin with the fixture ``s3``."""
+"""A pytest plugin with the fixture ``s3``: moto's S3 server, as a process of its own on a loopback port."""
 
 from __future__ import annotations
 

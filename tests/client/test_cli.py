@@ -444,6 +444,17 @@ def test_nothing_registered_is_a_failure() -> None:
     assert "memory://1: no magic" in result.stderr
 
 
+def test_registering_again_says_that_all_is_there() -> None:
+    """When every file of every batch is in the table already, the error is that, not a refusal of bad files."""
+    refused = [{"path": "memory://x", "code": "duplicate_block", "reason": "it is there"}]
+    run = failing(problem_response(409, "duplicate_block", "all are there", refused=refused))
+    for args in (("memory://1",), ("memory://1", "memory://2", "--batch", "1")):
+        result = run("register", "db.t", *args)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "[duplicate_block]" in result.stderr
+        assert "memory://x: it is there" in result.stderr
+
+
 def test_a_failure_between_batches_says_how_far_it_came() -> None:
     """What is registered stays registered, and the person is told."""
     result = registering(break_at=2)("register", "db.t", *(f"memory://{n}" for n in range(6)), "--batch", "2")

@@ -8,15 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixtures_s3 import s3  # noqa: F401  # a fixture
 
+from fixtures_s3 import s3  # noqa: F401  # a fixture
 from lamella.snapshot.layout import FsspecStore
 
 #: A store, and the location of a folder in it that nothing else uses.
 Place = tuple[FsspecStore, str]
 
 
-@pytest.fixture(params=["memory", "file", pytest.param("s3", marks=pytest.mark.s3)])
+PLACES = (
+    "memory",
+    "file",
+    pytest.param("s3", marks=pytest.mark.s3),
+    pytest.param("real_s3", marks=[pytest.mark.s3, pytest.mark.soak]),
+)
+
+
+@pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """A store of each scheme with an empty folder."""
     name = f"t{uuid.uuid4().hex}"
@@ -24,6 +32,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         "memory": lambda: (FsspecStore(), f"memory://{name}"),
         "file": lambda: (FsspecStore(), f"file://{tmp_path}/{name}"),
         "s3": lambda: _s3(request.getfixturevalue("s3"), name),
+        "real_s3": lambda: _s3(request.getfixturevalue("real_s3"), name),
     }
     return make[request.param]()
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-#: How to spoil the next request of a method: forward it and say nothing; send half of the answer; or answer at once
-#: with this status and S3 error code, without forwarding.
+#: How to spoil the next request of a method: forward it and say nothing; send half of the answer; forward it without
+#: its conditions; or answer at once with this status and S3 error code, without forwarding.
 Fault = str | tuple[int, str]
 LOSE_ANSWER = "lose the answer"
 BREAK_OFF = "break off"
+FORGET_CONDITION = "forget the condition"
 
 
 class FaultyProxy(ThreadingHTTPServer):
@@ -63,15 +63,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(status, {}, f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode())
             return
         headers = {k: v for k, v in self.headers.items() if k.lower() not in ("host", "connection", "expect")}
-        request = urllib.request.Request(  # noqa: S310  # the test's own server
-            self.server.target + self.path, data=body, headers=headers, method=self.command
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-                status, given, data = answer.status, dict(answer.headers), answer.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                status, given, data = error.code, dict(error.headers), error.read()
+        if fault == FORGET_CONDITION:
+            headers = {k: v for k, v in headers.items() if k.lower() != "if-none-match"}
+        upstream = HTTPConnection(self.server.target.removeprefix("http://"), timeout=30)
+        with closing(upstream):
+            upstream.request(self.command, self.path, body, headers)
+            answer = upstream.getresponse()
+            status, given, data = answer.status, dict(answer.getheaders()), answer.read()
         if fault == LOSE_ANSWER:
             return
         self._answer(status, given, data, half=fault == BREAK_OFF)
@@ -88,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body[: len(body) // 2] if half else body)
 
-    do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = _serve  # noqa: N815  # http.server's names
+    do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = _serve  # http.server's names
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # http.server's signature
+    def log_message(self, format: str, *args: object) -> None:  # http.server's signature
         """Say nothing."""

@@ -31,7 +31,8 @@ def test_a_location_has_one_spelling(typed: str, location: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "typed", ["", "a/b", "x.parquet", "file://host/a", "file:a", "http://x/y", "s3:bucket/key", "s3://", "s3:///k", "/a\0b"]
+    "typed",
+    ["", "a/b", "x.parquet", "file://host/a", "file:a", "http://x/y", "s3:bucket/key", "s3://", "s3:///k", "/a\0b"],
 )
 def test_what_is_no_location_is_refused(typed: str) -> None:
     """Relative paths, hosts, unknown schemes and missing buckets are the caller's mistake."""

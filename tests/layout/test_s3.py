@@ -1,4 +1,4 @@
-"""What is special to S3: conditional writes over a network that loses answers, and servers that word conflicts otherwise."""
+"""What is special to S3: conditional writes when answers get lost, and the several wordings of a conflict."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from fixtures_s3 import S3Server
 
+from fixtures_s3 import S3Server
 from lamella.snapshot.errors import AlreadyExists, ObjectNotFound, StoreError
-from lamella.snapshot.layout import FsspecStore
-from layout.faulty_proxy import BREAK_OFF, LOSE_ANSWER, FaultyProxy, faulty_proxy
+from lamella.snapshot.layout import FsspecStore, check_create_only
+from layout.faulty_proxy import BREAK_OFF, FORGET_CONDITION, LOSE_ANSWER, FaultyProxy, faulty_proxy
 
 pytestmark = pytest.mark.s3
 
@@ -73,6 +73,15 @@ def test_a_read_back_that_fails_decides_nothing(store: FsspecStore, proxy: Fault
     proxy.faults += [("PUT", (412, "PreconditionFailed")), ("HEAD", (403, "AccessDenied"))]
     with pytest.raises(StoreError):
         store.put(f"{root}/x", b"data")
+
+
+def test_a_server_that_forgets_conditions_is_found_out(store: FsspecStore, proxy: FaultyProxy, root: str) -> None:
+    """A server that lets a second put replace the first is refused before anything is lost on it."""
+    check_create_only(store, root)
+    proxy.faults += [("PUT", FORGET_CONDITION), ("PUT", FORGET_CONDITION)]
+    with pytest.raises(StoreError, match="second writer"):
+        check_create_only(store, root)
+    assert list(store.list(root)) == []
 
 
 def test_an_answer_that_breaks_off_is_read_again(store: FsspecStore, proxy: FaultyProxy, root: str) -> None:

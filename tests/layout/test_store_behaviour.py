@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LamellaError, ObjectNotFound
-from lamella.snapshot.layout import FsspecStore, ObjectStat
+from lamella.snapshot.layout import FsspecStore, ObjectStat, check_create_only
 
 Place = tuple[FsspecStore, str]
 
@@ -169,7 +170,7 @@ def test_a_folder_expands_to_its_data_files(place: Place) -> None:
 
 
 def test_globs_choose_files_and_folders(place: Place) -> None:
-    """``*``, ``?`` and ``[...]`` stay within one part of the path, ``**`` crosses; a matching folder stands for its data."""
+    """``*``, ``?`` and ``[...]`` stay within one part of the path, ``**`` crosses; a folder stands for its data."""
     store, root = place
     fill(place, "t/y=1/a1.parquet", "t/y=1/a2.parquet", "t/y=2/b1.parquet", "t/y=2/m/c1.parquet", "t/_x/d1.parquet")
     assert names(store, root, "/t/y=1/*.parquet") == ["t/y=1/a1.parquet", "t/y=1/a2.parquet"]
@@ -195,6 +196,20 @@ def test_names_are_taken_as_they_are(place: Place, name: str) -> None:
     assert store.expand(root) == [location]
     assert store.expand(location) == [location]
     assert [found.location for found in store.list(root)] == [location]
+
+
+def test_create_only_holds(place: Place) -> None:
+    """Every shipped store passes its own probe, which leaves nothing behind."""
+    store, root = place
+    check_create_only(store, root)
+    assert list(store.list(root)) == []
+
+
+def test_a_store_can_be_sent_to_another_process(place: Place) -> None:
+    """A pickled store has the same options, and works."""
+    store, root = place
+    fill(place, "x")
+    assert pickle.loads(pickle.dumps(store)).read(f"{root}/x") == b"x"  # noqa: S301  # what was pickled just before
 
 
 def test_errors_carry_the_location(place: Place) -> None:

@@ -16,18 +16,19 @@ from support.service_api import World
 
 BACKENDS = (
     pytest.param("sqlite-local", id="sqlite-local"),
-    pytest.param("postgres-s3", id="postgres-s3", marks=[pytest.mark.postgres, pytest.mark.s3]),
+    pytest.param("s3", id="postgres-s3", marks=[pytest.mark.postgres, pytest.mark.s3]),
+    pytest.param("real_s3", id="postgres-real-s3", marks=[pytest.mark.postgres, pytest.mark.s3, pytest.mark.soak]),
 )
 
 
 @pytest.fixture(scope="session", params=BACKENDS)
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A service for the whole session: over SQLite and local files, and over PostgreSQL and S3."""
+    """A service for the whole session: over SQLite and local files, over PostgreSQL and S3 (moto, or a real one)."""
     folder = tmp_path_factory.mktemp("service")
     if request.param == "sqlite-local":
         yield from _local(request.config, folder)
         return
-    s3: S3Server = request.getfixturevalue("s3")
+    s3: S3Server = request.getfixturevalue(request.param)
     bucket = s3.bucket("service")
     options = {"s3": s3.storage_options}
     settings = {
@@ -52,7 +53,6 @@ def _running(
     config: pytest.Config, folder: Path, store: FsspecStore, settings: Mapping[str, object], root: str
 ) -> Iterator[World]:
     server = start_shared(config, folder, settings)
-    world = World(server.url, root, store)
-    yield world
-    world.api.close()
+    with World(server.url, root, store) as world:
+        yield world
     assert server.stop() == -signal.SIGTERM, server.log_text()  # uvicorn drains, then ends as it was told to

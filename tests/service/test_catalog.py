@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -258,24 +259,25 @@ def test_old_answers_are_forgotten(catalog: Catalog) -> None:
     assert catalog.answer("late", "POST /x") == late
 
 
+def attempt(barrier: threading.Barrier, act: Callable[[], object]) -> LamellaError | None:
+    """Act when all others are ready to; returns what went wrong."""
+    barrier.wait()
+    try:
+        act()
+    except LamellaError as error:
+        return error
+    return None
+
+
 def test_a_namespace_is_never_dropped_with_a_table_in_it(catalog: Catalog) -> None:
     """Creating a table and dropping its namespace at once: one of the two is refused, each time."""
     for turn in range(20):
         name = f"race{turn}"
         catalog.create_namespace(NamespaceInfo(name=name), now_ms=1)
         barrier = threading.Barrier(2)
-
-        def attempt(act: Callable[[], object], barrier: threading.Barrier = barrier) -> LamellaError | None:
-            barrier.wait()
-            try:
-                act()
-            except LamellaError as error:
-                return error
-            return None
-
         with ThreadPoolExecutor(2) as pool:
-            create = pool.submit(attempt, lambda name=name: new_table(catalog, namespace=name))
-            drop = pool.submit(attempt, lambda name=name: catalog.drop_namespace(name, now_ms=2))
+            create = pool.submit(attempt, barrier, partial(new_table, catalog, namespace=name))
+            drop = pool.submit(attempt, barrier, partial(catalog.drop_namespace, name, now_ms=2))
         created, dropped = create.result(), drop.result()
         if created is None:
             assert isinstance(dropped, NamespaceNotEmpty)

@@ -69,5 +69,5 @@ def test_every_metric_is_documented_with_its_kind_and_labels() -> None:
     for collector in metrics.values():
         name = getattr(collector, "_name", None)
         if name is not None:
-            kind, labels = documented.get(f"{name}_total") or documented[name]
+            _, labels = documented.get(f"{name}_total") or documented[name]
             assert tuple(re.findall(r"`(\w+)`", labels)) == collector._labelnames

@@ -141,6 +141,12 @@ class World:
     def __post_init__(self) -> None:
         self.api = Api(self.url)
 
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.api.close()
+
     def folder(self) -> str:
         """A folder that no other test uses."""
         return f"{self.root}/{fresh_name('f')}"

@@ -76,6 +76,8 @@ def _contradiction(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None
         return None
     if leaf.dtype.order is None:
         return f"values of type {leaf.dtype} have no order, so no bounds"
+    if leaf.repeated:
+        return "a list or map holds several values in a row, so no bounds"
     if stats.nan == "all" or nulls == row_count:
         return "there are bounds, but no value that they could bound"
     values = {}

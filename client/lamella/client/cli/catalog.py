@@ -10,7 +10,7 @@ import msgspec
 
 from lamella.client.cli.connection import Session, connected
 from lamella.client.cli.location import location_of
-from lamella.client.cli.output import console, print_table, size_text, time_text
+from lamella.client.cli.output import print_table, size_text, time_text
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidSchema
 from lamella.snapshot.schema import Column
@@ -42,7 +42,7 @@ def create_namespace(session: Session, name: str, properties: tuple[str, ...]) -
     if session.as_json:
         session.emit(made)
     else:
-        console().print(f"namespace {made.name} is there")
+        click.echo(f"namespace {made.name} is there")
 
 
 @namespaces.command("drop")
@@ -54,7 +54,7 @@ def drop_namespace(session: Session, name: str) -> None:
     if session.as_json:
         session.emit({})
     else:
-        console().print(f"namespace {name} is gone")
+        click.echo(f"namespace {name} is gone")
 
 
 @click.group()
@@ -109,7 +109,7 @@ def create_table(
     if session.as_json:
         session.emit(made)
     else:
-        console().print(f"table {made.namespace}.{made.name} is at {made.location}")
+        click.echo(f"table {made.namespace}.{made.name} is at {made.location}")
 
 
 @tables.command("show")
@@ -147,7 +147,7 @@ def drop_table(session: Session, table: str) -> None:
     if session.as_json:
         session.emit({})
     else:
-        console().print(f"table {table} is gone; its files are still there")
+        click.echo(f"table {table} is gone; its files are still there")
 
 
 @click.command()

@@ -6,7 +6,7 @@ from typing import IO, Any
 
 import click
 
-from lamella.snapshot.errors import BlocksRefused, LamellaError, OutcomeUnknown, Unavailable
+from lamella.snapshot.errors import LamellaError, OutcomeUnknown, Unavailable
 
 #: So many refused files are listed; the rest is counted.
 LISTED = 10
@@ -38,8 +38,8 @@ class Failure(click.ClickException):
         position = error.details.get("position")
         if self.source is not None and isinstance(position, int):
             lines += caret(self.source, position)
-        if isinstance(error, BlocksRefused):
-            lines += refused_lines(error.details.get("refused", []))
+        if "refused" in error.details:
+            lines += refused_lines(error.details["refused"])
         if self.done is not None:
             lines.append(self.done)
         return lines

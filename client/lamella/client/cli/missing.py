@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import click
 
 #: Which extra brings a module that another command's own extra does not.
-_EXTRAS = {"psycopg": "postgres", "s3fs": "s3", "pyspark": "spark", "tpchgen_cli": "demo", "httpx2": "aio"}
+_EXTRAS = {"psycopg": "postgres", "s3fs": "s3", "pyspark": "spark", "py4j": "spark", "httpx2": "aio"}
 
 
 @contextmanager

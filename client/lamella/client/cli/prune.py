@@ -9,7 +9,7 @@ import click
 
 from lamella.client.cli.connection import Session, connected
 from lamella.client.cli.failure import Failure
-from lamella.client.cli.output import Justify, console, percent, print_table, size_text, time_text
+from lamella.client.cli.output import Justify, percent, print_table, size_text, time_text
 from lamella.client.http import Pruned
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.wire import Level, Report
@@ -72,13 +72,12 @@ def _timestamp(text: str | None) -> int | str | None:
 
 def _show(answer: Pruned, limit: int) -> None:
     report = answer.report
-    out = console()
-    out.print(f"snapshot {answer.snapshot_id} of {time_text(answer.timestamp_ms)}")
+    click.echo(f"snapshot {answer.snapshot_id} of {time_text(answer.timestamp_ms)}")
     if report.filter is not None:
-        out.print(f"filter   {report.filter}")
+        click.echo(f"filter   {report.filter}")
     _show_funnel(report)
-    out.print()
-    out.print(
+    click.echo()
+    click.echo(
         f"read {answer.block_count:,} of {report.blocks_total:,} blocks "
         f"({percent(answer.block_count, report.blocks_total)}), "
         f"{size_text(answer.size_bytes)} of {size_text(report.bytes_total)} "

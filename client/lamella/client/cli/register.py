@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import click
+import msgspec
 
 from lamella.client.cli.connection import Session, connected
 from lamella.client.cli.failure import Failure, refused_lines
 from lamella.client.cli.location import location_of
 from lamella.client.cli.output import console, size_text
 from lamella.client.http import Table
-from lamella.snapshot.errors import BlocksRefused, LamellaError
+from lamella.snapshot.errors import BlocksRefused, DuplicateBlock, LamellaError
 from lamella.snapshot.wire import RefusedFile, RegisterAnswer
 
 
@@ -40,15 +41,14 @@ def register(session: Session, table: str, paths: tuple[str, ...], strict: bool,
     if session.as_json:
         session.emit(answer)
         return
-    out = console()
     files = "file" if answer.registered == 1 else "files"
-    out.print(
+    click.echo(
         f"{answer.registered:,} {files} with {answer.row_count:,} rows ({size_text(answer.file_size_bytes)}) "
         f"registered in {table}, snapshot {answer.snapshot_id}"
     )
     if answer.refused:
         click.echo(f"{len(answer.refused):,} refused:", err=True)
-        for line in refused_lines([{"path": r.path, "reason": r.reason, "code": r.code} for r in answer.refused]):
+        for line in refused_lines([msgspec.structs.asdict(r) for r in answer.refused]):
             click.echo(line, err=True)
 
 
@@ -59,7 +59,7 @@ def _register(table: Table, batches: list[list[str]], strict: bool) -> RegisterA
     for paths in _shown(batches):
         try:
             answer = table.register(paths, strict=strict)
-        except BlocksRefused as error:
+        except (BlocksRefused, DuplicateBlock) as error:
             # One batch of bad files does not stop the others.
             if len(batches) == 1:
                 raise
@@ -71,10 +71,8 @@ def _register(table: Table, batches: list[list[str]], strict: bool) -> RegisterA
             done.append(answer)
             refused += answer.refused
     if not done:
-        raise BlocksRefused(
-            "no file could be registered",
-            refused=[{"path": r.path, "code": r.code, "reason": r.reason} for r in refused],
-        )
+        kind = DuplicateBlock if all(r.code == DuplicateBlock.code for r in refused) else BlocksRefused
+        raise kind("no file could be registered", refused=[msgspec.structs.asdict(r) for r in refused])
     return RegisterAnswer(
         snapshot_id=done[-1].snapshot_id,
         registered=sum(a.registered for a in done),

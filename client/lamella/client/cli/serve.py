@@ -48,8 +48,8 @@ def serve(as_json: bool, insecure: bool, **given: Any) -> None:
 
 def _explain(error: ValueError) -> str:
     """What settings were refused; a pydantic error lists them."""
-    listed = getattr(error, "errors", None)
-    if not callable(listed):
+    listed: Any = getattr(error, "errors", None)
+    if listed is None:
         return str(error)
     lines = []
     for found in listed():

@@ -25,7 +25,7 @@ class Steps:
 
     def say(self, text: str) -> None:
         """One line."""
-        self._out.print(text)
+        self._out.print(text, soft_wrap=True)
 
     @contextmanager
     def step(self, text: str, *, spark: SparkContext | None = None) -> Iterator[None]:

@@ -21,11 +21,10 @@ def files_read(frame: DataFrame) -> set[str]:
     Raises:
         LamellaError: the plan holds no scan that can be asked.
     """
-    session = frame.sparkSession
-    converters = session.sparkContext._gateway.jvm.scala.jdk.javaapi.CollectionConverters  # type: ignore[union-attr]  # a classic session
+    converters = _converters(frame)
     found: set[str] = set()
     scans = 0
-    for node in _nodes(frame._jdf.queryExecution().executedPlan(), converters):
+    for node in _nodes(_executed_plan(frame), converters):
         if _class(node) != "BatchScanExec":
             continue
         scans += 1
@@ -40,11 +39,20 @@ def files_read(frame: DataFrame) -> set[str]:
 
 def full_scan_file_count(frame: DataFrame) -> int:
     """How many files the last action on a frame of plain Parquet reads read, by Spark's own metric."""
-    session = frame.sparkSession
-    converters = session.sparkContext._gateway.jvm.scala.jdk.javaapi.CollectionConverters  # type: ignore[union-attr]  # a classic session
-    nodes = _nodes(frame._jdf.queryExecution().executedPlan(), converters)
+    nodes = _nodes(_executed_plan(frame), _converters(frame))
     scans = [node for node in nodes if _class(node) == "FileSourceScanExec"]
     return sum(int(scan.metrics().apply("numFiles").value()) for scan in scans)
+
+
+def _executed_plan(frame: DataFrame) -> Any:
+    jdf: Any = frame._jdf
+    return jdf.queryExecution().executedPlan()
+
+
+def _converters(frame: DataFrame) -> Any:
+    """Scala's collections as Java's, through the gateway of a classic session."""
+    gateway: Any = frame.sparkSession.sparkContext._gateway
+    return gateway.jvm.scala.jdk.javaapi.CollectionConverters
 
 
 def _nodes(plan: Any, converters: Any) -> Iterator[Any]:

@@ -45,8 +45,8 @@ class ServiceProcess:
         self.url = f"http://127.0.0.1:{port}"
         command = [
             *(sys.executable, "-m", "lamella.client.cli", "serve"),
-            *("--warehouse", self._folder.warehouse.as_uri()),
-            *("--catalog", f"sqlite:///{self._folder.catalog}"),
+            *("--warehouse", str(self._folder.warehouse)),
+            *("--catalog", str(self._folder.catalog)),
             *("--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
         ]
         # The demo's service is what is written here, whatever LAMELLA_* says of another one.

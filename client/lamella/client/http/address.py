@@ -24,7 +24,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def parse_address(url: str) -> Address:
-    """Read a base URL such as ``http://127.0.0.1:8080`` or ``https://lake.example.com/lamella``.
+    """Read a base URL such as ``http://127.0.0.1:8181`` or ``https://lake.example.com/lamella``.
 
     Raises:
         InvalidRequest: another scheme, no host, a port that is none, or a user, query or fragment.
@@ -35,7 +35,7 @@ def parse_address(url: str) -> Address:
     except ValueError as error:
         raise InvalidRequest(f"{url!r} is not a URL: {error}", url=url) from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidRequest(f"{url!r} is not the URL of a service; it looks like http://127.0.0.1:8080", url=url)
+        raise InvalidRequest(f"{url!r} is not the URL of a service; it looks like http://127.0.0.1:8181", url=url)
     if parts.username or parts.password or parts.query or parts.fragment:
         raise InvalidRequest("the URL of a service has no user, query or fragment; pass a token by `token`")
     if any(ord(c) <= 32 or ord(c) > 126 for c in parts.hostname + parts.path):

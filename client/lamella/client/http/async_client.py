@@ -23,7 +23,7 @@ Answer = TypeVar("Answer")
 
 
 class AsyncLamella:
-    """A Lamella service, for asyncio: ``async with AsyncLamella("http://127.0.0.1:8080") as lake: ...``.
+    """A Lamella service, for asyncio: ``async with AsyncLamella("http://127.0.0.1:8181") as lake: ...``.
 
     Arguments and errors as of :class:`~lamella.client.http.client.Lamella`. Needs ``lamella[aio]`` unless a
     ``transport`` is given.

@@ -25,7 +25,7 @@ Answer = TypeVar("Answer")
 
 
 class Lamella:
-    """A Lamella service: ``lake = Lamella("http://127.0.0.1:8080")``.
+    """A Lamella service: ``lake = Lamella("http://127.0.0.1:8181")``.
 
     Safe to share between threads. Every method raises a :class:`~lamella.snapshot.errors.LamellaError`: the class
     that the service's answer names, :class:`~lamella.snapshot.errors.Unavailable` when there is no answer after all
@@ -163,8 +163,9 @@ class Table:
     ) -> wire.RegisterAnswer:
         """Append Parquet files that exist, named by file, directory or glob URLs as the service sees them.
 
-        Files that cannot be taken are in the answer's ``refused``. Raises BlocksRefused when none could be taken, or
-        with ``strict`` when one could not.
+        Files that cannot be taken are in the answer's ``refused``. When none could be taken, or with ``strict`` when
+        one could not, raises BlocksRefused, or DuplicateBlock when all of those are in the table already; ``refused``
+        in its details lists them. Raises StoreError when the store itself was in the way.
         """
         return self._lake.run(calls.register(self._name, paths, strict), idempotency_key)
 

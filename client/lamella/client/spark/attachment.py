@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 
 from lamella.client.http import Lamella
 from lamella.client.spark.catalog import LakeCatalog, LakeTableProxy
@@ -37,8 +37,18 @@ class Attached:
     lacks what that needs, ``reason`` says what; tables are reached by :meth:`table` and :meth:`view` alone.
     """
 
-    def __init__(self, gateway: Gateway, name: str, lake: Lamella, settings: Settings, reason: str | None) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        name: str,
+        lake: Lamella,
+        settings: Settings,
+        *,
+        reason: str | None,
+        owns_client: bool,
+    ) -> None:
         self._gateway = gateway
+        self._owns_client = owns_client
         self._lake = lake
         self._settings = settings
         self.name = name
@@ -86,9 +96,11 @@ class Attached:
         return chosen
 
     def detach(self) -> None:
-        """Take the name out of the session."""
+        """Take the name out of the session, and close the client if :func:`attach` made it."""
         if self.mode == "catalog":
             _catalogs(self._gateway).remove(self.name)
+        if self._owns_client:
+            self._lake.close()
 
     def __repr__(self) -> str:
         return f"Attached({self.name!r}, mode={self.mode!r}, lake={self._lake!r})"
@@ -124,11 +136,12 @@ def attach(
         raise InvalidRequest(f"a catalog cannot be called {name!r}")
     gateway = Gateway(spark)
     lake = client_of(url_or_client)
+    owns_client = lake is not url_or_client
     settings = Settings(allow_fallback=allow_fallback, max_join_keys=max_join_keys, page_index=page_index)
     reason = "asked for" if mode == "views" else _missing(lambda: _probe_catalog(gateway))
     if reason is None:
         _catalogs(gateway).put(name, LakeCatalog(gateway, name, lake, settings))
-        return Attached(gateway, name, lake, settings, None)
+        return Attached(gateway, name, lake, settings, reason=None, owns_client=owns_client)
     if mode == "catalog":
         raise LamellaError(f"this version of Spark lacks what a catalog needs: {reason}")
     worse = _missing(lambda: _probe_relation(gateway))
@@ -141,7 +154,7 @@ def attach(
             LamellaSparkWarning,
             stacklevel=2,
         )
-    return Attached(gateway, name, lake, settings, reason)
+    return Attached(gateway, name, lake, settings, reason=reason, owns_client=owns_client)
 
 
 def _missing(probe: Any) -> str | None:
@@ -149,6 +162,8 @@ def _missing(probe: Any) -> str | None:
 
     try:
         probe()
+    except Py4JJavaError as error:
+        return str(error.java_exception.toString())
     except (Py4JError, PySparkException, LamellaError, TypeError, AttributeError) as error:
         return f"{type(error).__name__}: {error}".split("\n", 1)[0]
     return None

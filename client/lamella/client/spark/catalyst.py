@@ -33,13 +33,16 @@ _SEPARATOR: Final = "\x1f\x1e"
 class Walker:
     """Turns expressions over one table into filter trees.
 
-    ``max_nodes`` bounds the size of one tree: what would go beyond it becomes unknown, rather than a request that
-    the service refuses.
+    ``max_nodes`` and ``max_depth`` bound one tree, ``max_values`` one list: what goes beyond becomes unknown, rather
+    than a request that the service refuses.
     """
 
-    def __init__(self, schema: Schema, *, max_nodes: int = 2_000, max_values: int = 100_000) -> None:
+    def __init__(
+        self, schema: Schema, *, max_nodes: int = 2_000, max_depth: int = 50, max_values: int = 100_000
+    ) -> None:
         self._schema = schema
         self._left = max_nodes
+        self._max_depth = max_depth
         self._max_values = max_values
 
     def conjunction(self, filters: Any) -> dict[str, Any]:
@@ -49,18 +52,18 @@ class Walker:
             return TRUE
         return children[0] if len(children) == 1 else {"type": "and", "children": children}
 
-    def tree(self, expression: Any) -> dict[str, Any]:
+    def tree(self, expression: Any, depth: int = 1) -> dict[str, Any]:
         """The tree of one expression."""
         self._left -= 1
-        if self._left < 0:
-            return unknown(_text(expression), "the filter has too many parts")
+        if self._left < 0 or depth > self._max_depth:
+            return unknown(_text(expression), "the filter has too many parts or levels")
         kind = _kind(expression)
         if kind in ("And", "Or"):
             # Long chains lean to the left: flattened, they cost neither recursion here nor depth over there.
             parts = _chain(expression, kind)
-            return {"type": kind.lower(), "children": [self.tree(part) for part in parts]}
+            return {"type": kind.lower(), "children": [self.tree(part, depth + 1) for part in parts]}
         if kind == "Not":
-            return {"type": "not", "child": self.tree(expression.child())}
+            return {"type": "not", "child": self.tree(expression.child(), depth + 1)}
         try:
             return self._predicate(kind, expression)
         except Inexpressible as reason:

@@ -19,6 +19,7 @@ _MIRRORED: Final = {"lt": "gt", "gt": "lt", "lt-eq": "gt-eq", "gt-eq": "lt-eq"}
 _TESTS: Final = {"isnull": "is-null", "isnotnull": "not-null", "isnan": "is-nan"}
 _PART: Final = re.compile(r"`((?:[^`]|``)*)`|([^`.]+)")
 _MAX_NODES: Final = 2_000
+_MAX_DEPTH: Final = 50
 
 
 class ColumnWalker:
@@ -28,16 +29,16 @@ class ColumnWalker:
         self._schema = schema
         self._left = _MAX_NODES
 
-    def tree(self, expression: Any) -> dict[str, Any]:
+    def tree(self, expression: Any, depth: int = 1) -> dict[str, Any]:
         """The tree of a column's ``_expr``."""
         self._left -= 1
-        if self._left < 0:
-            return unknown(str(expression), "the filter has too many parts")
+        if self._left < 0 or depth > _MAX_DEPTH:
+            return unknown(type(expression).__name__, "the filter has too many parts or levels")
         name = _function(expression)
         if name in ("and", "or"):
-            return {"type": name, "children": [self.tree(part) for part in _chain(expression, name)]}
+            return {"type": name, "children": [self.tree(part, depth + 1) for part in _chain(expression, name)]}
         if name in ("not", "!"):
-            return {"type": "not", "child": self.tree(expression._args[0])}
+            return {"type": "not", "child": self.tree(expression._args[0], depth + 1)}
         if name == "!=":
             return {"type": "not", "child": self._guarded("==", expression)}
         return self._guarded(name, expression)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
@@ -73,8 +74,8 @@ class LamellaDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The table's columns; raises InvalidSchema when one of them cannot be read."""
-        table = open_table(self.options)
-        table.columns.check(column.name for column in table.schema.columns)
+        with open_table(self.options) as table:
+            table.columns.check(column.name for column in table.schema.columns)
         return StructType.fromJson(json.loads(table.columns.readable))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -105,9 +106,9 @@ class LamellaReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The blocks that the filters leave, in groups of about ``partitionBytes``."""
-        table = open_table(self._options)
-        trees = [filter_tree(f, table.schema) for f in self._filters]
-        kept = table.kept({"type": "and", "children": trees} if trees else None)
+        with open_table(self._options) as table:
+            trees = [filter_tree(f, table.schema) for f in self._filters]
+            kept = table.kept({"type": "and", "children": trees} if trees else None)
         limit = int(self._options.get("partitionbytes", PARTITION_BYTES))
         groups: list[list[str]] = []
         room = 0
@@ -129,20 +130,22 @@ class LamellaReader(DataSourceReader):
             yield from read_rows(location, target, storage)
 
 
-def open_table(options: Any) -> LakeTable:
+@contextmanager
+def open_table(options: Any) -> Iterator[LakeTable]:
     """The table that a data source's options name; raises InvalidRequest when they do not."""
     given = {str(key).lower(): value for key, value in dict(options).items()}
     url, name = given.get("url"), given.get("table") or given.get("path")
     if not url or not name:
         raise InvalidRequest("the data source lamella needs the option url, and table (or a path) as namespace.table")
     timestamp = given.get("timestampms")
-    return load_table(
-        Lamella(url, token=given.get("token")),
-        name,
-        Settings(allow_fallback=given.get("allowfallback", "false").lower() == "true"),
-        snapshot_id=given.get("snapshotid"),
-        timestamp_ms=int(timestamp) if timestamp is not None else None,
-    )
+    with Lamella(url, token=given.get("token")) as lake:
+        yield load_table(
+            lake,
+            name,
+            Settings(allow_fallback=given.get("allowfallback", "false").lower() == "true"),
+            snapshot_id=given.get("snapshotid"),
+            timestamp_ms=int(timestamp) if timestamp is not None else None,
+        )
 
 
 def filter_tree(pushed: Filter, schema: Schema) -> dict[str, Any]:

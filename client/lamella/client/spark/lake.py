@@ -8,7 +8,8 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -174,6 +175,18 @@ def client_of(url_or_client: str | Lamella) -> Lamella:
     if hasattr(url_or_client, "table"):
         return url_or_client
     raise InvalidRequest(f"neither a URL nor a Lamella client: {url_or_client!r}")
+
+
+@contextmanager
+def service(url: str | None, client: Lamella | None) -> Iterator[Lamella]:
+    """The client given, or one for the URL, which is closed afterwards; raises InvalidRequest unless just one is given."""
+    if (url is None) == (client is None):
+        raise InvalidRequest("give either the service's url or a client")
+    if client is not None:
+        yield client
+    else:
+        with Lamella(str(url)) as made:
+            yield made
 
 
 def unix_ms(timestamp: dt.datetime | int | None) -> int | None:

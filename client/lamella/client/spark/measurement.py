@@ -83,11 +83,13 @@ def _value(dtype: DataType, value: Any) -> Value:
         sign, digits, exponent = value.as_tuple()
         if not isinstance(exponent, int):
             raise ValueError(f"not a number: {value}")
-        unscaled = int("".join(map(str, digits))) * 10 ** (exponent + dtype.scale)
+        unscaled: int = int("".join(map(str, digits))) * 10 ** (exponent + dtype.scale)
         return -unscaled if sign else unscaled
     if isinstance(value, str):
         return value.encode("utf-8")
-    return value if isinstance(value, bytes) else int(value)
+    if isinstance(value, bytes):
+        return value
+    return int(value)
 
 
 def _bounds(dtype: DataType, low: Value, high: Value) -> tuple[Bound, bool, Bound, bool]:

@@ -31,7 +31,7 @@ _SAMPLE_SLICES: Final = 4
 class WritePartition(msgspec.Struct, frozen=True, kw_only=True):
     """A function from a partition's batches to one row a block: the block's manifest entry as JSON.
 
-    ``location``: the table's folder. ``sort_by``: dotted paths, ascending, nulls last. A block ends at
+    The batches have the table's columns in its order, whatever their names. ``location``: the table's folder. ``sort_by``: dotted paths, ascending, nulls last. A block ends at
     ``block_rows`` rows or about ``block_bytes`` bytes of file, whichever comes first, and a partition is cut evenly:
     no small block is left at its end. At most about ``memory_bytes`` of rows are held; a larger partition is sorted
     and cut in several runs, whose blocks may overlap.
@@ -109,7 +109,7 @@ class _Writer:
 
     def _cast(self, rows: pa.Table) -> pa.Table:
         try:
-            arrays = [rows.column(field.name).cast(field.type, safe=True) for field in self._target]
+            arrays = [rows.column(at).cast(field.type, safe=True) for at, field in enumerate(self._target)]
         except pa.ArrowInvalid as error:
             raise SchemaMismatch(f"a value does not fit the table's type: {error}") from error
         for field, values in zip(self._target, arrays, strict=True):

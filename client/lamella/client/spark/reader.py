@@ -12,7 +12,7 @@ from lamella.client.http import Lamella
 from lamella.client.spark.column_walker import ColumnWalker
 from lamella.client.spark.gateway import Gateway
 from lamella.client.spark.hadoop_path import refuse_hidden
-from lamella.client.spark.lake import LakeTable, Settings, client_of, load_table, unix_ms
+from lamella.client.spark.lake import LakeTable, Settings, load_table, service, unix_ms
 from lamella.client.spark.reader_options import reader_options
 from lamella.client.spark.relation import relation_frame
 from lamella.snapshot.errors import InvalidRequest
@@ -50,24 +50,27 @@ def read(
         TableNotFound, NamespaceNotFound, SnapshotNotFound; InvalidFilter for SQL text that the service cannot read;
         InvalidSchema for a column that Spark cannot read.
     """
-    target = client if client is not None else url
-    if target is None or (client is not None and url is not None):
+    if (url is None) == (client is None):
         raise InvalidRequest("give either the service's url or a client")
-    table = load_table(
-        client_of(target),
-        name,
-        Settings(allow_fallback=allow_fallback, page_index=page_index),
-        snapshot_id=snapshot_id,
-        timestamp_ms=unix_ms(timestamp),
-        time_type=spark.conf.get("spark.sql.timeType.enabled", "false") == "true",
-    )
-    names = [column.name for column in table.schema.columns] if columns is None else list(columns)
-    table.columns.check(names)
-    classic = getattr(spark, "_jsparkSession", None) is not None
-    frame = relation_frame(Gateway(spark), table) if classic else _path_frame(spark, table, where)
+    settings = Settings(allow_fallback=allow_fallback, page_index=page_index)
+    time_type = spark.conf.get("spark.sql.timeType.enabled", "false") == "true"
+
+    def load(lake: Lamella) -> LakeTable:
+        at_ms = unix_ms(timestamp)
+        table = load_table(lake, name, settings, snapshot_id=snapshot_id, timestamp_ms=at_ms, time_type=time_type)
+        table.columns.check(column.name for column in table.schema.columns if columns is None)
+        table.columns.check(columns or ())
+        return table
+
+    if getattr(spark, "_jsparkSession", None) is not None:
+        # The frame asks the service each time it runs, so the client lives as long as the frame.
+        frame = relation_frame(Gateway(spark), load(client if client is not None else Lamella(str(url))), columns)
+    else:
+        with service(url, client) as lake:
+            frame = _path_frame(spark, load(lake), where)
     if where is not None:
         frame = frame.where(where)
-    return frame if columns is None else frame.select(*[f"`{name.replace('`', '``')}`" for name in names])
+    return frame if columns is None else frame.select(*[f"`{name.replace('`', '``')}`" for name in columns])
 
 
 def _path_frame(spark: SparkSession, table: LakeTable, where: Column | str | None) -> DataFrame:

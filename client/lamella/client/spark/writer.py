@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +12,7 @@ import msgspec
 
 from lamella.client.http import Lamella
 from lamella.client.spark.arrow_types import arrow_schema
-from lamella.client.spark.lake import client_of
+from lamella.client.spark.lake import service
 from lamella.client.spark.partition import REPORT, WritePartition
 from lamella.client.spark.types import columns_of, spark_schema
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, NamespaceNotFound, SchemaMismatch, TableNotFound
@@ -58,7 +57,6 @@ def write(
     row_count: int | None = None,
     compression: str = "zstd",
     storage_options: Mapping[str, Mapping[str, Any]] | None = None,
-    idempotency_key: str | None = None,
 ) -> WriteResult:
     """Append a frame's rows to ``namespace.table`` as sorted blocks with exact statistics, in one commit.
 
@@ -69,8 +67,7 @@ def write(
     order stays. A block ends at ``target_block_rows`` rows or about ``target_block_bytes`` bytes of file, and each
     task's rows are cut evenly. ``create``: make the table, and its namespace, when they are not there. ``row_count``:
     about how many rows there are; without it they are counted first, which runs the frame's plan once more.
-    ``storage_options``: fsspec options by scheme for the executors, as of ``FsspecStore``. ``idempotency_key``: to
-    repeat the commit of an earlier call.
+    ``storage_options``: fsspec options by scheme for the executors, as of ``FsspecStore``.
 
     A task that is retried, or a commit that fails, leaves files that no snapshot refers to, and nothing else.
 
@@ -79,49 +76,43 @@ def write(
         SchemaMismatch: the frame's columns are not the table's, or a value does not fit.
         InvalidSchema: a type that a table cannot hold, or that cannot be written.
         InvalidRequest: another mode than "append", targets below 1, neither or both of ``url`` and ``client``.
-        OutcomeUnknown: the commit may have happened; repeat it with the error's key.
+        OutcomeUnknown: the commit may have happened, the table's history will say; another call writes the rows again.
     """
     if mode != "append":
         raise InvalidRequest(f"a table can be appended to, not {mode!r}")
     if target_block_rows < 1 or target_block_bytes < 1:
         raise InvalidRequest("a block has at least one row and one byte")
-    target = client if client is not None else url
-    if target is None or (client is not None and url is not None):
-        raise InvalidRequest("give either the service's url or a client")
-    lake = client_of(target)
-    info = _table(lake, name, frame, cluster_by, create, properties or {})
-    arrow_schema(info.schema)  # refuses what cannot be written before anything runs
-    keys = tuple(info.cluster_key if cluster_by is None else cluster_by)
-    for key in keys:
-        info.schema.leaf(key)
-    rows = frame.select(*_aligned(frame, info.schema))
-    total = row_count if row_count is not None else rows.count()
-    if total == 0:
-        return WriteResult(blocks=0, rows=0, size_bytes=0, snapshot_id=info.snapshot_id)
-    tasks = _tasks(rows, total, target_block_rows, target_block_bytes)
-    task = WritePartition(
-        location=info.location,
-        schema=info.schema,
-        sort_by=keys,
-        block_rows=target_block_rows,
-        block_bytes=target_block_bytes,
-        compression=compression,
-        storage_options={scheme: dict(options) for scheme, options in (storage_options or {}).items()},
-    )
-    # A lambda: Spark asks a function for its name, which an object does not have.
-    reports = _spread(rows, keys, tasks).mapInArrow(lambda batches: task(batches), REPORT).collect()
-    blocks = [_BLOCK.decode(report["block"]) for report in reports]
-    if not blocks:
-        return WriteResult(blocks=0, rows=0, size_bytes=0, snapshot_id=info.snapshot_id)
-    answer = lake.table(name).commit(
-        added=blocks, operation="append", idempotency_key=idempotency_key or str(uuid.uuid4())
-    )
-    return WriteResult(
-        blocks=len(blocks),
-        rows=sum(block.row_count for block in blocks),
-        size_bytes=sum(block.file_size for block in blocks),
-        snapshot_id=answer.snapshot_id,
-    )
+    with service(url, client) as lake:
+        info = _table(lake, name, frame, cluster_by, create, properties or {})
+        arrow_schema(info.schema)  # refuses what cannot be written before anything runs
+        keys = tuple(info.cluster_key if cluster_by is None else cluster_by)
+        key_columns = [_key_column(info.schema, key) for key in keys]
+        rows = frame.select(*_aligned(frame, info.schema)).toDF(*_positions(info.schema))
+        total = row_count if row_count is not None else rows.count()
+        task = WritePartition(
+            location=info.location,
+            schema=info.schema,
+            sort_by=keys,
+            block_rows=target_block_rows,
+            block_bytes=target_block_bytes,
+            compression=compression,
+            storage_options={scheme: dict(options) for scheme, options in (storage_options or {}).items()},
+        )
+        blocks: list[Block] = []
+        if total > 0:
+            spread = _spread(rows, key_columns, _tasks(rows, total, target_block_rows, target_block_bytes))
+            # A lambda, since Spark asks a function for its name, which an object does not have.
+            reports = spread.mapInArrow(lambda batches: task(batches), REPORT).collect()
+            blocks = [_BLOCK.decode(report["block"]) for report in reports]
+        if not blocks:
+            return WriteResult(blocks=0, rows=0, size_bytes=0, snapshot_id=info.snapshot_id)
+        answer = lake.table(name).commit(added=blocks, operation="append")
+        return WriteResult(
+            blocks=len(blocks),
+            rows=sum(block.row_count for block in blocks),
+            size_bytes=sum(block.file_size for block in blocks),
+            snapshot_id=answer.snapshot_id,
+        )
 
 
 def _table(
@@ -218,13 +209,21 @@ def _shuffle_partitions(session: Any) -> int:
     return int(session.conf.get("spark.sql.shuffle.partitions", "200"))
 
 
-def _spread(rows: DataFrame, keys: tuple[str, ...], tasks: int) -> DataFrame:
+def _positions(schema: Schema) -> list[str]:
+    # On their way to the tasks the columns are named by position: mapInArrow stumbles over dots in names.
+    return [f"c{at}" for at in range(len(schema.columns))]
+
+
+def _key_column(schema: Schema, key: str) -> str:
+    """A cluster key (a dotted path) as a column of the frame whose columns are named by position."""
+    path = schema.leaf(key).path
+    top = [column.name for column in schema.columns].index(path[0])
+    return ".".join([f"c{top}", *(f"`{part.replace('`', '``')}`" for part in path[1:])])
+
+
+def _spread(rows: DataFrame, keys: Sequence[str], tasks: int) -> DataFrame:
     from pyspark.sql import functions as F
 
     if not keys:
         return rows.coalesce(tasks)
-    return rows.repartitionByRange(tasks, *[F.col(_quoted(key)) for key in keys])
-
-
-def _quoted(path: str) -> str:
-    return ".".join(f"`{part.replace('`', '``')}`" for part in path.split("."))
+    return rows.repartitionByRange(tasks, *[F.col(key) for key in keys])

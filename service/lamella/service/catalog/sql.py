@@ -42,8 +42,12 @@ def open_catalog(url: str, *, timeout_s: float = 30.0, connections: int = 8) -> 
         Unavailable: the database does not answer.
     """
     engine = open_engine(catalog_url(url), timeout_s=timeout_s, connections=connections)
-    with _database_errors():
-        migrate(engine)
+    try:
+        with _database_errors():
+            migrate(engine)
+    except BaseException:
+        engine.dispose()
+        raise
     return SqlCatalog(engine)
 
 

@@ -38,6 +38,10 @@ class FsspecStore:
         self._files: dict[str, _Files] = {"file": LocalFiles()}
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[type[FsspecStore], tuple[dict[str, dict[str, Any]]]]:
+        """A store is sent to another process as its options, and opens its connections there."""
+        return FsspecStore, (self._options,)
+
     def read(self, location: str) -> bytes:
         """All bytes of an object."""
         at = parse(location)

@@ -12,8 +12,8 @@ import msgspec
 
 from lamella.snapshot.errors import CorruptParquet, TruncatedParquet
 from lamella.snapshot.parquet import thrift
-from lamella.snapshot.parquet.thrift import ANY, BINARY, BOOL, INT, Fields, Spec, ThriftError
-from lamella.snapshot.parquet.tree import FileSchema, build
+from lamella.snapshot.parquet.thrift import ANY, BINARY, BOOL, INT, SKIP, Fields, Memo, Spec, ThriftError
+from lamella.snapshot.parquet.tree import FileLeaf, FileSchema, build
 
 _STATISTICS: Final[Spec] = {
     1: BINARY,  # max, in the order of the writer's day
@@ -25,45 +25,57 @@ _STATISTICS: Final[Spec] = {
     8: BOOL,  # is_min_value_exact
     9: INT,  # nan_count
 }
-_CHUNK_META: Final[Spec] = {
-    1: INT,  # physical type
-    3: [BINARY],  # path_in_schema
-    4: INT,  # codec
-    5: INT,  # num_values
-    6: INT,  # total_uncompressed_size
-    7: INT,  # total_compressed_size
-    9: INT,  # data_page_offset
-    11: INT,  # dictionary_page_offset
-    12: _STATISTICS,
-    14: INT,  # bloom_filter_offset
-    15: INT,  # bloom_filter_length
-    16: {3: [INT]},  # size_statistics: definition_level_histogram
-}
-_CHUNK: Final[Spec] = {
-    1: BINARY,  # file_path
-    3: _CHUNK_META,
-    4: INT,  # offset_index_offset
-    5: INT,  # offset_index_length
-    6: INT,  # column_index_offset
-    7: INT,  # column_index_length
-    8: ANY,  # crypto_metadata
-    9: BINARY,  # encrypted_column_metadata
-}
-_ROW_GROUP: Final[Spec] = {1: [_CHUNK], 3: INT}
+
+
+def _chunk_spec() -> Spec:
+    """A ColumnChunk. One spec for each leaf, since what a leaf's chunks repeat differs from leaf to leaf."""
+    meta: Spec = {
+        1: INT,  # physical type
+        2: Memo(SKIP),  # encodings
+        3: Memo([BINARY]),  # path_in_schema
+        4: INT,  # codec
+        5: INT,  # num_values
+        6: INT,  # total_uncompressed_size
+        7: INT,  # total_compressed_size
+        9: INT,  # data_page_offset
+        11: INT,  # dictionary_page_offset
+        12: _STATISTICS,
+        13: Memo(SKIP),  # encoding_stats
+        14: INT,  # bloom_filter_offset
+        15: INT,  # bloom_filter_length
+        16: {3: [INT]},  # size_statistics: definition_level_histogram
+    }
+    return {
+        1: BINARY,  # file_path
+        3: meta,
+        4: INT,  # offset_index_offset
+        5: INT,  # offset_index_length
+        6: INT,  # column_index_offset
+        7: INT,  # column_index_length
+        8: ANY,  # crypto_metadata
+        9: BINARY,  # encrypted_column_metadata
+    }
+
+
 _ELEMENT: Final[Spec] = {1: INT, 2: INT, 3: INT, 4: BINARY, 5: INT, 6: INT, 7: INT, 8: INT, 9: INT, 10: ANY}
 _SCHEMA: Final = 2
-_FILE: Final[Spec] = {  # what follows the schema
-    4: [_ROW_GROUP],
-    5: [{1: BINARY, 2: BINARY}],
-    6: BINARY,  # created_by
-    7: [{1: ANY, 2: ANY, 3: ANY}],  # column_orders; an order that is not known decodes as {}
-}
+
+
+def _rest_spec(leaves: int) -> Spec:
+    """What follows the schema in FileMetaData."""
+    return {
+        4: [{1: tuple(_chunk_spec() for _ in range(leaves)), 3: INT}],  # row_groups: columns, num_rows
+        5: Memo([{1: BINARY, 2: BINARY}]),  # key_value_metadata
+        6: BINARY,  # created_by
+        7: Memo([{1: ANY, 2: ANY, 3: ANY}]),  # column_orders; an order that is not known decodes as {}
+    }
+
 
 _CODECS: Final = ("uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")
 _MAX_COUNT: Final = 1 << 62
 
 
-class Chunk(msgspec.Struct, frozen=True, kw_only=True):
+class Chunk(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One column of one row group. ``offset`` is that of its first page; sizes are in bytes, with page headers.
 
     ``statistics`` are raw fields by id. ``encrypted``: nothing but the row count can be believed.
@@ -83,7 +95,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     encrypted: bool = False
 
 
-class RowGroup(msgspec.Struct, frozen=True):
+class RowGroup(msgspec.Struct, frozen=True, gc=False):
     """Rows, and one chunk a leaf in the schema's order."""
 
     num_rows: int
@@ -108,8 +120,8 @@ def read_metadata(footer: bytes, data_end: int) -> FileMetadata:
         TruncatedParquet: a chunk lies outside the file.
     """
     try:
-        schema, end = _schema(footer)
-        fields = thrift.decode(footer, _FILE, end, _SCHEMA)
+        schema, rest, end = _schema(footer)
+        fields = thrift.decode(footer, rest, end, _SCHEMA)
     except ThriftError as error:
         raise CorruptParquet(f"the footer cannot be decoded: {error}") from error
     if 4 not in fields:
@@ -132,39 +144,40 @@ def read_metadata(footer: bytes, data_end: int) -> FileMetadata:
 
 
 class _Recent:
-    """The schemas seen last, by all bytes up to their end. Replaced as a whole, so that threads need no lock."""
+    """The schemas seen last, by all bytes up to their end, with the spec of what follows.
 
-    entries: tuple[tuple[bytes, FileSchema], ...] = ()
+    Replaced as a whole, so that threads need no lock.
+    """
+
+    entries: tuple[tuple[bytes, FileSchema, Spec], ...] = ()
 
 
 _RECENT: Final = _Recent()
 
 
-def _schema(footer: bytes) -> tuple[FileSchema, int]:
+def _schema(footer: bytes) -> tuple[FileSchema, Spec, int]:
     """The schema and the position behind it; files of one table mostly begin with the same bytes, read once."""
-    for prefix, schema in _RECENT.entries:
+    for prefix, schema, rest in _RECENT.entries:
         if footer.startswith(prefix):
-            return schema, len(prefix)
+            return schema, rest, len(prefix)
     try:
         elements, end = thrift.elements(footer, thrift.find(footer, _SCHEMA, 9), _ELEMENT)
     except IndexError:
         raise ThriftError("the data end inside the schema") from None
     schema = build(elements)
-    _RECENT.entries = ((footer[:end], schema), *_RECENT.entries[:15])
-    return schema, end
+    rest = _rest_spec(len(schema.leaves))
+    _RECENT.entries = ((footer[:end], schema, rest), *_RECENT.entries[:15])
+    return schema, rest, end
 
 
 def _row_group(raw: Fields, schema: FileSchema, data_end: int) -> RowGroup:
     num_rows, chunks = raw.get(3), raw.get(1)
     if num_rows is None or chunks is None or not 0 <= num_rows <= _MAX_COUNT:
         raise CorruptParquet(f"a row group with {num_rows} rows")
-    if len(chunks) != len(schema.leaves):
-        raise CorruptParquet(f"a row group has {len(chunks)} columns, the schema {len(schema.leaves)}")
-    return RowGroup(num_rows, tuple(_chunk(chunk, i, schema, data_end) for i, chunk in enumerate(chunks)))
+    return RowGroup(num_rows, tuple([_chunk(*pair, data_end) for pair in zip(chunks, schema.leaves, strict=True)]))
 
 
-def _chunk(raw: Fields, index: int, schema: FileSchema, data_end: int) -> Chunk:
-    leaf = schema.leaves[index]
+def _chunk(raw: Fields, leaf: FileLeaf, data_end: int) -> Chunk:
     if raw.get(1):
         raise CorruptParquet(f"column {leaf.name!r} is in another file: this is a summary, not data", column=leaf.name)
     meta = raw.get(3)

@@ -120,11 +120,11 @@ def _column(index: int, file: FileLeaf, table: Leaf) -> PlannedColumn:
             column=table.name,
         )
     dtype = file.dtype
-    decode = None if file.repeated else decoder(file)
+    decode = decoder(file) if table.dtype.order is not None else None
     no_order = None
     if decode is None:
-        kind = PHYSICAL[file.physical] if dtype.order is not None else str(dtype)
-        no_order = "below a list or map" if file.repeated else f"{kind} has no order that can be trusted"
+        kind = next((str(each) for each in (dtype, table.dtype) if each.order is None), PHYSICAL[file.physical])
+        no_order = f"{kind} has no order that can be trusted"
     return PlannedColumn(
         column_id=table.id,
         name=table.name,

@@ -2,12 +2,14 @@
 
 Time and memory are linear in the input: every element of a list takes at least one byte of it, and nesting is
 bounded. A structure is read by a *spec*, ``{field id: kind}``; fields that the spec does not name, and named ones of
-another wire type, are skipped, as every Thrift reader does. Kinds:
+another wire type, are skipped, as every Thrift reader does; a list of other elements is an error. Kinds:
 
 - ``INT`` (i8..i64, zigzag), ``BINARY`` (``bytes``), ``BOOL``,
 - a spec: a structure, as ``{field id: value}``,
 - ``[kind]``: a list of ``INT``, ``BINARY`` or structures,
-- ``ANY``: whatever is there, structures as dictionaries (small things only, such as logical types).
+- ``(spec, spec, ...)``: a list of just so many structures,
+- ``ANY``: whatever is there, structures as dictionaries (small things only, such as logical types),
+- a :class:`Memo`: something that is mostly the same from file to file.
 """
 
 from __future__ import annotations
@@ -18,6 +20,22 @@ INT: Final = 6
 BINARY: Final = 8
 BOOL: Final = 1
 ANY: Final = 0
+SKIP: Final = -1
+
+
+class Memo:
+    """A value of ``kind`` (``SKIP``: any, not kept) that is read anew only when its bytes differ from the last ones.
+
+    An encoded value ends where its own bytes say, so bytes that start alike hold the same value. Values are shared
+    and must not be changed; the last one is replaced as a whole, so threads need no lock.
+    """
+
+    __slots__ = ("kind", "last")
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+        self.last: tuple[int, bytes, Any] = (-1, b"", None)  # wire type, bytes, value
+
 
 #: ``{field id: kind}``; see the module.
 Spec = dict[int, Any]
@@ -140,6 +158,16 @@ def struct(b: bytes, p: int, spec: Spec, field: int = 0) -> tuple[Fields, int]:
                 raise ThriftError("a string ends behind the data")
             out[field] = b[p:end]
             p = end
+        elif type(kind) is Memo:
+            known, raw, value = kind.last
+            if wire == known and b.startswith(raw, p):
+                p += len(raw)
+            else:
+                start = p
+                value, p = _memorable(b, p, wire, kind.kind)
+                kind.last = (wire, b[start:p], value)
+            if value is not None:
+                out[field] = value
         elif kind is BOOL and wire <= 2:
             out[field] = wire == 1
         elif kind is ANY:
@@ -148,6 +176,8 @@ def struct(b: bytes, p: int, spec: Spec, field: int = 0) -> tuple[Fields, int]:
             out[field], p = struct(b, p, kind)
         elif type(kind) is list and wire == 9:
             out[field], p = elements(b, p, kind[0])
+        elif type(kind) is tuple and wire == 9:
+            out[field], p = _each(b, p, kind)
         else:
             p = skip(b, p, wire)
     return out, p + 1
@@ -178,6 +208,25 @@ def elements(b: bytes, p: int, kind: Any) -> tuple[list[Any], int]:
             fields, p = struct(b, p, kind)
             out.append(fields)
     return out, p
+
+
+def _each(b: bytes, p: int, specs: tuple[Spec, ...]) -> tuple[list[Fields], int]:
+    """A list of structures, each by its own spec."""
+    n, wire, p = list_header(b, p)
+    if n != len(specs) or (n and wire != 12):
+        raise ThriftError(f"a list holds {n} elements of wire type {wire}, not {len(specs)} structures")
+    out: list[Fields] = []
+    for spec in specs:
+        fields, p = struct(b, p, spec)
+        out.append(fields)
+    return out, p
+
+
+def _memorable(b: bytes, p: int, wire: int, kind: Any) -> tuple[Any, int]:
+    """The value of a :class:`Memo`; None when it is to be skipped or of another wire type."""
+    if type(kind) is list and wire == 9:
+        return elements(b, p, kind[0])
+    return None, skip(b, p, wire)
 
 
 def skip(b: bytes, p: int, wire: int, depth: int = 0) -> int:

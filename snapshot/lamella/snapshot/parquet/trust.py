@@ -48,8 +48,8 @@ def chunk_stats(column: PlannedColumn, chunk: Chunk, num_rows: int, order: int, 
         return _nothing(column, size, "the null count contradicts the definition levels")  # F3
     if not column.max_def:
         nulls = 0  # a required column
-    if "null count" in denied:
-        nulls = None
+    elif denied and nulls is not None and ("null count" in denied or (nulls and "null count above zero" in denied)):
+        nulls = None  # E6
     has_bounds = not raw.keys().isdisjoint((1, 2, 5, 6))
     if nulls == values:
         if has_bounds:

@@ -8,27 +8,61 @@ from typing import Final, Literal
 
 import msgspec
 
-Field = Literal["binary bounds", "bounds", "null count", "NaN count"]
+Field = Literal["binary bounds", "bounds", "null count", "null count above zero", "NaN count"]
 Version = tuple[int, int, int]
 
 
 class Denial(msgspec.Struct, frozen=True, kw_only=True):
-    """A statistic of a writer that is not believed, from version ``since`` up to but without ``before``."""
+    """A statistic of a writer that is not believed, before the version ``before`` (None: in no version).
+
+    A writer that gives no version is denied what any of its versions is.
+    """
 
     application: str
     field: Field
     reason: str
-    since: Version = (0, 0, 0)
     before: Version | None = None
 
 
-#: Writers' errors that no check of the numbers themselves can find (rules E3, E6).
+#: Writers' errors that no check of the numbers themselves can find (rules E3, E6). Names in lower case.
 DENIED: Final = (
     Denial(
         application="parquet-mr",
         before=(1, 8, 0),
         field="binary bounds",
         reason="PARQUET-251: buffers were used again, so bounds of another row group may stand there",
+    ),
+    Denial(
+        application="parquet-mr",
+        before=(1, 10, 0),
+        field="null count",
+        reason="old versions counted too few (apache/doris#67573, StarRocks/starrocks#78329)",
+    ),
+    Denial(
+        application="parquet-cpp",
+        field="null count",
+        reason="nulls of dictionary columns were left out (apache/doris#67573)",
+    ),
+    Denial(
+        application="parquet-cpp-arrow",
+        before=(6, 0, 0),
+        field="null count",
+        reason="nulls of dictionary columns were left out (apache/doris#67573)",
+    ),
+    Denial(
+        application="arrow2 - native rust implementation of arrow",
+        field="null count",
+        reason="counted in the dictionary instead of the column (jorgecarleitao/arrow2#1414)",
+    ),
+    Denial(
+        application="polars",  # never names its version
+        field="null count above zero",
+        reason="the count was multiplied by the number of pages (pola-rs/polars#29321)",
+    ),
+    Denial(
+        application="hyparquet",  # never names its version
+        field="binary bounds",
+        reason="a maximum was cut without being rounded up (hyparam/hyparquet-writer#31)",
     ),
 )
 
@@ -47,29 +81,29 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
 @lru_cache(maxsize=512)
 def writer_of(created_by: str | None) -> Writer:
     """Parse ``<application> version <version> (build <hash>)`` and look the writer up in :data:`DENIED`."""
-    match = _CREATED_BY.match(created_by or "")
+    text = (created_by or "").strip()
+    match = _CREATED_BY.match(text)
     version = _VERSION.match(match["version"]) if match else None
-    if match is None or version is None:
-        return Writer(known=False, denied={})
-    application = match["application"].strip().lower()
-    numbers = (int(version[1]), int(version[2]), int(version[3] or 0))
-    suffix = version[4]
+    application = (match["application"] if match else text).strip().lower()
     denied: dict[Field, str] = {}
     for denial in DENIED:
-        if denial.application == application and _covers(denial, numbers, suffix):
+        if denial.application == application and (version is None or _covers(denial, version)):
             denied[denial.field] = denial.reason
-    return Writer(known=True, denied=denied)
+    return Writer(known=version is not None, denied=denied)
 
 
-def _covers(denial: Denial, numbers: Version, suffix: str) -> bool:
-    if numbers < denial.since or denial.before is None:
-        return numbers >= denial.since
+def _covers(denial: Denial, version: re.Match[str]) -> bool:
+    if denial.before is None:
+        return True
+    numbers = (int(version[1]), int(version[2]), int(version[3] or 0))
+    suffix = version[4]
     if numbers == denial.before:
         return bool(suffix) and not suffix.startswith("+")  # a release candidate comes before the release
     if numbers > denial.before:
         return False
     cdh = _CDH_FIXED.match(suffix)  # Cloudera took the fix of PARQUET-251 into its 1.5.0
-    return not (cdh and numbers == (1, 5, 0) and (int(cdh[1]), int(cdh[2])) >= (5, 5))
+    fixed = cdh is not None and numbers == (1, 5, 0) and (int(cdh[1]), int(cdh[2])) >= (5, 5)
+    return not (fixed and denial.field == "binary bounds")
 
 
 #: Where days and instants mean the same in the old hybrid calendar and in the proleptic Gregorian one (rule B12).

@@ -1,0 +1,276 @@
+"""The service as a process: workers, stopping, logs, documentation, health."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import sqlalchemy as sa
+from starlette.testclient import TestClient
+
+from fixtures_server import ServerProcess, StartServer
+from lamella.service.app import create_app
+from lamella.service.settings import Settings
+from lamella.snapshot.layout import FsspecStore
+from support.service_api import Api, World, read_problem
+from support.watched_store import WatchedStore
+
+
+def log_lines(server: ServerProcess) -> list[dict[str, Any]]:
+    """The log; every line of it must be JSON."""
+    return [json.loads(line) for line in server.log_text().splitlines()]
+
+
+def test_several_workers_serve_one_catalog(start_server: StartServer, tmp_path: Path) -> None:
+    """What one worker commits every other sees at once, and `/metrics` adds all of them up."""
+    server = start_server(warehouse=tmp_path / "warehouse", workers=2)
+    with World(server.url, f"file://{tmp_path}/data", FsspecStore()) as world:
+        table = world.table()
+        files = world.numbers(world.folder(), 6)
+        for number, file in enumerate(files, start=1):
+            answer = Api(server.url)  # a connection of its own, so perhaps another worker
+            assert answer.call("POST", f"{table.path}/register", {"paths": [file]})["registered"] == 1
+            counts = set()
+            for _ in range(4):
+                other = Api(server.url)
+                counts.add(other.call("GET", table.path)["block_count"])
+                other.close()
+            answer.close()
+            assert counts == {number}
+        metrics = world.api.send("GET", "/metrics").text
+        assert re.search(r"^lamella_commits_total 6\.0$", metrics, re.MULTILINE)
+        assert re.search(r'^lamella_requests_total\{.*tables/\{table\}",status="200"\} 24\.0$', metrics, re.MULTILINE)
+    assert len({line["pid"] for line in log_lines(server) if line["event"] == "started"}) == 2
+    server.stop()
+    assert {line["event"] for line in log_lines(server)} >= {"stopped"}
+
+
+def test_a_running_request_is_finished_before_the_service_stops(start_server: StartServer, tmp_path: Path) -> None:
+    """SIGTERM in the middle of a registration: its answer arrives, and the blocks are there after a restart."""
+    server = start_server(warehouse=tmp_path / "warehouse")
+    with World(server.url, f"file://{tmp_path}/data", FsspecStore()) as world:
+        table = world.table()
+        files = world.numbers(world.folder(), 300)
+    answers: list[httpx2.Response] = []
+
+    def register() -> None:
+        answers.append(httpx2.post(f"{server.url}{table.path}/register", json={"paths": files}, timeout=60))
+
+    sent = threading.Thread(target=register)
+    sent.start()
+    waiting = Api(server.url)
+    while "lamella_requests_in_progress 2.0" not in waiting.send("GET", "/metrics").text and sent.is_alive():
+        time.sleep(0.001)
+    waiting.close()
+    server.stop()
+    sent.join()
+    assert [answer.status_code for answer in answers] == [200]
+    server.restart()
+    after = Api(server.url)
+    assert after.call("GET", table.path)["block_count"] == 300
+    after.close()
+
+
+def test_requests_carry_an_id_into_the_answer_and_the_log(server: ServerProcess) -> None:
+    """The client's own id when it is sensible, else a new one; never one that could break a log or header."""
+    api = Api(server.url)
+    given = api.http.get("/v1/namespaces", headers={"X-Request-Id": "from-the-client.1"})
+    assert given.headers["x-request-id"] == "from-the-client.1"
+    made = [
+        api.http.get("/v1/namespaces", headers=h).headers["x-request-id"] for h in ({}, {"X-Request-Id": "a b" * 99})
+    ]
+    assert all(re.fullmatch(r"[0-9a-f-]{36}", request_id) for request_id in made)
+    api.close()
+    server.stop()
+    logged = [line["request_id"] for line in log_lines(server) if line["event"] == "request"]
+    assert logged == ["from-the-client.1", *made]
+
+
+def test_logs_hold_no_literal_of_a_filter_and_no_body(server: ServerProcess, tmp_path: Path) -> None:
+    """Neither of filters that were answered nor of those that were refused, nor from a failure's traceback."""
+    with World(server.url, f"file://{tmp_path}/data", FsspecStore()) as world:
+        table = world.table()
+        table.register(*world.numbers(world.folder(), 2))
+        for filter in ("s = 'very private'", "s = 'very private' AND AND", "a = 'very private'", "very_private = 1"):
+            world.api.send("POST", f"{table.path}/prune", {"filter": filter})
+        world.api.send("POST", "/v1/namespaces", {"name": "very private"})
+        world.api.send("GET", f"{table.path}/snapshots?page_token=very+private")
+    server.stop()
+    assert len([line for line in log_lines(server) if line["event"] == "request"]) >= 9
+    assert "private" not in server.log_text()
+
+
+def test_a_mistake_of_ours_is_a_500_that_shows_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The problem document has the request's id and no more; the log has the rest under it."""
+
+    def fail(_: str) -> None:
+        raise ZeroDivisionError("internal secret")
+
+    settings = Settings(warehouse=str(tmp_path / "w"))
+    with TestClient(create_app(settings, store=WatchedStore(FsspecStore(), fail))) as client:
+        client.post("/v1/namespaces", json={"name": "db"})
+        body = {"name": "t", "schema": [{"name": "a", "type": "int64"}]}
+        response = client.post("/v1/namespaces/db/tables", json=body)
+        problem = read_problem(response)
+        assert (problem.status, problem.code) == (500, "lamella_error")
+        assert problem.details == {"request_id": response.headers["x-request-id"]}
+        assert "secret" not in response.text
+        assert client.get("/v1/namespaces/db/tables").json() == {"tables": []}
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    failure = next(line for line in lines if line["event"] == "request failed")
+    assert "internal secret" in failure["exception"]
+    assert failure["request_id"] == response.headers["x-request-id"]
+
+
+def test_the_service_is_ready_only_while_the_store_answers(tmp_path: Path) -> None:
+    """Not ready is a problem document with the reason; alive it is all the same."""
+    warehouse = tmp_path / "w"
+    settings = Settings(warehouse=str(warehouse), catalog=str(tmp_path / "c.db"))
+    with TestClient(create_app(settings)) as client:
+        for _ in range(2):
+            assert client.get("/health/ready").json() == {"status": "ready"}
+        warehouse.rename(tmp_path / "away")
+        warehouse.write_text("a file where the folder was")
+        problem = read_problem(client.get("/health/ready"))
+        assert (problem.status, problem.code) == (502, "store_error")
+        assert client.get("/health/live").json() == {"status": "live"}
+        warehouse.unlink()
+        (tmp_path / "away").rename(warehouse)
+        assert client.get("/health/ready").status_code == 200
+
+
+@pytest.mark.postgres
+def test_the_service_is_ready_only_while_the_catalog_answers(tmp_path: Path, postgres_database: str) -> None:
+    """While the database lets nobody in: 503 for readiness and for requests. Afterwards all is well again."""
+    name = postgres_database.rpartition("/")[2]
+    admin = sa.create_engine(f"{postgres_database.rpartition('/')[0]}/postgres", isolation_level="AUTOCOMMIT")
+    settings = Settings(warehouse=str(tmp_path / "w"), catalog=postgres_database, catalog_timeout_s=5)
+    with TestClient(create_app(settings)) as client, admin.connect() as connection:
+        assert client.get("/health/ready").status_code == 200
+        connection.execute(sa.text(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false'))
+        cut = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = :name"
+        connection.execute(sa.text(cut), {"name": name})
+        for response in (
+            client.get("/health/ready"),
+            client.get("/v1/namespaces"),
+            client.post("/v1/namespaces", json={"name": "db"}, headers={"Idempotency-Key": "k"}),
+        ):
+            assert (read_problem(response).status, read_problem(response).code) == (503, "unavailable")
+            assert "retry-after" in response.headers
+        assert client.get("/health/live").status_code == 200
+        connection.execute(sa.text(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true'))
+        assert client.get("/health/ready").status_code == 200
+        assert client.get("/v1/namespaces").json() == {"namespaces": []}
+    admin.dispose()
+
+
+def openapi(local: World) -> dict[str, Any]:
+    """The description of the API."""
+    return dict(local.api.call("GET", "/openapi.json"))
+
+
+def references(node: Any) -> list[str]:
+    """Every reference inside a document."""
+    if isinstance(node, dict):
+        own = [node["$ref"]] if isinstance(node.get("$ref"), str) else []
+        return own + [found for value in node.values() for found in references(value)]
+    return [found for value in node for found in references(value)] if isinstance(node, list) else []
+
+
+def test_the_api_describes_itself_wholly(local: World) -> None:
+    """Every route is in the OpenAPI document, with its bodies, parameters and errors, and every reference resolves."""
+    document = openapi(local)
+    operations = {(method, path) for path, methods in document["paths"].items() for method in methods}
+    assert len(operations) == 17
+    assert ("post", "/v1/namespaces/{namespace}/tables/{table}/prune") in operations
+    schemas = document["components"]["schemas"]
+    assert {reference.removeprefix("#/components/schemas/") for reference in references(document)} <= set(schemas)
+    assert {"PruneRequest", "PruneAnswer", "Problem", "Block", "Snapshot", "Segment", "TableInfo"} <= set(schemas)
+    ids = [o["operationId"] for methods in document["paths"].values() for o in methods.values()]
+    assert len(set(ids)) == len(ids)
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            named = [p["name"] for p in operation.get("parameters", []) if p["in"] == "path"]
+            assert named == re.findall(r"{(\w+)}", path)
+            assert operation["summary"]
+            assert "default" in operation["responses"]
+            mutates = method == "delete" or (method == "post" and not path.endswith("/prune"))
+            headers = [p["name"] for p in operation.get("parameters", []) if p["in"] == "header"]
+            assert headers == (["Idempotency-Key"] if mutates else [])
+
+
+def test_the_reference_page_needs_nothing_from_elsewhere(local: World) -> None:
+    """`/docs` shows every operation, runs no script and names no other host."""
+    response = local.api.send("GET", "/docs")
+    assert response.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in response.headers["content-security-policy"]
+    assert "<script" not in response.text
+    assert re.findall(r"(?:https?:)?//[\w.]+", response.text) == []
+    for path in openapi(local)["paths"]:
+        assert path in response.text
+    style = response.text.partition("<style>")[2].partition("</style>")[0]
+    anchors = set(re.findall(r'id="([^"]+)"', response.text))
+    assert style
+    assert set(re.findall(r'href="#([^"]+)"', response.text)) <= anchors
+
+
+def test_metrics_count_by_route_and_not_by_path(local: World) -> None:
+    """Names and unknown paths do not become labels."""
+    table = local.table()
+    local.api.send("GET", table.path)
+    local.api.send("GET", "/no/such/path")
+    local.api.send("BREW", "/v1/namespaces")
+    text = local.api.send("GET", "/metrics").text
+    assert table.namespace not in text
+    assert "/no/such/path" not in text
+    assert "BREW" not in text
+    assert 'route="/v1/namespaces/{namespace}/tables/{table}",status="200"' in text
+    assert 'lamella_requests_total{method="GET",route="unmatched",status="404"}' in text
+
+
+def run(**environment: str) -> subprocess.CompletedProcess[str]:
+    """The service as a command that should end by itself."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("LAMELLA_")}
+    return subprocess.run(
+        [sys.executable, "-m", "lamella.service"],
+        env={**inherited, **environment},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "status", "text"),
+    [
+        ({}, 2, "LAMELLA_WAREHOUSE: Field required"),
+        ({"LAMELLA_WAREHOUSE": "/w", "LAMELLA_PORT": "http"}, 2, "LAMELLA_PORT"),
+        ({"LAMELLA_WAREHOUSE": "/w", "LAMELLA_HOST": "0.0.0.0"}, 1, "--insecure"),  # noqa: S104  # must be refused
+        ({"LAMELLA_WAREHOUSE": "s3://b/w"}, 1, "LAMELLA_CATALOG"),
+        ({"LAMELLA_WAREHOUSE": "/w", "LAMELLA_CATALOG": "mysql://h/d"}, 1, "mysql"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_explained_in_a_line(
+    environment: dict[str, str], status: int, text: str
+) -> None:
+    """The process ends at once, with the setting's name and no traceback."""
+    done = run(**environment)
+    assert (done.returncode, text in done.stderr) == (status, True), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_service_that_is_stopped_ends_by_the_signal(server: ServerProcess) -> None:
+    """After draining it ends as SIGTERM asks, and has said so."""
+    assert server.stop() == -signal.SIGTERM
+    assert [line["event"] for line in log_lines(server)].count("stopped") == 1

@@ -1,0 +1,301 @@
+"""Writing a frame as blocks: the rows come back, blocks are sorted, even and described exactly."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lamella.client.http import Lamella
+from lamella.client.http.pool import PooledTransport
+from lamella.client.http.testing import FakeTransport, problem_response
+from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
+from lamella.client.spark import write
+from lamella.client.spark.partition import WritePartition
+from lamella.snapshot.errors import InvalidRequest, InvalidSchema, SchemaMismatch, TableNotFound, Unavailable
+from lamella.snapshot.manifest import Block
+from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.stats import from_bound
+from spark.lakes import CATALOG, Faults, Lakes, blocks_read, fresh, plan, sorted_rows
+
+pytestmark = pytest.mark.spark
+
+
+def blocks_of(lake: Lamella, name: str) -> list[Block]:
+    """The blocks of a table's current snapshot, as the service keeps them."""
+    table = lake.table(name)
+    snapshot = table.snapshot(table.info().snapshot_id)
+    return [block for ref in snapshot.segments for block in table.segment(ref.segment_id).blocks]
+
+
+def new_name() -> str:
+    """A table that is not there yet, in a namespace that is not there either."""
+    return f"{fresh('written')}.t"
+
+
+def test_values_of_every_type_read_back_equal(spark: SparkSession, lakes: Lakes) -> None:
+    """What was written is what is read: extremes, nulls, NaN, old dates, other scripts, nested values."""
+    schema = T.StructType.fromDDL(
+        "b boolean, y tinyint, h smallint, i int, l bigint, f float, x double, d decimal(38,10), e decimal(9,2), s string,"
+        " r binary, day date, ts timestamp, n timestamp_ntz, st struct<a:int,b:struct<c:string>>, arr array<int>,"
+        " m map<string,array<bigint>>"
+    )
+    utc = dt.UTC
+    rows: list[tuple[Any, ...]] = [
+        (True, 127, -32768, 2**31 - 1, -(2**63), 0.1, math.nan, Decimal("12345678901234567890.0123456789"), Decimal("0.01"),
+         "käse 日本", b"\x00\xff", dt.date(1, 1, 1), dt.datetime(1500, 1, 1, tzinfo=utc),
+         dt.datetime(2024, 10, 27, 2, 30), (1, ("x",)), [1, None], {"k": [1]}),
+        (False, -128, 0, -5, 2**63 - 1, math.nan, -0.0, Decimal("-1E-10"), Decimal("-9999999.99"), "",
+         b"", dt.date(9999, 12, 31), dt.datetime(2024, 10, 27, 0, 30, tzinfo=utc),
+         dt.datetime(1, 1, 1), (None, None), [], {}),
+        (None,) * 17,
+    ]  # fmt: skip
+    frame = spark.createDataFrame(rows, schema)
+    name = new_name()
+    result = write(frame, name, client=lakes.lake, cluster_by=["i"])
+    assert (result.blocks, result.rows) == (1, 3)
+    through = spark.table(f"{CATALOG}.{name}")
+    assert through.schema.simpleString() == frame.schema.simpleString()
+    assert sorted_rows(through) == sorted_rows(frame)
+    conditions = [
+        "x = double('NaN')",
+        "x = 0.0D",
+        "day < DATE '1500-01-01'",
+        "n < TIMESTAMP_NTZ '1000-01-01'",
+        "s = ''",
+    ]
+    for condition in conditions:
+        assert through.where(condition).count() == 1
+
+
+def test_blocks_are_sorted_even_and_described_exactly(spark: SparkSession, lakes: Lakes) -> None:
+    """Ranges of the key do not overlap, no block is small, and each one's statistics are those of its rows."""
+    frame = spark.range(0, 10_000, 1, 4).select(
+        (F.col("id") * 7919 % 10_007).alias("k"),
+        F.when(F.col("id") % 100 == 0, None).otherwise(F.col("id")).alias("n"),
+        F.when(F.col("id") % 5 == 0, F.lit(math.nan)).otherwise(F.col("id") / 3).alias("x"),
+    )
+    name = new_name()
+    result = write(frame, name, client=lakes.lake, cluster_by=["k"], target_block_rows=1_000)
+    blocks = sorted(blocks_of(lakes.lake, name), key=lambda block: str(block.col_stats[1].min))
+    assert result.rows == sum(block.row_count for block in blocks) == 10_000
+    assert result.blocks == len(blocks)
+    assert result.size_bytes == sum(block.file_size for block in blocks)
+    assert result.snapshot_id == lakes.lake.table(name).info().snapshot_id
+    assert lakes.lake.table(name).info().cluster_key == ("k",)
+    assert all(700 <= block.row_count <= 1_500 for block in blocks)
+    ranges = []
+    for block in blocks:
+        rows = pq.read_table(block.location.removeprefix("file://"))
+        keys = rows["k"].to_pylist()
+        assert keys == sorted(keys)
+        low, high = block.col_stats[1].min, block.col_stats[1].max
+        assert low is not None
+        assert high is not None
+        dtype = Schema.assign([Column(name="k", type="int64")]).columns[0].dtype
+        assert (from_bound(dtype, low), from_bound(dtype, high)) == (keys[0], keys[-1])
+        ranges.append((keys[0], keys[-1]))
+        assert block.col_stats[1].distinct_of_values == len(keys)
+        assert block.col_stats[2].null_count == rows["n"].null_count
+        assert block.col_stats[3].nan == "maybe"
+    ranges.sort()
+    assert all(before[1] < after[0] for before, after in zip(ranges[:-1], ranges[1:], strict=True))
+    frame = spark.table(f"{CATALOG}.{name}").where("k = 4321")
+    assert len(frame.collect()) == 1
+    assert blocks_read(frame)[0] == 1
+
+
+def test_a_second_write_appends(spark: SparkSession, lakes: Lakes) -> None:
+    """Each write is one more snapshot; columns are matched by name, narrower types are widened."""
+    name = new_name()
+    first = write(spark.range(10).selectExpr("id", "'x' AS s"), name, client=lakes.lake)
+    second = write(spark.range(10, 15).selectExpr("'y' AS S", "CAST(id AS INT) AS ID"), name, client=lakes.lake)
+    assert first.snapshot_id != second.snapshot_id
+    table = spark.table(f"{CATALOG}.{name}")
+    assert table.where("s = 'y'").agg(F.sum("id")).collect()[0][0] == 60
+    assert table.count() == 15
+    entries = list(lakes.lake.table(name).snapshots())
+    assert [entry.operation for entry in entries] == ["append", "append", "create"]
+
+
+def test_an_empty_frame_makes_the_table_and_no_snapshot(spark: SparkSession, lakes: Lakes) -> None:
+    """Nothing to add is no error."""
+    name = new_name()
+    result = write(spark.range(0), name, client=lakes.lake)
+    assert (result.blocks, result.rows, result.size_bytes) == (0, 0, 0)
+    assert result.snapshot_id == lakes.lake.table(name).info().snapshot_id
+    assert spark.table(f"{CATALOG}.{name}").collect() == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("struct(id) AS frame", "missing"),
+        ("id, 'x' AS s, 1 AS more", "unknown"),
+        ("id", "missing"),
+        ("id, 1 AS s", "is int32 in the frame and string in the table"),
+        ("id / 2 AS id, 'x' AS s", "float64"),
+    ],
+)
+def test_a_frame_that_does_not_fit_changes_nothing(
+    spark: SparkSession, lakes: Lakes, expression: str, message: str
+) -> None:
+    """Columns that are missing, unknown or of another type are named; no file is written."""
+    name = new_name()
+    write(spark.range(3).selectExpr("id", "'x' AS s"), name, client=lakes.lake)
+    before = lakes.lake.table(name).info()
+    with pytest.raises(SchemaMismatch, match=message):
+        write(spark.range(3).selectExpr(*_split(expression)), name, client=lakes.lake)
+    after = lakes.lake.table(name).info()
+    assert after == before
+    assert len(_files(after.location)) == 1
+
+
+def test_what_cannot_be_asked_is_refused_before_anything_runs(spark: SparkSession, lakes: Lakes) -> None:
+    """Other modes, no service, two services, targets of nothing, types that no table holds, no table."""
+    frame = spark.range(3)
+    with pytest.raises(InvalidRequest, match="overwrite"):
+        write(frame, new_name(), client=lakes.lake, mode="overwrite")
+    with pytest.raises(InvalidRequest, match="url or a client"):
+        write(frame, new_name())
+    with pytest.raises(InvalidRequest, match="url or a client"):
+        write(frame, new_name(), client=lakes.lake, url="http://127.0.0.1:9")
+    with pytest.raises(InvalidRequest, match="at least one row"):
+        write(frame, new_name(), client=lakes.lake, target_block_rows=0)
+    with pytest.raises(InvalidSchema, match="'v'"):
+        write(frame.selectExpr("INTERVAL '1' DAY AS v"), new_name(), client=lakes.lake)
+    with pytest.raises(TableNotFound):
+        write(frame, lakes.empty(pa.schema([("id", pa.int64())])).name + "x", client=lakes.lake, create=False)
+
+
+def test_a_required_column_takes_no_nulls(spark: SparkSession, lakes: Lakes) -> None:
+    """The task that meets a null fails, and nothing is committed."""
+    name = new_name()
+    lakes.lake.create_namespace(name.split(".")[0])
+    lakes.lake.create_table(name, schema=[Column(name="id", type="int64", nullable=False)])
+    with pytest.raises(PythonException, match="is required and has nulls"):
+        write(spark.range(5).selectExpr("nullif(id, 3) AS id"), name, client=lakes.lake)
+    assert lakes.lake.table(name).info().row_count == 0
+    assert write(spark.range(5), name, client=lakes.lake).rows == 5
+
+
+def test_values_are_checked_against_types_that_spark_lacks(spark: SparkSession, lakes: Lakes) -> None:
+    """A table of unsigned integers can be written, as far as the values fit."""
+    table = lakes.of(pa.table({"u": pa.array([1, 2], pa.uint32()), "f": pa.array([b"ab", b"cd"], pa.binary(2))}))
+    write(spark.range(3).selectExpr("id + 4294967290 AS u", "X'0102' AS f"), table.name, client=lakes.lake)
+    assert spark.table(table.sql).agg(F.max("u")).collect()[0][0] == 4294967292
+    with pytest.raises(PythonException, match="does not fit"):
+        write(spark.range(3).selectExpr("-1 AS u", "X'0102' AS f"), table.name, client=lakes.lake)
+
+
+def test_a_commit_that_fails_leaves_unreferenced_files_only(spark: SparkSession, lakes: Lakes, faults: Faults) -> None:
+    """The table is as it was; the same frame can be written again."""
+
+    def refuse(request: HttpRequest) -> HttpResponse | None:
+        return problem_response(503, "unavailable", "not now") if request.path.endswith("/commits") else None
+
+    name = new_name()
+    with pytest.raises(Unavailable, match="not now"):
+        write(spark.range(10), name, client=faults.client(refuse))
+    info = lakes.lake.table(name).info()
+    assert info.row_count == 0
+    assert len(_files(info.location)) == 1
+    assert write(spark.range(10), name, client=lakes.lake).rows == 10
+    assert spark.table(f"{CATALOG}.{name}").count() == 10
+
+
+def test_a_commit_that_is_sent_twice_happens_once(spark: SparkSession, lakes: Lakes, lake_url: str) -> None:
+    """The answer to the first try is lost; the second has the same idempotency key."""
+    keys: list[str | None] = []
+    service = PooledTransport(lake_url, timeout_s=30)
+
+    def lose_the_first_answer(request: HttpRequest) -> HttpResponse | TransportFailure:
+        answer = service.send(request)
+        if request.path.endswith("/commits"):
+            keys.append(dict(request.headers).get("Idempotency-Key"))
+            if len(keys) == 1:
+                return TransportFailure("the connection was cut", sent=True)
+        return answer
+
+    name = new_name()
+    client = Lamella(lake_url, transport=FakeTransport(lose_the_first_answer))
+    assert write(spark.range(10), name, client=client).rows == 10
+    service.close()
+    assert len(keys) == 2
+    assert keys[0] == keys[1] is not None
+    assert spark.table(f"{CATALOG}.{name}").count() == 10
+
+
+def test_without_a_key_the_frames_order_stays(spark: SparkSession, lakes: Lakes) -> None:
+    """No shuffle, and no tiny blocks from many small partitions."""
+    name = new_name()
+    result = write(spark.range(0, 4_000, 1, 40), name, client=lakes.lake, target_block_rows=1_000)
+    assert result.blocks == 4
+    assert result.rows == 4_000
+
+
+def test_blocks_can_be_sized_by_bytes(spark: SparkSession, lakes: Lakes) -> None:
+    """The size of files is what counts, measured on a sample of the rows."""
+    name = new_name()
+    frame = spark.range(60_000).select(F.col("id"), F.sha2(F.col("id").cast("string"), 256).alias("hash"))
+    write(frame, name, client=lakes.lake, cluster_by=["id"], target_block_bytes=400_000)
+    sizes = [block.file_size for block in blocks_of(lakes.lake, name)]
+    assert len(sizes) > 3
+    assert all(250_000 < size < 600_000 for size in sizes), sizes
+
+
+def test_nested_keys_and_names_with_dots_are_found(spark: SparkSession, lakes: Lakes) -> None:
+    """A cluster key may be inside a struct, and a column's own name may hold a dot."""
+    name = new_name()
+    frame = spark.range(2_000).select(
+        F.struct((F.col("id") * 37 % 2_003).alias("k")).alias("s"), F.col("id").alias("a.b")
+    )
+    write(frame, name, client=lakes.lake, cluster_by=["s.k"], target_block_rows=500)
+    read = spark.table(f"{CATALOG}.{name}").where("s.k = 1000")
+    assert len(read.collect()) == 1
+    assert blocks_read(read)[0] == 1
+    by_dot = spark.table(f"{CATALOG}.{name}").where("`a.b` = 7")
+    assert by_dot.count() == 1
+    assert "a.b = 7" in plan(by_dot)
+
+
+def test_a_partition_beyond_the_memory_limit_is_cut_into_runs(tmp_path: Path) -> None:
+    """Rows that do not fit are written in sorted runs: every row once, none of the blocks tiny."""
+    schema = Schema.assign([Column(name="a", type="int64")])
+    task = WritePartition(
+        location=f"file://{tmp_path}",
+        schema=schema,
+        sort_by=("a",),
+        block_rows=1_000,
+        block_bytes=1 << 30,
+        memory_bytes=20_000,
+    )
+    values = [at * 7919 % 10_007 for at in range(10_000)]
+    batches = [pa.RecordBatch.from_pydict({"a": values[at : at + 500]}) for at in range(0, 10_000, 500)]
+    reports = [batch for batch in task(iter(batches))]  # noqa: C416  # a generator, run to its end
+    assert all(batch.schema.names == ["block"] for batch in reports)
+    files = _files(f"file://{tmp_path}")
+    assert len(files) == len(reports)
+    read = [pq.read_table(file)["a"].to_pylist() for file in files]
+    assert sorted(value for rows in read for value in rows) == sorted(values)
+    assert all(rows == sorted(rows) for rows in read)
+    assert min(map(len, read)) >= 500
+    assert list(task(iter([]))) == []
+
+
+def _split(expressions: str) -> list[str]:
+    return [part.strip() for part in expressions.split(",")]
+
+
+def _files(location: str) -> list[Path]:
+    return sorted(Path(location.removeprefix("file://"), "_b").glob("*.parquet"))

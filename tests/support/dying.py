@@ -1,0 +1,41 @@
+"""Registrations that end by kill -9 at a chosen step. Runs in processes of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Literal
+
+from sqlalchemy import event
+from starlette.testclient import TestClient
+
+from lamella.service.app import create_app
+from lamella.service.catalog import open_catalog
+from lamella.service.settings import Settings
+from lamella.snapshot.layout import FsspecStore
+from support.watched_store import WatchedStore
+
+Step = Literal["write", "statement", "commit"]
+
+
+def register(warehouse: str, table: str, file: str, key: str, step: Step, number: int) -> None:
+    """Register ``file``, but die right before the ``number``-th write to the store, statement or commit of the catalog.
+
+    Ends with an error unless the registration succeeded or this process died.
+    """
+    count = 0
+
+    def at(kind: Step) -> None:
+        nonlocal count
+        count += kind == step
+        if kind == step and count == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    catalog = open_catalog(f"{warehouse}/_catalog.db")
+    event.listen(catalog._engine, "before_cursor_execute", lambda *_: at("statement"))
+    event.listen(catalog._engine, "commit", lambda _: at("commit"))
+    store = WatchedStore(FsspecStore(), lambda _: at("write"))
+    app = create_app(Settings(warehouse=warehouse, log_requests=False), store=store, catalog=catalog)
+    answer = TestClient(app).post(f"{table}/register", json={"paths": [file]}, headers={"Idempotency-Key": key})
+    catalog.close()
+    answer.raise_for_status()
