@@ -34,7 +34,7 @@ def filters(count: int) -> dict[str, str]:
         "range and country": f"event_time >= {middle} AND event_time < {middle + 50 * ROWS} AND country = 'c07'",
         "OR of ranges": f"event_time < {5 * ROWS} OR event_time >= {(count - 5) * ROWS}",
         "IS NULL, sparse": "sparse IS NULL",
-        "nothing matches": "event_time < 0",
+        "nothing matches": "event_time < -1000",
     }
 
 

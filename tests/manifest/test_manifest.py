@@ -66,6 +66,7 @@ def test_bounds_are_tagged_as_the_format_says() -> None:
         ("binary", Bound(bytes="zz")),
         ("float64", Bound(float64="NaN")),
         ("decimal(5,2)", Bound(decimal=("1", 5, 3))),
+        ("decimal(5,2)", Bound(decimal=("one", 5, 2))),
     ],
 )
 def test_a_bound_of_another_type_is_refused(kind: str, bound: Bound) -> None:

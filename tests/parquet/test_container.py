@@ -124,7 +124,7 @@ def test_an_encrypted_footer() -> None:
 
 
 def test_a_footer_that_takes_too_long_is_refused() -> None:
-    """Above 64 MiB nothing is read."""
+    """Above 16 MiB nothing is decoded."""
     size = MAX_FOOTER_BYTES + 1
     refused(bytes(size + 100) + size.to_bytes(4, "little") + b"PAR1", LimitExceeded)
 
@@ -258,6 +258,9 @@ def test_required_columns_have_no_levels() -> None:
     found, schema = block(metadata([element("a", INT64, repetition=REQUIRED)], [(10, [chunk(["a"], INT64)])]))
     assert not schema.leaves()[0].nullable
     assert found.col_stats[1].null_count == 0
-    assert block(metadata([element("a", INT64, repetition=OPTIONAL)], [(10, [chunk(["a"], INT64)])]))[
-        0
-    ].col_stats[1].null_count is None
+    assert (
+        block(metadata([element("a", INT64, repetition=OPTIONAL)], [(10, [chunk(["a"], INT64)])]))[0]
+        .col_stats[1]
+        .null_count
+        is None
+    )

@@ -213,6 +213,14 @@ MAP: dict[int, Any] = {2: {}}
             ],
             ["l: list?", ["element: struct", "x: int32?"]],
         ),
+        (  # two levels, a group of one repeated field
+            [
+                element("l", converted=3, children=1),
+                element("bag", repetition=REPEATED, children=1),
+                element("x", INT32, repetition=REPEATED),
+            ],
+            ["l: list?", ["element: struct", ["x: list", "element: int32"]]],
+        ),
         (  # two levels, a list in a list
             [
                 element("l", converted=3, children=1),

@@ -92,6 +92,7 @@ def test_small_numbers_are_one_signed_byte() -> None:
         b"\x16" + b"\xff" * 9 + b"\x7f\x00",  # a number of 70 bits
         b"\x28" + varint(1 << 62) + b"\x00",  # a string longer than the data
         b"\x49" + b"\xf6" + varint(1 << 40) + b"\x00",  # a list longer than the data
+        b"\x79\xfc" + varint(1000) + bytes(2000),  # more structures than could be written in so few bytes
         b"\x1e\x00",  # wire type 14
         b"\x9b" + varint(1 << 40) + b"\x66\x00",  # a map longer than the data
         b"\x9c" * (MAX_DEPTH + 2) + b"\x00" * (MAX_DEPTH + 3),  # structures in structures

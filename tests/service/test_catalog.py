@@ -113,6 +113,17 @@ def test_namespaces_are_unique_sorted_and_keep_their_properties(catalog: Catalog
         catalog.namespace("A")
 
 
+def test_names_that_no_database_could_hold_are_not_found(catalog: Catalog) -> None:
+    """A NUL byte in a path is one more name that is not there."""
+    for name in ("\0", "d\0b"):
+        for look in (catalog.namespace, catalog.tables, partial(catalog.drop_namespace, now_ms=1)):
+            with pytest.raises(NamespaceNotFound):
+                look(name)
+        with pytest.raises(TableNotFound):
+            catalog.table("db", name)
+        assert catalog.answer(name, name) is None
+
+
 def test_a_dropped_namespace_is_gone_and_its_name_free(catalog: Catalog) -> None:
     """Only an empty one can be dropped; a namespace of the same name is a new one."""
     new_table(catalog)

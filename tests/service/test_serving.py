@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,15 @@ def log_lines(server: ServerProcess) -> list[dict[str, Any]]:
     return [json.loads(line) for line in server.log_text().splitlines()]
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Return once the condition holds; fail when that takes a minute."""
+    give_up = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > give_up:
+            pytest.fail("what the test waits for did not happen")
+        time.sleep(0.002)
+
+
 def test_several_workers_serve_one_catalog(start_server: StartServer, tmp_path: Path) -> None:
     """What one worker commits every other sees at once, and `/metrics` adds all of them up."""
     server = start_server(warehouse=tmp_path / "warehouse", workers=2)
@@ -50,8 +60,14 @@ def test_several_workers_serve_one_catalog(start_server: StartServer, tmp_path: 
         metrics = world.api.send("GET", "/metrics").text
         assert re.search(r"^lamella_commits_total 6\.0$", metrics, re.MULTILINE)
         assert re.search(r'^lamella_requests_total\{.*tables/\{table\}",status="200"\} 24\.0$', metrics, re.MULTILINE)
-    assert len({line["pid"] for line in log_lines(server) if line["event"] == "started"}) == 2
-    server.stop()
+        pids = {line["pid"] for line in log_lines(server) if line["event"] == "started"}
+        assert len(pids) == 2
+        os.kill(pids.pop(), signal.SIGKILL)
+        wait_until(lambda: sum(line["event"] == "started" for line in log_lines(server)) == 3)
+        other = Api(server.url)
+        assert "lamella_requests_in_progress 1.0" in other.send("GET", "/metrics").text
+        other.close()
+    assert server.stop() == 0
     assert {line["event"] for line in log_lines(server)} >= {"stopped"}
 
 
@@ -68,10 +84,11 @@ def test_a_running_request_is_finished_before_the_service_stops(start_server: St
 
     sent = threading.Thread(target=register)
     sent.start()
-    waiting = Api(server.url)
-    while "lamella_requests_in_progress 2.0" not in waiting.send("GET", "/metrics").text and sent.is_alive():
-        time.sleep(0.001)
-    waiting.close()
+    watching = Api(server.url)
+    wait_until(
+        lambda: "lamella_requests_in_progress 2.0" in watching.send("GET", "/metrics").text or not sent.is_alive()
+    )
+    watching.close()
     server.stop()
     sent.join()
     assert [answer.status_code for answer in answers] == [200]

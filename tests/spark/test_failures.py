@@ -22,7 +22,7 @@ from lamella.client.spark.gateway import Gateway
 from lamella.client.spark.lake import Kept
 from lamella.snapshot.errors import BlocksRefused, LamellaError
 from lamella.snapshot.manifest import Block
-from spark.lakes import Lakes, LakeTable, fresh, numbers, plan, setting
+from spark.lakes import Fault, Faults, Lakes, LakeTable, fresh, numbers, plan, setting
 
 pytestmark = pytest.mark.spark
 
@@ -214,7 +214,7 @@ def test_callbacks_still_work_after_many_of_them(spark: SparkSession, table: Lak
     """References between Python and the JVM are neither lost nor kept for ever."""
     frame = spark.table(table.sql).where("a < 150")
     pool = spark.sparkContext._gateway.gateway_property.pool  # type: ignore[union-attr]  # None only once it is stopped
-    for _ in range(20):
+    for _ in range(8):
         assert spark.table(table.sql).where("a < 150").count() == 150
     before = len(pool)
     spark._jvm.java.lang.System.gc()  # type: ignore[union-attr]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import math
 from decimal import Decimal
 from pathlib import Path
@@ -14,13 +15,12 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from lamella.client.http import Lamella
 from lamella.client.http.pool import PooledTransport
 from lamella.client.http.testing import FakeTransport, problem_response
 from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
-from lamella.client.spark import write
+from lamella.client.spark import Attached, write
 from lamella.client.spark.partition import WritePartition
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, SchemaMismatch, TableNotFound, Unavailable
 from lamella.snapshot.manifest import Block
@@ -45,21 +45,50 @@ def new_name() -> str:
 
 def test_values_of_every_type_read_back_equal(spark: SparkSession, lakes: Lakes) -> None:
     """What was written is what is read: extremes, nulls, NaN, old dates, other scripts, nested values."""
-    schema = T.StructType.fromDDL(
-        "b boolean, y tinyint, h smallint, i int, l bigint, f float, x double, d decimal(38,10), e decimal(9,2), s string,"
-        " r binary, day date, ts timestamp, n timestamp_ntz, st struct<a:int,b:struct<c:string>>, arr array<int>,"
-        " m map<string,array<bigint>>"
+    schema = (
+        "b boolean, y tinyint, h smallint, i int, l bigint, f float, x double, d decimal(38,10), e decimal(9,2),"
+        " s string, r binary, day date, ts timestamp, n timestamp_ntz, st struct<a:int,b:struct<c:string>>,"
+        " arr array<int>, m map<string,array<bigint>>"
     )
-    utc = dt.UTC
-    rows: list[tuple[Any, ...]] = [
-        (True, 127, -32768, 2**31 - 1, -(2**63), 0.1, math.nan, Decimal("12345678901234567890.0123456789"), Decimal("0.01"),
-         "käse 日本", b"\x00\xff", dt.date(1, 1, 1), dt.datetime(1500, 1, 1, tzinfo=utc),
-         dt.datetime(2024, 10, 27, 2, 30), (1, ("x",)), [1, None], {"k": [1]}),
-        (False, -128, 0, -5, 2**63 - 1, math.nan, -0.0, Decimal("-1E-10"), Decimal("-9999999.99"), "",
-         b"", dt.date(9999, 12, 31), dt.datetime(2024, 10, 27, 0, 30, tzinfo=utc),
-         dt.datetime(1, 1, 1), (None, None), [], {}),
-        (None,) * 17,
-    ]  # fmt: skip
+    first = {
+        "b": True,
+        "y": 127,
+        "h": -32768,
+        "i": 2**31 - 1,
+        "l": -(2**63),
+        "f": 0.1,
+        "x": math.nan,
+        "d": Decimal("12345678901234567890.0123456789"),
+        "e": Decimal("0.01"),
+        "s": "käse 日本",
+        "r": b"\x00\xff",
+        "day": dt.date(1, 1, 1),
+        "ts": dt.datetime(1500, 1, 1, tzinfo=dt.UTC),
+        "n": dt.datetime(2024, 10, 27, 2, 30),  # noqa: DTZ001  # a column without zone
+        "st": (1, ("x",)),
+        "arr": [1, None],
+        "m": {"k": [1]},
+    }
+    second = {
+        "b": False,
+        "y": -128,
+        "h": 0,
+        "i": -5,
+        "l": 2**63 - 1,
+        "f": math.nan,
+        "x": -0.0,
+        "d": Decimal("-1E-10"),
+        "e": Decimal("-9999999.99"),
+        "s": "",
+        "r": b"",
+        "day": dt.date(9999, 12, 31),
+        "ts": dt.datetime(2024, 10, 27, 0, 30, tzinfo=dt.UTC),
+        "n": dt.datetime(1, 1, 1),  # noqa: DTZ001
+        "st": (None, None),
+        "arr": [],
+        "m": {},
+    }
+    rows: list[tuple[Any, ...]] = [tuple(first.values()), tuple(second.values()), (None,) * len(first)]
     frame = spark.createDataFrame(rows, schema)
     name = new_name()
     result = write(frame, name, client=lakes.lake, cluster_by=["i"])
@@ -109,7 +138,7 @@ def test_blocks_are_sorted_even_and_described_exactly(spark: SparkSession, lakes
         assert block.col_stats[2].null_count == rows["n"].null_count
         assert block.col_stats[3].nan == "maybe"
     ranges.sort()
-    assert all(before[1] < after[0] for before, after in zip(ranges[:-1], ranges[1:], strict=True))
+    assert all(before[1] < after[0] for before, after in itertools.pairwise(ranges))
     frame = spark.table(f"{CATALOG}.{name}").where("k = 4321")
     assert len(frame.collect()) == 1
     assert blocks_read(frame)[0] == 1
@@ -214,7 +243,7 @@ def test_a_commit_that_fails_leaves_unreferenced_files_only(spark: SparkSession,
     assert spark.table(f"{CATALOG}.{name}").count() == 10
 
 
-def test_a_commit_that_is_sent_twice_happens_once(spark: SparkSession, lakes: Lakes, lake_url: str) -> None:
+def test_a_commit_that_is_sent_twice_happens_once(spark: SparkSession, attached: Attached, lake_url: str) -> None:
     """The answer to the first try is lost; the second has the same idempotency key."""
     keys: list[str | None] = []
     service = PooledTransport(lake_url, timeout_s=30)
@@ -222,7 +251,7 @@ def test_a_commit_that_is_sent_twice_happens_once(spark: SparkSession, lakes: La
     def lose_the_first_answer(request: HttpRequest) -> HttpResponse | TransportFailure:
         answer = service.send(request)
         if request.path.endswith("/commits"):
-            keys.append(dict(request.headers).get("Idempotency-Key"))
+            keys.append(request.header("Idempotency-Key"))
             if len(keys) == 1:
                 return TransportFailure("the connection was cut", sent=True)
         return answer
@@ -231,6 +260,7 @@ def test_a_commit_that_is_sent_twice_happens_once(spark: SparkSession, lakes: La
     client = Lamella(lake_url, transport=FakeTransport(lose_the_first_answer))
     assert write(spark.range(10), name, client=client).rows == 10
     service.close()
+    assert attached.mode == "catalog"
     assert len(keys) == 2
     assert keys[0] == keys[1] is not None
     assert spark.table(f"{CATALOG}.{name}").count() == 10

@@ -174,6 +174,24 @@ def test_removing_what_is_gone_is_a_conflict_that_names_it(warehouse: Warehouse,
     assert caught.value.details == {"blocks": ["memory://data/3.parquet"], "snapshot_id": first.pointer.snapshot_id}
 
 
+def test_a_file_that_was_replaced_since_it_was_read_is_not_removed(
+    warehouse: Warehouse, table: SnapshotPointer
+) -> None:
+    """A compaction that read a file before it was exchanged in place must not drop the new one."""
+    table_id = warehouse.snapshot(table).table_id
+    place = "memory://data/3.parquet"
+    dropped = warehouse.commit(table, removed=[place], now_ms=3_000)
+    newer = msgspec.structs.replace(block(3), content_id="another")
+    replaced = warehouse.commit(dropped.pointer, added=warehouse.prepare(table_id, SCHEMA, [newer]), now_ms=3_001)
+    with pytest.raises(CommitConflict) as caught:
+        warehouse.commit(replaced.pointer, removed=[place], read_at=table, now_ms=3_002)
+    assert caught.value.details["blocks"] == [place]
+    done = warehouse.commit(replaced.pointer, removed=[place], read_at=replaced.pointer, now_ms=3_003)
+    assert kept(prune(warehouse, done.pointer, "a >= 30 AND a < 40")) == []
+    unchanged = warehouse.commit(replaced.pointer, removed=["memory://data/4.parquet"], read_at=table, now_ms=3_004)
+    assert unchanged.removed == 1
+
+
 def test_a_rewrite_may_put_new_blocks_in_place_of_old(warehouse: Warehouse, table: SnapshotPointer) -> None:
     """Remove and add in one commit: one snapshot, both effects."""
     table_id = warehouse.snapshot(table).table_id

@@ -144,15 +144,16 @@ class Committer:
             InvalidRequest: nothing to do, or a member that cannot be.
             BlocksRefused: an added block's file or statistics; ``refused`` lists each with its reason.
             DuplicateBlock: an added block is in the table already, or twice in the request.
-            CommitConflict: a removed block is no longer in the table.
+            CommitConflict: a removed block is no longer in the table, or no longer the file that was read at the base.
             SnapshotNotFound: ``base_snapshot_id`` is not in the table's history.
         """
         if not (request.added or request.removed or request.properties):
             raise InvalidRequest("the commit adds, removes and sets nothing")
         if _OPERATION.fullmatch(request.operation) is None:
             raise InvalidRequest(f"{request.operation!r} is not an operation: a word such as 'append' or 'compact'")
+        read_at = None
         if request.base_snapshot_id is not None:
-            self._history.pointer(table, snapshot_id=request.base_snapshot_id)
+            read_at = self._history.pointer(table, snapshot_id=request.base_snapshot_id)
         removed = [normal(location) for location in request.removed]
         _refuse_doubled("removed", removed, InvalidRequest)
         with trusted_manifests():
@@ -175,6 +176,7 @@ class Committer:
                 base,
                 added=leaves,
                 removed=removed,
+                read_at=read_at,
                 operation=request.operation,
                 properties=request.properties,
                 now_ms=self._clock(),

@@ -7,6 +7,7 @@ With several workers the numbers of all of them are added up through ``PROMETHEU
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Final
 
 from prometheus_client import (
@@ -98,6 +99,17 @@ class Metrics:
         """All of it in Prometheus' text format."""
         if MULTIPROCESS_VARIABLE not in os.environ:
             return generate_latest(self.registry)
+        _forget_dead_workers(Path(os.environ[MULTIPROCESS_VARIABLE]))
         together = CollectorRegistry()
         multiprocess.MultiProcessCollector(together)  # type: ignore[no-untyped-call]  # the package leaves it untyped
         return generate_latest(together)
+
+
+def _forget_dead_workers(folder: Path) -> None:
+    """A worker that was killed cannot take back what it counted as in progress."""
+    for path in folder.glob("gauge_live*_*.db"):
+        pid = int(path.stem.rpartition("_")[2])
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            multiprocess.mark_process_dead(pid)  # type: ignore[no-untyped-call]  # the package leaves it untyped

@@ -152,17 +152,23 @@ class Warehouse:
         *,
         added: Sequence[SegmentRef] = (),
         removed: Sequence[str] = (),
+        read_at: SnapshotPointer | None = None,
         operation: str = "append",
         properties: Mapping[str, str] | None = None,
         now_ms: int,
     ) -> CommitResult:
         """Write the snapshot that follows ``base``; call again with a newer base when the pointer swap was lost.
 
+        ``read_at`` is the snapshot that the writer read the removed blocks in: a file that was replaced at the same
+        location since then is another block, and removing it would lose rows that the writer never saw.
+
         Raises:
             DuplicateBlock: an added block is in the table already, or twice in ``added``.
-            CommitConflict: a removed block is not in ``base`` (``blocks`` names them).
+            CommitConflict: a removed block is not in ``base``, or not the one of ``read_at`` (``blocks`` names them).
         """
         snapshot = self.snapshot(base)
+        if read_at is not None and removed and read_at.snapshot_id != base.snapshot_id:
+            self._check_same(read_at, base, removed)
         locations = [block for ref in added for block in self._locations(ref.companion)]
         self._check_new(base, locations, removed)
         replaced = self._without(snapshot, removed)
@@ -233,6 +239,27 @@ class Warehouse:
             blocks = doubled or present
             where = "twice in the request" if doubled else "already in the table"
             raise DuplicateBlock(f"{len(blocks)} blocks are {where}, first {blocks[0]!r}", blocks=blocks[:100])
+
+    def _check_same(self, read_at: SnapshotPointer, base: SnapshotPointer, removed: Sequence[str]) -> None:
+        then, now = self._contents(read_at, removed), self._contents(base, removed)
+        changed = sorted(place for place in removed if place not in then or then[place] != now.get(place))
+        if changed:
+            raise CommitConflict(
+                f"{len(changed)} blocks to be removed are not those that were read, first {changed[0]!r}",
+                blocks=changed[:100],
+                snapshot_id=base.snapshot_id,
+            )
+
+    def _contents(self, pointer: SnapshotPointer, locations: Sequence[str]) -> dict[str, tuple[str | None, str | None]]:
+        """Content id and footer hash of the blocks at these locations."""
+        wanted = set(locations)
+        found: dict[str, tuple[str | None, str | None]] = {}
+        for ref in self.snapshot(pointer).segments:
+            if wanted.intersection(self._locations(ref.companion)):
+                for block in self.segment(ref).blocks:
+                    if block.location in wanted:
+                        found[block.location] = (block.content_id, block.footer_sha256)
+        return found
 
     def _without(self, snapshot: Snapshot, removed: Sequence[str]) -> dict[str, SegmentRef | None]:
         """The segments that change when blocks are removed, by id; None where nothing is left."""

@@ -179,7 +179,7 @@ def client_of(url_or_client: str | Lamella) -> Lamella:
 
 @contextmanager
 def service(url: str | None, client: Lamella | None) -> Iterator[Lamella]:
-    """The client given, or one for the URL, which is closed afterwards; raises InvalidRequest unless just one is given."""
+    """The client given, or one for the URL that is closed afterwards; raises InvalidRequest unless one is given."""
     if (url is None) == (client is None):
         raise InvalidRequest("give either the service's url or a client")
     if client is not None:

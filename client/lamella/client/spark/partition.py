@@ -31,10 +31,10 @@ _SAMPLE_SLICES: Final = 4
 class WritePartition(msgspec.Struct, frozen=True, kw_only=True):
     """A function from a partition's batches to one row a block: the block's manifest entry as JSON.
 
-    The batches have the table's columns in its order, whatever their names. ``location``: the table's folder. ``sort_by``: dotted paths, ascending, nulls last. A block ends at
-    ``block_rows`` rows or about ``block_bytes`` bytes of file, whichever comes first, and a partition is cut evenly:
-    no small block is left at its end. At most about ``memory_bytes`` of rows are held; a larger partition is sorted
-    and cut in several runs, whose blocks may overlap.
+    The batches have the table's columns in its order, whatever their names. ``location``: the table's folder.
+    ``sort_by``: dotted paths, ascending, nulls last. A block ends at ``block_rows`` rows or about ``block_bytes`` bytes
+    of file, whichever comes first, and a partition is cut evenly: no small block is left at its end. At most about
+    ``memory_bytes`` of rows are held; a larger partition is sorted and cut in several runs, whose blocks may overlap.
     """
 
     location: str

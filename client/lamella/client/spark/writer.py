@@ -183,7 +183,7 @@ def _fits(given: Column, wanted: Column) -> bool:
         return True
     # What Spark shows a column of the table as may come back: uint32 as bigint, enum as string, fixed(4) as binary.
     back = json.loads(spark_schema(Schema.assign([wanted]), time_type=True).readable)["fields"]
-    return bool(back) and isinstance(back[0]["type"], str) and given.dtype == parse_type(_plain(back[0]["type"]))
+    return bool(back) and isinstance(back[0]["type"], str) and widens(given.dtype, parse_type(_plain(back[0]["type"])))
 
 
 def _plain(spark: str) -> str:

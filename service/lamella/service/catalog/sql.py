@@ -175,6 +175,8 @@ class SqlCatalog:
         self._engine.dispose()
 
     def _rows(self, statement: Executable, parameters: Mapping[str, Any]) -> list[RowMapping]:
+        if _never_stored(parameters):
+            return []
         with _database_errors(), self._reader.connect() as connection:
             return list(connection.execute(statement, parameters).mappings())
 
@@ -214,6 +216,11 @@ def _is_sqlite(engine: Engine) -> bool:
     return engine.dialect.name == "sqlite"
 
 
+def _never_stored(parameters: Mapping[str, Any]) -> bool:
+    # PostgreSQL cannot even look for it, and nothing that is stored has one.
+    return any(isinstance(value, str) and "\0" in value for value in parameters.values())
+
+
 def _text(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
@@ -223,7 +230,8 @@ def _no_namespace(name: str) -> NamespaceNotFound:
 
 
 def _namespace_id(connection: Connection, statement: Executable, name: str) -> int:
-    row = connection.execute(statement, {"namespace": name}).mappings().first()
+    which = {"namespace": name}
+    row = None if _never_stored(which) else connection.execute(statement, which).mappings().first()
     if row is None:
         raise _no_namespace(name)
     return int(row["namespace_id"])

@@ -44,9 +44,7 @@ class Glob:
     def selects(self, path: str) -> bool:
         """True when the file matches, or is a data file below a folder that matches."""
         parts = [part for part in path.split("/") if part]
-        return any(
-            end == len(parts) or is_data_file("/".join(parts[end:])) for end in self._ends(parts)
-        )
+        return any(end == len(parts) or is_data_file("/".join(parts[end:])) for end in self._ends(parts))
 
     def _ends(self, parts: list[str]) -> set[int]:
         """How many leading parts the whole pattern can take up."""

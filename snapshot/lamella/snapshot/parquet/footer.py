@@ -19,8 +19,8 @@ from lamella.snapshot.parquet.metadata import FileMetadata, read_metadata
 
 #: What the first request asks for, in bytes.
 TAIL_BYTES: Final = 64 << 10
-#: A longer footer is refused: decoding takes time in proportion.
-MAX_FOOTER_BYTES: Final = 64 << 20
+#: A longer footer is refused: decoding takes time and memory in proportion. About 100,000 column chunks fit.
+MAX_FOOTER_BYTES: Final = 16 << 20
 
 _MAGIC: Final = b"PAR1"
 _ENCRYPTED: Final = b"PARE"
@@ -52,7 +52,7 @@ def read_footer(store: Store, location: str, stat: ObjectStat | None = None) -> 
         TruncatedParquet: the end is missing, or something lies outside the file.
         EncryptedParquet: the footer is encrypted.
         CorruptParquet: the footer contradicts itself.
-        LimitExceeded: the footer is longer than 64 MiB.
+        LimitExceeded: the footer is longer than 16 MiB.
     """
     stat = stat or store.stat(location)
     try:
@@ -96,5 +96,3 @@ def _refuse(store: Store, stat: ObjectStat, magic: bytes) -> None:
     if store.read_range(stat.location, 0, 4) == _MAGIC:
         raise TruncatedParquet(f"{stat.location} starts as a Parquet file but does not end as one")
     raise NotParquet(f"{stat.location} is not a Parquet file")
-
-

@@ -44,6 +44,9 @@ Fields = dict[int, Any]
 #: Parquet's own metadata nests about ten deep.
 MAX_DEPTH: Final = 48
 
+#: No structure of Parquet's lists is shorter, in bytes. Without this, one byte of a hostile file becomes a dictionary.
+_MIN_STRUCT: Final = 3
+
 
 class ThriftError(ValueError):
     """The bytes are not what the protocol or the spec says."""
@@ -204,6 +207,7 @@ def elements(b: bytes, p: int, kind: Any) -> tuple[list[Any], int]:
     else:
         if wire != 12:
             raise ThriftError("a list holds something else than structures")
+        _room(b, p, n)
         for _ in range(n):
             fields, p = struct(b, p, kind)
             out.append(fields)
@@ -215,11 +219,18 @@ def _each(b: bytes, p: int, specs: tuple[Spec, ...]) -> tuple[list[Fields], int]
     n, wire, p = list_header(b, p)
     if n != len(specs) or (n and wire != 12):
         raise ThriftError(f"a list holds {n} elements of wire type {wire}, not {len(specs)} structures")
+    _room(b, p, n)
     out: list[Fields] = []
     for spec in specs:
         fields, p = struct(b, p, spec)
         out.append(fields)
     return out, p
+
+
+def _room(b: bytes, p: int, n: int) -> None:
+    """Raise when ``n`` structures cannot follow."""
+    if n * _MIN_STRUCT > len(b) - p:
+        raise ThriftError("a list of structures is longer than the data")
 
 
 def _memorable(b: bytes, p: int, wire: int, kind: Any) -> tuple[Any, int]:

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from lamella.snapshot.parquet.logical import BOOLEAN, BYTE_ARRAY, FIXED, INT32, INT64, INT96
+from lamella.snapshot.parquet.logical import BOOLEAN, BYTE_ARRAY, FIXED, INT32, INT64
 from lamella.snapshot.parquet.tree import FileLeaf
 from lamella.snapshot.schema import DataType
 from lamella.snapshot.schema.types import PER_SECOND
@@ -24,7 +24,7 @@ _FLOAT_CODES: Final = {"float16": "<e", "float32": "<f", "float64": "<d"}
 def decoder(leaf: FileLeaf) -> Decoder | None:
     """How a leaf's bounds are read (rules B2 to B8, D5); None when its type has no order that can be trusted."""
     dtype = leaf.dtype
-    if leaf.opaque or leaf.physical == INT96 or dtype.order is None:
+    if leaf.opaque or dtype.order is None:
         return None
     if dtype.order == "float":
         return _floats(_FLOAT_CODES[dtype.name])
@@ -35,7 +35,7 @@ def decoder(leaf: FileLeaf) -> Decoder | None:
         return _integers(code, dtype) if code else _big_endian(dtype, leaf.type_length if leaf.physical == FIXED else 0)
     if dtype.order == "bytes":
         return _bytes(leaf)
-    code = _INTEGER_CODES.get((leaf.physical, dtype.order))
+    code = _INTEGER_CODES.get((leaf.physical, dtype.order))  # none for INT96 (rule B7)
     return _integers(code, dtype) if code else None
 
 

@@ -55,7 +55,8 @@ DENIED: Final = (
         reason="counted in the dictionary instead of the column (jorgecarleitao/arrow2#1414)",
     ),
     Denial(
-        application="polars",  # never names its version
+        application="polars",  # before about 2.0 it named no version
+        before=(2, 1, 0),
         field="null count above zero",
         reason="the count was multiplied by the number of pages (pola-rs/polars#29321)",
     ),
@@ -67,6 +68,7 @@ DENIED: Final = (
 )
 
 _CREATED_BY = re.compile(r"^(?P<application>.*?)\s+version\s+(?P<version>[^\s(]+)")
+_VARIANT = re.compile(r"\s*\([^()]*\)$")  # "Polars (python)" is Polars
 _VERSION = re.compile(r"^(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?(.*)$")
 _CDH_FIXED = re.compile(r"^-cdh(\d{1,9})\.(\d{1,9})")
 
@@ -84,7 +86,7 @@ def writer_of(created_by: str | None) -> Writer:
     text = (created_by or "").strip()
     match = _CREATED_BY.match(text)
     version = _VERSION.match(match["version"]) if match else None
-    application = (match["application"] if match else text).strip().lower()
+    application = _VARIANT.sub("", match["application"] if match else text).strip().lower()
     denied: dict[Field, str] = {}
     for denial in DENIED:
         if denial.application == application and (version is None or _covers(denial, version)):

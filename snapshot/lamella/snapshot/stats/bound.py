@@ -103,7 +103,10 @@ def from_bound(dtype: DataType, bound: Bound) -> Value:
         digits, _, scale = raw
         if scale != dtype.scale:
             raise ManifestError(f"a decimal bound of scale {scale} in a column of scale {dtype.scale}")
-        return _checked(dtype, int(digits))
+        try:
+            return _checked(dtype, int(digits))
+        except ValueError as error:
+            raise ManifestError(f"not the digits of a decimal: {digits!r}") from error
     if member == "string":
         return str(raw).encode("utf-8")
     if member == "bytes":

@@ -1,0 +1,196 @@
+"""The Python data source ``lamella``: SQL and frames where there is no JVM at hand."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import json
+import math
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import EqualTo, GreaterThan, In, IsNull, Not, StringContains, StringStartsWith
+
+from lamella.client.spark.arrow_types import spark_arrow_schema
+from lamella.client.spark.block_reader import read_rows
+from lamella.client.spark.datasource import BlockGroup, LamellaReader, filter_tree
+from lamella.client.spark.literal import typed
+from lamella.snapshot.errors import InvalidRequest, ObjectNotFound, SchemaMismatch
+from lamella.snapshot.schema import Column, Schema
+from spark.lakes import Lakes, LakeTable, no_pushdown, numbers, setting, sorted_rows
+
+pytestmark = pytest.mark.spark
+
+PUSHDOWN = {"spark__sql__python__filterPushdown__enabled": "true"}
+
+
+def through(spark: SparkSession, url: str, name: str, **options: Any) -> DataFrame:
+    """The table by ``format("lamella")``."""
+    return spark.read.format("lamella").options(url=url, **options).load(name)
+
+
+@pytest.fixture(scope="module")
+def table(lakes: Lakes) -> LakeTable:
+    """Five blocks with columns of several types."""
+    blocks = []
+    for at in range(5):
+        ids = range(at * 20, at * 20 + 20)
+        blocks.append(
+            pa.table(
+                {
+                    "i": pa.array(ids, pa.int64()),
+                    "u": pa.array(ids, pa.uint32()),
+                    "x": pa.array([math.nan if i % 7 == 0 else i / 2 for i in ids]),
+                    "d": pa.array([Decimal(i) / 4 for i in ids], pa.decimal128(10, 2)),
+                    "s": pa.array([f"s{i:03}" if i % 9 else None for i in ids]),
+                    "day": pa.array([dt.date(2024, 1, 1) + dt.timedelta(days=i) for i in ids]),
+                    "ts": pa.array([dt.datetime(2024, 10, 27, 0, i % 60, tzinfo=dt.UTC) for i in ids]),
+                    "st": pa.array([{"a": i} for i in ids]),
+                    "l": pa.array([[str(i)] for i in ids]),
+                }
+            )
+        )
+    return lakes.of(*blocks)
+
+
+CONDITIONS = [
+    "i = 33",
+    "i IN (1, 99)",
+    "i < 10 OR i > 90",
+    "x > 40",
+    "x = double('NaN')",
+    "d >= 24.5",
+    "s LIKE 's00%'",
+    "s IS NULL",
+    "day = DATE '2024-01-21'",
+    "ts = TIMESTAMP '2024-10-27 02:30:00+02:00'",
+    "st.a = 45",
+    "NOT (i <= 95)",
+    "true",
+]
+
+
+def test_rows_are_those_of_a_full_scan(spark: SparkSession, lake_url: str, table: LakeTable) -> None:
+    """Whatever Spark hands over of a condition, the rows are right."""
+
+    def rows(frame: DataFrame) -> list[str]:
+        selected = [frame.where(condition).selectExpr(f'"{condition}" AS condition', "*") for condition in CONDITIONS]
+        return sorted_rows(functools.reduce(DataFrame.unionAll, selected))
+
+    with setting(spark, **PUSHDOWN):
+        frame = through(spark, lake_url, table.name)
+        assert frame.schema == spark.table(table.sql).schema
+        got = rows(frame)
+    with no_pushdown(spark):
+        assert got == rows(table.full_scan(spark))
+
+
+def test_pushed_filters_prune_blocks(lake_url: str, table: LakeTable) -> None:
+    """The partitions hold only blocks that the filters leave, and all filters go back to Spark."""
+    schema = json.dumps({"type": "struct", "fields": []})
+
+    def planned(*filters: Any, **options: str) -> list[int]:
+        reader = LamellaReader({"url": lake_url, "path": table.name, **options}, schema)
+        assert list(reader.pushFilters(list(filters))) == list(filters)
+        groups = reader.partitions()
+        assert all(isinstance(group, BlockGroup) for group in groups)
+        return [len(group.locations) for group in groups if isinstance(group, BlockGroup)]
+
+    assert planned() == [5]
+    assert planned(partitionbytes="1") == [1, 1, 1, 1, 1]
+    assert planned(EqualTo(("i",), 33)) == [1]
+    assert planned(In(("i",), (1, 99))) == [2]
+    assert planned(GreaterThan(("day",), dt.date(2024, 3, 31)), Not(EqualTo(("i",), 5))) == [1]
+    assert planned(StringStartsWith(("s",), "s01")) == [1]
+    assert planned(EqualTo(("st", "a"), 45)) == [1]
+    assert planned(StringContains(("s",), "1")) == [5]
+    assert planned(EqualTo(("i",), 1000)) == []
+
+
+def test_filters_of_other_forms_keep_everything() -> None:
+    """Values of another type, unknown columns and filters are not expressed."""
+    schema = Schema.assign([Column(name="a", type="int64"), Column(name="t", type="timestamp(us)")])
+    assert filter_tree(IsNull(("a",)), schema) == {"type": "is-null", "term": "a"}
+    assert filter_tree(Not(In(("a",), (1, None))), schema)["child"]["values"][1] == typed("null", None)
+    naive = dt.datetime(2024, 1, 1)  # noqa: DTZ001  # the point of the test
+    for pushed in (EqualTo(("a",), "1"), EqualTo(("t",), naive), EqualTo(("b",), 1), StringContains(("a",), "1")):
+        assert filter_tree(pushed, schema)["type"] == "unknown"
+
+
+def test_sql_can_use_it_through_a_view(spark: SparkSession, lake_url: str, table: LakeTable) -> None:
+    """CREATE TEMPORARY VIEW ... USING lamella needs no Python in the session."""
+    with setting(spark, **PUSHDOWN):
+        spark.sql(
+            f"CREATE OR REPLACE TEMPORARY VIEW by_source USING lamella OPTIONS (url '{lake_url}', table '{table.name}')"
+        )
+        assert spark.sql("SELECT sum(i) FROM by_source WHERE i < 5").collect()[0][0] == 10
+
+
+def test_a_schema_of_fewer_columns_reads_only_those(spark: SparkSession, lakes: Lakes, lake_url: str) -> None:
+    """Columns are chosen by the schema that is given, also past columns that Spark cannot read."""
+    table = lakes.of(pa.table({"a": [1, 2], "h": pa.array([1, 2], pa.timestamp("ns"))}))
+    with setting(spark, **PUSHDOWN):
+        with pytest.raises(PySparkException, match="cannot read the type of h"):
+            through(spark, lake_url, table.name).collect()
+        frame = spark.read.format("lamella").schema("a bigint").options(url=lake_url, table=table.name).load()
+        assert sorted(row.a for row in frame.collect()) == [1, 2]
+
+
+def test_a_snapshot_can_be_pinned(spark: SparkSession, lakes: Lakes, lake_url: str) -> None:
+    """By id, or by time."""
+    first, second = numbers(2)
+    table = lakes.of(first)
+    old = table.snapshot_id()
+    table.add(second)
+    with setting(spark, **PUSHDOWN):
+        assert through(spark, lake_url, table.name).count() == 200
+        assert through(spark, lake_url, table.name, snapshotId=old).count() == 100
+        at = max(entry.timestamp_ms for entry in lakes.lake.table(table.name).snapshots() if entry.snapshot_id == old)
+        assert through(spark, lake_url, table.name, timestampMs=at).count() == 100
+
+
+def test_without_the_setting_spark_says_which_one_it_needs(
+    spark: SparkSession, lake_url: str, table: LakeTable
+) -> None:
+    """Filter push-down of Python data sources is off by default; reading without it would not prune."""
+    with (
+        setting(spark, spark__sql__python__filterPushdown__enabled="false"),
+        pytest.raises(PySparkException, match=r"spark\.sql\.python\.filterPushdown\.enabled"),
+    ):
+        through(spark, lake_url, table.name).where("i = 1").collect()
+
+
+def test_options_that_are_missing_are_named(spark: SparkSession) -> None:
+    """Neither a URL nor a table can be guessed."""
+    with pytest.raises(PySparkException, match="needs the option url"):
+        spark.read.format("lamella").load("db.t").collect()
+
+
+def test_blocks_are_read_in_the_wanted_types(tmp_path: Any) -> None:
+    """Narrower files are widened, missing columns are null, names match without regard to case."""
+    path = str(tmp_path / "x.parquet")
+    pq.write_table(pa.table({"A": pa.array([1, None], pa.int16()), "u": pa.array([2, 3], pa.uint64())}), path)
+    fields = [("a", "long"), ("u", "decimal(20,0)"), ("new", "string")]
+    wanted = {"fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields]}
+    target = spark_arrow_schema(json.dumps({"type": "struct", **wanted}))
+    batches = list(read_rows(path, target, {}))
+    assert pa.Table.from_batches(batches).to_pylist() == [
+        {"a": 1, "u": Decimal(2), "new": None},
+        {"a": None, "u": Decimal(3), "new": None},
+    ]
+    with pytest.raises(ObjectNotFound):
+        list(read_rows(str(tmp_path / "nothing.parquet"), target, {}))
+    pq.write_table(pa.table({"a": ["x"]}), path)
+    with pytest.raises(SchemaMismatch, match="'a'"):
+        list(read_rows(path, target, {}))
+    old = pa.table({"a": [1]}).replace_schema_metadata({"org.apache.spark.legacyDateTime": ""})
+    pq.write_table(old, path)
+    with pytest.raises(SchemaMismatch, match="old calendar"):
+        list(read_rows(path, target, {}))
+    with pytest.raises(InvalidRequest):
+        list(read_rows("ftp://x/y.parquet", target, {}))
