@@ -20,7 +20,7 @@ from lamella.service.state import History
 from lamella.service.tables import Tables
 from lamella.snapshot.errors import AlreadyExists, ObjectNotFound, Unavailable
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import Store
+from lamella.snapshot.layout import Store, check_create_only
 from lamella.snapshot.warehouse import Warehouse
 
 _T = TypeVar("_T")
@@ -97,7 +97,8 @@ class Services:
     def check_ready(self) -> None:
         """Return when requests can be served: the catalog answers, and the warehouse can be read and written.
 
-        The warehouse is known by a marker object, written by the first service that uses it.
+        The warehouse is known by a marker object, written by the first service that uses it, once the store has
+        shown that it lets nobody replace an object.
 
         Raises:
             Unavailable: the catalog does not answer.
@@ -111,6 +112,7 @@ class Services:
         try:
             self.store.stat(marker)
         except ObjectNotFound:
+            check_create_only(self.store, self.settings.warehouse_url)
             try:
                 self.store.put(marker, b'{"format_version":1}\n')
             except AlreadyExists:
