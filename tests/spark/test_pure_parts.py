@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +18,6 @@ from lamella.client.spark.literal import (
     Inexpressible,
     cross_type_literal,
     literal,
-    python_literal,
     typed,
     unknown,
 )
@@ -71,22 +69,6 @@ def test_values_of_other_types_are_not_expressed(column: str, spark_type: str, v
     """Where Spark would cast, or text may be damaged, nothing is said."""
     with pytest.raises(Inexpressible):
         literal(parse_type(column), spark_type, value)
-
-
-def test_python_values_are_taken_by_their_very_class() -> None:
-    """True is no number and a datetime no date; times must say their zone exactly when the column has one."""
-    utc = dt.datetime(2024, 10, 27, 0, 30, tzinfo=dt.UTC)
-    naive = dt.datetime(1970, 1, 1, 0, 0, 1)  # noqa: DTZ001  # the column has no zone
-    assert python_literal(parse_type("int32"), 5) == typed("long", 5)
-    assert python_literal(parse_type("date"), dt.date(1970, 1, 2)) == typed("date", 1)
-    assert python_literal(parse_type("timestamp(us)"), utc) == typed("timestamp", 1_729_989_000_000_000)
-    assert python_literal(parse_type("timestamp_ntz(us)"), naive) == typed("timestamp_ntz", 1_000_000)
-    assert python_literal(parse_type("decimal(5,2)"), Decimal("1.50")) == typed("decimal", "1.50")
-    assert python_literal(parse_type("string"), None) == NULL
-    wrong = [("int32", True), ("date", utc), ("timestamp(us)", naive), ("timestamp_ntz(us)", utc), ("string", 5)]
-    for column, value in wrong:
-        with pytest.raises(Inexpressible):
-            python_literal(parse_type(column), value)
 
 
 @pytest.mark.parametrize(

@@ -1,66 +1,44 @@
-"""The Python data source ``lamella``: what Spark Connect and SQL use where there is no JVM at hand.
+"""The Python data source ``lamella``: reads a table where there is no JVM at hand, from SQL too.
 
 ::
 
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    spark.read.format("lamella").option("url", "http://127.0.0.1:8181").load("db.events").where("a > 5")
+    spark.read.format("lamella").option("url", "http://127.0.0.1:8181").load("db.events")
 
-Spark finds it by itself through the module ``pyspark_lamella``. Blocks are pruned by what Spark hands over (simple
-comparisons that are joined by AND) and read by pyarrow, whole rows at a time; Spark evaluates every filter again.
+Spark finds it by itself through the module ``pyspark_lamella``. The blocks are read by pyarrow, whole rows at a time.
 Spark offers no column pruning here: give a schema with the columns that you need.
+
+It does NOT implement Spark's push-down of filters, on purpose. Spark 4.3 keeps what a push-down planned with the
+loaded relation, not with the scan: after ``f.where("a < 10").count()``, ``f.count()`` reads the pruned blocks only, and
+in ``f.where(...).union(f.where(...))`` the last filter decides for both. Rows are lost without a word. Blocks are left
+out by the option ``prune`` instead, or by :func:`lamella.client.spark.read`, which is the better way anyhow.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-    StringStartsWith,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from lamella.client.http import Lamella
 from lamella.client.spark.arrow_types import spark_arrow_schema
 from lamella.client.spark.block_reader import read_rows
-from lamella.client.spark.catalyst import find_leaf
 from lamella.client.spark.lake import LakeTable, Settings, load_table
-from lamella.client.spark.literal import Inexpressible, python_literal, unknown
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.schema import Schema
 
 #: File bytes of one Spark partition, unless the option ``partitionBytes`` says otherwise.
 PARTITION_BYTES: Final = 64 << 20
-_COMPARISONS: Final[dict[type, str]] = {
-    EqualTo: "eq",
-    EqualNullSafe: "eq-null-safe",
-    LessThan: "lt",
-    LessThanOrEqual: "lt-eq",
-    GreaterThan: "gt",
-    GreaterThanOrEqual: "gt-eq",
-    StringStartsWith: "starts-with",
-}
 
 
 class LamellaDataSource(DataSource):
     """``format("lamella")``. Options: ``url``; ``table`` (or the path given to ``load``) as ``namespace.table``.
+
+    ``prune``: a condition as SQL text. Blocks that hold no row for which it is true are left out; other rows of the
+    blocks that stay are there, so put the condition into the query too. ``timeZone`` is for times in it (UTC).
 
     Further: ``snapshotId`` or ``timestampMs`` (Unix milliseconds) pin the table, ``token`` is the service's,
     ``allowFallback`` reads all blocks when pruning fails, ``partitionBytes`` sizes the partitions, ``storageOptions``
@@ -95,20 +73,13 @@ class LamellaReader(DataSourceReader):
     """Plans by asking the service, reads by pyarrow. Planning and reading happen in different processes."""
 
     def __init__(self, options: dict[str, str], schema_json: str) -> None:
-        self._options = options
+        self._options = {key.lower(): value for key, value in options.items()}
         self._schema_json = schema_json
-        self._filters: list[Filter] = []
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take the filters for pruning, and give all of them back to be evaluated."""
-        self._filters = list(filters)
-        return filters
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The blocks that the filters leave, in groups of about ``partitionBytes``."""
+        """The blocks to read, in groups of about ``partitionBytes``."""
         with open_table(self._options) as table:
-            trees = [filter_tree(f, table.schema) for f in self._filters]
-            kept = table.kept({"type": "and", "children": trees} if trees else None)
+            kept = table.kept(self._options.get("prune"), time_zone=self._options.get("timezone", "UTC"))
         limit = int(self._options.get("partitionbytes", PARTITION_BYTES))
         groups: list[list[str]] = []
         room = 0
@@ -146,26 +117,3 @@ def open_table(options: Any) -> Iterator[LakeTable]:
             snapshot_id=given.get("snapshotid"),
             timestamp_ms=int(timestamp) if timestamp is not None else None,
         )
-
-
-def filter_tree(pushed: Filter, schema: Schema) -> dict[str, Any]:
-    """A filter of Spark's Python data source API as a filter tree."""
-    if isinstance(pushed, Not):
-        return {"type": "not", "child": filter_tree(pushed.child, schema)}
-    try:
-        attribute = getattr(pushed, "attribute", None)
-        if attribute is None:
-            raise Inexpressible("a filter of unknown form")
-        leaf = find_leaf(schema, list(attribute))
-        if isinstance(pushed, IsNull | IsNotNull):
-            return {"type": "is-null" if isinstance(pushed, IsNull) else "not-null", "term": leaf.name}
-        if isinstance(pushed, In):
-            values = [python_literal(leaf.dtype, value) for value in pushed.value]
-            return {"type": "in", "term": leaf.name, "values": values}
-        operator = _COMPARISONS.get(type(pushed))
-        if operator is None:
-            raise Inexpressible("a filter of unknown form")
-        value = python_literal(leaf.dtype, getattr(pushed, "value", None))
-        return {"type": operator, "term": leaf.name, "value": value}
-    except Inexpressible as reason:
-        return unknown(str(pushed), str(reason))

@@ -6,7 +6,6 @@ import datetime as dt
 import math
 import re
 import struct
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
@@ -15,7 +14,6 @@ from lamella.snapshot.schema import DataType
 
 _INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
 _MAX_DIGITS: Final = 38
-_EPOCH_DAY: Final = dt.date(1970, 1, 1).toordinal()
 # Dates and times whose text every reader takes for the same.
 _TIME_TEXT: Final = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d{1,6})?)?")
 
@@ -76,25 +74,6 @@ def literal(column: DataType, spark_type: str, value: Any) -> dict[str, Any]:
     raise Inexpressible(f"values of type {spark_type}")
 
 
-def python_literal(column: DataType, value: Any) -> dict[str, Any]:
-    """The literal for a value that Spark has already brought to the column's type, as a Python object.
-
-    Timestamps are aware datetimes, ``timestamp_ntz`` naive ones.
-
-    Raises:
-        Inexpressible: the value is of another type after all.
-    """
-    spark_type = spark_type_name(column)
-    if value is None:
-        return NULL
-    base = "" if spark_type is None else spark_type.partition("(")[0]
-    classes, convert = _PYTHON.get(base, ((), None))
-    # bool is an int, datetime a date: the very class counts
-    if type(value) not in classes or convert is None:
-        raise Inexpressible(f"a {type(value).__name__} beside a column of type {column}")
-    return literal(column, str(spark_type), convert(value))
-
-
 def cross_type_literal(column: DataType, spark_type: str, value: Any) -> dict[str, Any]:
     """The literal for a comparison that Spark has not analysed yet, so that it may still cast the column or the value.
 
@@ -138,48 +117,6 @@ def _is_time(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _days(value: dt.date) -> int:
-    return value.toordinal() - _EPOCH_DAY
-
-
-def _micros(value: dt.datetime) -> int:
-    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC if value.tzinfo is not None else None)
-    return (value - epoch) // dt.timedelta(microseconds=1)
-
-
-def _aware_micros(value: dt.datetime) -> int:
-    if value.tzinfo is None:
-        raise Inexpressible("a timestamp without a zone, which may be ambiguous")
-    return _micros(value)
-
-
-def _naive_micros(value: dt.datetime) -> int:
-    if value.tzinfo is not None:
-        raise Inexpressible("a timestamp with a zone beside a column without")
-    return _micros(value)
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-_PYTHON: Final[dict[str, tuple[tuple[type, ...], Callable[[Any], Any] | None]]] = {
-    "boolean": ((bool,), _same),
-    "byte": ((int,), _same),
-    "short": ((int,), _same),
-    "integer": ((int,), _same),
-    "long": ((int,), _same),
-    "float": ((float,), _same),
-    "double": ((float,), _same),
-    "decimal": ((Decimal, int), _same),
-    "date": ((dt.date,), _days),
-    "timestamp": ((dt.datetime,), _aware_micros),
-    "timestamp_ntz": ((dt.datetime,), _naive_micros),
-    "string": ((str,), _same),
-    "binary": ((bytes, bytearray), _same),
-}
 
 
 def _double(number: float) -> dict[str, Any]:
