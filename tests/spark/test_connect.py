@@ -62,6 +62,7 @@ def answers(lakes: Lakes, lake_url: str, table: LakeTable, tmp_path_factory: pyt
     }
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
     environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONWARNINGS": "ignore"}
+    environment["SPARK_TESTING"] = "1"  # the server chooses a free port
     environment["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 1g pyspark-shell"
     folder = tmp_path_factory.mktemp("connect")
     done = subprocess.run(

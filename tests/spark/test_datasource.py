@@ -55,18 +55,12 @@ def table(lakes: Lakes) -> LakeTable:
 
 
 CONDITIONS = [
-    "i = 33",
     "i IN (1, 99)",
-    "i < 10 OR i > 90",
     "x > 40",
-    "x = double('NaN')",
-    "d >= 24.5",
-    "s LIKE 's00%'",
+    "d >= 24.5 AND l[0] = '99'",
     "s IS NULL",
-    "day = DATE '2024-01-21'",
     "ts = TIMESTAMP '2024-10-27 02:30:00+02:00'",
     "st.a = 45",
-    "NOT (i <= 95)",
     "true",
 ]
 
@@ -106,7 +100,7 @@ def test_the_option_prune_leaves_blocks_out(spark: SparkSession, lake_url: str, 
     assert planned() == [5]
     assert planned(partitionBytes="1") == [1, 1, 1, 1, 1]
     assert planned(prune="day > DATE '2024-03-31'") == [1]
-    assert planned(prune="ts < '2024-10-27 02:10:00'", timeZone="Europe/Berlin") == [3]
+    assert planned(prune="ts < '2024-10-27 02:10:00'", timeZone="Europe/Berlin") == [2]
     assert planned(prune="upper(s) = 'S001'") == [5]
     assert planned(prune="i = 1000") == []
     assert through(spark, lake_url, table.name, prune="i = 1000").collect() == []

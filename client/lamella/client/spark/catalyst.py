@@ -81,10 +81,10 @@ class Walker:
             return {"type": {"IsNull": "is-null", "IsNotNull": "not-null", "IsNaN": "is-nan"}[kind], "term": leaf.name}
         if kind == "StartsWith":
             leaf = self._leaf(e.left())
-            return {"type": "starts-with", "term": leaf.name, "value": self._literal(leaf, e.right())}
+            return {"type": "starts-with", "term": leaf.name, "value": self._text(leaf, e.right())}
         if kind == "Like" and e.escapeChar() == "\\":
             leaf = self._leaf(e.left())
-            return {"type": "like", "term": leaf.name, "value": self._literal(leaf, e.right())}
+            return {"type": "like", "term": leaf.name, "value": self._text(leaf, e.right())}
         if kind == "Literal":
             if e.value() is None:
                 raise Inexpressible("a constant null")
@@ -133,6 +133,12 @@ class Walker:
         if value is not None and (spark_type == "string" or spark_type.startswith("decimal")):
             value = value.toString()
         return literal(leaf.dtype, spark_type, value)
+
+    def _text(self, leaf: Leaf, e: Any) -> dict[str, Any]:
+        value = self._literal(leaf, e)
+        if value["data-type"] != "string":
+            raise Inexpressible("a prefix or pattern that is not text")
+        return value
 
     def _leaf(self, e: Any) -> Leaf:
         return find_leaf(self._schema, _path(e))

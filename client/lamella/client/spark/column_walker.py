@@ -64,7 +64,10 @@ class ColumnWalker:
             return {"type": _TESTS[name.lower()], "term": self._leaf(e._args[0]).name}
         if name is not None and name.lower() == "startswith":
             leaf = self._leaf(e._args[0])
-            return {"type": "starts-with", "term": leaf.name, "value": _literal(leaf, e._args[1])}
+            prefix = _literal(leaf, e._args[1])
+            if prefix["data-type"] != "string" or not leaf.dtype.is_text:
+                raise Inexpressible("a prefix that is not text")
+            return {"type": "starts-with", "term": leaf.name, "value": prefix}
         leaf = self._leaf(e)
         if leaf.dtype.name != "boolean":
             raise Inexpressible("not a condition")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from fractions import Fraction
 from typing import Final, assert_never
 
@@ -24,7 +25,7 @@ from lamella.snapshot.expression.bound import (
     NullTest,
     Prefix,
 )
-from lamella.snapshot.expression.coerce import Point, Unusable, coerce
+from lamella.snapshot.expression.coerce import MAX_DIGITS, Point, Unusable, coerce, common_digits
 from lamella.snapshot.expression.nodes import (
     And,
     ColumnPredicate,
@@ -48,6 +49,9 @@ from lamella.snapshot.expression.nodes import (
 from lamella.snapshot.expression.text import text_of
 from lamella.snapshot.schema import Leaf, Schema
 
+_EXACT_SINGLE: Final = 1 << 24
+_INTEGER_TEXT: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_DATE_TEXT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _NESTED: Final = "a struct, list or map as a whole has no statistics"
 _REPEATED: Final = "the column lies below a list or map: its statistics say nothing of whole rows"
 
@@ -221,6 +225,22 @@ def _like(leaf: Leaf, pattern: str, escape: str, text: str) -> BoundPredicate:
 def _one_type(literals: list[Literal], leaf: Leaf) -> list[Literal] | Unusable:
     """The list as Spark sees it: IN brings column and values to one common type before it compares."""
     kinds = {literal.kind for literal in literals}
+    if (
+        "float" in kinds
+        and leaf.dtype.is_integer
+        and leaf.dtype.bits > 16
+        and not all(
+            abs(float(literal.value or 0)) < _EXACT_SINGLE
+            for literal in literals
+            if literal.kind in ("float", "integer")
+        )
+    ):
+        return Unusable("without ANSI, Spark compares the list in single precision")
+    if leaf.dtype.is_integer or leaf.dtype.name == "decimal":
+        digits = [common_digits(literal, leaf) for literal in literals if literal.kind in ("decimal", "integer")]
+        whole, scale = max((w for w, _ in digits), default=0), max((s for _, s in digits), default=0)
+        if whole + scale > MAX_DIGITS:
+            return Unusable("Spark rounds the list to a common decimal type of 38 digits")
     if "double" in kinds and (leaf.dtype.is_integer or leaf.dtype.name == "decimal"):
         if kinds - {"double", "integer", "float"}:
             return Unusable("the list mixes doubles with other types")
@@ -237,10 +257,10 @@ def _one_type(literals: list[Literal], leaf: Leaf) -> list[Literal] | Unusable:
 def _canonical(literal: Literal, leaf: Leaf) -> bool:
     """True when text compared as text and text cast to the column's type give the same answer."""
     text = str(literal.value)
-    if leaf.dtype.is_integer:
-        return text.lstrip("-").isdigit() and text.isascii() and str(int(text)) == text
+    if leaf.dtype.is_integer:  # uint64 is a decimal in Spark, which it compares with text as doubles
+        return _INTEGER_TEXT.fullmatch(text) is not None and leaf.dtype.name != "uint64"
     if leaf.dtype.name == "date":
-        return len(text) == 10 and moments.date_days(text) is not None
+        return _DATE_TEXT.fullmatch(text) is not None and moments.date_days(text) is not None
     return leaf.dtype.name == "binary"
 
 

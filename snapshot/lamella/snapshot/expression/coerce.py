@@ -8,6 +8,7 @@ operator: ``int_column > 4.5`` is ``int_column > 4``); what Spark would decide r
 from __future__ import annotations
 
 import math
+import re
 import uuid
 from decimal import Decimal
 from fractions import Fraction
@@ -24,6 +25,13 @@ from lamella.snapshot.schema.types import PER_SECOND
 
 _DAY_US: Final = 86_400_000_000
 _EXACT_DOUBLE: Final = 1 << 53
+_EXACT_SINGLE: Final = 1 << 24
+#: Digits of Spark's widest decimal.
+MAX_DIGITS: Final = 38
+_SPELLED: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)", re.ASCII)
+_SPELLED_FLOAT: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,6})?", re.ASCII | re.IGNORECASE)
+#: What Spark's cast from text knows besides dates and times written in digits.
+_SPECIAL_TIMES: Final = frozenset({"epoch", "now", "today", "tomorrow", "yesterday"})
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -99,36 +107,48 @@ def _number(literal: Literal, leaf: Leaf) -> Point | Unusable:
     decimal = leaf.dtype.name == "decimal"
     exact = _exact(literal)
     if exact is not None:
-        if literal.kind == "decimal" and not _common_type_is_exact(Decimal(str(literal.value)), leaf):
+        if literal.kind == "decimal" and sum(common_digits(literal, leaf)) > MAX_DIGITS:
             return Unusable("Spark rounds the two to a common decimal type of 38 digits")
         return _scaled(exact, leaf)
     if literal.kind in ("double", "float"):
-        return _number_by_double(float(literal.value or 0.0), leaf)
+        value = float(literal.value or 0.0)
+        if literal.kind == "float" and leaf.dtype.is_integer and leaf.dtype.bits > 16 and abs(value) >= _EXACT_SINGLE:
+            return Unusable("without ANSI, Spark compares an integer with a FLOAT in single precision")
+        return _number_by_double(value, leaf)
     if literal.kind in ("string", "text"):
-        text = str(literal.value).strip()
-        if decimal and literal.kind == "string":
+        if literal.kind == "string" and (decimal or leaf.dtype.name == "uint64"):  # Spark's decimal(20,0)
             return Unusable("Spark compares a decimal with text as doubles")
-        number = _spelled(text)
-        if number is None or (not decimal and number.denominator != 1):
+        number = _spelled(str(literal.value).strip(" "))
+        if literal.kind == "text":
+            if number is None or (not decimal and number.denominator != 1):
+                raise _mismatch(literal, leaf)
+            return _scaled(number, leaf)
+        low, high = leaf.dtype.int_range
+        if number is not None and number.denominator == 1 and low <= number <= high:
+            return _scaled(number, leaf)
+        if not _has_digits(literal):
             raise _mismatch(literal, leaf)
-        return _scaled(number, leaf)
+        return Unusable("text that is no whole number of the column's type is cast by Spark's settings")
     raise _mismatch(literal, leaf)
 
 
-def _common_type_is_exact(number: Decimal, leaf: Leaf) -> bool:
-    """True when one decimal type of at most 38 digits holds both the column's values and the literal."""
-    parts = number.as_tuple()
+def common_digits(literal: Literal, leaf: Leaf) -> tuple[int, int]:
+    """Digits before and behind the point of the decimal type that holds a column's values and a number, exactly.
+
+    More than :data:`MAX_DIGITS` of both together do not exist in Spark: it rounds, or gives null.
+    """
+    parts = Decimal(str(literal.value)).as_tuple()
     exponent = parts.exponent if isinstance(parts.exponent, int) else 0
-    scale = max(-exponent, leaf.dtype.scale)
     column_digits = leaf.dtype.precision - leaf.dtype.scale if leaf.dtype.name == "decimal" else 20
-    return scale + max(len(parts.digits) + exponent, column_digits) <= 38
+    return max(len(parts.digits) + exponent, column_digits), max(-exponent, leaf.dtype.scale)
 
 
 def _spelled(text: str) -> Fraction | None:
-    body = text[1:] if text[:1] in ("+", "-") else text
-    if not body or len(body) > 128 or not body.replace(".", "", 1).isdigit() or not body.isascii():
-        return None
-    return Fraction(Decimal(text))
+    return Fraction(Decimal(text)) if len(text) <= 128 and _SPELLED.fullmatch(text) else None
+
+
+def _has_digits(literal: Literal) -> bool:
+    return any(character.isdigit() for character in str(literal.value))
 
 
 def _scaled(number: Fraction, leaf: Leaf) -> Point:
@@ -166,11 +186,13 @@ def _float(literal: Literal, leaf: Leaf) -> Point | Unusable:
             return Unusable("the number is not exact in single precision, and readers differ on rounding it")
         return Point(value)
     if literal.kind in ("string", "text"):
-        try:
-            value = float(str(literal.value).strip())
-        except ValueError:
-            raise _mismatch(literal, leaf) from None
-        if value != value or math.isinf(value) or (narrow and moments.single(value) != value):
+        text = str(literal.value).strip(" ")
+        if not _SPELLED_FLOAT.fullmatch(text):
+            if _has_digits(literal) or text.lower().lstrip("+-") in ("nan", "inf", "infinity"):
+                return Unusable("this spelling of a number is not read with certainty")
+            raise _mismatch(literal, leaf)
+        value = float(text)
+        if math.isinf(value) or (narrow and moments.single(value) != value):
             return Unusable("text is cast to a number row by row")
         return Point(value)
     raise _mismatch(literal, leaf)
@@ -181,9 +203,7 @@ def _date(literal: Literal, leaf: Leaf, time_zone: str) -> Point | Unusable:
         return Point(literal.value)
     if literal.kind in ("string", "text"):
         days = moments.date_days(str(literal.value))
-        if days is None:
-            raise _mismatch(literal, leaf)
-        return Point(days)
+        return _unread_time(literal, leaf) if days is None else Point(days)
     if literal.kind in ("timestamp", "timestamp_ntz") and isinstance(literal.value, int):
         # Spark casts the date to midnight of the session's zone
         if literal.kind == "timestamp" and not moments.is_utc(time_zone):
@@ -199,20 +219,31 @@ def _timestamp(literal: Literal, leaf: Leaf, time_zone: str) -> Point | Unusable
         text = str(literal.value)
         micros = moments.instant_us(text, time_zone) if instant else moments.wall_us(text)
         if micros is None:
-            if moments.date_days(text[:10]) is None:
-                raise _mismatch(literal, leaf)
-            return Unusable("this spelling of a time is not read with certainty")
+            return _unread_time(literal, leaf)
+        if leaf.dtype.unit == "ns" and moments.is_finer_than_us(text):
+            return Unusable("Spark cuts what is finer than a microsecond, other readers do not")
         return _in_unit(micros, leaf)
     if literal.kind == "date" and isinstance(literal.value, int):
         wall = literal.value * _DAY_US
-        at = moments.to_instant_us(wall, time_zone) if instant else wall
-        return Unusable("the date is outside the years 1 to 9999") if at is None else _in_unit(at, leaf)
+        at = moments.midnight_us(literal.value, time_zone) if instant else wall
+        return (
+            Unusable("the day is outside the years 1 to 9999, or the clocks skip its midnight")
+            if at is None
+            else _in_unit(at, leaf)
+        )
     if literal.kind in ("timestamp", "timestamp_ntz") and isinstance(literal.value, int):
         same = (literal.kind == "timestamp") == instant
         if not same and not moments.is_utc(time_zone):
             return Unusable("a time with zone and one without are compared by the time zone's transitions")
         return _in_unit(literal.value, leaf)
     raise _mismatch(literal, leaf)
+
+
+def _unread_time(literal: Literal, leaf: Leaf) -> Unusable:
+    """For text that is not read as a date or time here, but may be by Spark; what has no digits cannot be one."""
+    if not _has_digits(literal) and str(literal.value).strip().lower() not in _SPECIAL_TIMES:
+        raise _mismatch(literal, leaf)
+    return Unusable("this spelling of a time is not read with certainty")
 
 
 def _in_unit(micros: int, leaf: Leaf) -> Point:
@@ -223,9 +254,12 @@ def _in_unit(micros: int, leaf: Leaf) -> Point:
 
 def _time(literal: Literal, leaf: Leaf) -> Point | Unusable:
     if literal.kind in ("string", "text"):
-        micros = moments.time_of_day_us(str(literal.value))
+        text = str(literal.value)
+        micros = moments.time_of_day_us(text)
         if micros is None:
-            raise _mismatch(literal, leaf)
+            return _unread_time(literal, leaf)
+        if leaf.dtype.unit == "ns" and moments.is_finer_than_us(text):
+            return Unusable("Spark cuts what is finer than a microsecond, other readers do not")
         return _in_unit(micros, leaf)
     raise _mismatch(literal, leaf)
 
@@ -235,7 +269,7 @@ def _text(literal: Literal, leaf: Leaf) -> Point | Unusable:
         return Point(str(literal.value).encode("utf-8"))
     if literal.kind in ("integer", "decimal", "double", "float", "date", "timestamp", "timestamp_ntz", "boolean"):
         return Unusable(f"Spark casts text column {leaf.name} to the literal's type, row by row")
-    raise _mismatch(literal, leaf)
+    return Unusable(f"Spark casts text column {leaf.name} to binary")
 
 
 def _binary(literal: Literal, leaf: Leaf) -> Point | Unusable:

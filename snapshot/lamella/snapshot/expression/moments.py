@@ -6,6 +6,7 @@ Each reader answers None for text that is not certain to mean one thing: the cal
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 import struct
 import zoneinfo
@@ -13,25 +14,44 @@ from functools import lru_cache
 from typing import Final
 
 _EPOCH: Final = dt.date(1970, 1, 1).toordinal()
+_EPOCH_TIME: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_ZONES_AGREE_SINCE_S: Final = 946_684_800  # 2000-01-01
 _TEXT: Final = re.compile(
     r"^\s*(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})"
-    r"(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{0,9}))?)?"
-    r"\s*(Z|UTC|[+-]\d{1,2}:\d{2}|[A-Za-z_]+/[A-Za-z_/]+)?)?)?)?\s*$"
+    r"(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{0,9}))?"  # Spark reads a zone only behind seconds
+    r" *(Z|UTC|[+-]\d{1,2}:\d{2}|[A-Za-z_]+/[A-Za-z_/]+)?)?)?)?)?\s*$",
+    re.ASCII,
 )
-_TIME: Final = re.compile(r"^\s*(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{0,9}))?)?\s*$")
+_TIME: Final = re.compile(r"^\s*(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{0,9}))?)?\s*$", re.ASCII)
+_OFFSET: Final = re.compile(
+    r"(?:UTC|GMT|UT)?([+-])(?:(\d{1,2})(?::(\d{1,2})(?::(\d{2}))?)?|(\d{2})(\d{2})(\d{2})?)", re.ASCII
+)
+#: Java's three-letter names (java.time.ZoneId.SHORT_IDS), which Spark's session zone may have.
+_SHORT: Final = {
+    **{"EST": "-05:00", "HST": "-10:00", "MST": "-07:00", "ACT": "Australia/Darwin", "AET": "Australia/Sydney"},
+    **{"AGT": "America/Argentina/Buenos_Aires", "ART": "Africa/Cairo", "AST": "America/Anchorage"},
+    **{"BET": "America/Sao_Paulo", "BST": "Asia/Dhaka", "CAT": "Africa/Harare", "CNT": "America/St_Johns"},
+    **{"CST": "America/Chicago", "CTT": "Asia/Shanghai", "EAT": "Africa/Addis_Ababa", "ECT": "Europe/Paris"},
+    **{"IET": "America/Indiana/Indianapolis", "IST": "Asia/Kolkata", "JST": "Asia/Tokyo", "MIT": "Pacific/Apia"},
+    **{"NET": "Asia/Yerevan", "NST": "Pacific/Auckland", "PLT": "Asia/Karachi", "PNT": "America/Phoenix"},
+    **{"PRT": "America/Puerto_Rico", "PST": "America/Los_Angeles", "SST": "Pacific/Guadalcanal"},
+    **{"VST": "Asia/Ho_Chi_Minh"},
+}
 
 
 @lru_cache(maxsize=256)
 def zone(name: str) -> dt.tzinfo | None:
-    """The time zone of that name or offset (``+02:00``), None when there is none."""
-    if name in ("Z", "UTC", "GMT", "Etc/UTC", "+00:00", "-00:00"):
+    """The time zone of a name or offset as Spark's sessions spell it (``+2``, ``GMT+02:00``), None when none is."""
+    name = _SHORT.get(name, name)
+    if name in ("Z", "UTC", "GMT", "UT", "Etc/UTC"):
         return dt.UTC
-    match = re.fullmatch(r"([+-])(\d{1,2}):(\d{2})", name)
+    match = _OFFSET.fullmatch(name)
     if match:
-        minutes = int(match.group(2)) * 60 + int(match.group(3))
-        if minutes > 18 * 60 or int(match.group(3)) > 59:
+        hours, minutes, seconds = (int(match[at] or match[at + 3] or 0) for at in (2, 3, 4))
+        offset = dt.timedelta(hours=hours, minutes=minutes, seconds=seconds)
+        if minutes > 59 or seconds > 59 or offset > dt.timedelta(hours=18):
             return None
-        return dt.timezone(dt.timedelta(minutes=-minutes if match.group(1) == "-" else minutes))
+        return dt.timezone(-offset if match[1] == "-" else offset)
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
@@ -74,7 +94,11 @@ def instant_us(text: str, time_zone: str) -> int | None:
 
 
 def to_instant_us(wall_clock_us: int, time_zone: str) -> int | None:
-    """The instant at which the clocks of ``time_zone`` show a wall clock time; None outside the years 1 to 9999."""
+    """The instant at which the clocks of ``time_zone`` show a wall clock time.
+
+    None outside the years 1 to 9999, and in a region's zone before 2000: Java's and Python's copies of the time zone
+    database were seen to differ for a hundred zones before 1970 and for four until 1996, and are the same since.
+    """
     tz = zone(time_zone)
     if tz is None:
         return None
@@ -88,7 +112,23 @@ def to_instant_us(wall_clock_us: int, time_zone: str) -> int | None:
         return None
     if offset is None:
         return None
-    return (seconds - offset.days * 86_400 - offset.seconds) * 1_000_000 + rest
+    at = seconds - offset.days * 86_400 - offset.seconds
+    if isinstance(tz, zoneinfo.ZoneInfo) and at < _ZONES_AGREE_SINCE_S:
+        return None
+    return at * 1_000_000 + rest
+
+
+def midnight_us(days: int, time_zone: str) -> int | None:
+    """The instant at which a day (since 1970-01-01) begins; None where the clocks skip its midnight."""
+    wall = days * 86_400_000_000
+    instant, tz = to_instant_us(wall, time_zone), zone(time_zone)
+    if instant is None or tz is None or tz is dt.UTC:
+        return instant
+    try:
+        shown = (_EPOCH_TIME + dt.timedelta(microseconds=instant)).astimezone(tz)
+    except (OverflowError, ValueError):
+        return None
+    return instant if shown.replace(tzinfo=dt.UTC) == _EPOCH_TIME + dt.timedelta(days=days) else None
 
 
 def time_of_day_us(text: str) -> int | None:
@@ -100,6 +140,13 @@ def time_of_day_us(text: str) -> int | None:
     if hour > 23 or minute > 59 or second > 59:
         return None
     return ((hour * 60 + minute) * 60 + second) * 1_000_000 + _fraction(match[4])
+
+
+def is_finer_than_us(text: str) -> bool:
+    """True when a time's text has digits behind its microseconds."""
+    match = _TEXT.match(text) or _TIME.match(text)
+    digits = (match[7 if match.re is _TEXT else 4] if match else None) or ""
+    return digits[6:].strip("0") != ""
 
 
 def _wall(text: str) -> tuple[int, str | None] | None:
@@ -116,6 +163,21 @@ def _wall(text: str) -> tuple[int, str | None] | None:
 
 def _fraction(digits: str | None) -> int:
     return int(((digits or "") + "000000")[:6])  # Spark cuts what is finer than a microsecond
+
+
+def is_between_singles(value: float) -> bool:
+    """True when a double lies half-way between two 32-bit floats: its neighbours round to either side."""
+    near = single(value)
+    return math.isfinite(near) and near != value and single(2 * value - near) == 2 * value - near
+
+
+def is_unicode(text: str) -> bool:
+    """True when text can be written as UTF-8 (no half of a surrogate pair)."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def single(value: float) -> float:

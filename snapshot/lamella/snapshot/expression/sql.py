@@ -6,6 +6,7 @@ not a boolean expression at all is an error that says where.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Final
@@ -60,6 +61,24 @@ _INTEGER_TYPES: Final = {
     exp.DType.INT: 32,
     exp.DType.BIGINT: 64,
 }
+_MAX_NUMBER_CHARACTERS: Final = 64
+#: Arguments that the readers below look at; a node with any other (a form that a newer parser adds) is not used.
+_BINARY: Final = frozenset({"this", "expression"})
+_ARGUMENTS: Final[dict[type[exp.Expr], frozenset[str]]] = {
+    exp.Column: frozenset({"this", "table", "db", "catalog"}),
+    exp.Literal: frozenset({"this", "is_string"}),
+    exp.Between: frozenset({"this", "low", "high"}),
+    exp.In: frozenset({"this", "expressions"}),
+    exp.Anonymous: frozenset({"this", "expressions"}),
+    exp.Like: _BINARY | {"negate"},
+}
+# Spark ends a comment at a carriage return, and goes on with it behind a backslash; sqlglot does otherwise.
+_OTHER_COMMENT: Final = re.compile("\\\\\n|\r(?!\n)")
+# Spark reads such an escape as two question marks.
+_BEYOND_UNICODE: Final = re.compile(r"\\U(?!00(?:0[0-9a-fA-F]|10))(?=[0-9a-fA-F]{8})")
+# What Java and Python both read as the same number: no underscores, no digits of other scripts.
+_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,6})?", re.ASCII | re.IGNORECASE)
+_SPECIAL: Final = re.compile(r"[+-]?(nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 
 
 def read_sql(text: str, *, time_zone: str = "UTC") -> Predicate:
@@ -76,20 +95,45 @@ def read_sql(text: str, *, time_zone: str = "UTC") -> Predicate:
         )
     if not text.strip():
         raise InvalidFilter("the filter is empty", position=0)
+    if not moments.is_unicode(text):
+        raise InvalidFilter("the filter is not valid Unicode", position=0)
+    if "--" in text and _OTHER_COMMENT.search(text):
+        return Unknown(text, "the comment may end elsewhere in Spark")
+    if _BEYOND_UNICODE.search(text):
+        return Unknown(text, "an escape names no character")
+    try:
+        return _Reader(text, time_zone).read(_parsed(text))
+    except RecursionError as error:
+        raise LimitExceeded(f"the filter is nested deeper than {MAX_DEPTH} levels", limit=MAX_DEPTH) from error
+
+
+def _parsed(text: str) -> exp.Expr:
     try:
         statements = sqlglot.parse(text, read="spark")
+        if len(statements) == 1 and isinstance(statements[0], exp.Command):
+            return _condition(text) or statements[0]
     except ParseError as error:
+        condition = _condition(text)
+        if condition is not None:
+            return condition
         raise _syntax_error(text, error) from error
     except TokenError as error:
         raise InvalidFilter("the filter ends inside a quoted text or comment", position=len(text)) from error
     except (SqlglotError, ValueError) as error:
         raise InvalidFilter(f"the filter cannot be read: {error}", position=0) from error
-    except RecursionError as error:
-        raise LimitExceeded(f"the filter is nested deeper than {MAX_DEPTH} levels", limit=MAX_DEPTH) from error
     if len(statements) != 1 or statements[0] is None:
         position = text.find(";")
         raise InvalidFilter("a filter is one expression", position=max(position, 0))
-    return _Reader(text, time_zone).read(statements[0])
+    return statements[0]
+
+
+def _condition(text: str) -> exp.Expr | None:
+    """The text read as a condition only, where a column's name is also the beginning of a statement."""
+    try:
+        found = sqlglot.Dialect.get_or_raise("spark").parse_into(exp.Condition, text)
+    except (SqlglotError, ValueError):
+        return None
+    return found[0] if len(found) == 1 else None
 
 
 def _syntax_error(text: str, error: ParseError) -> InvalidFilter:
@@ -133,6 +177,8 @@ class _Reader:
             raise LimitExceeded(f"the filter is nested deeper than {MAX_DEPTH} levels", limit=MAX_DEPTH)
         for kind, reader in _READERS.items():
             if isinstance(node, kind):
+                if _has_more(node):
+                    return self._unknown(node, "this form of the expression is not used for pruning")
                 return reader(self, node, depth)
         return self._unknown(node, "this expression is not used for pruning")
 
@@ -166,7 +212,8 @@ class _Reader:
         return Constant(bool(node.this))
 
     def _no_condition(self, node: exp.Expr, depth: int) -> Predicate:
-        del depth
+        if depth > 1 and node.args.get("is_string"):
+            return self._unknown(node, "text as a condition is cast by Spark's settings")
         raise FilterTypeMismatch(f"{node.sql(dialect='spark')} is no condition", literal=node.sql(dialect="spark"))
 
     def _null(self, node: exp.Expr, depth: int) -> Predicate:
@@ -259,11 +306,18 @@ class _Reader:
         path, pattern = _path(_bare(node.this)), self._literal(_bare(node.args["expression"]))
         if path is None or pattern is None or pattern.kind != "string":
             return self._unknown(node, "only LIKE of a column and a constant pattern is used")
-        return Like(Ref(path), str(pattern.value), escape)
+        like = Like(Ref(path), str(pattern.value), escape)
+        return Not(like) if node.args.get("negate") else like
 
     def _escape(self, node: exp.Expr, depth: int) -> Predicate:
         mark = self._literal(node.args["expression"])
-        if type(node.this) is exp.Like and mark is not None and isinstance(mark.value, str) and len(mark.value) == 1:
+        if (
+            type(node.this) is exp.Like
+            and not _has_more(node.this)
+            and mark is not None
+            and isinstance(mark.value, str)
+            and len(mark.value) == 1
+        ):
             return self._like(node.this, depth, mark.value)
         return self._unknown(node, "this form of LIKE is not used for pruning")
 
@@ -271,11 +325,14 @@ class _Reader:
         """The constant that a node stands for, None when it is none (or one whose value is not certain)."""
         sign = ""
         while isinstance(node, exp.Neg | exp.Paren):
-            sign = ("" if sign else "-") if isinstance(node, exp.Neg) else sign
+            if isinstance(node, exp.Neg):
+                if sign:  # the inner one overflows for a type's smallest number, and may wrap around
+                    return None
+                sign = "-"
             node = node.this
         if isinstance(node, exp.Literal):
             if node.is_string:
-                return None if sign else Literal("string", node.this)
+                return None if sign or not moments.is_unicode(node.this) else Literal("string", node.this)
             return _number(sign + node.this)
         if sign and not isinstance(node, exp.Cast):
             return None
@@ -293,7 +350,7 @@ class _Reader:
 
     def _cast(self, node: exp.Cast, sign: str) -> Literal | None:
         inner, target = _bare(node.this), node.to.this
-        if not isinstance(inner, exp.Literal):
+        if not isinstance(inner, exp.Literal) or node.args.get("format"):
             return None
         text = inner.this
         if target in _INTEGER_TYPES and not inner.is_string:
@@ -338,6 +395,12 @@ def _bare(node: exp.Expr) -> exp.Expr:
     return node
 
 
+def _has_more(node: exp.Expr) -> bool:
+    """True when a node carries an argument that its reader does not look at."""
+    known = _ARGUMENTS.get(type(node), _BINARY)
+    return any(value and name not in known for name, value in node.args.items())
+
+
 def _path(node: exp.Expr) -> str | None:
     """The dotted path of a column reference, None when the node is something else."""
     if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
@@ -357,6 +420,8 @@ def _why_not(left: exp.Expr, right: exp.Expr) -> str:
 
 
 def _number(text: str) -> Literal | None:
+    if len(text) > _MAX_NUMBER_CHARACTERS:  # more digits than any decimal has are an error in Spark
+        return None
     lowered = text.lower()
     try:
         if "e" in lowered:  # Spark: a number with an exponent is a double
@@ -369,22 +434,25 @@ def _number(text: str) -> Literal | None:
 
 
 def _float(sign: str, text: str, *, single: bool) -> Literal | None:
-    try:
-        value = float(sign + text.strip())
-    except ValueError:
+    spelled = sign + text.strip(" ")
+    if not (_NUMBER.fullmatch(spelled) or _SPECIAL.fullmatch(spelled)):
         return None
+    value = float(spelled)
     if not single:
         return Literal("double", value)
+    if moments.is_between_singles(value):  # rounding twice may not be rounding once
+        return None
     return Literal("float", moments.single(value))
 
 
 def _decimal_cast(text: str, target: exp.DataType) -> Literal | None:
+    spelled = text.strip(" ")
+    if not _NUMBER.fullmatch(spelled):
+        return None
     try:
-        value = Decimal(text.strip())
+        value = Decimal(spelled)
         precision, scale = (int(part.this.this) for part in target.expressions)
     except (ValueError, InvalidOperation, AttributeError):
-        return None
-    if not value.is_finite():
         return None
     digits, exponent = value.as_tuple().digits, value.as_tuple().exponent
     fits = isinstance(exponent, int) and -exponent <= scale and len(digits) + exponent <= precision - scale

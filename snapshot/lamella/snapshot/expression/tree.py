@@ -11,13 +11,14 @@ A null comparison value keeps everything: clients write infinity as null (seen f
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Final
 
 from lamella.snapshot.errors import InvalidFilter, LimitExceeded
 from lamella.snapshot.expression.limits import MAX_DEPTH, MAX_IN_LITERALS, MAX_NODES
-from lamella.snapshot.expression.moments import single
+from lamella.snapshot.expression.moments import is_unicode, single
 from lamella.snapshot.expression.nodes import (
     And,
     Compare,
@@ -49,6 +50,9 @@ _OPERATORS: Final[dict[str, Operator]] = {
     "not-eq": "ne",
 }
 _INT64: Final = 1 << 63
+#: No type holds more than 128 bits; far longer numbers would only cost time.
+_MAX_BITS: Final = 1024
+_DECIMAL: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
 
 
 def read_tree(tree: Any) -> Predicate:
@@ -80,7 +84,7 @@ class _Reader:
             return self._compare(kind, node, path)
         reader = _READERS.get(kind)
         if reader is None:
-            raise _wrong(f"{path}.type", f"unknown expression type {node['type']!r}")
+            raise _wrong(f"{path}.type", f"unknown expression type {_shown(node['type'])}")
         return reader(self, node, path, depth)
 
     def _constant(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
@@ -168,11 +172,17 @@ class _Reader:
             return ref
         if literal.kind not in ("text", "string") or not isinstance(escape, str) or len(escape) > 1:
             raise _wrong(f"{path}.value", "a pattern is text, its escape one character")
+        _encodable(escape, path)
         return Like(ref, str(literal.value), escape)
 
     def _unknown(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
-        del path, depth
-        return Unknown(str(node.get("text", "?")), str(node.get("reason", "the client could not express it")))
+        del depth
+        text, reason = node.get("text", "?"), node.get("reason", "the client could not express it")
+        if not isinstance(text, str) or not isinstance(reason, str):
+            raise _wrong(path, "text and reason of an unknown expression are text")
+        _encodable(text, path)
+        _encodable(reason, path)
+        return Unknown(text, reason)
 
 
 def _wrong(path: str, message: str) -> InvalidFilter:
@@ -191,16 +201,17 @@ def _term(node: dict[str, Any], path: str) -> Ref | Unknown:
         name = "child"
     term = _member(node, name, path)
     if isinstance(term, str) and term:
+        _encodable(term, f"{path}.{name}")
         return Ref(term)
     if isinstance(term, dict):
         kind = term.get("type")
         named = term.get("name", term.get("term"))
         if kind == "reference" and isinstance(named, str):
+            _encodable(named, f"{path}.{name}")
             return Ref(named)
         if kind in ("transform", "apply"):
-            return Unknown(
-                f"{kind} {term.get('transform', term.get('function'))}", "transforms of columns are not used"
-            )
+            transform = _shown(term.get("transform", term.get("function")))
+            return Unknown(f"{kind} {transform}", "transforms of columns are not used")
     raise _wrong(f"{path}.{name}", "a term is a column's name or a reference")
 
 
@@ -215,6 +226,8 @@ def _literal(value: Any, path: str) -> Literal:
     if isinstance(value, bool):
         return Literal("boolean", value)
     if isinstance(value, int):
+        if value.bit_length() >= _MAX_BITS:
+            raise _wrong(path, "the number is too long")
         return Literal("integer", value)
     if isinstance(value, float):
         return Literal("double", value)
@@ -227,20 +240,23 @@ def _literal(value: Any, path: str) -> Literal:
 
 
 def _encodable(text: str, path: str) -> None:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise _wrong(path, "the text is not valid Unicode") from error
+    if not is_unicode(text):
+        raise _wrong(path, "the text is not valid Unicode")
+
+
+def _shown(value: Any) -> str:
+    """A short text of a JSON value for messages; a long or deep one is named by its type."""
+    return repr(value) if isinstance(value, str | float | bool) and len(str(value)) <= 100 else type(value).__name__
 
 
 def _typed(node: dict[str, Any], path: str) -> Literal:
     kind, value = node.get("data-type"), node.get("value")
-    if kind is None:
+    if kind is None and not isinstance(value, dict):
         return _literal(value, f"{path}.value")
-    reader = _TYPED.get(str(kind))
+    reader = _TYPED.get(kind) if isinstance(kind, str) else None
     literal = reader(value) if reader is not None else None
     if literal is None:
-        raise _wrong(path, f"{value!r} is not a value of {kind!r}")
+        raise _wrong(path, f"{_shown(value)} is not a value of {_shown(kind)}")
     return literal
 
 
@@ -257,18 +273,17 @@ def _typed_float(value: Any, kind: LiteralKind = "double") -> Literal | None:
     if isinstance(value, str):
         number = special.get(value)
     else:
-        number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        fits = isinstance(value, float) or (isinstance(value, int) and value.bit_length() < _MAX_BITS)
+        number = float(value) if fits and not isinstance(value, bool) else None
     if number is None:
         return None
     return Literal(kind, single(number) if kind == "float" else number)
 
 
 def _typed_decimal(value: Any) -> Literal | None:
-    try:
-        number = Decimal(value) if isinstance(value, str) and len(value) <= 128 else None
-    except InvalidOperation:
+    if not isinstance(value, str) or len(value) > 128 or not _DECIMAL.fullmatch(value):
         return None
-    return Literal("decimal", value) if number is not None and number.is_finite() else None
+    return Literal("decimal", str(Decimal(value)))
 
 
 def _typed_text(value: Any) -> Literal | None:

@@ -119,7 +119,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return found
 
     def find(self, path: str, *, case_sensitive: bool = False) -> Leaf | None:
-        """As :meth:`leaf`, but None for a struct, list or map.
+        """As :meth:`leaf`, but None for a struct, list or map, and for what SQL finds inside a list or map.
 
         Raises:
             UnknownColumn: nothing there, or more than one.
@@ -133,6 +133,8 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise UnknownColumn(f"column {path!r} is ambiguous", column=path)
         if any(name.startswith(wanted + ".") for _, name in names):
             return None
+        if _reaches_into(self.columns, wanted, case_sensitive=case_sensitive):
+            return None  # map.key is an entry of the map, list.field the list of the elements' fields
         raise UnknownColumn(f"there is no column {path!r}", column=path, columns=[c.name for c in self.columns])
 
     def select(self, names: Iterable[str], *, case_sensitive: bool = False) -> tuple[int, ...]:
@@ -154,6 +156,17 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def by_id(self) -> dict[int, Leaf]:
         """The leaves by column id."""
         return {leaf.id: leaf for leaf in self.leaves()}
+
+
+def _reaches_into(columns: Iterable[Column], path: str, *, case_sensitive: bool) -> bool:
+    """True when a dotted path goes on behind a list or map."""
+    for column in columns:
+        name = column.name if case_sensitive else column.name.lower()
+        if column.dtype.is_nested and path.startswith(name + "."):
+            below = path[len(name) + 1 :]
+            if column.dtype.name != "struct" or _reaches_into(column.fields, below, case_sensitive=case_sensitive):
+                return True
+    return False
 
 
 def _walk(columns: Iterable[Column]) -> Iterator[Column]:
