@@ -171,7 +171,7 @@ def _missing(probe: Any) -> str | None:
 
 def _probe_catalog(gateway: Gateway) -> None:
     """Try every internal that the catalog uses, without a table."""
-    class_for_name = gateway.jvm.java.lang.Class.forName
+    class_for_name = gateway.java_class("java.lang.Class").forName
     for proxy in _PROXIES:
         for interface in proxy.Java.implements:
             class_for_name(interface)
@@ -188,9 +188,9 @@ def _probe_catalog(gateway: Gateway) -> None:
 
 
 def _probe_relation(gateway: Gateway) -> None:
-    gateway.jvm.java.lang.Class.forName(BlockIndex.Java.implements[0])
+    gateway.java_class("java.lang.Class").forName(BlockIndex.Java.implements[0])
     for name in ("HadoopFsRelation", "PartitionDirectory", "parquet.ParquetFileFormat"):
-        gateway.jvm.java.lang.Class.forName(DATASOURCES + name)
+        gateway.java_class("java.lang.Class").forName(DATASOURCES + name)
 
 
 def _catalogs(gateway: Gateway) -> Any:

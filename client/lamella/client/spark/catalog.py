@@ -42,7 +42,7 @@ class LakeCatalog(Proxy):
         return self._name
 
     def defaultNamespace(self) -> Any:
-        return self._gateway.array(_STRING)
+        return self._gateway.empty_array(_STRING)
 
     def capabilities(self) -> Any:
         return self._gateway.java_set()
@@ -164,7 +164,7 @@ class LakeCatalog(Proxy):
 
     def _refuse(self, what: str) -> None:
         text = f"Lamella's Spark catalog cannot {what}"
-        raise_java(self._gateway.jvm.java.lang.UnsupportedOperationException(text))
+        raise_java(self._gateway.java_class("java.lang.UnsupportedOperationException")(text))
 
     def _shape(self, shown: str) -> tuple[Any, Any]:
         """The ``StructType`` and ``Column[]`` of a schema; a few calls a column, so they are kept."""
@@ -208,17 +208,16 @@ class LakeTableProxy(Proxy):
         return self._columns
 
     def partitioning(self) -> Any:
-        return self._gateway.array(CONNECTOR + "expressions.Transform")
+        return self._gateway.empty_array(CONNECTOR + "expressions.Transform")
 
     def constraints(self) -> Any:
-        return self._gateway.array(_CATALOG + "constraints.Constraint")
+        return self._gateway.empty_array(_CATALOG + "constraints.Constraint")
 
     def properties(self) -> Any:
         return self._gateway.java_map({**self._table.properties, "lamella.snapshot_id": self._table.snapshot_id})
 
     def capabilities(self) -> Any:
-        capability = self._gateway.java_class(_CATALOG + "TableCapability")
-        return self._gateway.java_set([capability.BATCH_READ])
+        return self._gateway.java_set([self._gateway.constant(_CATALOG + "TableCapability", "BATCH_READ")])
 
     def newScanBuilder(self, options: Any) -> Any:
         return LakeScanBuilder(self._gateway, self._table, options)

@@ -27,13 +27,12 @@ def file_index(gateway: Gateway, kept: Kept, digest: str, schema: Any, *, cache_
         LamellaError: Spark's index holds other files than it was given.
     """
     refuse_hidden(kept.locations)
-    datasources = gateway.java_class(DATASOURCES.rstrip("."))
     # Never looked at. It differs with the content, since Spark takes two indexes of one root for equal.
-    root = gateway.jvm.org.apache.hadoop.fs.Path(f"file:///lamella/{digest}")
-    cache = datasources.SharedInMemoryCache(cache_bytes, -1).createForNewClient()
+    root = gateway.path(f"file:///lamella/{digest}")
+    cache = gateway.java_class(DATASOURCES + "SharedInMemoryCache")(cache_bytes, -1).createForNewClient()
     cache.putLeafFiles(root, file_statuses(gateway, kept.files()))
     no_partitions = gateway.scala_object(DATASOURCES + "PartitionSpec").emptySpec()
-    index = datasources.InMemoryFileIndex(
+    index = gateway.java_class(DATASOURCES + "InMemoryFileIndex")(
         gateway.session,
         gateway.seq([root]),
         gateway.scala_map({"recursiveFileLookup": "true"}),

@@ -6,6 +6,7 @@ Only a classic session has one; on Spark Connect there is no JVM beside the Pyth
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from lamella.snapshot.errors import InvalidRequest
@@ -41,7 +42,9 @@ class Gateway:
         self._gateway.python_parameters.propagate_java_exceptions = True
         self.spark = spark
         self.session: Any = session
-        self.jvm: Any = self._gateway.jvm
+        self._classes: dict[str, Any] = {}
+        self._constants: dict[tuple[str, str], Any] = {}
+        self._struct_types = lru_cache(maxsize=64)(session.parseDataType)
 
     @property
     def pins_threads(self) -> bool:
@@ -54,15 +57,35 @@ class Gateway:
         return isinstance(self._gateway, ClientServer)
 
     def java_class(self, name: str) -> Any:
-        """The class of that full name, to call its constructor or static members."""
-        found = self.jvm
-        for part in name.split("."):
-            found = getattr(found, part)
+        """The class of that full name, to call its constructor or static members.
+
+        py4j asks the JVM once for every part of such a name, each time; so what was found is kept.
+        """
+        found = self._classes.get(name)
+        if found is None:
+            found = self._gateway.jvm
+            for part in name.split("."):
+                found = getattr(found, part)
+            self._classes[name] = found
         return found
 
     def scala_object(self, name: str) -> Any:
         """The instance of ``object name``."""
-        return getattr(self.java_class(name + "$"), "MODULE$")
+        return self.constant(name + "$", "MODULE$")
+
+    def constant(self, class_name: str, member: str) -> Any:
+        """A static field whose value never changes."""
+        key = (class_name, member)
+        if key not in self._constants:
+            self._constants[key] = getattr(self.java_class(class_name), member)
+        return self._constants[key]
+
+    def empty_array(self, element: str) -> Any:
+        """``new element[0]``, the same each time."""
+        key = (element, "[]")
+        if key not in self._constants:
+            self._constants[key] = self.new_array(element, 0)
+        return self._constants[key]
 
     def new_array(self, element: str, length: int) -> Any:
         """``new element[length]``."""
@@ -70,7 +93,7 @@ class Gateway:
 
     def new_array_of_arrays(self, element: str, length: int) -> Any:
         """``new element[length][]``."""
-        return self.jvm.java.lang.reflect.Array.newInstance(self.new_array(element, 0).getClass(), length)
+        return self.java_class("java.lang.reflect.Array").newInstance(self.empty_array(element).getClass(), length)
 
     def array(self, element: str, items: Sequence[Any] = ()) -> Any:
         """``element[]``, filled; one call an item."""
@@ -81,10 +104,10 @@ class Gateway:
 
     def seq(self, items: Iterable[Any] = ()) -> Any:
         """``scala.collection.immutable.Seq``."""
-        made = self.jvm.java.util.ArrayList()
+        made = self.java_class("java.util.ArrayList")()
         for item in items:
             made.add(item)
-        return self.jvm.scala.jdk.javaapi.CollectionConverters.asScala(made).toSeq()
+        return self.java_class("scala.jdk.javaapi.CollectionConverters").asScala(made).toSeq()
 
     def scala_map(self, items: dict[str, str]) -> Any:
         """``scala.collection.immutable.Map``."""
@@ -95,14 +118,14 @@ class Gateway:
 
     def java_map(self, items: dict[str, str]) -> Any:
         """``java.util.Map``."""
-        made = self.jvm.java.util.HashMap()
+        made = self.java_class("java.util.HashMap")()
         for key, value in items.items():
             made.put(key, value)
         return made
 
     def java_set(self, items: Iterable[Any] = ()) -> Any:
         """``java.util.Set``."""
-        made = self.jvm.java.util.HashSet()
+        made = self.java_class("java.util.HashSet")()
         for item in items:
             made.add(item)
         return made
@@ -110,22 +133,30 @@ class Gateway:
     @property
     def none(self) -> Any:
         """Scala's ``None``."""
-        return self.jvm.scala.Option.empty()
+        return self.scala_object("scala.None")
 
     def some(self, value: Any) -> Any:
         """Scala's ``Some(value)``."""
-        return self.jvm.scala.Option.apply(value)
+        return self.java_class("scala.Option").apply(value)
 
     def copy_bytes(self, writable: Any, data: bytes) -> Any:
         """Let a Hadoop ``Writable`` read ``data``; one call, however much it is."""
-        java = self.jvm.java
-        writable.readFields(java.io.DataInputStream(java.io.ByteArrayInputStream(data)))
+        stream = self.java_class("java.io.ByteArrayInputStream")(data)
+        writable.readFields(self.java_class("java.io.DataInputStream")(stream))
         return writable
 
     def thread_id(self) -> int:
         """The JVM thread that runs the callback we are in (see :attr:`pins_threads`)."""
-        return int(self.jvm.java.lang.Thread.currentThread().getId())
+        return int(self.java_class("java.lang.Thread").currentThread().getId())
 
     def struct_type(self, schema_json: str) -> Any:
-        """``StructType`` from its JSON."""
-        return self.session.parseDataType(schema_json)
+        """``StructType`` from its JSON; the last ones are kept."""
+        return self._struct_types(schema_json)
+
+    def optional_long(self, value: int) -> Any:
+        """``OptionalLong.of(value)``."""
+        return self.java_class("java.util.OptionalLong").of(value)
+
+    def path(self, text: str) -> Any:
+        """``org.apache.hadoop.fs.Path``."""
+        return self.java_class("org.apache.hadoop.fs.Path")(text)

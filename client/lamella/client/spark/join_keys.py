@@ -70,7 +70,7 @@ def _values(gateway: Gateway, predicate: Any, children: Any, spark_type: str) ->
     filters = to_v1(gateway.array(CONNECTOR + "expressions.filter.Predicate", [predicate]))
     if len(filters) != 1:
         raise Inexpressible("join keys that Spark itself cannot convert")
-    pickled = gateway.jvm.net.razorvine.pickle.Pickler().dumps(filters[0].values())
+    pickled = gateway.java_class("net.razorvine.pickle.Pickler")().dumps(filters[0].values())
     values = list(pickle.loads(pickled))  # noqa: S301  # from our own driver's JVM
     if len(values) != count or not all(value is None or isinstance(value, str) for value in values):
         raise Inexpressible("join keys that are not strings")

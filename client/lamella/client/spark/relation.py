@@ -33,13 +33,12 @@ def relation_frame(gateway: Gateway, table: LakeTable, columns: Sequence[str] | 
     names = [column.name for column in table.schema.columns] if columns is None else list(columns)
     table.columns.check(names)
     options = reader_options(table.schema, page_index=table.settings.page_index)
-    datasources = gateway.java_class(DATASOURCES.rstrip("."))
-    relation = datasources.HadoopFsRelation(
+    relation = gateway.java_class(DATASOURCES + "HadoopFsRelation")(
         BlockIndex(gateway, table),
         gateway.java_class(SQL + "types.StructType")(),
         gateway.struct_type(table.columns.readable),
         gateway.none,
-        datasources.parquet.ParquetFileFormat(),
+        gateway.java_class(DATASOURCES + "parquet.ParquetFileFormat")(),
         gateway.scala_map(options),
         gateway.session,
     )
@@ -66,7 +65,7 @@ class BlockIndex(Proxy):
 
     def rootPaths(self) -> Any:
         # Shown in plans and otherwise unused.
-        path = self._gateway.jvm.org.apache.hadoop.fs.Path(f"lamella:/{self._table.key}")
+        path = self._gateway.path(f"lamella:/{self._table.key}")
         return self._gateway.seq([path])
 
     def partitionSchema(self) -> Any:

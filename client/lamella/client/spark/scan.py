@@ -100,7 +100,7 @@ class LakeScanBuilder(Proxy):
         return filters
 
     def pushedFilters(self) -> Any:
-        return self._gateway.array(CONNECTOR + "expressions.filter.Predicate")
+        return self._gateway.empty_array(CONNECTOR + "expressions.filter.Predicate")
 
     def pruneColumns(self, required: Any) -> None:
         self._request.required = required
@@ -153,20 +153,19 @@ class LakeScan(Proxy):
         return LakeBatch(self._gateway, narrowed or self._plan)
 
     def columnarSupportMode(self) -> Any:
-        modes = self._gateway.java_class(_READ + "Scan$ColumnarSupportMode")
-        return modes.PARTITION_DEFINED
+        return self._gateway.constant(_READ + "Scan$ColumnarSupportMode", "PARTITION_DEFINED")
 
     def supportedCustomMetrics(self) -> Any:
-        return self._gateway.array(CONNECTOR + "metric.CustomMetric")
+        return self._gateway.empty_array(CONNECTOR + "metric.CustomMetric")
 
     def reportDriverMetrics(self) -> Any:
-        return self._gateway.array(CONNECTOR + "metric.CustomTaskMetric")
+        return self._gateway.empty_array(CONNECTOR + "metric.CustomTaskMetric")
 
     def estimateStatistics(self) -> Any:
         return LakeStatistics(self._gateway, self._size_bytes(), self._plan.kept.row_count)
 
     def estimateSizeInBytes(self) -> Any:
-        return self._gateway.jvm.java.util.OptionalLong.of(self._size_bytes())
+        return self._gateway.optional_long(self._size_bytes())
 
     def reflectsFullyPushedDownFilters(self) -> bool:
         return False
@@ -195,7 +194,7 @@ class LakeScan(Proxy):
         self._blocks_after_join = len(plan.kept.locations)
 
     def pushedPredicates(self) -> Any:
-        return self._gateway.array(CONNECTOR + "expressions.filter.Predicate")
+        return self._gateway.empty_array(CONNECTOR + "expressions.filter.Predicate")
 
     def supportsIterativePushdown(self) -> bool:
         return False
@@ -234,10 +233,10 @@ class LakeStatistics(Proxy):
         self._row_count = row_count
 
     def sizeInBytes(self) -> Any:
-        return self._gateway.jvm.java.util.OptionalLong.of(self._size_bytes)
+        return self._gateway.optional_long(self._size_bytes)
 
     def numRows(self) -> Any:
-        return self._gateway.jvm.java.util.OptionalLong.of(self._row_count)
+        return self._gateway.optional_long(self._row_count)
 
     def columnStats(self) -> Any:
         return self._gateway.java_map({})

@@ -24,11 +24,11 @@ _PERMISSION_OWNER_GROUP = b"\x22\x03\x08\xa4\x03\x2a\x00\x32\x00"
 def file_statuses(gateway: Gateway, files: Iterable[tuple[str, int]]) -> Any:
     """``FileStatus[]`` of ``(Hadoop path, size in bytes)``; the modification time is not known and is 0."""
     listed = list(files)
-    jvm = gateway.jvm
-    writable = jvm.org.apache.hadoop.io.ArrayWritable(jvm.java.lang.Class.forName(_FILE_STATUS))
+    status = gateway.java_class("java.lang.Class").forName(_FILE_STATUS)
+    writable = gateway.java_class("org.apache.hadoop.io.ArrayWritable")(status)
     gateway.copy_bytes(writable, encode(listed))
     made = gateway.new_array(_FILE_STATUS, len(listed))
-    jvm.java.lang.System.arraycopy(writable.get(), 0, made, 0, len(listed))
+    gateway.java_class("java.lang.System").arraycopy(writable.get(), 0, made, 0, len(listed))
     return made
 
 

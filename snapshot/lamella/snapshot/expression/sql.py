@@ -6,14 +6,10 @@ not a boolean expression at all is an error that says where.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from decimal import Decimal, InvalidOperation
 from typing import Final
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from lamella.snapshot.errors import FilterTypeMismatch, InvalidFilter, LimitExceeded
 from lamella.snapshot.expression import moments
@@ -38,6 +34,8 @@ from lamella.snapshot.expression.nodes import (
     Truth,
     Unknown,
 )
+from lamella.snapshot.expression.sql_constant import bare, constant
+from lamella.snapshot.expression.sql_text import doubt, parsed
 
 _COMPARISONS: Final[dict[type[exp.Expr], Operator]] = {
     exp.LT: "lt",
@@ -55,13 +53,6 @@ _MIRRORED: Final[dict[Operator, Operator]] = {
     "eq": "eq",
     "ne": "ne",
 }
-_INTEGER_TYPES: Final = {
-    exp.DType.TINYINT: 8,
-    exp.DType.SMALLINT: 16,
-    exp.DType.INT: 32,
-    exp.DType.BIGINT: 64,
-}
-_MAX_NUMBER_CHARACTERS: Final = 64
 #: Arguments that the readers below look at; a node with any other (a form that a newer parser adds) is not used.
 _BINARY: Final = frozenset({"this", "expression"})
 _ARGUMENTS: Final[dict[type[exp.Expr], frozenset[str]]] = {
@@ -72,13 +63,6 @@ _ARGUMENTS: Final[dict[type[exp.Expr], frozenset[str]]] = {
     exp.Anonymous: frozenset({"this", "expressions"}),
     exp.Like: _BINARY | {"negate"},
 }
-# Spark ends a comment at a carriage return, and goes on with it behind a backslash; sqlglot does otherwise.
-_OTHER_COMMENT: Final = re.compile("\\\\\n|\r(?!\n)")
-# Spark reads such an escape as two question marks.
-_BEYOND_UNICODE: Final = re.compile(r"\\U(?!00(?:0[0-9a-fA-F]|10))(?=[0-9a-fA-F]{8})")
-# What Java and Python both read as the same number: no underscores, no digits of other scripts.
-_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,6})?", re.ASCII | re.IGNORECASE)
-_SPECIAL: Final = re.compile(r"[+-]?(nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 
 
 def read_sql(text: str, *, time_zone: str = "UTC") -> Predicate:
@@ -97,57 +81,13 @@ def read_sql(text: str, *, time_zone: str = "UTC") -> Predicate:
         raise InvalidFilter("the filter is empty", position=0)
     if not moments.is_unicode(text):
         raise InvalidFilter("the filter is not valid Unicode", position=0)
-    if "--" in text and _OTHER_COMMENT.search(text):
-        return Unknown(text, "the comment may end elsewhere in Spark")
-    if _BEYOND_UNICODE.search(text):
-        return Unknown(text, "an escape names no character")
+    reason = doubt(text)
+    if reason is not None:
+        return Unknown(text, reason)
     try:
-        return _Reader(text, time_zone).read(_parsed(text))
+        return _Reader(text, time_zone).read(parsed(text))
     except RecursionError as error:
         raise LimitExceeded(f"the filter is nested deeper than {MAX_DEPTH} levels", limit=MAX_DEPTH) from error
-
-
-def _parsed(text: str) -> exp.Expr:
-    try:
-        statements = sqlglot.parse(text, read="spark")
-        if len(statements) == 1 and isinstance(statements[0], exp.Command):
-            return _condition(text) or statements[0]
-    except ParseError as error:
-        condition = _condition(text)
-        if condition is not None:
-            return condition
-        raise _syntax_error(text, error) from error
-    except TokenError as error:
-        raise InvalidFilter("the filter ends inside a quoted text or comment", position=len(text)) from error
-    except (SqlglotError, ValueError) as error:
-        raise InvalidFilter(f"the filter cannot be read: {error}", position=0) from error
-    if len(statements) != 1 or statements[0] is None:
-        position = text.find(";")
-        raise InvalidFilter("a filter is one expression", position=max(position, 0))
-    return statements[0]
-
-
-def _condition(text: str) -> exp.Expr | None:
-    """The text read as a condition only, where a column's name is also the beginning of a statement."""
-    try:
-        found = sqlglot.Dialect.get_or_raise("spark").parse_into(exp.Condition, text)
-    except (SqlglotError, ValueError):
-        return None
-    return found[0] if len(found) == 1 else None
-
-
-def _syntax_error(text: str, error: ParseError) -> InvalidFilter:
-    place = error.errors[0] if error.errors else {}
-    lines = text.splitlines(keepends=True) or [""]
-    line = max(1, min(int(place.get("line") or 1), len(lines)))
-    highlight = place.get("highlight") or ""
-    # sqlglot's column counts the last character of the token that it stopped at.
-    column = int(place.get("col") or 1) - max(len(highlight), 1)
-    position = min(len(text), sum(len(part) for part in lines[: line - 1]) + max(column, 0))
-    description = place.get("description") or "cannot be parsed"
-    if "missing for" in description:
-        description = f"something is missing after {highlight!r}"
-    return InvalidFilter(f"{description} (at offset {position})", position=position, near=highlight)
 
 
 class _Reader:
@@ -228,20 +168,20 @@ class _Reader:
     def _comparison(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
         op = _COMPARISONS[type(node)]
-        left, right = _bare(node.this), _bare(node.args["expression"])
-        path, literal = _path(left), self._literal(right)
+        left, right = bare(node.this), bare(node.args["expression"])
+        path, literal = _path(left), self._constant(right)
         if path is None or literal is None:
-            path, literal, op = _path(right), self._literal(left), _MIRRORED[op]
+            path, literal, op = _path(right), self._constant(left), _MIRRORED[op]
         if path is None or literal is None:
             return self._unknown(node, _why_not(left, right))
         return Compare(op, Ref(path), literal)
 
     def _null_safe(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
-        left, right = _bare(node.this), _bare(node.args["expression"])
-        path, literal = _path(left), self._literal(right)
+        left, right = bare(node.this), bare(node.args["expression"])
+        path, literal = _path(left), self._constant(right)
         if path is None or literal is None:
-            path, literal = _path(right), self._literal(left)
+            path, literal = _path(right), self._constant(left)
         if path is None or literal is None:
             return self._unknown(node, _why_not(left, right))
         equal = NullSafeEqual(Ref(path), literal)
@@ -249,28 +189,28 @@ class _Reader:
 
     def _between(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
-        path = _path(_bare(node.this))
-        low, high = self._literal(_bare(node.args["low"])), self._literal(_bare(node.args["high"]))
+        path = _path(bare(node.this))
+        low, high = self._constant(bare(node.args["low"])), self._constant(bare(node.args["high"]))
         if path is None or low is None or high is None or node.args.get("symmetric"):
             return self._unknown(node, "only BETWEEN of a column and two constants is used")
         return And((Compare("ge", Ref(path), low), Compare("le", Ref(path), high)))
 
     def _in(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
-        path = _path(_bare(node.this))
+        path = _path(bare(node.this))
         items = node.args.get("expressions") or []
         if path is None or not items or node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
             return self._unknown(node, "only IN of a column and a list of constants is used")
         if len(items) > MAX_IN_LITERALS:
             raise LimitExceeded(f"IN lists may have {MAX_IN_LITERALS} values", limit=MAX_IN_LITERALS)
-        literals = [self._literal(_bare(item)) for item in items]
+        literals = [self._constant(bare(item)) for item in items]
         if any(literal is None for literal in literals):
             return self._unknown(node, "a value of the IN list is not a constant")
         return In(Ref(path), tuple(literal for literal in literals if literal is not None))
 
     def _is(self, node: exp.Expr, depth: int) -> Predicate:
         what = node.args["expression"]
-        path = _path(_bare(node.this))
+        path = _path(bare(node.this))
         if isinstance(what, exp.Null):
             return IsNull(Ref(path)) if path else self._unknown(node, "only IS NULL of a column is used")
         if isinstance(what, exp.Boolean):
@@ -280,13 +220,13 @@ class _Reader:
 
     def _is_nan(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
-        path = _path(_bare(node.this))
+        path = _path(bare(node.this))
         return IsNan(Ref(path)) if path else self._unknown(node, "only isnan of a column is used")
 
     def _function(self, node: exp.Expr, depth: int) -> Predicate:
         name = str(node.this).lower()
         arguments = node.expressions
-        path = _path(_bare(arguments[0])) if len(arguments) == 1 else None
+        path = _path(bare(arguments[0])) if len(arguments) == 1 else None
         if path and name == "isnull":
             return IsNull(Ref(path))
         if path and name == "isnotnull":
@@ -296,21 +236,21 @@ class _Reader:
 
     def _starts_with(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
-        path, prefix = _path(_bare(node.this)), self._literal(_bare(node.args["expression"]))
+        path, prefix = _path(bare(node.this)), self._constant(bare(node.args["expression"]))
         if path is None or prefix is None or prefix.kind not in ("string", "binary"):
             return self._unknown(node, "only startswith of a column and a constant is used")
         return StartsWith(Ref(path), prefix)
 
     def _like(self, node: exp.Expr, depth: int, escape: str = "\\") -> Predicate:
         del depth
-        path, pattern = _path(_bare(node.this)), self._literal(_bare(node.args["expression"]))
+        path, pattern = _path(bare(node.this)), self._constant(bare(node.args["expression"]))
         if path is None or pattern is None or pattern.kind != "string":
             return self._unknown(node, "only LIKE of a column and a constant pattern is used")
         like = Like(Ref(path), str(pattern.value), escape)
         return Not(like) if node.args.get("negate") else like
 
     def _escape(self, node: exp.Expr, depth: int) -> Predicate:
-        mark = self._literal(node.args["expression"])
+        mark = self._constant(node.args["expression"])
         if (
             type(node.this) is exp.Like
             and not _has_more(node.this)
@@ -321,59 +261,8 @@ class _Reader:
             return self._like(node.this, depth, mark.value)
         return self._unknown(node, "this form of LIKE is not used for pruning")
 
-    def _literal(self, node: exp.Expr) -> Literal | None:
-        """The constant that a node stands for, None when it is none (or one whose value is not certain)."""
-        sign = ""
-        while isinstance(node, exp.Neg | exp.Paren):
-            if isinstance(node, exp.Neg):
-                if sign:  # the inner one overflows for a type's smallest number, and may wrap around
-                    return None
-                sign = "-"
-            node = node.this
-        if isinstance(node, exp.Literal):
-            if node.is_string:
-                return None if sign or not moments.is_unicode(node.this) else Literal("string", node.this)
-            return _number(sign + node.this)
-        if sign and not isinstance(node, exp.Cast):
-            return None
-        if isinstance(node, exp.Null):
-            return Literal("null")
-        if isinstance(node, exp.Boolean):
-            return Literal("boolean", bool(node.this))
-        if isinstance(node, exp.HexString):
-            return _hex(node.this)
-        if isinstance(node, exp.RawString):
-            return Literal("string", node.this)
-        if isinstance(node, exp.Cast):  # TryCast is one; typed literals (5L, DATE '...') arrive as casts
-            return self._cast(node, sign)
-        return None
-
-    def _cast(self, node: exp.Cast, sign: str) -> Literal | None:
-        inner, target = _bare(node.this), node.to.this
-        if not isinstance(inner, exp.Literal) or node.args.get("format"):
-            return None
-        text = inner.this
-        if target in _INTEGER_TYPES and not inner.is_string:
-            literal = _number(sign + text)
-            limit = 1 << (_INTEGER_TYPES[target] - 1)
-            inside = literal is not None and isinstance(literal.value, int) and -limit <= literal.value < limit
-            return literal if inside else None
-        if target in (exp.DType.DOUBLE, exp.DType.FLOAT):
-            return _float(sign, text, single=target is exp.DType.FLOAT)
-        if target is exp.DType.DECIMAL:
-            return _decimal_cast(sign + text, node.to)
-        if sign or not inner.is_string:
-            return None
-        if target in (exp.DType.DATE, exp.DType.DATE32):
-            days = moments.date_days(text)
-            return None if days is None else Literal("date", days)
-        if target in (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ):
-            micros = moments.instant_us(text, self._time_zone)
-            return None if micros is None else Literal("timestamp", micros)
-        if target is exp.DType.TIMESTAMPNTZ:
-            micros = moments.wall_us(text)
-            return None if micros is None else Literal("timestamp_ntz", micros)
-        return None
+    def _constant(self, node: exp.Expr) -> Literal | None:
+        return constant(node, self._time_zone)
 
 
 def _columns(node: exp.Expr) -> list[exp.Expr]:
@@ -387,12 +276,6 @@ def _columns(node: exp.Expr) -> list[exp.Expr]:
         else:
             stack += list(top.iter_expressions())
     return found
-
-
-def _bare(node: exp.Expr) -> exp.Expr:
-    while isinstance(node, exp.Paren):
-        node = node.this
-    return node
 
 
 def _has_more(node: exp.Expr) -> bool:
@@ -417,53 +300,6 @@ def _why_not(left: exp.Expr, right: exp.Expr) -> str:
     if isinstance(left, exp.Func | exp.Binary) or isinstance(right, exp.Func | exp.Binary):
         return "a function or arithmetic over the column is not used for pruning"
     return "only a column compared with a constant is used for pruning"
-
-
-def _number(text: str) -> Literal | None:
-    if len(text) > _MAX_NUMBER_CHARACTERS:  # more digits than any decimal has are an error in Spark
-        return None
-    lowered = text.lower()
-    try:
-        if "e" in lowered:  # Spark: a number with an exponent is a double
-            return Literal("double", float(lowered))
-        if "." in lowered:
-            return Literal("decimal", str(Decimal(lowered)))
-        return Literal("integer", int(lowered))
-    except (ValueError, InvalidOperation):
-        return None
-
-
-def _float(sign: str, text: str, *, single: bool) -> Literal | None:
-    spelled = sign + text.strip(" ")
-    if not (_NUMBER.fullmatch(spelled) or _SPECIAL.fullmatch(spelled)):
-        return None
-    value = float(spelled)
-    if not single:
-        return Literal("double", value)
-    if moments.is_between_singles(value):  # rounding twice may not be rounding once
-        return None
-    return Literal("float", moments.single(value))
-
-
-def _decimal_cast(text: str, target: exp.DataType) -> Literal | None:
-    spelled = text.strip(" ")
-    if not _NUMBER.fullmatch(spelled):
-        return None
-    try:
-        value = Decimal(spelled)
-        precision, scale = (int(part.this.this) for part in target.expressions)
-    except (ValueError, InvalidOperation, AttributeError):
-        return None
-    digits, exponent = value.as_tuple().digits, value.as_tuple().exponent
-    fits = isinstance(exponent, int) and -exponent <= scale and len(digits) + exponent <= precision - scale
-    return Literal("decimal", str(value)) if fits else None  # a cast that rounds is left alone
-
-
-def _hex(text: str) -> Literal | None:
-    try:
-        return Literal("binary", bytes.fromhex(text if len(text) % 2 == 0 else "0" + text))
-    except ValueError:
-        return None
 
 
 _READERS: Final[dict[type[exp.Expr], Callable[[_Reader, exp.Expr, int], Predicate]]] = {

@@ -1,0 +1,68 @@
+"""SQL text to one syntax tree, by sqlglot; what cannot be read says where."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError, TokenError
+
+from lamella.snapshot.errors import InvalidFilter
+
+# Spark ends a comment at a carriage return, and goes on with it behind a backslash; sqlglot does otherwise.
+_OTHER_COMMENT: Final = re.compile("\\\\\n|\r(?!\n)")
+# Spark reads such an escape as two question marks.
+_BEYOND_UNICODE: Final = re.compile(r"\\U(?!00(?:0[0-9a-fA-F]|10))(?=[0-9a-fA-F]{8})")
+
+
+def doubt(text: str) -> str | None:
+    """Why Spark may read the text otherwise than sqlglot does; None when it does not."""
+    if "--" in text and _OTHER_COMMENT.search(text):
+        return "the comment may end elsewhere in Spark"
+    return "an escape names no character" if _BEYOND_UNICODE.search(text) else None
+
+
+def parsed(text: str) -> exp.Expr:
+    """The one statement or expression of a text; raises InvalidFilter with its ``position``, or RecursionError."""
+    try:
+        statements = sqlglot.parse(text, read="spark")
+        if len(statements) == 1 and isinstance(statements[0], exp.Command):
+            return _condition(text) or statements[0]
+    except ParseError as error:
+        condition = _condition(text)
+        if condition is not None:
+            return condition
+        raise _syntax_error(text, error) from error
+    except TokenError as error:
+        raise InvalidFilter("the filter ends inside a quoted text or comment", position=len(text)) from error
+    except (SqlglotError, ValueError) as error:
+        raise InvalidFilter(f"the filter cannot be read: {error}", position=0) from error
+    if len(statements) != 1 or statements[0] is None:
+        position = text.find(";")
+        raise InvalidFilter("a filter is one expression", position=max(position, 0))
+    return statements[0]
+
+
+def _condition(text: str) -> exp.Expr | None:
+    """The text read as a condition only, where a column's name is also the beginning of a statement."""
+    try:
+        found = sqlglot.Dialect.get_or_raise("spark").parse_into(exp.Condition, text)
+    except (SqlglotError, ValueError):
+        return None
+    return found[0] if len(found) == 1 else None
+
+
+def _syntax_error(text: str, error: ParseError) -> InvalidFilter:
+    place = error.errors[0] if error.errors else {}
+    lines = text.splitlines(keepends=True) or [""]
+    line = max(1, min(int(place.get("line") or 1), len(lines)))
+    highlight = place.get("highlight") or ""
+    # sqlglot's column counts the last character of the token that it stopped at.
+    column = int(place.get("col") or 1) - max(len(highlight), 1)
+    position = min(len(text), sum(len(part) for part in lines[: line - 1]) + max(column, 0))
+    description = place.get("description") or "cannot be parsed"
+    if "missing for" in description:
+        description = f"something is missing after {highlight!r}"
+    return InvalidFilter(f"{description} (at offset {position})", position=position, near=highlight)
