@@ -7,7 +7,9 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
+import shutil
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -15,8 +17,19 @@ from pyspark.errors import SparkRuntimeException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lamella.client.spark.reader_options import reader_options
-from spark.lakes import Lakes, LakeTable, assert_same_rows, blocks_read, no_pushdown, numbers, plan, setting
+from lamella.client.spark import attach, write
+from spark.lakes import (
+    CATALOG,
+    Lakes,
+    LakeTable,
+    assert_same_rows,
+    blocks_read,
+    fresh,
+    no_pushdown,
+    numbers,
+    plan,
+    setting,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -242,15 +255,25 @@ def test_float_filters_stay_out_of_sparks_own_skipping_and_others_go_in(
 def test_column_indexes_are_used_only_where_they_are_trusted(
     spark: SparkSession, lakes: Lakes, everything: LakeTable
 ) -> None:
-    """A wrong column index loses rows in Spark, so the reader skips pages only when the user says so."""
-    assert "parquet.filter.columnindex.enabled" in reader_options(
-        lakes.lake.table(everything.name).info().schema, page_index=False
-    )
-    frame = spark.table(everything.sql).where("i < 10")
-    scan = frame._jdf.queryExecution().executedPlan().collectLeaves().apply(0)
-    conf = scan.readerFactory().broadcastedConf().value().value()
-    assert conf.get("parquet.filter.columnindex.enabled") == "false"
-    assert conf.get("parquet.filter.stats.enabled") is None
+    """A wrong column index loses rows: it is used for blocks of Lamella's own jobs, or when the user says so."""
+
+    def used(name: str) -> bool:
+        frame = spark.table(name).where("i < 10")
+        scan = frame._jdf.queryExecution().executedPlan().collectLeaves().apply(0)
+        conf = scan.readerFactory().broadcastedConf().value().value()
+        assert conf.get("parquet.filter.stats.enabled") is None
+        return str(conf.get("parquet.filter.columnindex.enabled")) != "false"
+
+    assert not used(everything.sql)
+    own = f"{fresh('own')}.t"
+    write(spark.range(100).withColumnRenamed("id", "i"), own, client=lakes.lake)
+    assert used(f"{CATALOG}.{own}")
+    lakes.lake.table(own).register([str(_copy(lakes.lake.table(own).prune().locations[0]))])
+    assert not used(f"{CATALOG}.{own}")
+    attach(spark, "trusting", lakes.lake, page_index=True)
+    assert used(f"trusting.{everything.name}")
+    attach(spark, "doubting", lakes.lake, page_index=False)
+    assert not used(f"doubting.{own}")
 
 
 def test_pushdown_switched_off_changes_nothing(spark: SparkSession, everything: LakeTable) -> None:
@@ -309,3 +332,9 @@ def test_row_counts_reach_the_optimizer(spark: SparkSession, lakes: Lakes) -> No
         frame = spark.table(table.sql).where("a < 100")
         scan = frame._jdf.queryExecution().optimizedPlan().collectLeaves().apply(0)
         assert int(str(scan.stats().rowCount().get())) == 100
+
+
+def _copy(location: str) -> Path:
+    """A copy of a block outside of its table's folder."""
+    source = Path(location.removeprefix("file://"))
+    return Path(shutil.copy(source, source.parent.parent / "copy.parquet"))

@@ -113,7 +113,7 @@ def attach(
     *,
     allow_fallback: bool = False,
     max_join_keys: int = 100_000,
-    page_index: bool = False,
+    page_index: bool | None = None,
     mode: Mode | None = None,
 ) -> Attached:
     """Make a Lamella service the catalog ``name`` of a classic Spark session.
@@ -124,8 +124,9 @@ def attach(
 
     ``allow_fallback``: read every block of the snapshot, with a warning in the log, when the service cannot prune;
     otherwise the query fails with the service's message. ``max_join_keys``: a runtime join filter with more distinct
-    keys is sent as their range. ``page_index``: let Spark skip pages inside files by their column indexes; only for
-    files whose writers you trust. ``mode``: insist on one way; by default "catalog", or "views" with a
+    keys is sent as their range. ``page_index``: let Spark skip pages inside files by their column indexes:
+    None for reads whose blocks were all written by Lamella's jobs, True always (you trust the writers), False never.
+    ``mode``: insist on one way; by default "catalog", or "views" with a
     :class:`LamellaSparkWarning` when this version of Spark lacks the internals that a catalog needs.
 
     Raises:

@@ -19,9 +19,8 @@ def raise_in_jvm(gateway: Gateway, error: LamellaError) -> NoReturn:
     text = f"[lamella.{error.code}] {error.message}"
     parameters = gateway.scala_map({"errorMessage": text})
     contexts = gateway.empty_array("org.apache.spark.QueryContext")
-    raise_java(
-        gateway.java_class("org.apache.spark.SparkRuntimeException")(_CONDITION, parameters, None, contexts, ""), error
-    )
+    exception = gateway.java_class("org.apache.spark.SparkRuntimeException")
+    raise_java(exception(_CONDITION, parameters, None, contexts, ""), error)
 
 
 def raise_java(exception: Any, cause: BaseException | None = None) -> NoReturn:

@@ -18,6 +18,7 @@ from lamella.client.http import Lamella
 from lamella.client.spark.hadoop_path import hadoop_path
 from lamella.client.spark.types import SparkSchema, spark_schema
 from lamella.snapshot.errors import InvalidRequest, LamellaError
+from lamella.snapshot.layout import TableLayout
 from lamella.snapshot.schema import Schema
 
 _log = logging.getLogger(__name__)
@@ -30,13 +31,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ``allow_fallback``: when the service refuses a filter or fails on it, read every block of the snapshot instead of
     failing the query; each time is logged as a warning. ``max_join_keys``: more distinct keys of a runtime join
     filter than this are sent as their range. ``page_index``: let Spark skip pages inside files by their column
-    indexes. Off, since a column index that is wrong (parquet-java trusts ``null_pages`` without checks) loses rows;
-    turn it on for tables whose files' writers you trust.
+    indexes. A wrong column index loses rows (parquet-java trusts ``null_pages`` without checks), so by default (None)
+    that is done for a read whose blocks were all written by Lamella's own jobs; True does it always, False never.
     """
 
     allow_fallback: bool = False
     max_join_keys: int = 100_000
-    page_index: bool = False
+    page_index: bool | None = None
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -78,6 +79,7 @@ class LakeTable:
         lake: Lamella,
         name: str,
         *,
+        location: str,
         snapshot_id: str,
         schema: Schema,
         columns: SparkSchema,
@@ -93,11 +95,18 @@ class LakeTable:
         self.settings = settings
         self.block_count, self.row_count, self.size_bytes = totals
         self._handle = lake.table(name)
+        self._own_blocks = TableLayout(location).blocks + "/"
 
     @property
     def key(self) -> str:
         """The name with the snapshot."""
         return f"{self.name}@{self.snapshot_id}"
+
+    def trusts_page_index(self, kept: Kept) -> bool:
+        """True when Spark may skip pages inside these blocks (see :class:`Settings`)."""
+        if self.settings.page_index is not None:
+            return self.settings.page_index
+        return all(location.startswith(self._own_blocks) for location in kept.locations)
 
     def kept(self, filter: Mapping[str, Any] | str | None, *, time_zone: str = "UTC") -> Kept:
         """The blocks that may hold rows for which the filter (a tree, or SQL text) is true.
@@ -159,6 +168,7 @@ def load_table(
     return LakeTable(
         lake,
         name,
+        location=info.location,
         snapshot_id=snapshot,
         schema=schema,
         columns=spark_schema(schema, time_type=time_type),

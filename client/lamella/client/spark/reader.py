@@ -34,7 +34,7 @@ def read(
     snapshot_id: str | None = None,
     timestamp: dt.datetime | int | None = None,
     allow_fallback: bool = False,
-    page_index: bool = False,
+    page_index: bool | None = None,
 ) -> DataFrame:
     """``namespace.table`` as a frame, of which only the blocks that ``where`` leaves are read.
 
@@ -84,7 +84,7 @@ def _path_frame(spark: SparkSession, table: LakeTable, where: Column | str | Non
     if not paths:
         return spark.createDataFrame([], schema)
     # Without recursiveFileLookup, a folder named "day=2024-01-01" would become a column.
-    options = {**reader_options(table.schema, page_index=table.settings.page_index), "recursiveFileLookup": "true"}
+    options = {**reader_options(table.schema, page_index=table.trusts_page_index(kept)), "recursiveFileLookup": "true"}
     return spark.read.schema(schema).options(**options).parquet(*paths)
 
 

@@ -32,7 +32,7 @@ def relation_frame(gateway: Gateway, table: LakeTable, columns: Sequence[str] | 
 
     names = [column.name for column in table.schema.columns] if columns is None else list(columns)
     table.columns.check(names)
-    options = reader_options(table.schema, page_index=table.settings.page_index)
+    options = reader_options(table.schema, page_index=bool(table.settings.page_index))
     relation = gateway.java_class(DATASOURCES + "HadoopFsRelation")(
         BlockIndex(gateway, table),
         gateway.java_class(SQL + "types.StructType")(),

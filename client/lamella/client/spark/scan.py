@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from functools import cached_property
 from typing import Any
 
 from lamella.client.spark.catalyst import Walker, is_sound_in_parquet
@@ -57,20 +58,31 @@ class Plan:
         readable = gateway.struct_type(table.columns.readable)
         index = file_index(gateway, self.kept, digest, readable)
         builder = gateway.java_class(DATASOURCES + "v2.parquet.ParquetScanBuilder")(
-            gateway.session, index, readable, readable, _reader_options(request)
+            gateway.session, index, readable, readable, _reader_options(request, self.kept)
         )
         if request.pushed:
             builder.pushFilters(gateway.seq(request.pushed))
         builder.pruneColumns(request.required)
         self.native = builder.build()
+        self._batch = self.native.toBatch()
         #: All that decides which rows are read: two scans with one key may stand for each other.
         self.key = json.dumps(
             [table.key, digest, request.required.json(), sorted(request.pushed_text), _options_text(request.options)]
         )
 
+    @cached_property
+    def partitions(self) -> Any:
+        """``InputPartition[]``."""
+        return self._batch.planInputPartitions()
 
-def _reader_options(request: Request) -> Any:
-    if request.table.settings.page_index:
+    @cached_property
+    def reader_factory(self) -> Any:
+        """Made once: each one broadcasts Hadoop's whole configuration."""
+        return self._batch.createReaderFactory()
+
+
+def _reader_options(request: Request, kept: Kept) -> Any:
+    if request.table.trusts_page_index(kept):
         return request.options
     name = "parquet.filter.columnindex.enabled"
     merged = request.gateway.java_map({name: "false"})
@@ -209,16 +221,15 @@ class LakeBatch(Proxy):
     def __init__(self, gateway: Gateway, plan: Plan) -> None:
         super().__init__(gateway)
         self._plan = plan
-        self._native = plan.native.toBatch()
 
     def _key(self) -> str:
         return self._plan.key
 
     def planInputPartitions(self) -> Any:
-        return self._native.planInputPartitions()
+        return self._plan.partitions
 
     def createReaderFactory(self) -> Any:
-        return self._native.createReaderFactory()
+        return self._plan.reader_factory
 
 
 class LakeStatistics(Proxy):

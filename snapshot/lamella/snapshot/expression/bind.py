@@ -25,7 +25,7 @@ from lamella.snapshot.expression.bound import (
     NullTest,
     Prefix,
 )
-from lamella.snapshot.expression.coerce import MAX_DIGITS, Point, Unusable, coerce, common_digits
+from lamella.snapshot.expression.coerce import MAX_DIGITS, Point, Unusable, coerce, common_digits, is_beyond_long
 from lamella.snapshot.expression.nodes import (
     And,
     ColumnPredicate,
@@ -131,6 +131,9 @@ class _Binder:
         place = coerce(literal, leaf, self._time_zone)
         if isinstance(place, Unusable):
             return Anything(text, place.reason)
+        ordering = op not in ("eq", "ne")
+        if ordering and leaf.dtype.is_integer and leaf.dtype.name != "uint64" and is_beyond_long(literal):
+            return Anything(text, "Spark decides a comparison beyond 64 bits for nulls too, against SQL's rule")
         if op == "ne":
             return BoundNot(_at(leaf, "eq", place, text))
         return _at(leaf, op, place, text)

@@ -103,6 +103,12 @@ def _exact(literal: Literal) -> Fraction | None:
     return None
 
 
+def is_beyond_long(literal: Literal) -> bool:
+    """True for an integer or decimal that is less than the smallest or greater than the largest 64-bit integer."""
+    exact = _exact(literal)
+    return exact is not None and not -(1 << 63) <= exact <= (1 << 63) - 1
+
+
 def _number(literal: Literal, leaf: Leaf) -> Point | Unusable:
     decimal = leaf.dtype.name == "decimal"
     exact = _exact(literal)
