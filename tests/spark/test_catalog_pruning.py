@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.errors import SparkRuntimeException
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from lamella.client.spark import attach, write
@@ -304,6 +304,22 @@ def test_columns_that_spark_cannot_read_do_not_spoil_the_others(spark: SparkSess
     assert spark.table(table.sql).count() == 2
     with pytest.raises(SparkRuntimeException, match=r"h \(float16\), t \(timestamp\(ns\)\)"):
         spark.table(table.sql).collect()
+
+
+def test_times_of_day_are_read_where_the_session_reads_them(spark: SparkSession, lakes: Lakes) -> None:
+    """TIME is off in Spark 4.3 unless it is switched on."""
+    table = lakes.of(pa.table({"a": [1, 2], "t": pa.array([1_000_000, 2_000_000], pa.time64("us"))}))
+    with pytest.raises(SparkRuntimeException, match=r"t \(time\(us\)\)"):
+        spark.table(table.sql).collect()
+    with setting(spark, spark__sql__timeType__enabled="true"):
+        assert spark.table(table.sql).where("t > TIME '00:00:01'").collect() == [Row(a=2, t=dt.time(0, 0, 2))]
+
+
+def test_the_file_of_a_row_can_be_asked_for(spark: SparkSession, lakes: Lakes) -> None:
+    """input_file_name() names the block."""
+    table = lakes.of(*numbers(3))
+    files = spark.table(table.sql).where("a < 150").select(F.input_file_name()).distinct().collect()
+    assert sorted(row[0] for row in files) == sorted(f"file://{path}" for path in table.paths[:2])
 
 
 def test_statistics_after_pruning_let_spark_broadcast_the_small_side(spark: SparkSession, lakes: Lakes) -> None:

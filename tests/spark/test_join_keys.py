@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lamella.client.http import Lamella
 from lamella.client.spark import attach
+from lamella.client.spark.gateway import Gateway
 from spark.lakes import CATALOG, Lakes, LakeTable, blocks_after_join, fresh, no_pushdown, plan, sorted_rows
 
 pytestmark = pytest.mark.spark
@@ -138,6 +139,17 @@ def test_executions_of_one_scan_do_not_see_each_others_keys(spark: SparkSession,
     assert len(_files(narrowed)) == 1
     assert len(_files(after)) == 12
     assert not narrowed.equals(after)
+
+
+def test_without_pinned_threads_no_keys_are_taken(
+    spark: SparkSession, facts: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With PYSPARK_PIN_THREAD=false callbacks cannot tell executions apart: joins prune nothing, and lose nothing."""
+    assert Gateway(spark).pins_threads
+    monkeypatch.setattr(Gateway, "pins_threads", False)
+    frame = joined(spark, facts, "i")
+    assert sorted(row.i for row in frame.collect()) == [7, 11, 400]
+    assert blocks_after_join(frame) is None
 
 
 def _narrowed_scan(frame: DataFrame):  # type: ignore[no-untyped-def]  # py4j objects have no types

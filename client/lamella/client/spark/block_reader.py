@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lamella.snapshot.errors import ObjectNotFound, SchemaMismatch, StoreError
-from lamella.snapshot.layout.location import parse
+from lamella.snapshot.errors import SchemaMismatch
+from lamella.snapshot.layout import FsspecStore, Store
 
 _BATCH_ROWS: Final = 64 << 10
 # Files of Spark 2, or of later ones in legacy mode: old dates stand there in another calendar, which pyarrow ignores.
@@ -26,21 +26,47 @@ def read_rows(
         ObjectNotFound, StoreError: the file cannot be opened.
         SchemaMismatch: a value does not fit the wanted type, or dates stand in the old calendar.
     """
-    at = parse(location)
-    options = storage_options.get(at.scheme, {})
-    try:
-        opened = fsspec.filesystem(at.scheme, **options).open(at.path, "rb")
-    except FileNotFoundError as error:
-        raise ObjectNotFound(f"no object at {location}", location=location) from error
-    except OSError as error:
-        raise StoreError(f"{location} cannot be opened: {error}", location=location) from error
-    with opened, pq.ParquetFile(opened, coerce_int96_timestamp_unit="us") as file:
+    with (
+        StoreFile(FsspecStore(storage_options), location) as opened,
+        pq.ParquetFile(opened, coerce_int96_timestamp_unit="us", pre_buffer=True) as file,
+    ):
         found = {name.lower(): name for name in file.schema_arrow.names}
         if any(key in (file.metadata.metadata or {}) for key in _OTHER_CALENDAR):
             raise SchemaMismatch(f"{location} has dates of the old calendar; read it on a classic session")
         names = [found[field.name.lower()] for field in target if field.name.lower() in found]
         for batch in file.iter_batches(_BATCH_ROWS, columns=names):
             yield _converted(batch, target, location)
+
+
+class StoreFile(io.RawIOBase):
+    """An object of a store as a file that pyarrow can read; errors are the store's."""
+
+    def __init__(self, store: Store, location: str) -> None:
+        super().__init__()
+        self._store = store
+        self._location = location
+        self._size_bytes = store.stat(location).size_bytes
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size_bytes}[whence]
+        self._at = start + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(0, self._size_bytes - self._at)
+        data = self._store.read_range(self._location, self._at, left if size < 0 else min(size, left))
+        self._at += len(data)
+        return data
 
 
 def _converted(batch: pa.RecordBatch, target: pa.Schema, location: str) -> pa.RecordBatch:

@@ -1,0 +1,59 @@
+"""Blocks on S3: executors write and read them through Python alone, with the options they are given."""
+
+from __future__ import annotations
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from fixtures_s3 import S3Server
+from lamella.client.spark.arrow_types import spark_arrow_schema
+from lamella.client.spark.block_reader import read_rows
+from lamella.client.spark.lake import Kept
+from lamella.client.spark.partition import WritePartition
+from lamella.snapshot.errors import ObjectNotFound, StoreError
+from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.manifest import Block
+from lamella.snapshot.schema import Column, Schema
+
+pytestmark = pytest.mark.s3
+
+SPARK_SCHEMA = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}'
+
+
+def test_a_task_writes_blocks_to_a_bucket_and_another_reads_them(s3: S3Server) -> None:
+    """The store's own size is recorded, and Spark would find the block by its s3a path."""
+    bucket = s3.bucket("spark-blocks")
+    options = {"s3": s3.storage_options}
+    task = WritePartition(
+        location=f"{bucket}/a table/with ü",
+        schema=Schema.assign([Column(name="a", type="int64")]),
+        sort_by=("a",),
+        block_rows=60,
+        block_bytes=1 << 30,
+        storage_options=options,
+    )
+    reports = list(task(iter([pa.RecordBatch.from_pydict({"c0": list(range(99, -1, -1))})])))
+    blocks = [msgspec.json.decode(report["block"][0].as_py(), type=Block) for report in reports]
+    assert [block.row_count for block in blocks] == [50, 50]
+    store = FsspecStore(options)
+    assert all(block.file_size == store.stat(block.location).size_bytes for block in blocks)
+    kept = Kept(locations=[blocks[0].location], sizes=[blocks[0].file_size], rows=[50], blocks_total=2)
+    path, _ = kept.files()[0]
+    assert path.startswith("s3a://spark-blocks/a table/with ü/_b/")
+    target = spark_arrow_schema(SPARK_SCHEMA)
+    read = [pa.Table.from_batches(list(read_rows(block.location, target, options))) for block in blocks]
+    rows = [table["a"].to_pylist() for table in read]
+    assert rows == [list(range(50)), list(range(50, 100))]
+
+
+def test_a_block_that_is_not_there_or_may_not_be_read_is_an_error(s3: S3Server) -> None:
+    """Nothing is read as an empty block."""
+    bucket = s3.bucket("spark-missing")
+    target = spark_arrow_schema(SPARK_SCHEMA)
+    with pytest.raises(ObjectNotFound):
+        list(read_rows(f"{bucket}/nothing.parquet", target, {"s3": s3.storage_options}))
+    one_try = {"retries": {"total_max_attempts": 1}}
+    unreachable = {**s3.storage_options, "endpoint_url": "http://127.0.0.1:9", "config_kwargs": one_try}
+    with pytest.raises(StoreError):
+        list(read_rows(f"{bucket}/nothing.parquet", target, {"s3": unreachable}))
