@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import random
 import re
 import shutil
 from decimal import Decimal
@@ -14,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.errors import SparkRuntimeException
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from lamella.client.spark import attach, write
@@ -162,6 +163,77 @@ def test_a_filter_reads_few_blocks_and_gives_the_rows_of_a_full_scan(
     if "Lamella" in plan(frame):  # Spark answers some conditions without a scan
         kept, total = blocks_read(frame)
         assert (kept <= most, total) == (True, 8), plan(frame)
+
+
+PARTS = [
+    ("i", [-1, 0, 49, 50, 123, 399, 400]),
+    ("n", [0, 3, 51, 377]),
+    ("u64", ["18446744073709551615", "18446744073709551300"]),
+    ("x", ["0.0D", "-0.0D", "7.0D", "57.0D", "double('NaN')"]),
+    ("d", ["0.00", "1.25", "3.99"]),
+    ("s", ["'käse-0000'", "'käse-0120'", "'z'", "''"]),
+    ("day", ["DATE '2024-01-01'", "DATE '2024-06-01'", "DATE '1500-01-01'"]),
+    ("ts", ["TIMESTAMP '2024-10-27 02:30:00+02:00'", "TIMESTAMP '2024-10-27 02:30:00+01:00'"]),
+    ("st.a", [0, 150, 399]),
+]
+
+
+def random_condition(rng: random.Random, depth: int = 0) -> str:
+    """Comparisons, lists and tests for null of any column, joined and negated at random."""
+    if depth < 3 and rng.random() < 0.6:
+        left, right = random_condition(rng, depth + 1), random_condition(rng, depth + 1)
+        joined = f"({left} {rng.choice(['AND', 'OR'])} {right})"
+        return f"NOT {joined}" if rng.random() < 0.3 else joined
+    column, values = rng.choice(PARTS)
+    kind = rng.random()
+    if kind < 0.15:
+        return f"{column} IS {rng.choice(['', 'NOT '])}NULL"
+    if kind < 0.35:
+        chosen = [str(value) for value in rng.sample(values, rng.randint(1, len(values)))]
+        nulls = ["NULL"] if rng.random() < 0.2 else []
+        return f"{column} {rng.choice(['', 'NOT '])}IN ({', '.join(chosen + nulls)})"
+    return f"{column} {rng.choice(['=', '<=>', '<', '<=', '>', '>=', '!='])} {rng.choice(values)}"
+
+
+def test_random_conditions_lose_no_row(spark: SparkSession, everything: LakeTable) -> None:
+    """Forty conditions, each a scan of its own in one query: the rows are those of a scan that skips nothing."""
+    rng = random.Random(20241027)
+    conditions = [random_condition(rng) for _ in range(40)]
+    everything.full_scan(spark).createOrReplaceTempView("everything")
+    counts = ", ".join(f"count_if(coalesce({condition}, false))" for condition in conditions)
+    scans = " UNION ALL ".join(
+        f"SELECT {at} AS n, count(*) AS c FROM {everything.sql} WHERE {condition}"
+        for at, condition in enumerate(conditions)
+    )
+    with no_pushdown(spark), setting(spark, spark__sql__codegen__wholeStage="false"):
+        truth = list(spark.sql(f"SELECT {counts} FROM everything").collect()[0])
+    with setting(spark, spark__sql__codegen__wholeStage="false"):
+        found = dict(tuple(row) for row in spark.sql(scans).collect())
+    differing = [(condition, found[at], truth[at]) for at, condition in enumerate(conditions) if found[at] != truth[at]]
+    assert differing == []
+
+
+def test_files_of_narrower_types_and_fewer_columns_are_read_as_the_table(spark: SparkSession, lakes: Lakes) -> None:
+    """A block may have int32 where the table has int64, and lack columns that were added since."""
+    wide = pa.schema([("a", pa.int64()), ("f", pa.float64()), ("d", pa.decimal128(20, 4)), ("new", pa.string())])
+    narrow = pa.table(
+        {
+            "a": pa.array([1, 2], pa.int32()),
+            "f": pa.array([0.5, float("nan")], pa.float32()),
+            "d": pa.array([Decimal("1.50"), None], pa.decimal128(6, 2)),
+        }
+    )
+    same = pa.table({"a": [1 << 40], "f": [2.5], "d": [Decimal(7)], "new": ["x"]}, schema=wide)
+    table = lakes.empty(wide).add(narrow, same)
+    for condition in ("a = 2", "a > 2", "f > 1", "d = 1.5", "new IS NULL", "new = 'x'", "d IS NULL", "f = 0.5"):
+        assert assert_same_rows(spark, table, condition) > 0
+    assert blocks_read(_ran(spark.table(table.sql).where("new = 'x'"))) == (1, 2)
+    assert blocks_read(_ran(spark.table(table.sql).where("d = 1.5"))) == (1, 2)
+
+
+def _ran(frame: DataFrame) -> DataFrame:
+    frame.collect()
+    return frame
 
 
 def test_a_list_of_five_thousand_values_prunes(spark: SparkSession, everything: LakeTable) -> None:
