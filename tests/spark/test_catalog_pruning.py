@@ -11,6 +11,7 @@ import re
 import shutil
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -165,7 +166,7 @@ def test_a_filter_reads_few_blocks_and_gives_the_rows_of_a_full_scan(
         assert (kept <= most, total) == (True, 8), plan(frame)
 
 
-PARTS = [
+PARTS: list[tuple[str, list[Any]]] = [
     ("i", [-1, 0, 49, 50, 123, 399, 400]),
     ("n", [0, 3, 51, 377]),
     ("u64", ["18446744073709551615", "18446744073709551300"]),
@@ -195,9 +196,13 @@ def random_condition(rng: random.Random, depth: int = 0) -> str:
     return f"{column} {rng.choice(['=', '<=>', '<', '<=', '>', '>=', '!='])} {rng.choice(values)}"
 
 
-def test_random_conditions_lose_no_row(spark: SparkSession, everything: LakeTable) -> None:
+SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 32))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_conditions_lose_no_row(spark: SparkSession, everything: LakeTable, seed: int) -> None:
     """Forty conditions, each a scan of its own in one query: the rows are those of a scan that skips nothing."""
-    rng = random.Random(20241027)
+    rng = random.Random(seed)
     conditions = [random_condition(rng) for _ in range(40)]
     everything.full_scan(spark).createOrReplaceTempView("everything")
     counts = ", ".join(f"count_if(coalesce({condition}, false))" for condition in conditions)

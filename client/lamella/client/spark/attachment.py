@@ -11,6 +11,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from lamella.client.http import Lamella
 from lamella.client.spark.catalog import LakeCatalog, LakeTableProxy
+from lamella.client.spark.failure import runtime_exception
 from lamella.client.spark.file_index import file_index
 from lamella.client.spark.gateway import DATASOURCES, Gateway
 from lamella.client.spark.lake import Kept, Settings, client_of, load_table, unix_ms
@@ -177,6 +178,7 @@ def _probe_catalog(gateway: Gateway) -> None:
         for interface in proxy.Java.implements:
             class_for_name(interface)
     _catalogs(gateway).size()
+    runtime_exception(gateway, "probe")
     struct = gateway.struct_type(_PROBE_SCHEMA)
     kept = Kept(locations=["file:///lamella/probe.parquet"], sizes=[1], rows=[1], blocks_total=1)
     index = file_index(gateway, kept, "probe", struct)

@@ -16,11 +16,14 @@ def raise_in_jvm(gateway: Gateway, error: LamellaError) -> NoReturn:
 
     The user catches it as :class:`pyspark.errors.SparkRuntimeException`.
     """
-    text = f"[lamella.{error.code}] {error.message}"
-    parameters = gateway.scala_map({"errorMessage": text})
-    contexts = gateway.empty_array("org.apache.spark.QueryContext")
+    raise_java(runtime_exception(gateway, f"[lamella.{error.code}] {error.message}"), error)
+
+
+def runtime_exception(gateway: Gateway, text: str) -> Any:
+    """A ``SparkRuntimeException`` with that message."""
     exception = gateway.java_class("org.apache.spark.SparkRuntimeException")
-    raise_java(exception(_CONDITION, parameters, None, contexts, ""), error)
+    contexts = gateway.empty_array("org.apache.spark.QueryContext")
+    return exception(_CONDITION, gateway.scala_map({"errorMessage": text}), None, contexts, "")
 
 
 def raise_java(exception: Any, cause: BaseException | None = None) -> NoReturn:
