@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from urllib.parse import unquote
@@ -19,6 +17,7 @@ from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet import ingest, read_footer, schema_of
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
+from spark.lakes import setting
 from support import generate
 from support.arrow_files import arrow_table
 from support.oracle import Oracle
@@ -37,22 +36,6 @@ SETTINGS = {
 }
 
 
-@contextmanager
-def settings(spark: SparkSession, wanted: dict[str, str]) -> Iterator[None]:
-    """Session settings for a while."""
-    before = {name: spark.conf.get(name) for name in wanted}
-    for name, value in wanted.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
-
-
 def check_spark_files(spark: SparkSession, seed: int, folder: Path, filters: int) -> int:
     """One random table, written and judged by Spark; returns the number of (block, filter) pairs."""
     rng = Random(seed)
@@ -63,7 +46,7 @@ def check_spark_files(spark: SparkSession, seed: int, folder: Path, filters: int
         for i, block in enumerate(table)
     ]
     timestamps = rng.choice(["INT96", "TIMESTAMP_MICROS"])
-    with settings(spark, {"spark.sql.parquet.outputTimestampType": timestamps}):
+    with setting(spark, **{"spark.sql.parquet.outputTimestampType": timestamps}):
         frame = spark.createDataFrame(pa.concat_tables(numbered))
         frame.coalesce(1).write.partitionBy("_block").option("parquet.block.row.count.limit", 2).parquet(str(folder))
     paths = sorted(folder.glob("_block=*/*.parquet"))
@@ -105,7 +88,7 @@ def check_spark_files(spark: SparkSession, seed: int, folder: Path, filters: int
 @pytest.mark.parametrize("seed", range(14))
 def test_blocks_of_spark_are_never_left_out_wrongly(spark: SparkSession, seed: int, tmp_path: Path) -> None:
     """Spark writes, and judges every filter by a full scan: no match is left out, ALL blocks hold nothing else."""
-    with settings(spark, SETTINGS):
+    with setting(spark, **SETTINGS):
         assert check_spark_files(spark, seed, tmp_path / "t", FILTERS) > 0
 
 
@@ -113,7 +96,7 @@ def test_blocks_of_spark_are_never_left_out_wrongly(spark: SparkSession, seed: i
 def test_fifty_thousand_pairs_over_spark_files_hold_no_false_skip(spark: SparkSession, tmp_path: Path) -> None:
     """The same at length."""
     pairs = 0
-    with settings(spark, SETTINGS):
+    with setting(spark, **SETTINGS):
         for seed in itertools.count(1_000):
             pairs += check_spark_files(spark, seed, tmp_path / str(seed), 150)
             if pairs >= 50_000:

@@ -31,7 +31,7 @@ def trusted_manifests() -> Iterator[None]:
 
 
 def table_info(record: TableRecord, snapshot: Snapshot) -> TableInfo:
-    """A table as it stands; ``snapshot`` may be the head, without its segments."""
+    """A table as it stands; ``snapshot`` is the whole one, since its segments are counted."""
     summary = snapshot.summary
     return TableInfo(
         namespace=record.namespace,
