@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
@@ -232,9 +233,8 @@ class Warehouse:
         return self._companion(ref).texts("location")
 
     def _check_new(self, base: SnapshotPointer, locations: Sequence[str], removed: Sequence[str]) -> None:
-        seen: set[str] = set()
-        doubled = sorted({place for place in locations if place in seen or seen.add(place)})  # type: ignore[func-returns-value]  # add returns None on purpose
-        present = sorted(self.has_blocks(base, seen) - set(removed)) if not doubled else []
+        doubled = sorted(place for place, count in Counter(locations).items() if count > 1)
+        present = [] if doubled else sorted(self.has_blocks(base, locations) - set(removed))
         if doubled or present:
             blocks = doubled or present
             where = "twice in the request" if doubled else "already in the table"

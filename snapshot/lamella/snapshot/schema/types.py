@@ -171,7 +171,6 @@ def parse_type(text: str) -> DataType:
     raise InvalidSchema(f"type {text!r} has parameters that do not fit", type=text)
 
 
-#: Integer types by how much wider each may be read: signed into wider signed, unsigned into wider either.
 def widens(source: DataType, target: DataType) -> bool:
     """True when every value of ``source`` is a value of ``target`` in the same order, as Spark's Parquet reader agrees.
 
