@@ -34,7 +34,7 @@ LOCK_NAMED = $(COMPILE) -
 
 .PHONY: help
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(READY)  ## make .venv, install the locked packages, and a Java when there is none
@@ -69,6 +69,10 @@ cover: $(READY)  ## run the tests and show which lines they reach
 	@$(BIN)/python scripts/postgres_bin.py --install >/dev/null
 	$(WITH_JAVA) $(BIN)/pytest -m "not soak" --cov --cov-report term $(ARGS)
 
+.PHONY: wrong-results
+wrong-results: $(READY)  ## write docs/wrong-results.md anew (also a test)
+	$(WITH_JAVA) LAMELLA_WRITE_DOCS=1 $(BIN)/pytest tests/wrong_results $(ARGS)
+
 .PHONY: lint
 lint: $(READY)  ## check style and layout of the code
 	$(BIN)/ruff check
@@ -86,6 +90,10 @@ types: $(READY)  ## check the types
 .PHONY: bench
 bench: $(READY)  ## run the benchmarks
 	$(WITH_JAVA) $(BIN)/python bench/run.py $(ARGS)
+
+.PHONY: sharpness
+sharpness: $(READY)  ## measure how sharp pruning is, beside full scans and other planners
+	$(BIN)/python bench/sharpness.py $(ARGS)
 
 .PHONY: lock
 lock: $(READY)  ## write the locks anew from pyproject.toml (ARGS=--upgrade takes the newest versions)

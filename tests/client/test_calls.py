@@ -45,6 +45,15 @@ PRUNED = wire.PruneAnswer(snapshot_id="s", timestamp_ms=1, report=REPORT, block_
 REGISTERED = wire.RegisterAnswer(snapshot_id="s", registered=1, row_count=2, file_size_bytes=3)
 COMMITTED = wire.CommitAnswer(snapshot_id="s2", prev_snapshot_id="s", added=1, removed=0, row_count=2, block_count=1)
 
+DIFF = wire.DiffAnswer(
+    from_snapshot_id="s",
+    to_snapshot_id="t",
+    added=(),
+    removed=(),
+    unchanged_blocks=3,
+    segments_skipped=1,
+    segments_read=0,
+)
 CALLS: list[tuple[str, Callable[[Any], Any], str, str, Any, Any, Any]] = [
     (
         "namespaces",
@@ -188,16 +197,59 @@ CALLS: list[tuple[str, Callable[[Any], Any], str, str, Any, Any, Any]] = [
         {
             "filter": "a > 4",
             "columns": ["a"],
-            "snapshot_id": None,
             "timestamp": "2024-05-01T12:00:00+00:00",
             "time_zone": "Europe/Berlin",
             "case_sensitive": True,
-            "level": "block",
             "shape": "columns",
             "explain": True,
         },
         PRUNED,
         Pruned(snapshot_id="s", timestamp_ms=1, report=REPORT, block_columns=COLUMNS),
+    ),
+    (
+        "prune with stages",
+        lambda lake: lake.table("db.t").prune(
+            limit=5,
+            order_by="a DESC, `b,c` NULLS LAST".split(", "),
+            join=wire.JoinKeys(column="k", values=(1, 2)),
+            residuals=True,
+            segments=["g"],
+            max_ms=5.0,
+        ),
+        "POST",
+        "/v1/namespaces/db/tables/t/prune",
+        {
+            "shape": "columns",
+            "limit": 5,
+            "order_by": [
+                {"column": "a", "descending": True},
+                {"column": "b,c", "nulls_first": False},
+            ],
+            "join": [{"column": "k", "values": [1, 2]}],
+            "residuals": True,
+            "segments": ["g"],
+            "max_ms": 5.0,
+        },
+        PRUNED,
+        Pruned(snapshot_id="s", timestamp_ms=1, report=REPORT, block_columns=COLUMNS),
+    ),
+    (
+        "prune batch",
+        lambda lake: lake.table("db.t").prune_batch(["a > 4", None], ["a"], snapshot_id="s"),
+        "POST",
+        "/v1/namespaces/db/tables/t/prune/batch",
+        {"filters": ["a > 4", None], "columns": ["a"], "snapshot_id": "s", "shape": "columns"},
+        wire.BatchAnswer(snapshot_id="s", timestamp_ms=1, answers=(PRUNED,)),
+        (Pruned(snapshot_id="s", timestamp_ms=1, report=REPORT, block_columns=COLUMNS),),
+    ),
+    (
+        "diff",
+        lambda lake: lake.table("db.t").diff("s", None, "a > 4", ["a"]),
+        "POST",
+        "/v1/namespaces/db/tables/t/diff",
+        {"from_snapshot_id": "s", "filter": "a > 4", "columns": ["a"]},
+        DIFF,
+        DIFF,
     ),
 ]
 
@@ -231,6 +283,9 @@ def test_what_is_sent_can_be_read_by_the_service(asked: AskedBy) -> None:
         "register": wire.Register,
         "commit": wire.CommitRequest,
         "prune": wire.PruneRequest,
+        "prune with stages": wire.PruneRequest,
+        "prune batch": wire.BatchRequest,
+        "diff": wire.DiffRequest,
     }
     assert bodies.keys() == kinds.keys()
     for name, use, *_ in CALLS:

@@ -195,11 +195,11 @@ def test_prune_sends_its_options() -> None:
         "--case-sensitive", "--explain", "--level", "segment")  # fmt: skip
     run("prune", "db.t", "--snapshot", "s1")
     run("prune", "db.t", "--timestamp", "2024-05-01T00:00:00Z", "--json")
+    run("prune", "db.t", "--limit", "5", "--order-by", "a desc, b nulls last", "--residuals", "--max-ms", "7")
     assert run.bodies == [
         {
             "filter": "a > 4",
             "columns": ["a", "b"],
-            "snapshot_id": None,
             "timestamp": 1700000000123,
             "time_zone": "Asia/Tokyo",
             "case_sensitive": True,
@@ -208,26 +208,18 @@ def test_prune_sends_its_options() -> None:
             "explain": True,
         },
         {
-            "filter": None,
-            "columns": None,
             "snapshot_id": "s1",
-            "timestamp": None,
-            "time_zone": "UTC",
-            "case_sensitive": False,
-            "level": "block",
             "shape": "columns",
-            "explain": False,
         },
         {
-            "filter": None,
-            "columns": None,
-            "snapshot_id": None,
             "timestamp": "2024-05-01T00:00:00Z",
-            "time_zone": "UTC",
-            "case_sensitive": False,
-            "level": "block",
-            "shape": "records",
-            "explain": False,
+        },
+        {
+            "shape": "columns",
+            "limit": 5,
+            "order_by": [{"column": "a", "descending": True}, {"column": "b", "nulls_first": False}],
+            "residuals": True,
+            "max_ms": 7.0,
         },
     ]
 
@@ -238,7 +230,7 @@ def test_prune_shows_predicates_segments_and_only_so_many_blocks() -> None:
         pruned().report,
         predicates=(wire.PredicateUse(predicate="a > 4", column="a", considered=500, ruled_out=498, unknown=1),),
     )
-    out = always(pruned(report=report))("prune", "db.t", "a > 4", "--explain", "--limit", "1").stdout
+    out = always(pruned(report=report))("prune", "db.t", "a > 4", "--explain", "--show", "1").stdout
     assert "498" in out
     assert "the first 1 of 2" in out
     assert "memory://b/1" in out
@@ -249,7 +241,7 @@ def test_prune_shows_predicates_segments_and_only_so_many_blocks() -> None:
     out = always(pruned(block_columns=None, segments=(segment,)))("prune", "db.t", "--level", "segment").stdout
     assert "g1" in out
     assert "read 3 of 1,000 blocks" in out
-    assert "memory://b" not in always(pruned())("prune", "db.t", "--limit", "0").stdout
+    assert "memory://b" not in always(pruned())("prune", "db.t", "--show", "0").stdout
 
 
 def test_an_error_is_one_line_with_its_code() -> None:
@@ -569,3 +561,53 @@ def test_the_default_address_is_where_serve_listens() -> None:
     settings = Settings(warehouse="w", host=Settings.model_fields["host"].default)
     port = Settings.model_fields["port"].default
     assert f"http://{settings.host}:{port}" == DEFAULT_URL
+
+
+def test_diff_shows_what_came_and_went() -> None:
+    """Counts, and the blocks with their sign; as JSON the answer itself."""
+    block = wire.PrunedBlock(location="memory://new", row_count=5, file_size=100, verdict="SOME")
+    found = wire.DiffAnswer(
+        from_snapshot_id="s1",
+        to_snapshot_id="s2",
+        added=(block,),
+        removed=(msgspec.structs.replace(block, location="memory://old"),),
+        unchanged_blocks=7,
+        segments_skipped=3,
+        segments_read=2,
+    )
+    run = always(found)
+    out = run("diff", "db.t", "s1", "--where", "a > 4").stdout
+    assert "1 blocks added, 1 removed, 7 unchanged" in out
+    assert [line.split()[0] for line in out.splitlines() if "memory://" in line] == ["+", "-"]
+    assert "memory://" not in run("diff", "db.t", "s1", "s2", "--show", "0").stdout
+    assert json.loads(run("diff", "db.t", "s1", "--json").stdout) == msgspec.to_builtins(found, str_keys=True) | {
+        "added": [msgspec.to_builtins(block)],
+        "removed": [msgspec.to_builtins(found.removed[0])],
+    }
+    assert run.bodies[0] == {"from_snapshot_id": "s1", "filter": "a > 4"}
+
+
+def test_prune_shows_what_its_stages_did() -> None:
+    """The limit, the time that ran out, the residuals, and each predicate layer by layer."""
+    segment = wire.PrunedSegment(
+        segment_id="g", location="memory://g", block_count=12, row_count=1, file_size_bytes=1, verdict="SOME"
+    )
+    use = wire.LayerUse(
+        predicate="a > 4", layer="block", considered=3, none=1, some=0, all=1, unknown=1, reasons={"no bounds": 1}
+    )
+    plain = pruned()
+    report = msgspec.structs.replace(
+        plain.report, limit=wire.LimitUse(limit=5, certain_rows=1_200, decided=True), layers=(use,)
+    )
+    found = msgspec.structs.replace(
+        plain,
+        report=report,
+        complete=False,
+        unresolved=(segment,),
+        residuals=(wire.Residual(sql="`a` > 4", tree=True, blocks=3),),
+    )
+    out = always(found)("prune", "db.t", "a > 4").stdout
+    assert "1,200 rows are proven to match, enough for the limit of 5" in out
+    assert "ran out: 1 segments with 12 blocks" in out
+    assert "`a` > 4" in out
+    assert "no bounds (1)" in out

@@ -20,6 +20,7 @@ from lamella.client.spark.arrow_types import spark_arrow_schema
 from lamella.client.spark.block_reader import read_rows
 from lamella.client.spark.datasource import BlockGroup, LamellaReader
 from lamella.snapshot.errors import InvalidFilter, InvalidRequest, ObjectNotFound, SchemaMismatch
+from lamella.snapshot.schema import Column, Schema
 from spark.lakes import Lakes, LakeTable, no_pushdown, numbers, setting, sorted_rows
 
 pytestmark = pytest.mark.spark
@@ -151,19 +152,21 @@ def test_blocks_are_read_in_the_wanted_types(tmp_path: Any) -> None:
     fields = [("a", "long"), ("u", "decimal(20,0)"), ("new", "string")]
     wanted = {"fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields]}
     target = spark_arrow_schema(json.dumps({"type": "struct", **wanted}))
-    batches = list(read_rows(path, target, {}))
+    table = Schema.assign([Column(name="a", type="int64"), Column(name="u", type="uint64"), Column(name="new", type="string")])
+    schemas = {"written": table, "current": table}
+    batches = list(read_rows(path, target, {}, **schemas))
     assert pa.Table.from_batches(batches).to_pylist() == [
         {"a": 1, "u": Decimal(2), "new": None},
         {"a": None, "u": Decimal(3), "new": None},
     ]
     with pytest.raises(ObjectNotFound):
-        list(read_rows(str(tmp_path / "nothing.parquet"), target, {}))
+        list(read_rows(str(tmp_path / "nothing.parquet"), target, {}, **schemas))
     pq.write_table(pa.table({"a": ["x"]}), path)
     with pytest.raises(SchemaMismatch, match="'a'"):
-        list(read_rows(path, target, {}))
+        list(read_rows(path, target, {}, **schemas))
     old = pa.table({"a": [1]}).replace_schema_metadata({"org.apache.spark.legacyDateTime": ""})
     pq.write_table(old, path)
     with pytest.raises(SchemaMismatch, match="old calendar"):
-        list(read_rows(path, target, {}))
+        list(read_rows(path, target, {}, **schemas))
     with pytest.raises(InvalidRequest):
-        list(read_rows("ftp://x/y.parquet", target, {}))
+        list(read_rows("ftp://x/y.parquet", target, {}, **schemas))

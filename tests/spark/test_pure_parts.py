@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lamella.client.spark.catalyst import find_leaf, is_sound_in_parquet
+from lamella.client.spark.catalyst_terms import find_leaf
 from lamella.client.spark.column_walker import ColumnWalker, name_parts
 from lamella.client.spark.hadoop_path import hadoop_path, refuse_hidden
 from lamella.client.spark.literal import (
@@ -21,7 +21,8 @@ from lamella.client.spark.literal import (
     typed,
     unknown,
 )
-from lamella.client.spark.reader_options import reader_options
+from lamella.client.spark.parquet_skipping import columns_in, is_sound_in_parquet
+from lamella.client.spark.reader_options import askable_columns, reader_options, skippable_columns
 from lamella.client.spark.rendering import rendered
 from lamella.client.spark.statuses import encode
 from lamella.snapshot.errors import InvalidRequest
@@ -125,23 +126,55 @@ def test_a_column_is_found_by_its_path_or_not_at_all() -> None:
             find_leaf(SCHEMA, path)
 
 
-def test_only_filters_without_floats_and_unknowns_go_into_sparks_skipping() -> None:
-    """One doubtful part is enough to keep a filter out."""
+def test_only_filters_on_believed_columns_go_into_sparks_skipping() -> None:
+    """One part on a column that is not believed, or that is not understood, keeps a filter out."""
     good = {"type": "gt", "term": "a", "value": typed("long", 1)}
-    bad = {"type": "gt", "term": "x", "value": typed("double", 1.0)}
-    assert is_sound_in_parquet(good, SCHEMA)
-    assert is_sound_in_parquet({"type": "not", "child": {"type": "or", "children": [good, FALSE]}}, SCHEMA)
+    bad = {"type": "gt", "term": "n", "value": typed("long", 1)}
+    assert is_sound_in_parquet(good, SCHEMA, ["a"])
+    assert is_sound_in_parquet({"type": "not", "child": {"type": "or", "children": [good, FALSE]}}, SCHEMA, ["a"])
+    assert not is_sound_in_parquet(good, SCHEMA, [])
     for tree in (bad, unknown("f(a)", "?"), {"type": "and", "children": [good, bad]}, {"type": "not", "child": bad}):
-        assert not is_sound_in_parquet(tree, SCHEMA)
+        assert not is_sound_in_parquet(tree, SCHEMA, ["a"])
+    call = {"type": "gt", "term": {"type": "call", "function": "abs"}, "value": typed("long", 1)}
+    assert columns_in(call) is None
+    assert columns_in({"type": "and", "children": [good, bad]}) == {"a", "n"}
+
+
+@pytest.mark.parametrize(
+    ("value", "sound"),
+    [(1.0, True), (-1.5, True), ("Infinity", True), (0.0, False), (-0.0, False), ("NaN", False), (None, True)],
+)
+def test_floats_go_into_sparks_skipping_but_for_zeros_and_nan(value: Any, sound: bool) -> None:
+    """Where there is no NaN, only the two zeros differ in dictionaries and bloom filters."""
+    tree = {"type": "lt-eq", "term": "x", "value": typed("double", value)}
+    assert is_sound_in_parquet(tree, SCHEMA, ["x"]) == sound
+    listed = {"type": "in", "term": "x", "values": [typed("double", 2.0), typed("double", value)]}
+    assert is_sound_in_parquet({"type": "not", "child": listed}, SCHEMA, ["x"]) == sound
+    assert is_sound_in_parquet({"type": "is-null", "term": "x"}, SCHEMA, ["x"])
+    assert not is_sound_in_parquet(tree, SCHEMA, ["a"])
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
+def test_timestamps_go_into_sparks_skipping_in_whole_milliseconds(kind: str) -> None:
+    """Spark cuts a constant to the unit of a file, so ``t < 0.0015`` would lose a row at 0.001."""
+    schema = Schema.assign([Column(name="t", type=f"{kind}(us)")])
+    for value, sound in ((0, True), (-1000, True), (1500, False), (-1, False)):
+        assert is_sound_in_parquet({"type": "lt", "term": "t", "value": typed(kind, value)}, schema, ["t"]) == sound
 
 
 def test_reader_options_switch_off_what_is_not_sound() -> None:
-    """With a float anywhere nothing in the file is believed, also not when page indexes are trusted."""
-    plain = Schema.assign([Column(name="a", type="int64")])
-    assert reader_options(plain, page_index=True) == {}
-    assert reader_options(plain, page_index=False) == {"parquet.filter.columnindex.enabled": "false"}
+    """With a float, or a column that is not believed, nothing in the file is, also where page indexes are trusted."""
+    plain = Schema.assign([Column(name="a", type="int64"), Column(name="b", type="string")])
+    assert skippable_columns(plain) == ["a", "b"]
+    assert reader_options(plain, page_index=True, believed=["a", "b"]) == {}
+    column_index = "parquet.filter.columnindex.enabled"
+    assert reader_options(plain, page_index=False, believed=["a", "b"]) == {column_index: "false"}
     levels = {f"parquet.filter.{level}.enabled" for level in ("stats", "dictionary", "bloom", "columnindex")}
-    assert reader_options(SCHEMA, page_index=True) == dict.fromkeys(levels, "false")
+    assert reader_options(plain, page_index=True, believed=["a"]) == dict.fromkeys(levels, "false")
+    everything = skippable_columns(SCHEMA)
+    assert everything == ["a", "x", "s.b", "s.b"]
+    assert askable_columns(SCHEMA) == ["a", "x"]
+    assert reader_options(SCHEMA, page_index=True, believed=everything) == dict.fromkeys(levels, "false")
 
 
 def test_names_of_columns_are_parsed_as_spark_parses_them() -> None:

@@ -19,6 +19,7 @@ from lamella.snapshot.schema import Column, Schema
 pytestmark = pytest.mark.s3
 
 SPARK_SCHEMA = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}'
+TABLE = Schema.assign([Column(name="a", type="int64")])
 
 
 def test_a_task_writes_blocks_to_a_bucket_and_another_reads_them(s3: S3Server) -> None:
@@ -27,7 +28,7 @@ def test_a_task_writes_blocks_to_a_bucket_and_another_reads_them(s3: S3Server) -
     options = {"s3": s3.storage_options}
     task = WritePartition(
         location=f"{bucket}/a table/with ü",
-        schema=Schema.assign([Column(name="a", type="int64")]),
+        schema=TABLE,
         sort_by=("a",),
         block_rows=60,
         block_bytes=1 << 30,
@@ -42,7 +43,7 @@ def test_a_task_writes_blocks_to_a_bucket_and_another_reads_them(s3: S3Server) -
     path, _ = kept.files()[0]
     assert path.startswith("s3a://spark-blocks/a table/with ü/_b/")
     target = spark_arrow_schema(SPARK_SCHEMA)
-    read = [pa.Table.from_batches(list(read_rows(block.location, target, options))) for block in blocks]
+    read = [pa.Table.from_batches(list(read_rows(block.location, target, options, written=TABLE, current=TABLE))) for block in blocks]
     rows = [table["a"].to_pylist() for table in read]
     assert rows == [list(range(50)), list(range(50, 100))]
 
@@ -52,8 +53,8 @@ def test_a_block_that_is_not_there_or_may_not_be_read_is_an_error(s3: S3Server) 
     bucket = s3.bucket("spark-missing")
     target = spark_arrow_schema(SPARK_SCHEMA)
     with pytest.raises(ObjectNotFound):
-        list(read_rows(f"{bucket}/nothing.parquet", target, {"s3": s3.storage_options}))
+        list(read_rows(f"{bucket}/nothing.parquet", target, {"s3": s3.storage_options}, written=TABLE, current=TABLE))
     one_try = {"retries": {"total_max_attempts": 1}}
     unreachable = {**s3.storage_options, "endpoint_url": "http://127.0.0.1:9", "config_kwargs": one_try}
     with pytest.raises(StoreError):
-        list(read_rows(f"{bucket}/nothing.parquet", target, {"s3": unreachable}))
+        list(read_rows(f"{bucket}/nothing.parquet", target, {"s3": unreachable}, written=TABLE, current=TABLE))

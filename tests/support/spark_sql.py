@@ -8,6 +8,8 @@ import math
 from lamella.snapshot.expression import nodes as n
 
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # wall clock on purpose
+_SPELLED = {"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint"}
+_INFIX = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 _SIGNS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "<>"}
 
 
@@ -43,27 +45,45 @@ def literal_sql(literal: n.Literal) -> str:
     return str(value)
 
 
+def term_sql(term: n.Term) -> str:
+    """A term as SQL."""
+    match term:
+        case n.Ref(path):
+            return path
+        case n.Literal():
+            return literal_sql(term)
+        case n.Cast(inner, target):
+            return f"CAST({term_sql(inner)} AS {_SPELLED.get(target, target)})"
+        case n.Call("negative", (inner,)):
+            return f"(- {term_sql(inner)})"
+        case n.Call(function, (left, right)) if function in _INFIX:
+            return f"({term_sql(left)} {_INFIX[function]} {term_sql(right)})"
+        case n.Call(function, arguments):
+            return f"{function}({', '.join(term_sql(argument) for argument in arguments)})"
+    raise AssertionError(f"no SQL for {term}")
+
+
 def sql_of(predicate: n.Predicate) -> str:
     """The predicate as SQL."""
     match predicate:
         case n.Constant(value):
             return "CAST(NULL AS BOOLEAN)" if value is None else str(value).lower()
-        case n.Compare(op, ref, literal):
-            return f"{ref.path} {_SIGNS[op]} {literal_sql(literal)}"
-        case n.NullSafeEqual(ref, literal):
-            return f"{ref.path} <=> {literal_sql(literal)}"
-        case n.In(ref, literals):
-            return f"{ref.path} IN ({', '.join(literal_sql(literal) for literal in literals)})"
-        case n.IsNull(ref):
-            return f"{ref.path} IS NULL"
-        case n.IsNan(ref):
-            return f"isnan({ref.path})"
-        case n.Like(ref, pattern, _):
-            return f"{ref.path} LIKE {quoted(pattern)}"
-        case n.StartsWith(ref, prefix):
-            return f"startswith({ref.path}, {literal_sql(prefix)})"
-        case n.Truth(ref):
-            return ref.path
+        case n.Compare(op, left, right):
+            return f"{term_sql(left)} {_SIGNS[op]} {term_sql(right)}"
+        case n.NullSafeEqual(left, right):
+            return f"{term_sql(left)} <=> {term_sql(right)}"
+        case n.In(term, literals):
+            return f"{term_sql(term)} IN ({', '.join(literal_sql(literal) for literal in literals)})"
+        case n.IsNull(term):
+            return f"{term_sql(term)} IS NULL"
+        case n.IsNan(term):
+            return f"isnan({term_sql(term)})"
+        case n.Like(term, pattern, _):
+            return f"{term_sql(term)} LIKE {quoted(pattern)}"
+        case n.StartsWith(term, prefix):
+            return f"startswith({term_sql(term)}, {literal_sql(prefix)})"
+        case n.Truth(term):
+            return term_sql(term)
         case n.IsTrue(child):
             return f"({sql_of(child)}) IS TRUE"
         case n.Not(child):

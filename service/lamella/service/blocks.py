@@ -15,7 +15,9 @@ from lamella.snapshot.errors import InvalidRequest, ManifestError, SchemaMismatc
 from lamella.snapshot.layout.location import normal
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.schema import Leaf
+from lamella.snapshot.sketch import check as check_sketch
 from lamella.snapshot.stats import Bound, ColumnStats, from_bound
+from lamella.snapshot.stats.ranges import problem as range_problem
 
 _DECODER = msgspec.json.Decoder(Block)
 
@@ -49,11 +51,16 @@ def check_block(block: Block, columns: Mapping[int, Leaf]) -> Block:
         raise InvalidRequest("a row group has fewer than no rows")
     if block.row_group_row_counts and sum(block.row_group_row_counts) != block.row_count:
         raise InvalidRequest(f"the row groups have {sum(block.row_group_row_counts)} rows, not {block.row_count}")
-    for column_id in sorted({*block.col_stats, *block.col_metas}):
+    for column_id in sorted({*block.col_stats, *block.col_metas, *block.sketches}):
         if column_id not in columns:
             raise UnknownColumn(f"the table has no column with id {column_id}", column_id=column_id)
     for column_id, stats in block.col_stats.items():
         problem = _contradiction(columns[column_id], stats, block.row_count)
+        if problem is not None:
+            name = columns[column_id].name
+            raise SchemaMismatch(f"column {name!r}: {problem}", column=name, column_id=column_id)
+    for column_id, sketch in block.sketches.items():
+        problem = check_sketch(columns[column_id].dtype, sketch)
         if problem is not None:
             name = columns[column_id].name
             raise SchemaMismatch(f"column {name!r}: {problem}", column=name, column_id=column_id)
@@ -73,7 +80,7 @@ def _contradiction(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None
         return f"nan is {stats.nan!r} in a column of type {leaf.dtype}"
     bounds = {name: bound for name, bound in (("min", stats.min), ("max", stats.max)) if bound is not None}
     if not bounds:
-        return None
+        return "there are ranges, but no bounds" if stats.ranges else None
     if leaf.dtype.order is None:
         return f"values of type {leaf.dtype} have no order, so no bounds"
     if leaf.repeated:
@@ -88,6 +95,12 @@ def _contradiction(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None
             values[name] = from_bound(leaf.dtype, bound)
         except (ManifestError, ValueError) as error:
             return f"{name} is not a bound of type {leaf.dtype}: {error}"
+    try:
+        wrong = range_problem(leaf.dtype, stats.ranges, values.get("min"), values.get("max"))
+    except (ManifestError, ValueError) as error:
+        wrong = f"ranges are not of type {leaf.dtype}: {error}"
+    if wrong is not None:
+        return wrong
     if len(values) == 2 and values["min"] > values["max"]:  # type: ignore[operator]  # one order per type
         return "min is greater than max"
     return None

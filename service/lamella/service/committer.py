@@ -8,6 +8,7 @@ table as it was, and objects that nothing refers to.
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import threading
@@ -24,7 +25,7 @@ from lamella.service.blocks import check_block, read_blocks
 from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.idempotency import Claim, Sealed
 from lamella.service.metrics import Metrics
-from lamella.service.state import History, history_entry, trusted_manifests
+from lamella.service.state import History, history_entry, schema_info, trusted_manifests
 from lamella.snapshot.errors import (
     BlocksRefused,
     Conflict,
@@ -38,8 +39,9 @@ from lamella.snapshot.layout import Store
 from lamella.snapshot.layout.location import normal
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.parquet import ingest
+from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.warehouse import CommitResult, Warehouse
-from lamella.snapshot.wire import CommitAnswer, CommitRequest, RefusedFile, Register, RegisterAnswer
+from lamella.snapshot.wire import CommitAnswer, CommitRequest, EvolveRequest, RefusedFile, Register, RegisterAnswer
 
 _OPERATION: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _FIRST_PAUSE_S: Final = 0.005
@@ -98,7 +100,9 @@ class Committer:
             present = self._warehouse.has_blocks(table.pointer, found)
         refused += [_duplicate(location) for location in found if location in present]
         fresh = [location for location in found if location not in present]
-        blocks, unreadable = ingest(self._store, fresh, schema, workers=self._threads)
+        # Footers wait for the store, values keep a core busy each.
+        workers = min(self._threads, os.cpu_count() or 1) if request.verify else self._threads
+        blocks, unreadable = ingest(self._store, fresh, schema, workers=workers, verify=request.verify)
         refused += unreadable
         blocks, changed = self._unchanged(blocks)
         refused += changed
@@ -157,19 +161,22 @@ class Committer:
         removed = [normal(location) for location in request.removed]
         _refuse_doubled("removed", removed, InvalidRequest)
         with trusted_manifests():
-            schema = self._warehouse.snapshot(table.pointer).schema
-        columns = schema.by_id()
+            versions = self._warehouse.snapshot(table.pointer)
+            unsaid = self._warehouse.head(read_at or table.pointer).schema.schema_id
 
         def checked(block: Block) -> Block:
-            block = check_block(block, columns)
+            schema_id = unsaid if block.schema_id is None else block.schema_id
+            block = check_block(block, schema_at(versions, schema_id).by_id())
             stat = self._store.stat(block.location)
-            return msgspec.structs.replace(block, file_size=stat.size_bytes, content_id=stat.content_id)
+            return msgspec.structs.replace(
+                block, file_size=stat.size_bytes, content_id=stat.content_id, schema_id=schema_id
+            )
 
         sent = read_blocks(request.added)
         blocks, refused = self._each(sent, checked)
         self._refuse(refused, all_or_nothing=True)
         _refuse_doubled("added", [block.location for block in blocks], DuplicateBlock)
-        leaves = self._warehouse.prepare(table.table_id, schema, blocks)
+        leaves = self._warehouse.prepare(table.table_id, versions, blocks)
 
         def step(base: SnapshotPointer) -> CommitResult:
             return self._warehouse.commit(
@@ -193,6 +200,25 @@ class Committer:
             )
 
         return self._land(table, step, answer, claim)
+
+    def evolve(self, table: TableRecord, request: EvolveRequest, claim: Claim) -> Sealed:
+        """Change the table's schema in one snapshot; no block and no segment is written again.
+
+        When another commit comes first, the changes are made to the schema that it left, unless ``base_schema_id``
+        insists on one.
+
+        Raises:
+            InvalidRequest: no change, or nothing that would change.
+            UnknownColumn, InvalidSchema: a change that cannot be made; the message names the column.
+            SchemaConflict: the schema in force is not ``base_schema_id``.
+        """
+
+        def step(base: SnapshotPointer) -> CommitResult:
+            return self._warehouse.evolve(
+                base, request.changes, base_schema_id=request.base_schema_id, now_ms=self._clock()
+            )
+
+        return self._land(table, step, lambda result: schema_info(result.snapshot), claim)
 
     def _land(
         self,

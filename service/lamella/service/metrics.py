@@ -22,7 +22,7 @@ from prometheus_client import (
     multiprocess,
 )
 
-from lamella.snapshot.wire import PruneAnswer
+from lamella.snapshot.wire import AggregateAnswer, PruneAnswer
 
 MULTIPROCESS_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 
@@ -64,6 +64,13 @@ class Metrics:
         )
         self.stage_seconds = self._counter("lamella_prune_stage_seconds", "Time spent in a pruning stage.", ("stage",))
         self.not_used = self._counter("lamella_prune_not_used", "Predicates that could not prune.")
+        self.aggregates = self._counter(
+            "lamella_aggregates", "Aggregates answered, by whether statistics decided them all.", ("complete",)
+        )
+        self.aggregate_scan_blocks = self._counter(
+            "lamella_aggregate_scan_blocks", "Blocks that aggregate answers left to be scanned."
+        )
+        self.incomplete = self._counter("lamella_prune_incomplete", "Prunes whose time budget ran out.")
         self.commits = self._counter("lamella_commits", "Snapshots that registrations and commits made.")
         self.commit_retries = self._counter(
             "lamella_commit_retries", "Pointer swaps lost to another commit and tried again."
@@ -87,6 +94,14 @@ class Metrics:
             self.stage_kept.labels(stage.stage).inc(stage.kept)
             self.stage_kept_bytes.labels(stage.stage).inc(stage.bytes)
             self.stage_seconds.labels(stage.stage).inc(stage.ms / 1000)
+        self.not_used.inc(len(answer.report.not_used))
+        if not answer.complete:
+            self.incomplete.inc()
+
+    def aggregated(self, answer: AggregateAnswer) -> None:
+        """Count one aggregate."""
+        self.aggregates.labels("true" if answer.complete else "false").inc()
+        self.aggregate_scan_blocks.inc(len(answer.scan))
         self.not_used.inc(len(answer.report.not_used))
 
     def committed(self, *, added: int, removed: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -30,6 +31,12 @@ _FORGET_EVERY_MS = 600_000
 MARKER = "_lamella_v1.json"
 
 
+def _token_secret(settings: Settings, catalog: Catalog) -> bytes:
+    if settings.token_secret is not None:
+        return settings.token_secret.encode()
+    return catalog.secret("page tokens", secrets.token_bytes(32))
+
+
 class Services:
     """Built once for an app and handed to its routes; there is no global state beside it."""
 
@@ -41,7 +48,16 @@ class Services:
         self.catalog = catalog
         self.clock = clock
         self.metrics = Metrics()
-        self.warehouse = Warehouse(store, settings.warehouse_url, ids=ids, cache_bytes=settings.cache_bytes)
+        self.warehouse = Warehouse(
+            store,
+            settings.warehouse_url,
+            ids=ids,
+            cache_bytes=settings.cache_bytes,
+            page_cache_bytes=settings.page_cache_bytes,
+            page_files=settings.page_files,
+            prepare_pages=settings.page_companions,
+            token_secret=_token_secret(settings, catalog),
+        )
         self.history = History(catalog, self.warehouse, store)
         self.tables = Tables(catalog, self.warehouse, store, ids, clock)
         self.committer = Committer(

@@ -54,6 +54,20 @@ class Settings(BaseSettings):
     cache_bytes: int = Field(
         default=256 << 20, ge=0, description="Memory for manifests and companions, in bytes per process."
     )
+    page_cache_bytes: int = Field(
+        default=64 << 20, ge=0, description="Memory for page statistics, in bytes per process."
+    )
+    page_files: int = Field(
+        default=256,
+        ge=0,
+        description=(
+            "Files that one request opens for the pages of segments without a page companion; blocks beyond that are "
+            "answered whole."
+        ),
+    )
+    page_companions: bool = Field(
+        default=False, description="Build the page companion of new segments when their blocks are registered."
+    )
     read_threads: int = Field(default=8, ge=1, le=256, description="Reads and prunes that run at once in a process.")
     write_threads: int = Field(default=8, ge=1, le=256, description="Mutations that run at once in a process.")
     ingest_threads: int = Field(
@@ -68,6 +82,15 @@ class Settings(BaseSettings):
         default=86_400, ge=60, description="How long an answer can be replayed by its `Idempotency-Key`, in seconds."
     )
     page_size_max: int = Field(default=1_000, ge=1, le=100_000, description="Largest `page_size` of a listing.")
+    token_secret: str | None = Field(
+        default=None,
+        min_length=16,
+        repr=False,
+        description=(
+            "Signs page tokens; replicas with the same one serve each other's pages. Default: a random one, kept in "
+            "the catalog database that the replicas share."
+        ),
+    )
     catalog_timeout_s: float = Field(
         default=30.0, gt=0, description="How long a statement waits for a lock of the catalog database, in seconds."
     )

@@ -15,7 +15,7 @@ from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer
 from lamella.snapshot.manifest.codec import check_hash
 from lamella.snapshot.warehouse import Warehouse
-from lamella.snapshot.wire import SnapshotInfo, SnapshotList, TableInfo
+from lamella.snapshot.wire import SchemaInfo, SnapshotInfo, SnapshotList, TableInfo
 
 _MAX_MS = (1 << 63) - 1
 _PAGE_TOKEN = "snapshots-below:"  # noqa: S105  # the plain text inside a page token, no secret
@@ -47,6 +47,23 @@ def table_info(record: TableRecord, snapshot: Snapshot) -> TableInfo:
         block_count=summary.block_count,
         segment_count=len(snapshot.segments),
         file_size_bytes=summary.compressed_byte_size,
+        schemas=snapshot.history[:-1],
+        schema_ids_in_use=snapshot.schema_ids_in_use,
+        distinct_of_values={
+            leaf.name: stats.distinct_of_values
+            for leaf in snapshot.schema.leaves()
+            if (stats := summary.col_stats.get(leaf.id)) is not None and stats.distinct_of_values is not None
+        },
+    )
+
+
+def schema_info(snapshot: Snapshot) -> SchemaInfo:
+    """The schemas of a table as of a snapshot."""
+    return SchemaInfo(
+        snapshot_id=snapshot.snapshot_id,
+        schema=snapshot.schema,
+        schemas=snapshot.history[:-1],
+        schema_ids_in_use=snapshot.schema_ids_in_use,
     )
 
 

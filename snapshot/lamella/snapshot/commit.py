@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
+from lamella.snapshot.errors import SchemaConflict
 from lamella.snapshot.manifest import FORMAT_VERSION, Block, SegmentRef, Snapshot, Summary
 from lamella.snapshot.schema import Schema
+from lamella.snapshot.schema.evolution import SchemaChange, Versioned, evolve, renamed_paths, schema_at
 from lamella.snapshot.stats.column import merge_columns
+from lamella.snapshot.stats.projection import seen_with
 
 #: Blocks per segment when segments are cut.
 SEGMENT_BLOCKS = 1_000
@@ -30,8 +34,38 @@ def is_perfect(block: Block) -> bool:
     )
 
 
+def seen_blocks(table: Versioned, blocks: Sequence[Block]) -> list[Block]:
+    """The blocks with their statistics in terms of the current schema; raises InvalidSchema for an unknown one."""
+    current = table.history[-1]
+    return [
+        block
+        if block.written_with == current.schema_id
+        else msgspec.structs.replace(
+            block,
+            col_stats=dict(seen_with(schema_at(table, block.written_with), current, block.row_count, block.col_stats)),
+        )
+        for block in blocks
+    ]
+
+
+def seen_refs(table: Versioned, refs: Sequence[SegmentRef]) -> list[SegmentRef]:
+    """The segments with their summaries in terms of the current schema; raises InvalidSchema for an unknown one."""
+    current = table.history[-1]
+    return [
+        ref
+        if ref.schema_id == current.schema_id
+        else msgspec.structs.replace(ref, summary=_seen_summary(schema_at(table, ref.schema_id), current, ref.summary))
+        for ref in refs
+    ]
+
+
+def _seen_summary(written: Schema, wanted: Schema, summary: Summary) -> Summary:
+    stats = dict(seen_with(written, wanted, summary.row_count, summary.col_stats))
+    return msgspec.structs.replace(summary, col_stats=stats)
+
+
 def summarize_blocks(schema: Schema, blocks: Sequence[Block]) -> Summary:
-    """The summary of a segment."""
+    """The summary of a segment, from blocks whose statistics are in terms of ``schema``."""
     types = {leaf.id: leaf.dtype for leaf in schema.leaves()}
     return Summary(
         row_count=sum(b.row_count for b in blocks),
@@ -45,7 +79,7 @@ def summarize_blocks(schema: Schema, blocks: Sequence[Block]) -> Summary:
 
 
 def summarize(schema: Schema, parts: Sequence[Summary]) -> Summary:
-    """The summary over summaries; bounds are recomputed, so that they shrink when something was removed."""
+    """The summary over summaries in terms of ``schema``; bounds shrink again when something was removed."""
     types = {leaf.id: leaf.dtype for leaf in schema.leaves()}
     return Summary(
         row_count=sum(p.row_count for p in parts),
@@ -97,11 +131,66 @@ def next_snapshot(
     """``base`` with segments added behind, and those of ``replaced`` (by id) exchanged, or dropped where None.
 
     Time never runs backwards along the chain, whatever the clock says.
+
+    Raises:
+        SchemaConflict: a segment was prepared under a schema that ``base`` does not know.
     """
+    known = {schema.schema_id for schema in base.history}
+    strange = [ref.schema_id for ref in (*added, *replaced.values()) if ref is not None and ref.schema_id not in known]
+    if strange:
+        raise SchemaConflict(
+            f"a segment was written under schema {strange[0]}, which the table's snapshot does not know",
+            schema_id=strange[0],
+            snapshot_id=base.snapshot_id,
+        )
     kept = tuple(ref for old in base.segments if (ref := replaced.get(old.segment_id, old)) is not None)
     segments = (*kept, *added)
     # bounds of a summary merge like those of children: an append need not look at what was there
-    parts = [s.summary for s in segments] if replaced else [base.summary, *(s.summary for s in added)]
+    looked_at = seen_refs(base, segments if replaced else added)
+    parts = [*([] if replaced else [base.summary]), *(ref.summary for ref in looked_at)]
+    return _following(
+        base,
+        snapshot_id=snapshot_id,
+        now_ms=now_ms,
+        summary=summarize(base.schema, parts),
+        segments=segments,
+        block_schema_ids=_schema_ids(segments) if len(base.history) > 1 else msgspec.UNSET,
+        operation=operation,
+        properties={**base.properties, **(properties or {})},
+    )
+
+
+def evolved_snapshot(
+    base: Snapshot, changes: Sequence[SchemaChange], *, snapshot_id: str, now_ms: int, base_schema_id: int | None
+) -> Snapshot:
+    """``base`` under a changed schema: the same segments, none of them written again.
+
+    Raises:
+        SchemaConflict: ``base_schema_id`` is given and is not the id of the schema that ``base`` has.
+        UnknownColumn, InvalidSchema, InvalidRequest: the changes; see :func:`lamella.snapshot.schema.evolution.evolve`.
+    """
+    if base_schema_id is not None and base_schema_id != base.schema.schema_id:
+        raise SchemaConflict(
+            f"the table has schema {base.schema.schema_id} now, not {base_schema_id}",
+            schema_id=base.schema.schema_id,
+            snapshot_id=base.snapshot_id,
+        )
+    schema = evolve(base.schema, changes, history=base.history)
+    key = base.cluster_key_meta
+    return _following(
+        base,
+        snapshot_id=snapshot_id,
+        now_ms=now_ms,
+        schema=schema,
+        schemas=base.history,
+        summary=_seen_summary(base.schema, schema, base.summary),
+        block_schema_ids=_schema_ids(base.segments),
+        cluster_key_meta=key and (key[0], renamed_paths(base.schema, schema, key[1])),
+        operation="schema",
+    )
+
+
+def _following(base: Snapshot, *, snapshot_id: str, now_ms: int, **changed: Any) -> Snapshot:
     timestamp_ms = max(now_ms, base.timestamp_ms + 1)
     return msgspec.structs.replace(
         base,
@@ -110,12 +199,13 @@ def next_snapshot(
         timestamp_ms=timestamp_ms,
         timestamp=iso(timestamp_ms),
         prev_snapshot_id=base.snapshot_id,
-        summary=summarize(base.schema, parts),
-        segments=segments,
-        operation=operation,
-        properties={**base.properties, **(properties or {})},
         companion=None,
+        **changed,
     )
+
+
+def _schema_ids(segments: Sequence[SegmentRef]) -> tuple[int, ...]:
+    return tuple(sorted({each for ref in segments for each in (ref.block_schema_ids or (ref.schema_id,))}))
 
 
 def iso(at_ms: int) -> str:

@@ -6,16 +6,20 @@
     ├── InvalidRequest              what was asked cannot be done as asked; nothing was changed
     │   ├── InvalidFilter           the filter cannot be read (carries ``position``)
     │   ├── FilterTypeMismatch      a literal can never be compared with that column
+    │   ├── FilterNotEvaluable      a reader cannot decide a part of the filter (carries ``predicate``)
+    │   ├── EvaluationFailed        a value that the filter needs cannot be computed (carries ``predicate``)
     │   ├── UnknownColumn           no such column in the snapshot's schema, or two that fit
     │   ├── InvalidSchema           a schema that breaks its own rules
     │   ├── SchemaMismatch          a file's schema does not fit the table's
     │   ├── BlocksRefused           not one of the files could be registered (carries ``refused``)
     │   ├── BodyTooLarge            the request body is over the limit
+    │   ├── InvalidPageToken        not one of this service, or of another request
     │   └── LimitExceeded           filter depth, nodes, list size, page size, ...
     ├── NotParquet                  not a Parquet file that can be trusted
     │   ├── TruncatedParquet        magic present, footer cut off or out of bounds
     │   ├── EncryptedParquet        encrypted footer or columns
-    │   └── CorruptParquet          a footer that contradicts itself
+    │   ├── CorruptParquet          a footer that contradicts itself
+    │   └── BlockReplaced           not the file that the table's statistics come from
     ├── NotFound
     │   ├── NamespaceNotFound
     │   ├── TableNotFound
@@ -27,6 +31,7 @@
     │   ├── NamespaceNotEmpty
     │   ├── DuplicateBlock
     │   ├── CommitConflict          another commit won (carries ``blocks`` and ``snapshot_id``)
+    │   ├── SchemaConflict          the schema is not the one that was expected (carries ``schema_id``)
     │   └── IdempotencyMismatch     the key was used for another request
     ├── ManifestError               a manifest cannot be trusted
     │   ├── UnsupportedFormat       written by a newer Lamella
@@ -40,7 +45,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+#: A longer message is cut and ends with an ellipsis.
+MAX_MESSAGE_CHARACTERS: Final = 1_000
 
 
 class LamellaError(Exception):
@@ -49,6 +57,8 @@ class LamellaError(Exception):
     code: ClassVar[str] = "lamella_error"
 
     def __init__(self, message: str, **details: Any) -> None:
+        if len(message) > MAX_MESSAGE_CHARACTERS:  # a message is for people: it does not repeat a whole hostile input
+            message = message[:MAX_MESSAGE_CHARACTERS] + "…"
         super().__init__(message)
         self.message = message
         self.details = details
@@ -77,6 +87,18 @@ class FilterTypeMismatch(InvalidRequest):
     """A literal that can never be compared with the column it stands beside."""
 
     code = "filter_type_mismatch"
+
+
+class FilterNotEvaluable(InvalidRequest):
+    """A part of the filter can be pruned by, or left alone, but not decided row by row; ``predicate`` names it."""
+
+    code = "filter_not_evaluable"
+
+
+class EvaluationFailed(InvalidRequest):
+    """A row has a value that the filter cannot compute with: an overflow, a division by zero, a cast out of range."""
+
+    code = "evaluation_failed"
 
 
 class UnknownColumn(InvalidRequest):
@@ -109,6 +131,12 @@ class BodyTooLarge(InvalidRequest):
     code = "body_too_large"
 
 
+class InvalidPageToken(InvalidRequest):
+    """A page token that is not one of this service, was altered, or belongs to another request or snapshot."""
+
+    code = "invalid_page_token"
+
+
 class LimitExceeded(InvalidRequest):
     """A size of the request (filter depth, nodes, list length, ...) is over its limit."""
 
@@ -137,6 +165,12 @@ class CorruptParquet(NotParquet):
     """The footer can be decoded but contradicts itself."""
 
     code = "corrupt_parquet"
+
+
+class BlockReplaced(NotParquet):
+    """The file at a block's location is not the one that the block was made of, or changed while it was read."""
+
+    code = "block_replaced"
 
 
 class NotFound(LamellaError):
@@ -203,6 +237,12 @@ class CommitConflict(Conflict):
     """Blocks to be removed are no longer in the table; ``blocks`` names them, ``snapshot_id`` the winner."""
 
     code = "commit_conflict"
+
+
+class SchemaConflict(Conflict):
+    """The table's schema is not the one that the change was made for; ``schema_id`` names the one there is."""
+
+    code = "schema_conflict"
 
 
 class IdempotencyMismatch(Conflict):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import click
 
 from lamella.client.cli import catalog
+from lamella.client.cli.aggregate import aggregate
 from lamella.client.cli.completion import completion
 from lamella.client.cli.demo import demo
+from lamella.client.cli.diff import diff
 from lamella.client.cli.failure import LamellaGroup
 from lamella.client.cli.prune import prune
 from lamella.client.cli.register import register
+from lamella.client.cli.schema import schema
 from lamella.client.cli.serve import serve
 
 
@@ -19,5 +22,17 @@ def cli() -> None:
     """Lamella: which Parquet blocks a query needs, and why."""
 
 
-for command in (serve, demo, catalog.namespaces, catalog.tables, catalog.snapshots, register, prune, completion):
+for command in (
+    serve,
+    demo,
+    catalog.namespaces,
+    catalog.tables,
+    schema,
+    catalog.snapshots,
+    register,
+    prune,
+    diff,
+    aggregate,
+    completion,
+):
     cli.add_command(command)

@@ -135,7 +135,12 @@ def show_table(session: Session, table: str) -> None:
         ],
         headings=False,
     )
-    print_table([("id", "right"), "column", "type", "nulls"], _column_rows(info.schema.columns, ""), title="columns")
+    print_table(
+        [("id", "right"), "column", "type", "nulls", "default"], column_rows(info.schema.columns, ""), title="columns"
+    )
+    if info.distinct_of_values:
+        counts = [(name, f"{count:,}") for name, count in info.distinct_of_values.items()]
+        print_table(["column", ("about", "right")], counts, title="distinct values")
 
 
 @tables.command("drop")
@@ -202,11 +207,14 @@ def _schema(file: Path | None, columns: tuple[str, ...]) -> tuple[Column, ...]:
     return tuple(made)
 
 
-def _column_rows(columns: tuple[Column, ...], indent: str) -> list[tuple[object, ...]]:
+def column_rows(columns: tuple[Column, ...], indent: str) -> list[tuple[object, ...]]:
+    """Columns as lines of a table: id, name, type, whether there may be nulls, default; fields are indented."""
     rows: list[tuple[object, ...]] = []
     for column in columns:
-        rows.append((column.id, indent + column.name, column.type, "yes" if column.nullable else "no"))
-        rows += _column_rows(column.fields, indent + "  ")
+        rows.append(
+            (column.id, indent + column.name, column.type, "yes" if column.nullable else "no", column.default or "")
+        )
+        rows += column_rows(column.fields, indent + "  ")
     return rows
 
 

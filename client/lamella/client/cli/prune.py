@@ -25,7 +25,12 @@ from lamella.snapshot.wire import Level, Report
 @click.option("--case-sensitive", is_flag=True, help="Tell apart columns that differ in case.")
 @click.option("--level", type=click.Choice(get_args(Level)), default="block", show_default=True, help="What to list.")
 @click.option("--explain", is_flag=True, help="Show how much each predicate rules out on its own.")
-@click.option("--limit", type=click.IntRange(min=0), default=10, show_default=True, help="So many blocks are listed.")
+@click.option("--limit", type=click.IntRange(min=0), metavar="ROWS", help="So many matching rows are enough.")
+@click.option("--order-by", metavar="'A DESC, B'", help="With --limit: the first rows of this order.")
+@click.option("--residuals", is_flag=True, help="Show what is left of the filter in the blocks.")
+@click.option("--max-ms", type=click.FloatRange(min=0), help="Answer after about so many milliseconds.")
+@click.option("--page-size", type=click.IntRange(min=1), help="Fetch so many blocks at a time.")
+@click.option("--show", type=click.IntRange(min=0), default=10, show_default=True, help="So many blocks are listed.")
 @connected()
 def prune(
     session: Session,
@@ -38,7 +43,12 @@ def prune(
     case_sensitive: bool,
     level: Level,
     explain: bool,
-    limit: int,
+    limit: int | None,
+    order_by: str | None,
+    residuals: bool,
+    max_ms: float | None,
+    page_size: int | None,
+    show: int,
 ) -> None:
     """Show which blocks FILTER (SQL, in Spark's dialect) leaves to read, and how the others were ruled out.
 
@@ -57,13 +67,18 @@ def prune(
             level=level,
             shape="records" if session.as_json else "columns",
             explain=explain,
+            limit=limit,
+            order_by=() if order_by is None else order_by,
+            residuals=residuals,
+            max_ms=max_ms,
+            page_size=page_size,
         )
     except LamellaError as error:
         raise Failure(error, source=filter) from error
     if session.as_json:
         session.emit(answer)
     else:
-        _show(answer, limit)
+        _show(answer, show)
 
 
 def _timestamp(text: str | None) -> int | str | None:
@@ -96,10 +111,42 @@ def _show(answer: Pruned, limit: int) -> None:
         print_table(
             ["predicate", "reason"], [(n.predicate, n.reason) for n in report.not_used], title="not used for pruning"
         )
+    _show_stages(answer)
     if answer.segments is not None:
         _show_segments(answer, limit)
     else:
         _show_blocks(answer, limit)
+
+
+def _show_stages(answer: Pruned) -> None:
+    report = answer.report
+    if report.limit is not None:
+        enough = "enough" if report.limit.decided else "not enough"
+        rows = f"{report.limit.certain_rows:,} rows are proven to match, {enough} for the limit of"
+        click.echo(f"limit    {rows} {report.limit.limit:,}")
+    if answer.unresolved is not None:
+        left = sum(segment.block_count for segment in answer.unresolved)
+        click.echo(f"time     ran out: {len(answer.unresolved):,} segments with {left:,} blocks were not looked at")
+    if answer.residuals is not None:
+        print_table(
+            [("blocks", "right"), "left of the filter"],
+            [(f"{residual.blocks:,}", residual.sql) for residual in answer.residuals],
+            title="residuals",
+        )
+    if report.layers is not None:
+        print_table(
+            ["layer", "predicate", *[(name, "right") for name in ("none", "some", "all", "unknown")], "for want of"],
+            [
+                (
+                    use.layer,
+                    use.predicate,
+                    *(f"{count:,}" for count in (use.none, use.some, use.all, use.unknown)),
+                    "; ".join(f"{reason} ({count:,})" for reason, count in use.reasons.items()),
+                )
+                for use in report.layers
+            ],
+            title="each predicate, layer by layer",
+        )
 
 
 def _show_funnel(report: Report) -> None:

@@ -20,6 +20,7 @@ from lamella.snapshot.wire import RefusedFile, RegisterAnswer
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("--strict", is_flag=True, help="Register nothing when one file is refused; sends all paths at once.")
+@click.option("--verify", is_flag=True, help="Read every value; do not believe the footers' statistics.")
 @click.option(
     "--batch",
     type=click.IntRange(min=1),
@@ -28,7 +29,7 @@ from lamella.snapshot.wire import RefusedFile, RegisterAnswer
     help="So many paths at a time. Each batch is a commit of its own.",
 )
 @connected(timeout_s=600.0)
-def register(session: Session, table: str, paths: tuple[str, ...], strict: bool, batch: int) -> None:
+def register(session: Session, table: str, paths: tuple[str, ...], strict: bool, verify: bool, batch: int) -> None:
     """Append Parquet files that exist: files, directories or globs, as the service sees them.
 
     A path without a scheme is made absolute here. A directory or glob counts as one path. Files that are in the
@@ -37,7 +38,7 @@ def register(session: Session, table: str, paths: tuple[str, ...], strict: bool,
     locations = [location_of(path) for path in paths]
     size = len(locations) if strict else batch
     batches = [locations[start : start + size] for start in range(0, len(locations), size)]
-    answer = _register(session.lake.table(table), batches, strict)
+    answer = _register(session.lake.table(table), batches, strict, verify)
     if session.as_json:
         session.emit(answer)
         return
@@ -52,13 +53,13 @@ def register(session: Session, table: str, paths: tuple[str, ...], strict: bool,
             click.echo(line, err=True)
 
 
-def _register(table: Table, batches: list[list[str]], strict: bool) -> RegisterAnswer:
+def _register(table: Table, batches: list[list[str]], strict: bool, verify: bool) -> RegisterAnswer:
     """All batches as one answer; raises :class:`Failure`, which says how far it came."""
     done: list[RegisterAnswer] = []
     refused: list[RefusedFile] = []
     for paths in _shown(batches):
         try:
-            answer = table.register(paths, strict=strict)
+            answer = table.register(paths, strict=strict, verify=verify)
         except (BlocksRefused, DuplicateBlock) as error:
             # One batch of bad files does not stop the others.
             if len(batches) == 1:

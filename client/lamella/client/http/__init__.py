@@ -4,9 +4,10 @@
 carry them out over a transport.
 """
 
+from lamella.client.http.aggregated import Aggregated
 from lamella.client.http.async_client import AsyncLamella, AsyncTable
 from lamella.client.http.client import Lamella, Table
 from lamella.client.http.pruned import Pruned
 from lamella.client.http.retry import NO_RETRY, RetryPolicy
 
-__all__ = ["NO_RETRY", "AsyncLamella", "AsyncTable", "Lamella", "Pruned", "RetryPolicy", "Table"]
+__all__ = ["NO_RETRY", "Aggregated", "AsyncLamella", "AsyncTable", "Lamella", "Pruned", "RetryPolicy", "Table"]

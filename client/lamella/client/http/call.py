@@ -9,11 +9,14 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from lamella.client.http.pruned import Pruned
+from lamella.client.http.aggregated import Aggregated
+from lamella.client.http.pruned import Pruned, PrunedBatch
+from lamella.client.http.stages import NO_STAGES, Stages
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.manifest import Block, Segment, Snapshot
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema.evolution import SchemaChange
 
 Answer = TypeVar("Answer")
 
@@ -103,7 +106,7 @@ def create_table(
         name=name.table,
         schema=None if columns is None else tuple(columns),
         schema_from=schema_from,
-        cluster_key=_texts("cluster_key", cluster_key),
+        cluster_key=texts("cluster_key", cluster_key),
         properties=dict(properties),
     )
     return _mutation("POST", f"{_namespace(name.namespace)}/tables", wire.TableInfo, body)
@@ -119,9 +122,9 @@ def drop_table(name: TableName) -> Call[Nothing]:
     return _mutation("DELETE", name.path, Nothing)
 
 
-def register(name: TableName, paths: Sequence[str], strict: bool) -> Call[wire.RegisterAnswer]:
+def register(name: TableName, paths: Sequence[str], strict: bool, verify: bool) -> Call[wire.RegisterAnswer]:
     """Append Parquet files that exist."""
-    body = wire.Register(paths=_texts("paths", paths), strict=strict)
+    body = wire.Register(paths=texts("paths", paths), strict=strict, verify=verify)
     return _mutation("POST", f"{name.path}/register", wire.RegisterAnswer, body)
 
 
@@ -136,12 +139,23 @@ def commit(
     """Add and remove blocks in one new snapshot."""
     body = wire.CommitRequest(
         added=tuple(msgspec.Raw(msgspec.json.encode(block)) for block in added),
-        removed=_texts("removed", removed),
+        removed=texts("removed", removed),
         base_snapshot_id=base_snapshot_id,
         operation=operation,
         properties=dict(properties),
     )
     return _mutation("POST", f"{name.path}/commits", wire.CommitAnswer, body)
+
+
+def schema(name: TableName) -> Call[wire.SchemaInfo]:
+    """A table's columns, now and before."""
+    return Call(method="GET", path=f"{name.path}/schema", answer=wire.SchemaInfo)
+
+
+def evolve(name: TableName, changes: Sequence[SchemaChange], base_schema_id: int | None) -> Call[wire.SchemaInfo]:
+    """Change a table's columns."""
+    body = wire.EvolveRequest(changes=tuple(changes), base_schema_id=base_schema_id)
+    return _mutation("POST", f"{name.path}/schema", wire.SchemaInfo, body)
 
 
 def snapshots(name: TableName, page_size: int | None, page_token: str | None) -> Call[wire.SnapshotList]:
@@ -173,24 +187,68 @@ def prune(
     level: wire.Level,
     shape: wire.Shape,
     explain: bool,
+    reader_columns: Sequence[str],
+    behind: Stages = NO_STAGES,
 ) -> Call[Pruned]:
     """The blocks (or segments) that a filter leaves."""
-    if isinstance(timestamp, dt.datetime):
-        if timestamp.tzinfo is None:
-            raise InvalidRequest("a datetime without a time zone does not name an instant")
-        timestamp = timestamp.isoformat()
     body = wire.PruneRequest(
         filter=filter,
-        columns=None if columns is None else _texts("columns", columns),
+        columns=None if columns is None else texts("columns", columns),
         snapshot_id=snapshot_id,
-        timestamp=timestamp,
+        timestamp=timestamp_of(timestamp),
         time_zone=time_zone,
         case_sensitive=case_sensitive,
         level=level,
         shape=shape,
         explain=explain,
+        reader_columns=texts("reader_columns", reader_columns),
+        **msgspec.structs.asdict(behind),
     )
     return Call(method="POST", path=f"{name.path}/prune", answer=Pruned, body=_encode(body))
+
+
+def prune_batch(name: TableName, body: wire.BatchRequest) -> Call[PrunedBatch]:
+    """The blocks that each of many filters leaves."""
+    return Call(method="POST", path=f"{name.path}/prune/batch", answer=PrunedBatch, body=_encode(body))
+
+
+def diff(name: TableName, body: wire.DiffRequest) -> Call[wire.DiffAnswer]:
+    """The blocks that came and went between two snapshots."""
+    return Call(method="POST", path=f"{name.path}/diff", answer=wire.DiffAnswer, body=_encode(body))
+
+
+def aggregate(
+    name: TableName,
+    aggregates: Sequence[str],
+    filter: Filter,
+    group_by: Sequence[str],
+    mode: wire.AggregateMode,
+    snapshot_id: str | None,
+    timestamp: int | str | dt.datetime | None,
+    time_zone: str,
+    case_sensitive: bool,
+) -> Call[Aggregated]:
+    """Counts, least and greatest values from statistics."""
+    body = wire.AggregateRequest(
+        aggregates=texts("aggregates", aggregates),
+        group_by=texts("group_by", group_by),
+        filter=filter,
+        mode=mode,
+        snapshot_id=snapshot_id,
+        timestamp=timestamp_of(timestamp),
+        time_zone=time_zone,
+        case_sensitive=case_sensitive,
+    )
+    return Call(method="POST", path=f"{name.path}/aggregate", answer=Aggregated, body=_encode(body))
+
+
+def timestamp_of(timestamp: int | str | dt.datetime | None) -> int | str | None:
+    """A time as it travels; raises InvalidRequest for a datetime without a zone."""
+    if not isinstance(timestamp, dt.datetime):
+        return timestamp
+    if timestamp.tzinfo is None:
+        raise InvalidRequest("a datetime without a time zone does not name an instant")
+    return timestamp.isoformat()
 
 
 def _mutation(method: str, path: str, answer: type[Answer], body: msgspec.Struct | None = None) -> Call[Answer]:
@@ -211,7 +269,7 @@ def _id(text: str) -> str:
     return quote(text, safe="")
 
 
-def _texts(name: str, values: Sequence[str]) -> tuple[str, ...]:
+def texts(name: str, values: Sequence[str]) -> tuple[str, ...]:
     # A lone string is a sequence of one-letter strings: almost certainly a mistake, and costly to find.
     if isinstance(values, str):
         raise InvalidRequest(f"{name} is a list of strings, not one string")

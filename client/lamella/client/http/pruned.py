@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import repeat
 
-from lamella.snapshot.wire import PruneAnswer, PrunedBlock
+from lamella.snapshot.wire import BatchAnswer, PruneAnswer, PrunedBlock
+
+
+class PrunedBatch(BatchAnswer, frozen=True, kw_only=True):
+    """A :class:`~lamella.snapshot.wire.BatchAnswer` whose answers are :class:`Pruned`."""
+
+    answers: tuple[Pruned, ...]
 
 
 class Pruned(PruneAnswer, frozen=True, kw_only=True):

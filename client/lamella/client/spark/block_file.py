@@ -9,14 +9,15 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lamella.client.spark.measurement import measure
 from lamella.snapshot.commit import iso
 from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.layout import Store, TableLayout
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet import block_of, read_footer
 from lamella.snapshot.schema import Leaf, Schema
+from lamella.snapshot.sketch import Sketch, Sketcher, estimate, family_of
 from lamella.snapshot.stats import ColumnStats
+from lamella.snapshot.stats.measure import leaf_values, measure
 
 #: Rows of a row group: smaller ones cost 25 % in size, larger ones only memory.
 MAX_GROUP_ROWS: Final = 1 << 20
@@ -38,7 +39,13 @@ def write_block(
         StoreError: the store refused it.
         SchemaMismatch: nulls in a column that the table requires.
     """
-    measured = measure(rows, schema)
+    sketches = sketches_of(rows, schema)
+    measured = {
+        column_id: msgspec.structs.replace(
+            stats, distinct_of_values=estimate(sketches[column_id]) if column_id in sketches else None
+        )
+        for column_id, stats in measure(rows, schema, distinct=False).items()
+    }
     data = encode(rows, schema, measured, compression=compression)
     stat = store.put(layout.block(ids.new()), data)
     block = block_of(read_footer(store, stat.location, stat), schema)
@@ -46,7 +53,20 @@ def write_block(
         column_id: _with_size(measured[column_id], of_footer) if column_id in measured else of_footer
         for column_id, of_footer in block.col_stats.items()
     }
-    return msgspec.structs.replace(block, col_stats=stats, create_on=iso(unix_ms()))
+    return msgspec.structs.replace(block, col_stats=stats, sketches=sketches, create_on=iso(unix_ms()))
+
+
+def sketches_of(rows: pa.Table, schema: Schema) -> dict[int, Sketch]:
+    """Sketches of the columns that have an order, by column id."""
+    found = {}
+    for leaf in schema.leaves():
+        if not leaf.repeated and family_of(leaf.dtype) is not None:
+            sketcher = Sketcher(leaf.dtype)
+            sketcher.add(leaf_values(rows, leaf))
+            sketch = sketcher.sketch()
+            if sketch is not None:
+                found[leaf.id] = sketch
+    return found
 
 
 def encode(rows: pa.Table, schema: Schema, measured: dict[int, ColumnStats], *, compression: str = "zstd") -> bytes:

@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 
 from lamella.snapshot.errors import SchemaMismatch
 from lamella.snapshot.layout import FsspecStore, Store
+from lamella.snapshot.schema import Schema
+from lamella.snapshot.schema.arrow import conformed, file_columns
 
 _BATCH_ROWS: Final = 64 << 10
 # Files of Spark 2, or of later ones in legacy mode: old dates stand there in another calendar, which pyarrow ignores.
@@ -18,24 +20,36 @@ _OTHER_CALENDAR: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark
 
 
 def read_rows(
-    location: str, target: pa.Schema, storage_options: Mapping[str, Mapping[str, Any]]
+    location: str,
+    target: pa.Schema,
+    storage_options: Mapping[str, Mapping[str, Any]],
+    *,
+    written: Schema,
+    current: Schema,
 ) -> Iterator[pa.RecordBatch]:
-    """Every row of a block. Columns are found by name without regard to case; one that the file lacks is null.
+    """Every row of a block, as rows of the table.
+
+    ``target`` names columns of ``current``, the table's schema; ``written`` is the one that the block was written with.
+    Names in the file are those of ``written``, without regard to case. A column that the file lacks is null, or has its
+    default.
 
     Raises:
         ObjectNotFound, StoreError: the file cannot be opened.
+        UnknownColumn: the table has no column of that name.
         SchemaMismatch: a value does not fit the wanted type, or dates stand in the old calendar.
     """
     with (
         StoreFile(FsspecStore(storage_options), location) as opened,
         pq.ParquetFile(opened, coerce_int96_timestamp_unit="us", pre_buffer=True) as file,
     ):
-        found = {name.lower(): name for name in file.schema_arrow.names}
         if any(key in (file.metadata.metadata or {}) for key in _OTHER_CALENDAR):
             raise SchemaMismatch(f"{location} has dates of the old calendar; read it on a classic session")
-        names = [found[field.name.lower()] for field in target if field.name.lower() in found]
+        names = file_columns(target.names, file.schema_arrow.names, written, current)
         for batch in file.iter_batches(_BATCH_ROWS, columns=names):
-            yield _converted(batch, target, location)
+            try:
+                yield conformed(batch, target, written, current)
+            except SchemaMismatch as error:
+                raise SchemaMismatch(f"{location}: {error.message}", **error.details) from error
 
 
 class StoreFile(io.RawIOBase):
@@ -67,20 +81,3 @@ class StoreFile(io.RawIOBase):
         data = self._store.read_range(self._location, self._at, left if size < 0 else min(size, left))
         self._at += len(data)
         return data
-
-
-def _converted(batch: pa.RecordBatch, target: pa.Schema, location: str) -> pa.RecordBatch:
-    columns = {name.lower(): batch.column(at) for at, name in enumerate(batch.schema.names)}
-    arrays = []
-    for field in target:
-        values = columns.get(field.name.lower())
-        if values is None:
-            arrays.append(pa.nulls(batch.num_rows, field.type))
-            continue
-        if isinstance(values, pa.ExtensionArray):
-            values = values.storage
-        try:
-            arrays.append(values.cast(field.type, safe=True))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise SchemaMismatch(f"column {field.name!r} of {location}: {error}", column=field.name) from error
-    return pa.RecordBatch.from_arrays(arrays, schema=target)

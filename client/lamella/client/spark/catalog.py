@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from lamella.client.http import Lamella
+from lamella.client.spark.ddl import schema_changes
 from lamella.client.spark.failure import raise_java
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.lake import LakeTable, Settings, load_table
@@ -20,7 +21,7 @@ _STRING = "java.lang.String"
 
 
 class LakeCatalog(Proxy):
-    """``TableCatalog`` and ``SupportsNamespaces`` over a Lamella service; read-only."""
+    """``TableCatalog`` and ``SupportsNamespaces`` over a Lamella service; of tables, the columns can be altered."""
 
     class Java:
         implements = [_CATALOG + "TableCatalog", _CATALOG + "SupportsNamespaces"]  # noqa: RUF012
@@ -45,7 +46,10 @@ class LakeCatalog(Proxy):
         return self._gateway.empty_array(_STRING)
 
     def capabilities(self) -> Any:
-        return self._gateway.java_set()
+        # A column that is added may have a default.
+        return self._gateway.java_set(
+            [self._gateway.constant(_CATALOG + "TableCatalogCapability", "SUPPORT_COLUMN_DEFAULT_VALUE")]
+        )
 
     def tableStateOptionKeys(self) -> Any:
         return self._gateway.java_set()
@@ -133,8 +137,15 @@ class LakeCatalog(Proxy):
     def useNullableQuerySchema(self) -> bool:
         return True
 
-    def alterTable(self, *_arguments: Any) -> Any:
-        self._refuse("alter tables")
+    def alterTable(self, identifier: Any, changes: Any) -> Any:
+        name = _table_name(identifier)
+        if name is None:
+            raise_java(self._no_such_table(identifier))
+        try:
+            self._lake.table(name).evolve(schema_changes(self._gateway, changes))
+        except (TableNotFound, NamespaceNotFound) as error:
+            raise_java(self._no_such_table(identifier), error)
+        return self.loadTable(identifier)
 
     def dropTable(self, _identifier: Any) -> bool:
         self._refuse("drop tables; use Lamella(...).drop_table('namespace.table')")
@@ -173,7 +184,9 @@ class LakeCatalog(Proxy):
         columns = self._gateway.new_array(_CATALOG + "Column", struct.length())
         for at, field in enumerate(json.loads(shown)["fields"]):
             dtype = struct.apply(at).dataType()
-            columns[at] = create(field["name"], dtype, True, field["metadata"].get("comment"), None)
+            metadata = {key: value for key, value in field["metadata"].items() if key != "comment"}
+            extra = json.dumps(metadata) if metadata else None
+            columns[at] = create(field["name"], dtype, True, field["metadata"].get("comment"), extra)
         return struct, columns
 
 

@@ -9,12 +9,11 @@ prune.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, Final
 
-from lamella.client.spark.literal import FALSE, NULL, TRUE, Inexpressible, literal, unknown
-from lamella.snapshot.errors import UnknownColumn
-from lamella.snapshot.schema import Leaf, Schema
+from lamella.client.spark.catalyst_terms import COLUMNS, TermTree, TermWalker, dtype_of, kind_of
+from lamella.client.spark.literal import FALSE, NULL, TRUE, Inexpressible, literal, typed, unknown
+from lamella.snapshot.schema import DataType, Schema
 
 _COMPARISONS: Final = {
     "EqualTo": "eq",
@@ -25,6 +24,9 @@ _COMPARISONS: Final = {
     "GreaterThanOrEqual": "gt-eq",
 }
 _MIRRORED: Final = {"lt": "gt", "gt": "lt", "lt-eq": "gt-eq", "gt-eq": "lt-eq"}
+_TESTS: Final = {"IsNull": "is-null", "IsNotNull": "not-null", "IsNaN": "is-nan"}
+#: What means something in a LIKE pattern.
+_SPECIAL: Final = re.compile(r"[%_\\]")
 _EXPRESSION_ID: Final = re.compile(r"#\d+L?")
 # Two control characters that no sane value holds between values; the count is checked afterwards.
 _SEPARATOR: Final = "\x1f\x1e"
@@ -34,16 +36,29 @@ class Walker:
     """Turns expressions over one table into filter trees.
 
     ``max_nodes`` and ``max_depth`` bound one tree, ``max_values`` one list: what goes beyond becomes unknown, rather
-    than a request that the service refuses.
+    than a request that the service refuses. ``time_zone`` is the session's; without it, nothing that depends on one is
+    expressed.
     """
 
     def __init__(
-        self, schema: Schema, *, max_nodes: int = 2_000, max_depth: int = 50, max_values: int = 100_000
+        self,
+        schema: Schema,
+        *,
+        time_zone: str | None = None,
+        max_nodes: int = 2_000,
+        max_depth: int = 50,
+        max_values: int = 100_000,
     ) -> None:
-        self._schema = schema
+        self._terms = TermWalker(schema, time_zone)
+        self._time_zone = time_zone
         self._left = max_nodes
         self._max_depth = max_depth
         self._max_values = max_values
+
+    @property
+    def time_zone(self) -> str:
+        """The time zone that the service has to be told with these trees."""
+        return self._time_zone or "UTC" if self._terms.zone_used else "UTC"
 
     def conjunction(self, filters: Any) -> dict[str, Any]:
         """The tree of a Scala ``Seq`` of expressions that must all hold."""
@@ -57,7 +72,7 @@ class Walker:
         self._left -= 1
         if self._left < 0 or depth > self._max_depth:
             return unknown(_text(expression), "the filter has too many parts or levels")
-        kind = _kind(expression)
+        kind = kind_of(expression)
         if kind in ("And", "Or"):
             # Long chains lean to the left: flattened, they cost neither recursion here nor depth over there.
             parts = _chain(expression, kind)
@@ -76,39 +91,54 @@ class Walker:
             return self._in_list(e)
         if kind == "InSet":
             return self._in_set(e)
-        if kind in ("IsNull", "IsNotNull", "IsNaN"):
-            leaf = self._leaf(e.child())
-            return {"type": {"IsNull": "is-null", "IsNotNull": "not-null", "IsNaN": "is-nan"}[kind], "term": leaf.name}
+        if kind in _TESTS:
+            return {"type": _TESTS[kind], "term": self._terms.term(e.child())}
         if kind == "StartsWith":
-            leaf = self._leaf(e.left())
-            return {"type": "starts-with", "term": leaf.name, "value": self._text(leaf, e.right())}
+            term, dtype = self._side(e.left())
+            return {"type": "starts-with", "term": term, "value": self._text(dtype, e.right())}
         if kind == "Like" and e.escapeChar() == "\\":
-            leaf = self._leaf(e.left())
-            return {"type": "like", "term": leaf.name, "value": self._text(leaf, e.right())}
+            term, dtype = self._side(e.left())
+            return {"type": "like", "term": term, "value": self._text(dtype, e.right())}
+        if kind in ("Contains", "EndsWith"):  # says nothing but where it is null
+            term, dtype = self._side(e.left())
+            text = _SPECIAL.sub(r"\\\g<0>", self._text(dtype, e.right())["value"])
+            pattern = f"%{text}%" if kind == "Contains" else f"%{text}"
+            return {"type": "like", "term": term, "value": typed("string", pattern)}
         if kind == "Literal":
             if e.value() is None:
                 raise Inexpressible("a constant null")
             return TRUE if e.value() else FALSE
-        leaf = self._leaf(e)
-        return {"type": "eq", "term": leaf.name, "value": literal(leaf.dtype, "boolean", True)}
+        term, dtype = self._side(e)
+        return {"type": "eq", "term": term, "value": literal(dtype, "boolean", True)}
+
+    def _side(self, e: Any) -> tuple[TermTree, DataType]:
+        """A term, and the type that constants beside it have: of a column its own, else Spark's."""
+        if kind_of(e) in COLUMNS:
+            leaf = self._terms.leaf(e)
+            return leaf.name, leaf.dtype
+        return self._terms.term(e), dtype_of(e)
 
     def _comparison(self, operator: str, left: Any, right: Any) -> dict[str, Any]:
-        if _kind(left) == "Literal":
+        if kind_of(left) == "Literal":
             left, right, operator = right, left, _MIRRORED.get(operator, operator)
-        leaf = self._leaf(left)
-        return {"type": operator, "term": leaf.name, "value": self._literal(leaf, right)}
+        term, dtype = self._side(left)
+        if kind_of(right) == "Literal":
+            return {"type": operator, "term": term, "value": self._terms.constant(right, dtype)}
+        if left.dataType().typeName() != right.dataType().typeName():
+            raise Inexpressible("a comparison of two types")
+        dtype_of(left)
+        other = self._terms.term(right)
+        value = {"type": "reference", "name": other} if isinstance(other, str) else other
+        return {"type": operator, "term": term, "value": value}
 
     def _in_list(self, e: Any) -> dict[str, Any]:
-        leaf = self._leaf(e.value())
+        term, dtype = self._side(e.value())
         values = e.list()
-        return {
-            "type": "in",
-            "term": leaf.name,
-            "values": [self._literal(leaf, values.apply(at)) for at in range(values.size())],
-        }
+        constants = [self._terms.constant(values.apply(at), dtype) for at in range(values.size())]
+        return {"type": "in", "term": term, "values": constants}
 
     def _in_set(self, e: Any) -> dict[str, Any]:
-        leaf = self._leaf(e.child())
+        term, dtype = self._side(e.child())
         spark_type = e.child().dataType().typeName()
         values = e.hset()
         count = values.size()
@@ -122,61 +152,14 @@ class Walker:
         with_null = bool(values.contains(None))
         if with_null:
             parts.remove("null")
-        literals = [literal(leaf.dtype, spark_type, part) for part in parts]
-        return {"type": "in", "term": leaf.name, "values": literals + [NULL] * with_null}
+        literals = [literal(dtype, spark_type, part) for part in parts]
+        return {"type": "in", "term": term, "values": literals + [NULL] * with_null}
 
-    def _literal(self, leaf: Leaf, e: Any) -> dict[str, Any]:
-        if _kind(e) != "Literal":
-            raise Inexpressible("not a comparison of a column with a constant")
-        spark_type = e.dataType().typeName()
-        value = e.value()
-        if value is not None and (spark_type == "string" or spark_type.startswith("decimal")):
-            value = value.toString()
-        return literal(leaf.dtype, spark_type, value)
-
-    def _text(self, leaf: Leaf, e: Any) -> dict[str, Any]:
-        value = self._literal(leaf, e)
+    def _text(self, dtype: DataType, e: Any) -> dict[str, Any]:
+        value = self._terms.constant(e, dtype)
         if value["data-type"] != "string":
             raise Inexpressible("a prefix or pattern that is not text")
         return value
-
-    def _leaf(self, e: Any) -> Leaf:
-        return find_leaf(self._schema, _path(e))
-
-
-def find_leaf(schema: Schema, path: list[str]) -> Leaf:
-    """The leaf at exactly that path, without regard to case.
-
-    Raises:
-        Inexpressible: none, a nested column, one below a list or map, or a name that another column shares.
-    """
-    name = ".".join(path)
-    try:
-        leaf = schema.leaf(name)
-    except UnknownColumn as error:
-        raise Inexpressible(error.message) from error
-    if tuple(part.lower() for part in leaf.path) != tuple(part.lower() for part in path):
-        raise Inexpressible(f"column {name!r} is ambiguous")
-    if leaf.repeated:
-        raise Inexpressible(f"column {name!r} is inside a list or map")
-    return leaf
-
-
-def is_sound_in_parquet(tree: Mapping[str, Any], schema: Schema) -> bool:
-    """True when Spark may use this filter for its own skipping inside Parquet files.
-
-    Spark 4.3 gets floating point wrong there: writers leave NaN out of min and max although Spark orders it above
-    every number, and 0.0 and -0.0 differ in dictionaries and bloom filters. So nothing that touches a FLOAT or
-    DOUBLE, and nothing that was not understood in full, since that may hide one.
-    """
-    kind = tree["type"]
-    if kind == "unknown":
-        return False
-    if kind in ("and", "or"):
-        return all(is_sound_in_parquet(child, schema) for child in tree["children"])
-    if kind == "not":
-        return is_sound_in_parquet(tree["child"], schema)
-    return "term" not in tree or not schema.leaf(tree["term"]).dtype.is_float
 
 
 def _chain(expression: Any, kind: str) -> list[Any]:
@@ -184,25 +167,11 @@ def _chain(expression: Any, kind: str) -> list[Any]:
     pending = [expression]
     while pending:
         e = pending.pop()
-        if _kind(e) == kind:
+        if kind_of(e) == kind:
             pending += [e.right(), e.left()]
         else:
             parts.append(e)
     return parts
-
-
-def _path(e: Any) -> list[str]:
-    kind = _kind(e)
-    if kind == "AttributeReference":
-        return [str(e.name())]
-    if kind == "GetStructField":
-        child = e.child()
-        return [*_path(child), str(child.dataType().fieldNames()[e.ordinal()])]
-    raise Inexpressible("not a comparison of a column with a constant")
-
-
-def _kind(e: Any) -> str:
-    return str(e.getClass().getSimpleName())
 
 
 def _text(e: Any) -> str:

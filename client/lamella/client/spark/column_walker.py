@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from lamella.client.spark.catalyst import find_leaf
+from lamella.client.spark.catalyst_terms import find_leaf
 from lamella.client.spark.literal import Inexpressible, cross_type_literal, unknown
 from lamella.snapshot.schema import Leaf, Schema
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -28,10 +28,10 @@ from lamella.client.http import Lamella
 from lamella.client.spark.arrow_types import spark_arrow_schema
 from lamella.client.spark.block_reader import read_rows
 from lamella.client.spark.lake import LakeTable, Settings, load_table
+from lamella.client.spark.python_blocks import PARTITION_BYTES, BlockGroup, grouped
 from lamella.snapshot.errors import InvalidRequest
 
-#: File bytes of one Spark partition, unless the option ``partitionBytes`` says otherwise.
-PARTITION_BYTES: Final = 64 << 20
+__all__ = ["PARTITION_BYTES", "BlockGroup", "LamellaDataSource", "LamellaReader", "open_table"]
 
 
 class LamellaDataSource(DataSource):
@@ -61,14 +61,6 @@ class LamellaDataSource(DataSource):
         return LamellaReader(dict(self.options), schema.json())
 
 
-class BlockGroup(InputPartition):
-    """The blocks of one Spark partition: locations and file sizes."""
-
-    def __init__(self, locations: Sequence[str]) -> None:
-        super().__init__(None)
-        self.locations = tuple(locations)
-
-
 class LamellaReader(DataSourceReader):
     """Plans by asking the service, reads by pyarrow. Planning and reading happen in different processes."""
 
@@ -81,15 +73,7 @@ class LamellaReader(DataSourceReader):
         with open_table(self._options) as table:
             kept = table.kept(self._options.get("prune"), time_zone=self._options.get("timezone", "UTC"))
         limit = int(self._options.get("partitionbytes", PARTITION_BYTES))
-        groups: list[list[str]] = []
-        room = 0
-        for location, size_bytes in zip(kept.locations, kept.sizes, strict=True):
-            if not groups or size_bytes > room:
-                groups.append([])
-                room = limit
-            groups[-1].append(location)
-            room -= size_bytes
-        return [BlockGroup(group) for group in groups]
+        return grouped(kept.locations, kept.sizes, kept.schema_ids, table.history, limit)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a group of blocks. Spark passes None when there is none."""
@@ -97,8 +81,8 @@ class LamellaReader(DataSourceReader):
             return
         target = spark_arrow_schema(self._schema_json)
         storage = json.loads(self._options.get("storageoptions", "{}"))
-        for location in partition.locations:
-            yield from read_rows(location, target, storage)
+        for location, written in zip(partition.locations, partition.written, strict=True):
+            yield from read_rows(location, target, storage, written=written, current=partition.current)
 
 
 @contextmanager

@@ -145,6 +145,10 @@ class Gateway:
         writable.readFields(self.java_class("java.io.DataInputStream")(stream))
         return writable
 
+    def time_zone(self) -> str:
+        """The session's time zone as it is set now."""
+        return str(self.session.sessionState().conf().sessionLocalTimeZone())
+
     def thread_id(self) -> int:
         """The JVM thread that runs the callback we are in (see :attr:`pins_threads`)."""
         return int(self.java_class("java.lang.Thread").currentThread().getId())

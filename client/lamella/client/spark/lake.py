@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
 
 from lamella.client.http import Lamella
+from lamella.client.spark.block_names import layouts
 from lamella.client.spark.hadoop_path import hadoop_path
 from lamella.client.spark.types import SparkSchema, spark_schema
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.layout import TableLayout
 from lamella.snapshot.schema import Schema
+from lamella.snapshot.wire import OrderBy
 
 _log = logging.getLogger(__name__)
 _NOTHING: Final[dict[str, Any]] = {"type": "false"}
@@ -43,15 +47,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class Kept(msgspec.Struct, frozen=True):
     """The blocks that a filter leaves, in the snapshot's order, and what the snapshot holds in all.
 
-    ``sizes`` (of files, in bytes) and ``rows`` go with ``locations``. ``fell_back`` has the
-    service's message when all blocks stand here because pruning failed and the settings allow that.
+    ``sizes`` (of files, in bytes) and ``rows`` go with ``locations``. ``believed``: of the columns asked about, those
+    whose statistics in the files' own footers hold in all of these blocks. ``fell_back`` has the service's message when
+    all blocks stand here because pruning failed and the settings allow that. ``verdicts``: how many blocks have each;
+    ``residuals``: what is left of the filter (SQL text), and in how many blocks. ``schema_ids``: the schemas that the
+    blocks were written with, which say what their columns are called.
     """
 
     locations: list[str]
     sizes: list[int]
     rows: list[int]
     blocks_total: int
+    believed: tuple[str, ...] = ()
     fell_back: str | None = None
+    schema_ids: list[int] = []
+    verdicts: dict[str, int] = {}
+    residuals: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def all_match(self) -> bool:
+        """True when it is proven that every row of these blocks matches, so that nobody need look again."""
+        return self.fell_back is None and set(self.verdicts) <= {"ALL"}
 
     def files(self) -> list[tuple[str, int]]:
         """Hadoop path and size of each block; raises InvalidRequest for one that Spark cannot name."""
@@ -81,7 +97,8 @@ class LakeTable:
         *,
         location: str,
         snapshot_id: str,
-        schema: Schema,
+        history: tuple[Schema, ...],
+        schema_ids_in_use: tuple[int, ...],
         columns: SparkSchema,
         properties: Mapping[str, str],
         totals: tuple[int, int, int],
@@ -89,7 +106,10 @@ class LakeTable:
     ) -> None:
         self.name = name
         self.snapshot_id = snapshot_id
-        self.schema = schema
+        self.schema = history[-1]
+        #: Every schema that blocks may have been written with.
+        self.history = history
+        self._schema_ids_in_use = schema_ids_in_use
         self.columns = columns
         self.properties = dict(properties)
         self.settings = settings
@@ -106,25 +126,67 @@ class LakeTable:
         """True when Spark may skip pages inside these blocks (see :class:`Settings`)."""
         if self.settings.page_index is not None:
             return self.settings.page_index
+        return self.wrote_all(kept)
+
+    def is_plain(self, names: Sequence[str] | None = None) -> bool:
+        """True when every block has these columns (None: all) under their names of today, or lacks them altogether."""
+        chosen = None if names is None else {name.lower() for name in names}
+        struct = json.loads(self.columns.readable)
+        fields = [field for field in struct["fields"] if chosen is None or field["name"].lower() in chosen]
+        wanted = {**struct, "fields": fields}
+        return set(layouts(wanted, self.history, self._schema_ids_in_use)) <= {json.dumps(wanted)}
+
+    def wrote_all(self, kept: Kept) -> bool:
+        """True when Lamella's own writers made all of these blocks."""
         return all(location.startswith(self._own_blocks) for location in kept.locations)
 
-    def kept(self, filter: Mapping[str, Any] | str | None, *, time_zone: str = "UTC") -> Kept:
+    def kept(
+        self,
+        filter: Mapping[str, Any] | str | None,
+        *,
+        time_zone: str = "UTC",
+        reader_columns: Sequence[str] = (),
+        limit: int | None = None,
+        order_by: Sequence[OrderBy] = (),
+        residuals: bool = False,
+    ) -> Kept:
         """The blocks that may hold rows for which the filter (a tree, or SQL text) is true.
+
+        ``reader_columns``: the columns by whose Parquet statistics Spark could skip inside them (see ``believed``).
+        ``limit``: so many matching rows are enough, with ``order_by`` the first ones.
 
         Raises:
             LamellaError: the service could not say, and the settings allow no fallback (or even the list of all
                 blocks cannot be had).
         """
         try:
-            return self._kept(filter, time_zone, None)
+            return self._kept(filter, time_zone, reader_columns, None, limit, order_by, residuals)
         except LamellaError as error:
             if filter is None or not self.settings.allow_fallback:
                 raise
             _log.warning("reading all %d blocks of %s: pruning failed: %s", self.block_count, self.key, error.message)
-            return self._kept(None, time_zone, error.message)
+            return self._kept(None, time_zone, reader_columns, error.message)
 
-    def _kept(self, filter: Mapping[str, Any] | str | None, time_zone: str, fell_back: str | None) -> Kept:
-        answer = self._handle.prune(filter, snapshot_id=self.snapshot_id, time_zone=time_zone, shape="columns")
+    def _kept(
+        self,
+        filter: Mapping[str, Any] | str | None,
+        time_zone: str,
+        reader_columns: Sequence[str],
+        fell_back: str | None,
+        limit: int | None = None,
+        order_by: Sequence[OrderBy] = (),
+        residuals: bool = False,
+    ) -> Kept:
+        answer = self._handle.prune(
+            filter,
+            snapshot_id=self.snapshot_id,
+            time_zone=time_zone,
+            shape="columns",
+            reader_columns=reader_columns,
+            limit=limit,
+            order_by=order_by,
+            residuals=residuals,
+        )
         columns = answer.block_columns
         if answer.snapshot_id != self.snapshot_id or columns is None:
             raise LamellaError(f"the service answered for snapshot {answer.snapshot_id}, not {self.snapshot_id}")
@@ -133,7 +195,14 @@ class LakeTable:
             sizes=columns.file_size,
             rows=columns.row_count,
             blocks_total=answer.report.blocks_total,
+            believed=answer.reader_columns or (),
             fell_back=fell_back,
+            schema_ids=[
+                self.schema.schema_id if each is None else each
+                for each in columns.schema_id or [None] * len(columns.location)
+            ],
+            verdicts=dict(Counter(columns.verdict)),
+            residuals=tuple((residual.sql, residual.blocks) for residual in answer.residuals or ()),
         )
 
 
@@ -155,14 +224,14 @@ def load_table(
     handle = lake.table(name)
     info = handle.info()
     if snapshot_id is None and timestamp_ms is None:
-        schema, properties = info.schema, info.properties
+        history, schema_ids, properties = info.history, info.schema_ids_in_use, info.properties
         snapshot = info.snapshot_id
         totals = (info.block_count, info.row_count, info.file_size_bytes)
     else:
         # A filter that nothing fits: the answer names the snapshot and lists no block.
         answer = handle.prune(_NOTHING, snapshot_id=snapshot_id, timestamp=timestamp_ms, shape="columns")
         manifest = handle.snapshot(answer.snapshot_id)
-        schema, properties = manifest.schema, manifest.properties
+        history, schema_ids, properties = manifest.history, manifest.schema_ids_in_use, manifest.properties
         snapshot = answer.snapshot_id
         totals = (answer.report.blocks_total, answer.report.rows_total, answer.report.bytes_total)
     return LakeTable(
@@ -170,8 +239,9 @@ def load_table(
         name,
         location=info.location,
         snapshot_id=snapshot,
-        schema=schema,
-        columns=spark_schema(schema, time_type=time_type),
+        history=history,
+        schema_ids_in_use=schema_ids,
+        columns=spark_schema(history[-1], time_type=time_type),
         properties=properties,
         totals=totals,
         settings=settings,

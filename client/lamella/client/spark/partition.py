@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 
 from lamella.client.spark.arrow_types import arrow_schema
 from lamella.client.spark.block_file import encode, write_block
-from lamella.client.spark.measurement import measure
 from lamella.snapshot.errors import SchemaMismatch
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import FsspecStore, TableLayout
 from lamella.snapshot.schema import Schema
+from lamella.snapshot.stats.measure import measure
 
 #: The columns of what a task reports, in Spark's spelling.
 REPORT: Final = "block string"

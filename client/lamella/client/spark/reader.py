@@ -6,19 +6,23 @@ import datetime as dt
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
 
 from lamella.client.http import Lamella
+from lamella.client.spark.block_names import layouts
 from lamella.client.spark.column_walker import ColumnWalker
 from lamella.client.spark.gateway import Gateway
 from lamella.client.spark.hadoop_path import refuse_hidden
 from lamella.client.spark.lake import LakeTable, Settings, load_table, service, unix_ms
-from lamella.client.spark.reader_options import reader_options
+from lamella.client.spark.reader_options import askable_columns, reader_options, refuse_case_sensitive
 from lamella.client.spark.relation import relation_frame
 from lamella.snapshot.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _GLOB: Final = re.compile(r"([\\*?\[\]{}])")
 
@@ -64,7 +68,12 @@ def read(
 
     if getattr(spark, "_jsparkSession", None) is not None:
         # The frame asks the service each time it runs, so the client lives as long as the frame.
-        frame = relation_frame(Gateway(spark), load(client if client is not None else Lamella(str(url))), columns)
+        lake = client if client is not None else Lamella(str(url))
+        table = load(lake)
+        if table.is_plain(columns):
+            frame = relation_frame(Gateway(spark), table, columns)
+        else:
+            frame = _catalog_frame(spark, lake, table, columns)
     else:
         with service(url, client) as lake:
             frame = _path_frame(spark, load(lake), where)
@@ -77,15 +86,51 @@ def _path_frame(spark: SparkSession, table: LakeTable, where: Column | str | Non
     """Spark's own reader over the kept files, named one by one."""
     from pyspark.sql.types import StructType
 
-    schema = StructType.fromJson(json.loads(table.columns.readable))
-    kept = table.kept(_filter(table, where), time_zone=str(spark.conf.get("spark.sql.session.timeZone", "UTC")))
+    refuse_case_sensitive(spark)
+    readable = json.loads(table.columns.readable)
+    schema = StructType.fromJson(readable)
+    time_zone = str(spark.conf.get("spark.sql.session.timeZone", "UTC"))
+    kept = table.kept(_filter(table, where), time_zone=time_zone, reader_columns=askable_columns(table.schema))
     refuse_hidden(kept.locations)
     paths = [_GLOB.sub(r"\\\1", path) for path, _ in kept.files()]
     if not paths:
         return spark.createDataFrame([], schema)
     # Without recursiveFileLookup, a folder named "day=2024-01-01" would become a column.
-    options = {**reader_options(table.schema, page_index=table.trusts_page_index(kept)), "recursiveFileLookup": "true"}
-    return spark.read.schema(schema).options(**options).parquet(*paths)
+    options = reader_options(table.schema, page_index=table.trusts_page_index(kept), believed=kept.believed)
+    options["recursiveFileLookup"] = "true"
+    frames = []
+    for layout, schema_ids in layouts(readable, table.history, kept.schema_ids).items():
+        chosen = [path for path, schema_id in zip(paths, kept.schema_ids, strict=True) if schema_id in schema_ids]
+        found = spark.read.schema(StructType.fromJson(json.loads(layout))).options(**options).parquet(*chosen)
+        frames.append(_under(found, schema))
+    return reduce(lambda one, other: one.unionAll(other), frames)
+
+
+def _under(frame: DataFrame, schema: StructType) -> DataFrame:
+    """The frame with the names of ``schema``, whose columns it has in the same order; fields of structs too."""
+    from pyspark.sql import functions as F
+
+    columns = [
+        F.col(f"`{name.replace('`', '``')}`").cast(field.dataType).alias(field.name)
+        for name, field in zip(frame.columns, schema.fields, strict=True)
+    ]
+    return frame.select(*columns) if frame.schema.jsonValue() != schema.jsonValue() else frame
+
+
+def _catalog_frame(spark: SparkSession, lake: Lamella, table: LakeTable, columns: Sequence[str] | None) -> DataFrame:
+    """The table through a catalog, which can read blocks whose columns have earlier names."""
+    from lamella.client.spark.attachment import attach
+
+    settings = table.settings
+    attached = attach(
+        spark,
+        f"lamella_read_{crc32(lake.url.encode()):x}",
+        lake,
+        allow_fallback=settings.allow_fallback,
+        page_index=settings.page_index,
+        mode="catalog",
+    )
+    return attached.table(table.name, snapshot_id=table.snapshot_id, columns=columns)
 
 
 def _filter(table: LakeTable, where: Column | str | None) -> Mapping[str, Any] | str | None:

@@ -15,8 +15,9 @@ from lamella.client.spark.gateway import DATASOURCES, SQL, Gateway
 from lamella.client.spark.lake import LakeTable
 from lamella.client.spark.literal import TRUE
 from lamella.client.spark.proxy import Proxy
-from lamella.client.spark.reader_options import reader_options
+from lamella.client.spark.reader_options import reader_options, refuse_case_sensitive, skippable_columns
 from lamella.client.spark.statuses import file_statuses
+from lamella.snapshot.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,12 +28,21 @@ def relation_frame(gateway: Gateway, table: LakeTable, columns: Sequence[str] | 
 
     Raises:
         InvalidSchema: a column that Spark cannot read, unless ``columns`` leaves it out.
+        InvalidRequest: blocks have one of the columns under an earlier name, or the session tells names apart by case.
     """
     from pyspark.sql import DataFrame
 
     names = [column.name for column in table.schema.columns] if columns is None else list(columns)
     table.columns.check(names)
-    options = reader_options(table.schema, page_index=bool(table.settings.page_index))
+    if not table.is_plain(columns):
+        raise InvalidRequest(
+            f"blocks of {table.name} have columns under earlier names, which cannot be read this way; read it through"
+            " the catalog of lamella.client.spark.attach, or compact it"
+        )
+    refuse_case_sensitive(gateway.spark)
+    # Which blocks will be read is not known yet. Who trusts the writers' page indexes trusts their footers.
+    trusted = skippable_columns(table.schema) if table.settings.page_index else []
+    options = reader_options(table.schema, page_index=bool(table.settings.page_index), believed=trusted)
     relation = gateway.java_class(DATASOURCES + "HadoopFsRelation")(
         BlockIndex(gateway, table),
         gateway.java_class(SQL + "types.StructType")(),
@@ -87,10 +97,11 @@ class BlockIndex(Proxy):
         return self._gateway.none
 
     def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:
-        walker = Walker(self._table.schema)
+        walker = Walker(self._table.schema, time_zone=self._gateway.time_zone())
         trees = [walker.conjunction(filters) for filters in (partition_filters, data_filters)]
         used = [tree for tree in trees if tree != TRUE]
-        kept = self._table.kept({"type": "and", "children": used} if used else None)
+        tree = {"type": "and", "children": used} if used else None
+        kept = self._table.kept(tree, time_zone=walker.time_zone)
         statuses = file_statuses(self._gateway, kept.files())
         no_values = self._gateway.java_class(SQL + "catalyst.InternalRow").empty()
         directory = self._gateway.java_class(DATASOURCES + "PartitionDirectory").apply(no_values, statuses)

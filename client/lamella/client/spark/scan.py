@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Collection
 from functools import cached_property
 from typing import Any
 
-from lamella.client.spark.catalyst import Walker, is_sound_in_parquet
-from lamella.client.spark.file_index import file_index
-from lamella.client.spark.gateway import CONNECTOR, DATASOURCES, SQL, Gateway
+from lamella.client.spark.block_scan import NOTES, BlockScan
+from lamella.client.spark.catalyst import Walker
+from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.join_keys import join_filter, prunable_columns
 from lamella.client.spark.lake import Kept, LakeTable
 from lamella.client.spark.literal import TRUE
+from lamella.client.spark.parquet_skipping import columns_in, is_sound_in_parquet
 from lamella.client.spark.proxy import Proxy
-from lamella.client.spark.rendering import rendered
+from lamella.client.spark.rendering import decided_text, order_text, rendered
+from lamella.client.spark.sort_order import order_of
+from lamella.snapshot.wire import OrderBy
 
 _READ = CONNECTOR + "read."
 _MAX_TEXT = 300
+# In characters: residuals of longer filters (lists of values) are not worth sending back for a line of text.
+_MAX_RESIDUAL_TREE = 10_000
 
 
 class Request:
@@ -28,57 +34,82 @@ class Request:
         self.table = table
         self.options = options
         self.tree: dict[str, Any] = TRUE
-        self.pushed: list[Any] = []
-        self.pushed_text: list[str] = []
+        #: The conjuncts as Spark's expressions and as trees, in the order of Spark.
+        self.conjuncts: list[tuple[Any, dict[str, Any]]] = []
+        #: What the service is told to read the trees in.
+        self.time_zone = "UTC"
         self.required = gateway.struct_type(table.columns.shown)
+        #: The blocks that the filter leaves; asked for once, so that what Spark is told of them stays true.
+        self.kept: Kept | None = None
+        self.limit: int | None = None
+        self.order_by: tuple[OrderBy, ...] = ()
+
+    @property
+    def settled(self) -> bool:
+        """True when Spark was told that no filter is left to be evaluated: every row of ``kept`` matches."""
+        return bool(self.conjuncts) and self.kept is not None and self.kept.all_match
 
     def push(self, filters: Any) -> None:
         """Take the conjuncts of a filter, a Scala ``Seq`` of expressions."""
-        walker = Walker(self.table.schema)
-        trees = []
+        walker = Walker(self.table.schema, time_zone=self.gateway.time_zone())
         for at in range(filters.size()):
             expression = filters.apply(at)
-            tree = walker.tree(expression)
-            trees.append(tree)
-            if is_sound_in_parquet(tree, self.table.schema):
-                self.pushed.append(expression)
-                self.pushed_text.append(json.dumps(tree, sort_keys=True))
+            self.conjuncts.append((expression, walker.tree(expression)))
+        self.time_zone = walker.time_zone
+        trees = [tree for _, tree in self.conjuncts]
         if trees:
             self.tree = trees[0] if len(trees) == 1 else {"type": "and", "children": trees}
+            self.kept = self.blocks(self.tree)
+
+    def blocks(self, tree: dict[str, Any], *, limited: bool = False) -> Kept:
+        """The blocks that a filter leaves; ``limited``: those that are enough for the limit."""
+        return self.table.kept(
+            None if tree == TRUE else tree,
+            time_zone=self.time_zone,
+            reader_columns=self.columns(),
+            limit=self.limit if limited else None,
+            order_by=self.order_by if limited else (),
+            residuals=tree != TRUE and len(json.dumps(tree)) <= _MAX_RESIDUAL_TREE,
+        )
+
+    def columns(self) -> list[str]:
+        """The columns by which Spark's reader could skip."""
+        found = [columns_in(tree) for _, tree in self.conjuncts]
+        return sorted({name for names in found if names is not None for name in names})
+
+    def pushed(self, believed: Collection[str]) -> tuple[list[Any], list[str]]:
+        """The conjuncts that Spark's reader may skip by, and a text of each."""
+        sound = [pair for pair in self.conjuncts if is_sound_in_parquet(pair[1], self.table.schema, believed)]
+        return [expression for expression, _ in sound], sorted(json.dumps(tree, sort_keys=True) for _, tree in sound)
 
 
 class Plan:
     """The blocks of one filter and the native scan over them. Never changes once it is made."""
 
-    def __init__(self, request: Request, tree: dict[str, Any]) -> None:
+    def __init__(self, request: Request, tree: dict[str, Any], kept: Kept) -> None:
         gateway, table = request.gateway, request.table
         self.tree = tree
-        self.kept: Kept = table.kept(None if tree == TRUE else tree)
-        digest = self.kept.digest()
-        readable = gateway.struct_type(table.columns.readable)
-        index = file_index(gateway, self.kept, digest, readable)
-        builder = gateway.java_class(DATASOURCES + "v2.parquet.ParquetScanBuilder")(
-            gateway.session, index, readable, readable, _reader_options(request, self.kept)
+        self.kept = kept
+        # Not when every row matches: Spark then need not read the columns of the filter, and its reader takes a column
+        # that is not read for all null when it skips pages.
+        pushed, texts = ([], []) if request.settled else request.pushed(self.kept.believed)
+        self.scan = BlockScan(
+            gateway, table, kept, request.required, _reader_options(request, self.kept), pushed=pushed
         )
-        if request.pushed:
-            builder.pushFilters(gateway.seq(request.pushed))
-        builder.pruneColumns(request.required)
-        self.native = builder.build()
-        self._batch = self.native.toBatch()
         #: All that decides which rows are read: two scans with one key may stand for each other.
         self.key = json.dumps(
-            [table.key, digest, request.required.json(), sorted(request.pushed_text), _options_text(request.options)]
+            [table.key, kept.digest(), request.required.json(), texts, _options_text(request.options)]
         )
 
     @cached_property
     def partitions(self) -> Any:
         """``InputPartition[]``."""
-        return self._batch.planInputPartitions()
+        return self.scan.partitions()
 
     @cached_property
     def reader_factory(self) -> Any:
         """Made once: each one broadcasts Hadoop's whole configuration."""
-        return self._batch.createReaderFactory()
+        return self.scan.reader_factory()
 
 
 def _reader_options(request: Request, kept: Kept) -> Any:
@@ -95,12 +126,18 @@ def _options_text(options: Any) -> str:
 
 
 class LakeScanBuilder(Proxy):
-    """Collects filters and columns. Every filter goes back to Spark, which evaluates it again after the scan."""
+    """Collects filters, columns, and what a ``LIMIT`` asks for.
+
+    The filter goes back to Spark, which evaluates it again after the scan, unless every row of the blocks that it
+    leaves is proven to match. Only then does Spark ask what a limit can do, and it applies the limit itself as well.
+    """
 
     class Java:
         implements = [  # noqa: RUF012  # py4j reads it from the class
             SQL + "internal.connector.SupportsPushDownCatalystFilters",
             _READ + "SupportsPushDownRequiredColumns",
+            _READ + "SupportsPushDownLimit",
+            _READ + "SupportsPushDownTopN",
         ]
 
     def __init__(self, gateway: Gateway, table: LakeTable, options: Any) -> None:
@@ -109,13 +146,25 @@ class LakeScanBuilder(Proxy):
 
     def pushFilters(self, filters: Any) -> Any:
         self._request.push(filters)
-        return filters
+        return self._gateway.seq([]) if self._request.settled else filters
 
     def pushedFilters(self) -> Any:
         return self._gateway.empty_array(CONNECTOR + "expressions.filter.Predicate")
 
     def pruneColumns(self, required: Any) -> None:
         self._request.required = required
+
+    def pushLimit(self, limit: int) -> bool:
+        self._request.limit = int(limit)
+        return True
+
+    def pushTopN(self, orders: Any, limit: int) -> bool:
+        self._request.order_by = order_of(self._request.table.schema, orders)
+        self._request.limit = int(limit) if self._request.order_by else None
+        return bool(self._request.order_by)
+
+    def isPartiallyPushed(self) -> bool:
+        return True  # Spark still sorts and counts
 
     def build(self) -> Any:
         self._request.table.columns.check(self._request.required.fieldNames())
@@ -134,27 +183,42 @@ class LakeScan(Proxy):
     def __init__(self, gateway: Gateway, request: Request) -> None:
         super().__init__(gateway)
         self._request = request
-        self._plan = Plan(request, request.tree)
+        self._plan = Plan(request, request.tree, self._kept())
         self._lock = threading.Lock()
         self._narrowed: dict[int, Plan] = {}
         self._blocks_after_join: int | None = None
+
+    def _kept(self) -> Kept:
+        request = self._request
+        kept = request.kept if request.kept is not None else request.blocks(request.tree)
+        if request.limit is None:
+            return kept
+        fewer = request.blocks(request.tree, limited=True)
+        # Falling back means all blocks of the table, which is too much when Spark will not filter them.
+        return kept if fewer.fell_back is not None else fewer
 
     def _key(self) -> str:
         return self._plan.key
 
     def readSchema(self) -> Any:
-        return self._plan.native.readSchema()
+        return self._plan.scan.schema
 
     def description(self) -> str:
         kept, table = self._plan.kept, self._request.table
         parts = [f"Lamella {table.key} blocks={len(kept.locations)}/{kept.blocks_total}"]
         if self._blocks_after_join is not None:
             parts.append(f"after join keys={self._blocks_after_join}")
+        if self._plan.scan.way in NOTES:
+            parts.append(NOTES[self._plan.scan.way])
         if kept.fell_back is not None:
             parts.append(f"ALL BLOCKS, pruning failed: {kept.fell_back}")
         if self._plan.tree != TRUE:
             text = rendered(self._plan.tree)
             parts.append(f"filter=[{text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + '...'}]")
+            parts += decided_text(kept)
+        if self._request.limit is not None:
+            order = ", ".join(order_text(by) for by in self._request.order_by)
+            parts.append(f"limit={self._request.limit}" + (f" order=[{order}]" if order else ""))
         return " ".join(parts)
 
     def toBatch(self) -> Any:
@@ -180,16 +244,18 @@ class LakeScan(Proxy):
         return self._gateway.optional_long(self._size_bytes())
 
     def reflectsFullyPushedDownFilters(self) -> bool:
-        return False
+        # The statistics are those of the blocks that are kept: when every row there matches, they need no filter.
+        return self._request.settled
 
     def _size_bytes(self) -> int:
         # Spark's own estimate for the columns that are read, over the blocks that are kept.
-        return max(1, int(self._plan.native.estimateStatistics().sizeInBytes().getAsLong()))
+        return max(1, self._plan.scan.size_bytes() or sum(self._plan.kept.sizes))
 
     def filterAttributes(self) -> Any:
         expressions = self._gateway.java_class(CONNECTOR + "expressions.Expressions")
         names: list[str] = []
-        if self._gateway.pins_threads:  # see toBatch
+        # see toBatch; and what join keys leave may be less than a limit needs
+        if self._gateway.pins_threads and self._request.limit is None:
             names = prunable_columns(self._request.table.schema, list(self._request.required.fieldNames()))
         columns = [expressions.column("`" + name.replace("`", "``") + "`") for name in names]
         return self._gateway.array(CONNECTOR + "expressions.NamedReference", columns)
@@ -200,7 +266,11 @@ class LakeScan(Proxy):
             join_filter(self._gateway, table.schema, predicate, table.settings.max_join_keys)
             for predicate in predicates
         ]
-        plan = Plan(self._request, {"type": "and", "children": [self._plan.tree, *trees]})
+        tree = {"type": "and", "children": [self._plan.tree, *trees]}
+        kept = self._request.blocks(tree)
+        if kept.fell_back is not None and self._request.settled:
+            return  # all blocks of the table would be too many: Spark does not filter them
+        plan = Plan(self._request, tree, kept)
         with self._lock:
             self._narrowed[self._gateway.thread_id()] = plan
         self._blocks_after_join = len(plan.kept.locations)

@@ -42,6 +42,7 @@ _PLAIN: Final = {
 }
 _TIME: Final = {"us": "time(6)", "ns": "time(9)"}
 _MAX_DECIMAL_DIGITS: Final = 38
+_SQL_NAMES: Final = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT"}
 
 # What Spark's types become in a table that `write` makes.
 _FROM_SPARK: Final = {
@@ -96,9 +97,24 @@ def spark_schema(schema: Schema, *, time_type: bool = False) -> SparkSchema:
             shown.append(_field(column.name, "binary", comment))
         else:
             field = _field(column.name, mapped, column.doc)
+            if column.default is not None:
+                field["metadata"] |= {"EXISTS_DEFAULT": sql_default(column.dtype, mapped, column.default)}
             shown.append(field)
             readable.append(field)
     return SparkSchema(_struct_json(shown), _struct_json(readable), unreadable)
+
+
+def sql_default(dtype: DataType, spark: str, default: str) -> str:
+    """A column's default as Spark SQL, of exactly the column's Spark type.
+
+    In a field's metadata as ``EXISTS_DEFAULT`` it is what Spark's Parquet reader puts where a file lacks the column.
+    """
+    if dtype.is_text:
+        escaped = default.replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{escaped}'"
+    if dtype.order == "bytes":
+        return f"X'{default}'"
+    return f"CAST('{default}' AS {_SQL_NAMES.get(spark, spark)})"
 
 
 def spark_type_name(dtype: DataType) -> str | None:

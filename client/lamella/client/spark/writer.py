@@ -150,7 +150,7 @@ def _aligned(frame: DataFrame, schema: Schema) -> list[Any]:
     if len(given) != len(frame.columns):
         raise SchemaMismatch("the frame has two columns of one name, without regard to case")
     wanted = {column.name.lower(): column for column in schema.columns}
-    missing = [column.name for key, column in wanted.items() if key not in given]
+    missing = [column.name for key, column in wanted.items() if key not in given and column.default is None]
     strange = [column.name for key, column in given.items() if key not in wanted]
     if missing or strange:
         raise SchemaMismatch(
@@ -162,6 +162,10 @@ def _aligned(frame: DataFrame, schema: Schema) -> list[Any]:
     types = StructType.fromJson(json.loads(shown.readable))
     selected = []
     for key, column in wanted.items():
+        if key not in given:
+            default = F.expr(types[column.name].metadata["EXISTS_DEFAULT"])
+            selected.append(default.cast(types[column.name].dataType).alias(column.name))
+            continue
         if not _fits(given[key], column):
             raise SchemaMismatch(
                 f"column {column.name!r} is {_text(given[key])} in the frame and {_text(column)} in the table",

@@ -107,5 +107,8 @@ class Catalog(Protocol):
     def forget_answers(self, *, before_ms: int) -> int:
         """Delete answers that were stored before then; returns how many."""
 
+    def secret(self, name: str, fresh: bytes) -> bytes:
+        """The secret of that name; the first to ask gives it its value, ``fresh``. All replicas get the same."""
+
     def close(self) -> None:
         """Release connections."""

@@ -60,6 +60,16 @@ class SqlCatalog:
         # One statement needs no transaction around it: on PostgreSQL that saves two round trips.
         self._reader = engine if _is_sqlite(engine) else engine.execution_options(isolation_level="AUTOCOMMIT")
 
+    def secret(self, name: str, fresh: bytes) -> bytes:
+        for row in self._rows(sql.SELECT_SECRET, {"name": name}):
+            return bytes(row["value"])
+        try:
+            with self._transaction(None) as connection:
+                connection.execute(sql.INSERT_SECRET, {"name": name, "value": fresh})
+        except IntegrityError:
+            return self.secret(name, fresh)  # another process was faster; its secret is there now
+        return fresh
+
     def ping(self) -> None:
         self._rows(sql.PING, {})
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
-from lamella.service.catalog.tables import idempotency, namespaces, snapshots, tables
+from lamella.service.catalog.tables import idempotency, namespaces, secrets, snapshots, tables
 
 _live_namespace = namespaces.c.dropped_at_ms.is_(None)
 _live_table = tables.c.dropped_at_ms.is_(None)
 
 PING = select(1)
+
+SELECT_SECRET = select(secrets.c.value).where(secrets.c.name == bindparam("name"))
+
+INSERT_SECRET = insert(secrets)
 
 INSERT_NAMESPACE = insert(namespaces)
 

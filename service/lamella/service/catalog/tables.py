@@ -97,3 +97,10 @@ idempotency = Table(
     Column("created_at_ms", BigInteger, nullable=False),
     Index("ix_idempotency_created_at_ms", "created_at_ms"),
 )
+
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+)

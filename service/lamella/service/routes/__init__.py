@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from lamella.service.api import Operation
+from lamella.service.routes.aggregate import AggregateRoutes
 from lamella.service.routes.commits import CommitRoutes
 from lamella.service.routes.health import HealthRoutes
 from lamella.service.routes.history import HistoryRoutes
 from lamella.service.routes.namespaces import NamespaceRoutes
 from lamella.service.routes.prune import PruneRoutes
+from lamella.service.routes.prune_many import PruneManyRoutes
+from lamella.service.routes.schema import SchemaRoutes
 from lamella.service.routes.tables import TableRoutes
 from lamella.service.services import Services
 
@@ -16,8 +19,11 @@ def operations(services: Services) -> tuple[Operation, ...]:
     """Every operation of the API. The prune route comes first: routes are tried in this order."""
     return (
         *PruneRoutes(services).operations(),
+        *PruneManyRoutes(services).operations(),
+        *AggregateRoutes(services).operations(),
         *CommitRoutes(services).operations(),
         *TableRoutes(services).operations(),
+        *SchemaRoutes(services).operations(),
         *NamespaceRoutes(services).operations(),
         *HistoryRoutes(services).operations(),
         *HealthRoutes(services).operations(),

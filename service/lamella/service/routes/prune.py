@@ -14,10 +14,12 @@ from lamella.service.state import trusted_manifests
 from lamella.snapshot.errors import (
     FilterTypeMismatch,
     InvalidFilter,
+    InvalidPageToken,
     InvalidRequest,
     LimitExceeded,
     ManifestError,
     NamespaceNotFound,
+    SegmentNotFound,
     SnapshotNotFound,
     StoreError,
     TableNotFound,
@@ -46,8 +48,13 @@ class PruneRoutes:
     def _prune(self, namespace: str, name: str, body: bytes) -> bytes:
         asked = read_json(_REQUEST, body)
         record = self._services.catalog.table(namespace, name)
+        # a page belongs to the snapshot of the first one, whatever has become current since
+        pinned = None if asked.page_token is None else self._services.warehouse.page_tokens.read(asked)[0]
         pointer = self._services.history.pointer(
-            record, snapshot_id=asked.snapshot_id, timestamp=asked.timestamp, time_zone=asked.time_zone
+            record,
+            snapshot_id=asked.snapshot_id if pinned is None else pinned,
+            timestamp=asked.timestamp if pinned is None else None,
+            time_zone=asked.time_zone,
         )
         with trusted_manifests():
             answer = self._services.warehouse.prune(pointer, asked)
@@ -74,9 +81,11 @@ class PruneRoutes:
                     FilterTypeMismatch,
                     UnknownColumn,
                     LimitExceeded,
+                    InvalidPageToken,
                     NamespaceNotFound,
                     TableNotFound,
                     SnapshotNotFound,
+                    SegmentNotFound,
                     ManifestError,
                     StoreError,
                 ),

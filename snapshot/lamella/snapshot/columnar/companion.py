@@ -5,27 +5,36 @@ that the parent manifest records. A segment's companion has one row a block, a s
 
 Per column id c: ``c.flags`` (uint8, see ``zones``), ``c.nulls`` (int64, -1 unknown), ``c.min``/``c.max`` (int64,
 uint64 or float64; large_binary for bytes with ``c.min.key``/``c.max.key``, the uint64 prefixes; ``c.min.hi`` and
-``c.min.lo`` for wide decimals), ``c.size`` (compressed bytes of the column in the block).
+``c.min.lo`` for wide decimals), ``c.size`` (compressed bytes of the column in the block), and where they are needed
+``c.spans`` (lists of the lows and highs of ranges, ascending; empty: not known) and ``c.elsewhere`` (uint8: 1 where the
+statistics are not those of the file's own footer).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lamella.snapshot.columnar.exactness import exact_bits
 from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, WideKeys, prefix_key, split_wide
+from lamella.snapshot.columnar.spans import Spans
 from lamella.snapshot.columnar.zones import Zones, arrays_of, is_wide, nothing_known, number_dtype
 from lamella.snapshot.errors import ManifestError, UnsupportedFormat
 from lamella.snapshot.manifest import FORMAT_VERSION, Block, SegmentRef
 from lamella.snapshot.schema import DataType, Schema
-from lamella.snapshot.stats import ColumnStats
+from lamella.snapshot.stats import ColumnStats, from_bound
+
+if TYPE_CHECKING:
+    from lamella.snapshot.columnar.evolved import EvolvedCompanion
 
 _VERSION: Final = b"lamella.format_version"
 _HEADER: Final = b"lamella.header"
+_SCHEMA_ID: Final = b"lamella.schema_id"
+_VIEWS_KEPT: Final = 4
 
 
 class Companion:
@@ -42,31 +51,70 @@ class Companion:
             if version < 1 or reader.num_record_batches != 1:
                 raise ManifestError("not a companion")
             self._batch = reader.get_batch(0)
-        except (pa.ArrowException, ValueError) as error:
+            self._batch.validate(full=True)  # else an offset that is wrong reads memory that is not the companion's
+            self._index = {name: i for i, name in enumerate(self._batch.schema.names)}
+            #: The schema whose columns and types the zone maps have.
+            self.schema_id = int(metadata.get(_SCHEMA_ID, b"0"))
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise ManifestError(f"a companion cannot be read: {error}") from error
         self.header: bytes = metadata.get(_HEADER, b"")
         self.size_bytes = len(data)
-        self._index = {name: i for i, name in enumerate(self._batch.schema.names)}
-        self._zones: dict[int, Zones] = {}
+        self._zones: dict[tuple[int, DataType], Zones] = {}
+        self._views: dict[int, EvolvedCompanion] = {}
 
     def __len__(self) -> int:
         return int(self._batch.num_rows)
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
-        """A numeric column as an array, without copying."""
-        return np.asarray(self._batch.column(self._index[name]).to_numpy(zero_copy_only=True))
+        """A numeric column as an array, without copying; raises ManifestError when there is none of that name."""
+        column = self._column(name)
+        if column.null_count or not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+            raise ManifestError(f"the column {name!r} of a companion holds no numbers")
+        return np.asarray(column.to_numpy(zero_copy_only=True))
 
     def texts(self, name: str, rows: npt.NDArray[Any] | None = None) -> list[str]:
-        """A text column's values, all or those of some rows."""
-        column = self._batch.column(self._index[name])
+        """A text column's values, all or those of some rows; raises ManifestError when there is none of that name."""
+        column = self._column(name)
+        if column.null_count or not pa.types.is_large_string(column.type):
+            raise ManifestError(f"the column {name!r} of a companion holds no text")
         return list((column if rows is None else column.take(pa.array(rows))).to_pylist())
 
     def zones(self, column_id: int, dtype: DataType) -> Zones:
         """The zone maps of a column; a column that the companion does not have has none."""
-        found = self._zones.get(column_id)
+        key = (column_id, dtype)
+        found = self._zones.get(key)
         if found is None:
-            found = self._zones[column_id] = self._load(column_id, dtype)
+            found = self._zones[key] = self._load(column_id, dtype)
         return found
+
+    def seen_from(self, written: Schema, wanted: Schema) -> Companion:
+        """The companion in terms of a later schema of the table than ``written``, its own; the last views are kept."""
+        view = self._views.get(wanted.schema_id)
+        if view is None or (view.wanted is not wanted and view.wanted != wanted):
+            from lamella.snapshot.columnar.evolved import EvolvedCompanion  # a view of this class
+
+            view = EvolvedCompanion(self, written, wanted)
+            # Replaced as a whole, so that threads need no lock.
+            kept = dict(list(self._views.items())[-(_VIEWS_KEPT - 1) :])
+            self._views = {**kept, wanted.schema_id: view}
+        return view
+
+    def older_schema_ids(self, rows: npt.NDArray[Any], current: int) -> list[int | None]:
+        """Of a segment's companion: the schema that blocks were written with, None where it is the current one."""
+        if "schema_id" in self._index:
+            return [None if each == current else each for each in self.numbers("schema_id")[rows].tolist()]
+        return [None if self.schema_id == current else self.schema_id] * len(rows)
+
+    def null_counts(self, column_id: int, dtype: DataType) -> npt.NDArray[np.int64]:
+        """Null counts of a column, -1 where not known."""
+        if f"{column_id}.nulls" not in self._index or self._type_text(column_id) != str(dtype):
+            return np.full(len(self), -1, dtype=np.int64)
+        return self.numbers(f"{column_id}.nulls")
+
+    def from_elsewhere(self, column_id: int) -> npt.NDArray[np.bool_]:
+        """Where the statistics of a column are not those of the file's own footer (values were scanned, a default)."""
+        name = f"{column_id}.elsewhere"
+        return self.numbers(name) != 0 if name in self._index else np.zeros(len(self), dtype=bool)
 
     def column_size_bytes(self, column_ids: Sequence[int]) -> npt.NDArray[np.int64]:
         """Compressed bytes of the columns, added up per entry."""
@@ -77,25 +125,39 @@ class Companion:
                 total += self.numbers(name)
         return total
 
+    def _column(self, name: str) -> Any:
+        if name not in self._index:
+            raise ManifestError(f"a companion lacks its column {name!r}")
+        return self._batch.column(self._index[name])
+
     def _load(self, column_id: int, dtype: DataType) -> Zones:
         if f"{column_id}.flags" not in self._index or self._type_text(column_id) != str(dtype):
             return nothing_known(len(self))
         flags = self.numbers(f"{column_id}.flags")
-        return Zones(self._keys(f"{column_id}.min", dtype), self._keys(f"{column_id}.max", dtype), flags)
+        zones = Zones(self._keys(f"{column_id}.min", dtype), self._keys(f"{column_id}.max", dtype), flags)
+        if f"{column_id}.spans" in self._index:
+            edges = self._batch.column(self._index[f"{column_id}.spans"])
+            zones.spans = Spans(edges.offsets.to_numpy(), edges.values.to_numpy())
+        return zones
 
     def _type_text(self, column_id: int) -> str:
-        field = self._batch.schema.field(self._index[f"{column_id}.flags"])
-        return str((field.metadata or {}).get(b"type", b"").decode())
+        index = self._index.get(f"{column_id}.flags")
+        if index is None:
+            return ""
+        field = self._batch.schema.field(index)
+        return str((field.metadata or {}).get(b"type", b"").decode("utf-8", "replace"))
 
     def _keys(self, name: str, dtype: DataType) -> Keys | None:
         if dtype.order is None:
             return None
         if dtype.order == "bytes":
-            column = self._batch.column(self._index[name])
+            column = self._column(name)
+            if column.null_count or not pa.types.is_large_binary(column.type):
+                raise ManifestError(f"the column {name!r} of a companion holds no bytes")
             _, offsets, data = column.buffers()
             return BytesKeys(
                 self.numbers(f"{name}.key"),
-                np.frombuffer(offsets, dtype=np.int64)[: len(self) + 1],
+                np.frombuffer(offsets, dtype=np.int64, count=min(len(self) + 1, len(offsets) // 8)),
                 memoryview(data if data is not None else b""),
             )
         if is_wide(dtype):
@@ -104,22 +166,27 @@ class Companion:
 
 
 def build_blocks(schema: Schema, blocks: Sequence[Block], header: bytes = b"") -> bytes:
-    """The companion of a segment: one row a block."""
-    columns = _Columns()
+    """The companion of a segment: one row a block; their statistics are in terms of ``schema``."""
+    columns = _Columns(schema.schema_id)
     columns.add("location", pa.array([b.location for b in blocks], pa.large_string()))
     for name in ("row_count", "file_size", "block_size"):
         columns.add(name, pa.array([getattr(b, name) for b in blocks], pa.int64()))
+    if any(b.written_with != schema.schema_id for b in blocks):
+        columns.add("schema_id", pa.array([b.written_with for b in blocks], pa.int64()))
     rows = [b.row_count for b in blocks]
     _add_zones(columns, schema, rows, [b.col_stats for b in blocks])
     for leaf in schema.leaves():
         sizes = [sum(chunk.len for chunk in b.col_metas.get(leaf.id, ())) for b in blocks]
         columns.add(f"{leaf.id}.size", pa.array(sizes, pa.int64()))
+        elsewhere = np.array([_is_from_elsewhere(b.col_stats.get(leaf.id)) for b in blocks], dtype=np.uint8)
+        if elsewhere.any():
+            columns.add(f"{leaf.id}.elsewhere", pa.array(elsewhere))
     return columns.file(header)
 
 
 def build_segments(schema: Schema, segments: Sequence[SegmentRef], header: bytes = b"") -> bytes:
-    """The companion of a snapshot: one row a segment."""
-    columns = _Columns()
+    """The companion of a snapshot: one row a segment; their statistics are in terms of ``schema``."""
+    columns = _Columns(schema.schema_id)
     columns.add("segment_id", pa.array([s.segment_id for s in segments], pa.large_string()))
     for part in ("manifest", "companion"):
         refs = [getattr(s, part) for s in segments]
@@ -136,7 +203,8 @@ def build_segments(schema: Schema, segments: Sequence[SegmentRef], header: bytes
 
 
 class _Columns:
-    def __init__(self) -> None:
+    def __init__(self, schema_id: int) -> None:
+        self._schema_id = schema_id
         self._fields: list[pa.Field] = []
         self._arrays: list[pa.Array] = []
 
@@ -145,7 +213,10 @@ class _Columns:
         self._arrays.append(array)
 
     def file(self, header: bytes) -> bytes:
-        schema = pa.schema(self._fields, metadata={_VERSION: str(FORMAT_VERSION).encode(), _HEADER: header})
+        metadata = {_VERSION: str(FORMAT_VERSION).encode(), _HEADER: header}
+        if self._schema_id:
+            metadata[_SCHEMA_ID] = str(self._schema_id).encode()
+        schema = pa.schema(self._fields, metadata=metadata)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, schema) as writer:
             writer.write_batch(pa.record_batch(self._arrays, schema=schema))
@@ -158,11 +229,22 @@ def _add_zones(
     for leaf in schema.leaves():
         entries = [(count, given.get(leaf.id)) for count, given in zip(rows, stats, strict=True)]
         lows, highs, flags, nulls = arrays_of(leaf.dtype, entries)
-        columns.add(f"{leaf.id}.flags", pa.array(flags), type=str(leaf.dtype))
+        columns.add(f"{leaf.id}.flags", pa.array(flags | exact_bits(entries)), type=str(leaf.dtype))
         columns.add(f"{leaf.id}.nulls", pa.array(nulls))
         if leaf.dtype.order is not None:
             _add_keys(columns, f"{leaf.id}.min", leaf.dtype, lows)
             _add_keys(columns, f"{leaf.id}.max", leaf.dtype, highs)
+        if any(each is not None and each.ranges for _, each in entries):
+            edges = [[from_bound(leaf.dtype, edge) for edge in each.ranges] if each else [] for _, each in entries]
+            values = pa.from_numpy_dtype(number_dtype(leaf.dtype))
+            columns.add(f"{leaf.id}.spans", pa.array(edges, pa.large_list(values)))
+
+
+def _is_from_elsewhere(stats: ColumnStats | None) -> bool:
+    """True when what is known did not come from the file's own footer, which may then say something else."""
+    if stats is None or stats.source == "footer":
+        return False
+    return stats.source != "schema" or stats.min is not None or stats.max is not None or stats.nan != "none"
 
 
 def _add_keys(columns: _Columns, name: str, dtype: DataType, values: Sequence[Any]) -> None:

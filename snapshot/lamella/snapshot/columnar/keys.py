@@ -33,6 +33,9 @@ class Keys(Protocol):
     def rank(self, values: Sequence[Any], *, right: bool) -> Ranks:
         """How many of the ascending ``values`` lie below each bound (``right``: at or below)."""
 
+    def take(self, rows: npt.NDArray[Any]) -> Keys:
+        """The bounds of some entries, in that order."""
+
 
 class NumberKeys:
     """int64, uint64 or float64."""
@@ -52,6 +55,10 @@ class NumberKeys:
         """How many of the ascending ``values`` lie below each bound (``right``: at or below)."""
         ordered = np.array(values, dtype=self.array.dtype)
         return np.searchsorted(ordered, self.array, side="right" if right else "left")
+
+    def take(self, rows: npt.NDArray[Any]) -> NumberKeys:
+        """The bounds of some entries, in that order."""
+        return NumberKeys(self.array[rows])
 
     def _scalar(self, value: Any) -> Any:
         return self.array.dtype.type(value)  # same dtype on both sides: int64 never meets a double
@@ -80,18 +87,22 @@ class WideKeys:
         bounds = (int(h) * _LIMB + int(lo) for h, lo in zip(self.high, self.low, strict=True))
         return np.fromiter((find(values, bound) for bound in bounds), dtype=np.int64, count=len(self.high))
 
+    def take(self, rows: npt.NDArray[Any]) -> WideKeys:
+        """The bounds of some entries, in that order."""
+        return WideKeys(self.high[rows], self.low[rows])
+
 
 class BytesKeys:
     """Byte strings: ``prefix`` is each one's first eight bytes, zero-padded, as a big-endian number."""
 
     def __init__(self, prefix: npt.NDArray[np.uint64], offsets: npt.NDArray[np.int64], data: memoryview) -> None:
         self.prefix = prefix
-        self._offsets = offsets
-        self._data = data
+        self.offsets = offsets
+        self.data = data
 
     def at(self, index: int) -> bytes:
         """The whole bound of one entry."""
-        return bytes(self._data[self._offsets[index] : self._offsets[index + 1]])
+        return bytes(self.data[self.offsets[index] : self.offsets[index + 1]])
 
     def less(self, value: bytes) -> Mask:
         """Where bound < value."""
@@ -118,6 +129,43 @@ class BytesKeys:
         for index in np.flatnonzero(tied):
             ranks[index] = find(values, self.at(int(index)))
         return ranks
+
+    def take(self, rows: npt.NDArray[Any]) -> BytesKeys:
+        """The bounds of some entries, in that order."""
+        return bytes_keys([self.at(int(row)) for row in rows])
+
+
+def bytes_keys(values: Sequence[bytes]) -> BytesKeys:
+    """Byte strings as keys."""
+    offsets = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum([len(value) for value in values], out=offsets[1:])
+    prefix = np.array([prefix_key(value) for value in values], dtype=np.uint64)
+    return BytesKeys(prefix, offsets, memoryview(b"".join(values)))
+
+
+def lesser(left: Keys, right: Keys) -> Mask:
+    """Where the left bound is less than the right one, entry by entry; both of one order."""
+    if isinstance(left, NumberKeys) and isinstance(right, NumberKeys):
+        return np.asarray(left.array < right.array)
+    if isinstance(left, WideKeys) and isinstance(right, WideKeys):
+        return np.asarray((left.high < right.high) | ((left.high == right.high) & (left.low < right.low)))
+    if isinstance(left, BytesKeys) and isinstance(right, BytesKeys):
+        below = np.asarray(left.prefix < right.prefix)
+        for index in np.flatnonzero(left.prefix == right.prefix):
+            below[index] = left.at(int(index)) < right.at(int(index))
+        return below
+    raise TypeError(f"{type(left).__name__} and {type(right).__name__} are not of one order")
+
+
+def choose(where: Mask, left: Keys, right: Keys) -> Keys:
+    """The left bound where the mask says so, else the right one."""
+    if isinstance(left, NumberKeys) and isinstance(right, NumberKeys):
+        return NumberKeys(np.where(where, left.array, right.array))
+    if isinstance(left, WideKeys) and isinstance(right, WideKeys):
+        return WideKeys(np.where(where, left.high, right.high), np.where(where, left.low, right.low))
+    if isinstance(left, BytesKeys) and isinstance(right, BytesKeys):
+        return bytes_keys([(left if mine else right).at(index) for index, mine in enumerate(where.tolist())])
+    raise TypeError(f"{type(left).__name__} and {type(right).__name__} are not of one order")
 
 
 def prefix_key(value: bytes) -> int:

@@ -20,7 +20,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.columnar.keys import BytesKeys, Keys, Mask, NumberKeys, WideKeys, prefix_key, split_wide
+from lamella.snapshot.columnar.keys import Keys, Mask, NumberKeys, WideKeys, bytes_keys, split_wide
+from lamella.snapshot.columnar.spans import Spans
 from lamella.snapshot.schema import DataType
 from lamella.snapshot.stats import ColumnStats, from_bound, unknown
 from lamella.snapshot.stats.column import is_all_null
@@ -36,12 +37,21 @@ NARROW_DIGITS: Final = 18
 
 
 class Zones:
-    """Zone maps of one column, n entries."""
+    """Zone maps of one column, or of a function of columns, n entries.
 
-    def __init__(self, low: Keys | None, high: Keys | None, flags: npt.NDArray[np.uint8]) -> None:
+    ``fails``: where a row of a function may have no result but an error, by Spark's settings; None: nowhere.
+    ``spans``: the ranges that a column's values lie in, where they are known better than by ``low`` and ``high``.
+    """
+
+    spans: Spans | None = None
+
+    def __init__(
+        self, low: Keys | None, high: Keys | None, flags: npt.NDArray[np.uint8], fails: Mask | None = None
+    ) -> None:
         self.low = low
         self.high = high
         self.flags = flags
+        self.fails = fails
 
     def has(self, bit: int) -> Mask:
         """Where a flag is set."""
@@ -51,8 +61,23 @@ class Zones:
         """Where a flag is not set."""
         return np.asarray((self.flags & np.uint8(bit)) == 0)
 
+    def take(self, rows: npt.NDArray[Any]) -> Zones:
+        """The zone maps of some entries, in that order."""
+        low, high = (keys.take(rows) if keys is not None else None for keys in (self.low, self.high))
+        return Zones(low, high, self.flags[rows], None if self.fails is None else self.fails[rows])
+
     def __len__(self) -> int:
         return len(self.flags)
+
+
+def constant(dtype: DataType, value: Any, count: int) -> Zones:
+    """Zones of one and the same value (None: null) in every row."""
+    if value is None:
+        return Zones(None, None, np.full(count, MAY_NULL | NULLS_KNOWN, dtype=np.uint8))
+    if isinstance(value, float) and value != value:
+        return Zones(None, None, np.full(count, MAY_NAN | NULLS_KNOWN, dtype=np.uint8))
+    keys = keys_of(dtype, [value] * count)
+    return Zones(keys, keys, np.full(count, LOW_KNOWN | HIGH_KNOWN | MAY_NUMBER | NULLS_KNOWN, dtype=np.uint8))
 
 
 def nothing_known(count: int) -> Zones:
@@ -101,10 +126,7 @@ def keys_of(dtype: DataType, values: Sequence[Any]) -> Keys | None:
     if dtype.order is None:
         return None
     if dtype.order == "bytes":
-        offsets = np.zeros(len(values) + 1, dtype=np.int64)
-        np.cumsum([len(value) for value in values], out=offsets[1:])
-        prefix = np.array([prefix_key(value) for value in values], dtype=np.uint64)
-        return BytesKeys(prefix, offsets, memoryview(b"".join(values)))
+        return bytes_keys(values)
     if is_wide(dtype):
         limbs = [split_wide(value) for value in values]
         return WideKeys(np.array([h for h, _ in limbs], np.int64), np.array([lo for _, lo in limbs], np.uint64))

@@ -8,6 +8,7 @@ from lamella.snapshot.errors import InvalidFilter
 from lamella.snapshot.expression.bind import bind
 from lamella.snapshot.expression.bound import BoundPredicate, column_ids, leaves_of
 from lamella.snapshot.expression.nodes import TRUE, Predicate
+from lamella.snapshot.expression.spelling import sql_of, tree_of
 from lamella.snapshot.expression.sql import read_sql
 from lamella.snapshot.expression.text import text_of
 from lamella.snapshot.expression.tree import read_tree
@@ -21,7 +22,9 @@ __all__ = [
     "read_filter",
     "read_sql",
     "read_tree",
+    "sql_of",
     "text_of",
+    "tree_of",
 ]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Final, assert_never
 
@@ -17,18 +19,20 @@ from lamella.snapshot.expression.bound import (
     BoundOperator,
     BoundOr,
     BoundPredicate,
+    BoundTerm,
     Comparison,
     Fixed,
+    Held,
     Membership,
     NanTest,
     NonNull,
     NullTest,
+    Pair,
     Prefix,
 )
 from lamella.snapshot.expression.coerce import MAX_DIGITS, Point, Unusable, coerce, common_digits, is_beyond_long
 from lamella.snapshot.expression.nodes import (
     And,
-    ColumnPredicate,
     Compare,
     Constant,
     In,
@@ -43,17 +47,27 @@ from lamella.snapshot.expression.nodes import (
     Or,
     Predicate,
     StartsWith,
+    Term,
+    TermPredicate,
     Truth,
     Unknown,
 )
+from lamella.snapshot.expression.terms import TermBinder
 from lamella.snapshot.expression.text import text_of
 from lamella.snapshot.schema import Leaf, Schema
 
 _EXACT_SINGLE: Final = 1 << 24
+_OPERATORS: Final[dict[Operator, Callable[[int, int], bool]]] = {
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
+}
+_MIRRORED: Final[dict[Operator, Operator]] = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 _INTEGER_TEXT: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _DATE_TEXT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_NESTED: Final = "a struct, list or map as a whole has no statistics"
-_REPEATED: Final = "the column lies below a list or map: its statistics say nothing of whole rows"
 
 
 def bind(
@@ -76,6 +90,7 @@ class _Binder:
         self._schema = schema
         self._time_zone = time_zone
         self._case_sensitive = case_sensitive
+        self._terms = TermBinder(schema, time_zone, case_sensitive)
 
     def bind(self, node: Predicate) -> BoundPredicate:
         match node:
@@ -94,122 +109,165 @@ class _Binder:
                     self._schema.find(path, case_sensitive=self._case_sensitive)
                 return Anything(text, reason)
             case _:
-                return self._over_column(node)
+                return self._over_terms(node)
 
-    def _over_column(self, node: ColumnPredicate) -> BoundPredicate:
-        leaf, text = self._schema.find(node.ref.path, case_sensitive=self._case_sensitive), text_of(node)
-        if leaf is None:
-            return Anything(text, _NESTED)
-        if leaf.repeated:
-            return Anything(text, _REPEATED)
+    def _over_terms(self, node: TermPredicate) -> BoundPredicate:
+        text = text_of(node)
+        if isinstance(node, Compare):
+            return self._compare(node.op, node.left, node.right, text)
+        if isinstance(node, NullSafeEqual):
+            return self._null_safe(node.left, node.right, text)
+        term = self._terms.bind(node.term)
+        if isinstance(term, Unusable):
+            return Anything(text, term.reason)
+        if isinstance(term, Held):
+            return Anything(text, "a predicate over a constant is not computed")
         match node:
-            case Compare(op, _, literal):
-                return self._compare(op, leaf, literal, text)
-            case NullSafeEqual(_, literal):
-                return self._null_safe(leaf, literal, text)
             case In(_, literals):
-                return self._in(leaf, literals, text)
+                return self._in(term, literals, text)
             case IsNull():
-                return NullTest(leaf, text)
+                return NullTest(term, text)
             case IsNan():
-                return _is_nan(leaf, text)
+                return _is_nan(term, text)
             case Like(_, pattern, escape):
-                return _like(leaf, pattern, escape, text)
+                return _like(term, pattern, escape, text)
             case StartsWith(_, prefix):
-                return _starts_with(leaf, prefix, text)
+                return _starts_with(term, prefix, text)
             case Truth():
-                if leaf.dtype.name != "boolean":
-                    message = f"column {leaf.name!r} of type {leaf.dtype} is no condition"
-                    raise FilterTypeMismatch(message, column=leaf.name)
-                return _at(leaf, "eq", Point(1), text)
+                if term.dtype.name != "boolean":
+                    message = f"column {term.name!r} of type {term.dtype} is no condition"
+                    raise FilterTypeMismatch(message, column=term.name)
+                return _at(term, "eq", Point(1), text)
             case _:
                 assert_never(node)
 
-    def _compare(self, op: Operator, leaf: Leaf, literal: Literal, text: str) -> BoundPredicate:
-        if literal.kind == "null":
+    def _compare(self, op: Operator, left: Term, right: Term, text: str) -> BoundPredicate:
+        if isinstance(left, Literal):
+            if isinstance(right, Literal):
+                return _constants(op, left, right, text)
+            left, right, op = right, left, _MIRRORED[op]
+        term = self._terms.bind(left)
+        if not isinstance(right, Literal):
+            return self._pair(op, term, self._terms.bind(right), text)
+        if isinstance(term, Unusable):
+            return Anything(text, term.reason)
+        if right.kind == "null":
             return Fixed(None)
-        place = coerce(literal, leaf, self._time_zone)
+        place = coerce(right, term, self._time_zone)
         if isinstance(place, Unusable):
             return Anything(text, place.reason)
         ordering = op not in ("eq", "ne")
-        if ordering and leaf.dtype.is_integer and leaf.dtype.name != "uint64" and is_beyond_long(literal):
+        if ordering and term.dtype.is_integer and term.dtype.name != "uint64" and is_beyond_long(right):
             return Anything(text, "Spark decides a comparison beyond 64 bits for nulls too, against SQL's rule")
         if op == "ne":
-            return BoundNot(_at(leaf, "eq", place, text))
-        return _at(leaf, op, place, text)
+            return BoundNot(_at(term, "eq", place, text))
+        return _at(term, op, place, text)
 
-    def _null_safe(self, leaf: Leaf, literal: Literal, text: str) -> BoundPredicate:
-        if literal.kind == "null":
-            return NullTest(leaf, text)
-        return BoundIsTrue(self._compare("eq", leaf, literal, text))
+    def _pair(self, op: Operator, left: BoundTerm | Unusable, right: BoundTerm | Unusable, text: str) -> BoundPredicate:
+        for side in (left, right):
+            if isinstance(side, Unusable):
+                return Anything(text, side.reason)
+        if isinstance(left, Unusable) or isinstance(right, Unusable):
+            raise AssertionError("both were looked at")
+        alike = self._terms.alike(left, right)
+        if isinstance(alike, Unusable):
+            return Anything(text, alike.reason)
+        left, right = alike
+        if op == "ne":
+            return BoundNot(Pair(left, "eq", right, text))
+        return Pair(left, op, right, text)
 
-    def _in(self, leaf: Leaf, literals: tuple[Literal, ...], text: str) -> BoundPredicate:
-        given = _one_type([literal for literal in literals if literal.kind != "null"], leaf)
+    def _null_safe(self, left: Term, right: Term, text: str) -> BoundPredicate:
+        if isinstance(left, Literal):
+            left, right = right, left
+        if isinstance(left, Literal):
+            return Anything(text, "a comparison of constants is not computed")
+        if isinstance(right, Literal) and right.kind == "null":
+            return self._over_terms(IsNull(left))
+        equal = BoundIsTrue(self._compare("eq", left, right, text))
+        if isinstance(right, Literal):
+            return equal
+        both_null = [self._over_terms(IsNull(side)) for side in (left, right)]
+        return BoundOr((equal, BoundAnd(tuple(both_null))))
+
+    def _in(self, term: BoundTerm, literals: tuple[Literal, ...], text: str) -> BoundPredicate:
+        given = _one_type([literal for literal in literals if literal.kind != "null"], term)
         if isinstance(given, Unusable):
             return Anything(text, given.reason)
         values: set[int | float | bytes] = set()
         has_nan = False
         for literal in given:
-            place = coerce(literal, leaf, self._time_zone)
+            place = coerce(literal, term, self._time_zone)
             if isinstance(place, Unusable):
                 return Anything(text, place.reason)
             value = place.value
             if isinstance(value, Fraction):
                 continue  # lies between two values: equals none
             if isinstance(value, float) and math.isnan(value):
-                has_nan = leaf.dtype.is_float
-            elif leaf.dtype.order in ("float", "bytes"):
+                has_nan = term.dtype.is_float
+            elif term.dtype.order in ("float", "bytes"):
                 values.add(value + 0.0 if isinstance(value, float) else value)
             elif isinstance(value, int):
-                low, high = leaf.dtype.int_range
+                low, high = term.dtype.int_range
                 if low <= value <= high:
                     values.add(value)
         has_null = len(given) < len(literals)
-        return Membership(leaf, tuple(sorted(values)), has_nan, has_null, text)
+        return Membership(term, tuple(sorted(values)), has_nan, has_null, text)
 
 
-def _at(leaf: Leaf, op: BoundOperator, place: Point, text: str) -> BoundPredicate:
+def _constants(op: Operator, left: Literal, right: Literal, text: str) -> BoundPredicate:
+    """``1 = 1`` and the like: of whole numbers, or equality of texts; other pairs are left alone."""
+    if "null" in (left.kind, right.kind):
+        return Fixed(None)
+    if left.kind == right.kind == "integer" and isinstance(left.value, int) and isinstance(right.value, int):
+        return Fixed(_OPERATORS[op](left.value, right.value))
+    return Anything(text, "a comparison of constants is not computed")
+
+
+def _at(term: BoundTerm, op: BoundOperator, place: Point, text: str) -> BoundPredicate:
     """``column op place`` with the place moved onto a value of the column."""
     value = place.value
-    if leaf.dtype.order in ("float", "bytes"):
+    if term.dtype.order in ("float", "bytes"):
         if isinstance(value, Fraction):
             raise AssertionError("floats and bytes have no places between values")
-        return Comparison(leaf, op, value, text)
+        return Comparison(term, op, value, text)
     if isinstance(value, float):  # NaN or infinite, against integers
         above = math.isnan(value) or value > 0
-        return NonNull(leaf, op in ("lt", "le") if above else op in ("gt", "ge"), text)
+        return NonNull(term, op in ("lt", "le") if above else op in ("gt", "ge"), text)
     if isinstance(value, Fraction):
         if op == "eq":
-            return NonNull(leaf, False, text)
+            return NonNull(term, False, text)
         whole = math.floor(value)  # x < 4.5 and x <= 4.5 are x <= 4; x > 4.5 and x >= 4.5 are x > 4
         op, value = ("le" if op in ("lt", "le") else "gt"), whole
     if isinstance(value, bytes):
         raise AssertionError("bytes in a column of numbers")
-    low, high = leaf.dtype.int_range
+    low, high = term.dtype.int_range
     if value < low:
-        return NonNull(leaf, op in ("gt", "ge"), text)
+        return NonNull(term, op in ("gt", "ge"), text)
     if value > high:
-        return NonNull(leaf, op in ("lt", "le"), text)
-    return Comparison(leaf, op, value, text)
+        return NonNull(term, op in ("lt", "le"), text)
+    return Comparison(term, op, value, text)
 
 
-def _is_nan(leaf: Leaf, text: str) -> BoundPredicate:
-    if leaf.dtype.is_float:
-        return NanTest(leaf, text)
-    if leaf.dtype.is_integer or leaf.dtype.name == "decimal":
-        return Fixed(False)
-    raise FilterTypeMismatch(f"isnan needs a number; {leaf.name!r} is {leaf.dtype}", column=leaf.name)
+def _is_nan(term: BoundTerm, text: str) -> BoundPredicate:
+    if term.dtype.is_float:
+        return NanTest(term, text)
+    if term.dtype.is_integer or term.dtype.name == "decimal":
+        return (
+            Fixed(False) if isinstance(term, Leaf) else Anything(text, "isnan of a computed whole number is not used")
+        )
+    raise FilterTypeMismatch(f"isnan needs a number; {term.name!r} is {term.dtype}", column=term.name)
 
 
-def _starts_with(leaf: Leaf, prefix: Literal, text: str) -> BoundPredicate:
-    if not leaf.dtype.is_text or isinstance(prefix.value, bytes):
+def _starts_with(term: BoundTerm, prefix: Literal, text: str) -> BoundPredicate:
+    if not term.dtype.is_text or isinstance(prefix.value, bytes):
         return Anything(text, "only text columns have prefixes")
     start = str(prefix.value).encode("utf-8")
-    return Prefix(leaf, start, True, text) if start else NonNull(leaf, True, text)
+    return Prefix(term, start, True, text) if start else NonNull(term, True, text)
 
 
-def _like(leaf: Leaf, pattern: str, escape: str, text: str) -> BoundPredicate:
-    if not leaf.dtype.is_text:
+def _like(term: BoundTerm, pattern: str, escape: str, text: str) -> BoundPredicate:
+    if not term.dtype.is_text:
         return Anything(text, "LIKE over other types casts them row by row")
     shape = _like_shape(pattern, escape)
     if shape is None:
@@ -217,21 +275,21 @@ def _like(leaf: Leaf, pattern: str, escape: str, text: str) -> BoundPredicate:
     prefix, rest = shape
     start = prefix.encode("utf-8")
     if rest == "":
-        return Comparison(leaf, "eq", start, text)
+        return Comparison(term, "eq", start, text)
     if set(rest) == {"%"}:
-        return Prefix(leaf, start, True, text) if start else NonNull(leaf, True, text)
+        return Prefix(term, start, True, text) if start else NonNull(term, True, text)
     if start:
-        return Prefix(leaf, start, False, text)
-    return Anything(text, "a pattern without fixed beginning needs an n-gram index", leaf)
+        return Prefix(term, start, False, text)
+    return Anything(text, "a pattern without fixed beginning needs an n-gram index", term)
 
 
-def _one_type(literals: list[Literal], leaf: Leaf) -> list[Literal] | Unusable:
+def _one_type(literals: list[Literal], term: BoundTerm) -> list[Literal] | Unusable:
     """The list as Spark sees it: IN brings column and values to one common type before it compares."""
     kinds = {literal.kind for literal in literals}
     if (
         "float" in kinds
-        and leaf.dtype.is_integer
-        and leaf.dtype.bits > 16
+        and term.dtype.is_integer
+        and term.dtype.bits > 16
         and not all(
             abs(float(literal.value or 0)) < _EXACT_SINGLE
             for literal in literals
@@ -239,32 +297,32 @@ def _one_type(literals: list[Literal], leaf: Leaf) -> list[Literal] | Unusable:
         )
     ):
         return Unusable("without ANSI, Spark compares the list in single precision")
-    if leaf.dtype.is_integer or leaf.dtype.name == "decimal":
-        digits = [common_digits(literal, leaf) for literal in literals if literal.kind in ("decimal", "integer")]
+    if term.dtype.is_integer or term.dtype.name == "decimal":
+        digits = [common_digits(literal, term) for literal in literals if literal.kind in ("decimal", "integer")]
         whole, scale = max((w for w, _ in digits), default=0), max((s for _, s in digits), default=0)
         if whole + scale > MAX_DIGITS:
             return Unusable("Spark rounds the list to a common decimal type of 38 digits")
-    if "double" in kinds and (leaf.dtype.is_integer or leaf.dtype.name == "decimal"):
+    if "double" in kinds and (term.dtype.is_integer or term.dtype.name == "decimal"):
         if kinds - {"double", "integer", "float"}:
             return Unusable("the list mixes doubles with other types")
         return [
             literal if literal.kind != "integer" else Literal("double", float(literal.value or 0))
             for literal in literals
         ]
-    as_text = "string" in kinds and not leaf.dtype.is_text
-    if as_text and not (kinds == {"string"} and all(_canonical(literal, leaf) for literal in literals)):
+    as_text = "string" in kinds and not term.dtype.is_text
+    if as_text and not (kinds == {"string"} and all(_canonical(literal, term) for literal in literals)):
         return Unusable("the list has text for a column of another type, which Spark casts by its settings")
     return literals
 
 
-def _canonical(literal: Literal, leaf: Leaf) -> bool:
+def _canonical(literal: Literal, term: BoundTerm) -> bool:
     """True when text compared as text and text cast to the column's type give the same answer."""
     text = str(literal.value)
-    if leaf.dtype.is_integer:  # uint64 is a decimal in Spark, which it compares with text as doubles
-        return _INTEGER_TEXT.fullmatch(text) is not None and leaf.dtype.name != "uint64"
-    if leaf.dtype.name == "date":
+    if term.dtype.is_integer:  # uint64 is a decimal in Spark, which it compares with text as doubles
+        return _INTEGER_TEXT.fullmatch(text) is not None and term.dtype.name != "uint64"
+    if term.dtype.name == "date":
         return _DATE_TEXT.fullmatch(text) is not None and moments.date_days(text) is not None
-    return leaf.dtype.name == "binary"
+    return term.dtype.name == "binary"
 
 
 def _like_shape(pattern: str, escape: str) -> tuple[str, str] | None:

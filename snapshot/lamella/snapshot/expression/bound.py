@@ -10,10 +10,32 @@ from typing import Literal
 
 import msgspec
 
-from lamella.snapshot.schema import Leaf
+from lamella.snapshot.function import Function
+from lamella.snapshot.schema import DataType, Leaf
 from lamella.snapshot.stats.bound import Value
 
 BoundOperator = Literal["lt", "le", "gt", "ge", "eq"]
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A constant as a term: a value of ``dtype``, None for null."""
+
+    value: Value | None
+    dtype: DataType
+    name: str
+
+
+class Derived(msgspec.Struct, frozen=True):
+    """A function of terms, its result type, and its text."""
+
+    function: Function
+    arguments: tuple[BoundTerm, ...]
+    dtype: DataType
+    name: str
+
+
+#: What predicates speak of. Each has ``dtype`` and ``name``.
+BoundTerm = Leaf | Held | Derived
 
 
 class Fixed(msgspec.Struct, frozen=True):
@@ -23,18 +45,27 @@ class Fixed(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """``column op value``; NaN as a value is greater than all and equal to itself."""
+    """``term op value``; NaN as a value is greater than all and equal to itself."""
 
-    leaf: Leaf
+    term: BoundTerm
     op: BoundOperator
     value: Value
     text: str
 
 
-class Membership(msgspec.Struct, frozen=True):
-    """``column IN values``: ascending, no doubles, no NaN; ``has_nan`` and ``has_null`` say what else is listed."""
+class Pair(msgspec.Struct, frozen=True):
+    """``left op right``, two terms of one order: row by row."""
 
-    leaf: Leaf
+    left: BoundTerm
+    op: BoundOperator
+    right: BoundTerm
+    text: str
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """``term IN values``: ascending, no doubles, no NaN; ``has_nan`` and ``has_null`` say what else is listed."""
+
+    term: BoundTerm
     values: tuple[Value, ...]
     has_nan: bool
     has_null: bool
@@ -42,42 +73,42 @@ class Membership(msgspec.Struct, frozen=True):
 
 
 class NullTest(msgspec.Struct, frozen=True):
-    """``column IS NULL``."""
+    """``term IS NULL``."""
 
-    leaf: Leaf
+    term: BoundTerm
     text: str
 
 
 class NanTest(msgspec.Struct, frozen=True):
-    """``isnan(column)``, false for null."""
+    """``isnan(term)``, false for null."""
 
-    leaf: Leaf
+    term: BoundTerm
     text: str
 
 
 class Prefix(msgspec.Struct, frozen=True):
     """Values that begin with ``prefix``; ``whole``: all of those match, else some may."""
 
-    leaf: Leaf
+    term: BoundTerm
     prefix: bytes
     whole: bool
     text: str
 
 
 class NonNull(msgspec.Struct, frozen=True):
-    """The same outcome for every value of the column, NaN included; null for null."""
+    """The same outcome for every value of the term, NaN included; null for null."""
 
-    leaf: Leaf
+    term: BoundTerm
     value: bool
     text: str
 
 
 class Anything(msgspec.Struct, frozen=True):
-    """Not known; with a ``leaf``, null exactly where that column is null."""
+    """Not known; with a ``term``, null exactly where that is null."""
 
     text: str
     reason: str
-    leaf: Leaf | None = None
+    term: BoundTerm | None = None
 
 
 class BoundIsTrue(msgspec.Struct, frozen=True):
@@ -104,7 +135,9 @@ class BoundNot(msgspec.Struct, frozen=True):
     child: BoundPredicate
 
 
-BoundLeaf = Comparison | Membership | NullTest | NanTest | Prefix | NonNull | Anything
+#: Predicates of one term.
+BoundTest = Comparison | Membership | NullTest | NanTest | Prefix | NonNull | Anything
+BoundLeaf = BoundTest | Pair
 BoundPredicate = Fixed | BoundLeaf | BoundIsTrue | BoundAnd | BoundOr | BoundNot
 
 
@@ -124,6 +157,28 @@ def leaves_of(node: BoundPredicate) -> list[BoundLeaf]:
     return [node]
 
 
+def terms_of(leaf: BoundLeaf) -> tuple[BoundTerm, ...]:
+    """What a predicate speaks of."""
+    if isinstance(leaf, Pair):
+        return leaf.left, leaf.right
+    return () if leaf.term is None else (leaf.term,)
+
+
+def leaves_in(term: BoundTerm) -> tuple[Leaf, ...]:
+    """The columns of a term, each once."""
+    if isinstance(term, Leaf):
+        return (term,)
+    if isinstance(term, Held):
+        return ()
+    return tuple(dict.fromkeys(leaf for argument in term.arguments for leaf in leaves_in(argument)))
+
+
+def columns_of(node: BoundPredicate) -> tuple[Leaf, ...]:
+    """The columns of a filter, each once, in the order of their first use."""
+    found = (leaf for part in leaves_of(node) for term in terms_of(part) for leaf in leaves_in(term))
+    return tuple(dict.fromkeys(found))
+
+
 def column_ids(node: BoundPredicate) -> frozenset[int]:
     """The columns whose statistics the filter asks for."""
-    return frozenset(leaf.leaf.id for leaf in leaves_of(node) if leaf.leaf is not None)
+    return frozenset(leaf.id for leaf in columns_of(node))

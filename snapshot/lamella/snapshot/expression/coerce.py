@@ -12,7 +12,7 @@ import re
 import uuid
 from decimal import Decimal
 from fractions import Fraction
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -20,7 +20,7 @@ from lamella.snapshot.errors import FilterTypeMismatch
 from lamella.snapshot.expression import moments
 from lamella.snapshot.expression.nodes import Literal
 from lamella.snapshot.expression.text import literal_text
-from lamella.snapshot.schema import Leaf
+from lamella.snapshot.schema import DataType
 from lamella.snapshot.schema.types import PER_SECOND
 
 _DAY_US: Final = 86_400_000_000
@@ -32,6 +32,18 @@ _SPELLED: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)", re.ASCII)
 _SPELLED_FLOAT: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,6})?", re.ASCII | re.IGNORECASE)
 #: What Spark's cast from text knows besides dates and times written in digits.
 _SPECIAL_TIMES: Final = frozenset({"epoch", "now", "today", "tomorrow", "yesterday"})
+
+
+class Target(Protocol):
+    """What a literal is compared with: a column, or a function of columns."""
+
+    @property
+    def dtype(self) -> DataType:
+        """Its type."""
+
+    @property
+    def name(self) -> str:
+        """Its text, for messages."""
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -46,7 +58,7 @@ class Unusable(msgspec.Struct, frozen=True):
     reason: str
 
 
-def coerce(literal: Literal, leaf: Leaf, time_zone: str) -> Point | Unusable:
+def coerce(literal: Literal, leaf: Target, time_zone: str) -> Point | Unusable:
     """Where ``literal`` (not null) lies among the column's values.
 
     Raises:
@@ -72,7 +84,7 @@ def coerce(literal: Literal, leaf: Leaf, time_zone: str) -> Point | Unusable:
     return _binary(literal, leaf)
 
 
-def _mismatch(literal: Literal, leaf: Leaf) -> FilterTypeMismatch:
+def _mismatch(literal: Literal, leaf: Target) -> FilterTypeMismatch:
     return FilterTypeMismatch(
         f"column {leaf.name!r} of type {leaf.dtype} cannot be compared with {literal_text(literal)}",
         column=leaf.name,
@@ -81,7 +93,7 @@ def _mismatch(literal: Literal, leaf: Leaf) -> FilterTypeMismatch:
     )
 
 
-def _boolean(literal: Literal, leaf: Leaf) -> Point | Unusable:
+def _boolean(literal: Literal, leaf: Target) -> Point | Unusable:
     if literal.kind == "boolean":
         return Point(int(bool(literal.value)))
     if literal.kind in ("string", "text"):
@@ -109,11 +121,11 @@ def is_beyond_long(literal: Literal) -> bool:
     return exact is not None and not -(1 << 63) <= exact <= (1 << 63) - 1
 
 
-def _number(literal: Literal, leaf: Leaf) -> Point | Unusable:
+def _number(literal: Literal, leaf: Target) -> Point | Unusable:
     decimal = leaf.dtype.name == "decimal"
     exact = _exact(literal)
     if exact is not None:
-        if literal.kind == "decimal" and sum(common_digits(literal, leaf)) > MAX_DIGITS:
+        if (decimal or literal.kind == "decimal") and sum(common_digits(literal, leaf)) > MAX_DIGITS:
             return Unusable("Spark rounds the two to a common decimal type of 38 digits")
         return _scaled(exact, leaf)
     if literal.kind in ("double", "float"):
@@ -138,7 +150,7 @@ def _number(literal: Literal, leaf: Leaf) -> Point | Unusable:
     raise _mismatch(literal, leaf)
 
 
-def common_digits(literal: Literal, leaf: Leaf) -> tuple[int, int]:
+def common_digits(literal: Literal, leaf: Target) -> tuple[int, int]:
     """Digits before and behind the point of the decimal type that holds a column's values and a number, exactly.
 
     More than :data:`MAX_DIGITS` of both together do not exist in Spark: it rounds, or gives null.
@@ -157,12 +169,12 @@ def _has_digits(literal: Literal) -> bool:
     return any(character.isdigit() for character in str(literal.value))
 
 
-def _scaled(number: Fraction, leaf: Leaf) -> Point:
+def _scaled(number: Fraction, leaf: Target) -> Point:
     scaled = number * 10**leaf.dtype.scale
     return Point(scaled.numerator if scaled.denominator == 1 else scaled)
 
 
-def _number_by_double(value: float, leaf: Leaf) -> Point | Unusable:
+def _number_by_double(value: float, leaf: Target) -> Point | Unusable:
     """Spark casts the column to double; that is exact for integers up to 2^53, and for literals below it."""
     if leaf.dtype.name == "decimal":
         return Unusable("Spark compares a decimal with a double as doubles; spell the number without exponent")
@@ -174,7 +186,7 @@ def _number_by_double(value: float, leaf: Leaf) -> Point | Unusable:
     return Point(exact.numerator if exact.denominator == 1 else exact)
 
 
-def _float(literal: Literal, leaf: Leaf) -> Point | Unusable:
+def _float(literal: Literal, leaf: Target) -> Point | Unusable:
     narrow = leaf.dtype.bits < 64
     exact = _exact(literal)
     if exact is not None:
@@ -204,7 +216,7 @@ def _float(literal: Literal, leaf: Leaf) -> Point | Unusable:
     raise _mismatch(literal, leaf)
 
 
-def _date(literal: Literal, leaf: Leaf, time_zone: str) -> Point | Unusable:
+def _date(literal: Literal, leaf: Target, time_zone: str) -> Point | Unusable:
     if literal.kind == "date" and isinstance(literal.value, int):
         return Point(literal.value)
     if literal.kind in ("string", "text"):
@@ -219,7 +231,7 @@ def _date(literal: Literal, leaf: Leaf, time_zone: str) -> Point | Unusable:
     raise _mismatch(literal, leaf)
 
 
-def _timestamp(literal: Literal, leaf: Leaf, time_zone: str) -> Point | Unusable:
+def _timestamp(literal: Literal, leaf: Target, time_zone: str) -> Point | Unusable:
     instant = leaf.dtype.name == "timestamp"
     if literal.kind in ("string", "text"):
         text = str(literal.value)
@@ -245,20 +257,20 @@ def _timestamp(literal: Literal, leaf: Leaf, time_zone: str) -> Point | Unusable
     raise _mismatch(literal, leaf)
 
 
-def _unread_time(literal: Literal, leaf: Leaf) -> Unusable:
+def _unread_time(literal: Literal, leaf: Target) -> Unusable:
     """For text that is not read as a date or time here, but may be by Spark; what has no digits cannot be one."""
     if not _has_digits(literal) and str(literal.value).strip().lower() not in _SPECIAL_TIMES:
         raise _mismatch(literal, leaf)
     return Unusable("this spelling of a time is not read with certainty")
 
 
-def _in_unit(micros: int, leaf: Leaf) -> Point:
+def _in_unit(micros: int, leaf: Target) -> Point:
     """Microseconds in the column's unit; between two milliseconds it is a fraction."""
     scaled = Fraction(micros * PER_SECOND[leaf.dtype.unit], 1_000_000)
     return Point(scaled.numerator if scaled.denominator == 1 else scaled)
 
 
-def _time(literal: Literal, leaf: Leaf) -> Point | Unusable:
+def _time(literal: Literal, leaf: Target) -> Point | Unusable:
     if literal.kind in ("string", "text"):
         text = str(literal.value)
         micros = moments.time_of_day_us(text)
@@ -270,7 +282,7 @@ def _time(literal: Literal, leaf: Leaf) -> Point | Unusable:
     raise _mismatch(literal, leaf)
 
 
-def _text(literal: Literal, leaf: Leaf) -> Point | Unusable:
+def _text(literal: Literal, leaf: Target) -> Point | Unusable:
     if literal.kind in ("string", "text"):
         return Point(str(literal.value).encode("utf-8"))
     if literal.kind in ("integer", "decimal", "double", "float", "date", "timestamp", "timestamp_ntz", "boolean"):
@@ -278,7 +290,7 @@ def _text(literal: Literal, leaf: Leaf) -> Point | Unusable:
     return Unusable(f"Spark casts text column {leaf.name} to binary")
 
 
-def _binary(literal: Literal, leaf: Leaf) -> Point | Unusable:
+def _binary(literal: Literal, leaf: Target) -> Point | Unusable:
     if literal.kind == "binary" and isinstance(literal.value, bytes):
         return Point(literal.value)
     if literal.kind == "string":

@@ -1,12 +1,13 @@
 """The filter language as values: what was asked, before any schema is looked at.
 
-A filter is a tree of predicates over columns and literals, with SQL's three-valued logic. Whatever cannot be
-expressed is :class:`Unknown`: it may be true, false or null for any row, so it excludes nothing, and its neighbours
-still do.
+A filter is a tree of predicates over terms (columns, functions of columns, literals), with SQL's three-valued logic.
+Whatever cannot be expressed is :class:`Unknown`: it may be true, false or null for any row, so it excludes nothing, and
+its neighbours still do.
 """
 
 from __future__ import annotations
 
+from typing import Final
 from typing import Literal as Choice
 
 import msgspec
@@ -43,6 +44,39 @@ class Ref(msgspec.Struct, frozen=True):
     path: str
 
 
+class Call(msgspec.Struct, frozen=True):
+    """A scalar function; ``function`` is one of :data:`FUNCTIONS`, arguments in Spark's order."""
+
+    function: str
+    arguments: tuple[Term, ...]
+
+
+class Cast(msgspec.Struct, frozen=True):
+    """``CAST(term AS type)``; the type by its text (see ``lamella.snapshot.schema.types``)."""
+
+    term: Term
+    type: str
+
+
+#: What can be compared: a value of each row.
+Term = Ref | Literal | Call | Cast
+
+#: Functions that are understood: the number of arguments that each may have.
+FUNCTIONS: Final[dict[str, tuple[int, ...]]] = {
+    **dict.fromkeys(("add", "subtract", "multiply", "divide"), (2,)),
+    **dict.fromkeys(("negative", "abs"), (1,)),
+    **dict.fromkeys(("year", "quarter", "month", "day", "dayofweek", "dayofyear", "hour", "minute", "second"), (1,)),
+    **dict.fromkeys(("to_date", "last_day"), (1,)),
+    **dict.fromkeys(("date_add", "date_sub", "datediff", "add_months"), (2,)),
+    "date_trunc": (2,),  # unit, timestamp -> timestamp
+    "trunc": (2,),  # date, unit -> date
+    **dict.fromkeys(("lower", "upper", "length"), (1,)),
+    "substring": (2, 3),  # text, start, length
+    "left": (2,),
+    "coalesce": tuple(range(1, 9)),
+}
+
+
 class Constant(msgspec.Struct, frozen=True):
     """TRUE, FALSE, or NULL."""
 
@@ -50,58 +84,58 @@ class Constant(msgspec.Struct, frozen=True):
 
 
 class Compare(msgspec.Struct, frozen=True):
-    """``column op literal``; null when either is null."""
+    """``left op right``; null when either is null. A lone literal stands on the right."""
 
     op: Operator
-    ref: Ref
-    literal: Literal
+    left: Term
+    right: Term
 
 
 class NullSafeEqual(msgspec.Struct, frozen=True):
-    """``column <=> literal``; never null."""
+    """``left <=> right``; never null."""
 
-    ref: Ref
-    literal: Literal
+    left: Term
+    right: Term
 
 
 class In(msgspec.Struct, frozen=True):
-    """``column IN (literals)``, of any length."""
+    """``term IN (literals)``, of any length."""
 
-    ref: Ref
+    term: Term
     literals: tuple[Literal, ...]
 
 
 class IsNull(msgspec.Struct, frozen=True):
-    """``column IS NULL``."""
+    """``term IS NULL``."""
 
-    ref: Ref
+    term: Term
 
 
 class IsNan(msgspec.Struct, frozen=True):
-    """``isnan(column)``; false for null."""
+    """``isnan(term)``; false for null."""
 
-    ref: Ref
+    term: Term
 
 
 class Like(msgspec.Struct, frozen=True):
-    """``column LIKE pattern``, with ``%``, ``_`` and one escape character (empty: none)."""
+    """``term LIKE pattern``, with ``%``, ``_`` and one escape character (empty: none)."""
 
-    ref: Ref
+    term: Term
     pattern: str
     escape: str = "\\"
 
 
 class StartsWith(msgspec.Struct, frozen=True):
-    """``startswith(column, prefix)``."""
+    """``startswith(term, prefix)``."""
 
-    ref: Ref
+    term: Term
     prefix: Literal
 
 
 class Truth(msgspec.Struct, frozen=True):
     """A boolean column as a predicate."""
 
-    ref: Ref
+    term: Term
 
 
 class IsTrue(msgspec.Struct, frozen=True):
@@ -136,8 +170,8 @@ class Unknown(msgspec.Struct, frozen=True):
     columns: tuple[str, ...] = ()
 
 
-#: Predicates over one column and constants.
-ColumnPredicate = Compare | NullSafeEqual | In | IsNull | IsNan | Like | StartsWith | Truth
-Predicate = Constant | ColumnPredicate | IsTrue | And | Or | Not | Unknown
+#: Predicates over terms.
+TermPredicate = Compare | NullSafeEqual | In | IsNull | IsNan | Like | StartsWith | Truth
+Predicate = Constant | TermPredicate | IsTrue | And | Or | Not | Unknown
 
 TRUE = Constant(True)

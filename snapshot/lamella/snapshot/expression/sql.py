@@ -31,10 +31,12 @@ from lamella.snapshot.expression.nodes import (
     Predicate,
     Ref,
     StartsWith,
+    Term,
     Truth,
     Unknown,
 )
-from lamella.snapshot.expression.sql_constant import bare, constant
+from lamella.snapshot.expression.sql_constant import bare
+from lamella.snapshot.expression.sql_terms import TermReader, path_of
 from lamella.snapshot.expression.sql_text import doubt, parsed
 
 _COMPARISONS: Final[dict[type[exp.Expr], Operator]] = {
@@ -93,7 +95,7 @@ def read_sql(text: str, *, time_zone: str = "UTC") -> Predicate:
 class _Reader:
     def __init__(self, text: str, time_zone: str) -> None:
         self._text = text
-        self._time_zone = time_zone
+        self._terms = TermReader(time_zone)
         self._nodes = 0
 
     def read(self, tree: exp.Expr) -> Predicate:
@@ -125,7 +127,7 @@ class _Reader:
     def _unknown(self, node: exp.Expr, reason: str) -> Unknown:
         names: tuple[str, ...] = ()
         if node.find(exp.Query) is None:
-            names = tuple(dict.fromkeys(filter(None, (_path(column) for column in _columns(node)))))
+            names = tuple(dict.fromkeys(filter(None, (path_of(column) for column in _columns(node)))))
         return Unknown(node.sql(dialect="spark"), reason, names)
 
     def _paren(self, node: exp.Expr, depth: int) -> Predicate:
@@ -162,95 +164,98 @@ class _Reader:
 
     def _column(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
-        path = _path(node)
+        path = path_of(node)
         return Truth(Ref(path)) if path else self._unknown(node, "not a column")
 
     def _comparison(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
-        op = _COMPARISONS[type(node)]
-        left, right = bare(node.this), bare(node.args["expression"])
-        path, literal = _path(left), self._constant(right)
-        if path is None or literal is None:
-            path, literal, op = _path(right), self._constant(left), _MIRRORED[op]
-        if path is None or literal is None:
-            return self._unknown(node, _why_not(left, right))
-        return Compare(op, Ref(path), literal)
+        op, left, right = _COMPARISONS[type(node)], *self._sides(node)
+        if left is None or right is None:
+            return self._unknown(node, _why_not(node.this, node.args["expression"]))
+        if isinstance(left, Literal) and not isinstance(right, Literal):
+            return Compare(_MIRRORED[op], right, left)
+        return Compare(op, left, right)
 
     def _null_safe(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
-        left, right = bare(node.this), bare(node.args["expression"])
-        path, literal = _path(left), self._constant(right)
-        if path is None or literal is None:
-            path, literal = _path(right), self._constant(left)
-        if path is None or literal is None:
-            return self._unknown(node, _why_not(left, right))
-        equal = NullSafeEqual(Ref(path), literal)
+        left, right = self._sides(node)
+        if left is None or right is None:
+            return self._unknown(node, _why_not(node.this, node.args["expression"]))
+        if isinstance(left, Literal):
+            left, right = right, left
+        equal = NullSafeEqual(left, right)
         return Not(equal) if isinstance(node, exp.NullSafeNEQ) else equal
+
+    def _sides(self, node: exp.Expr) -> tuple[Term | None, Term | None]:
+        return self._terms.read(node.this), self._terms.read(node.args["expression"])
 
     def _between(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
-        path = _path(bare(node.this))
-        low, high = self._constant(bare(node.args["low"])), self._constant(bare(node.args["high"]))
-        if path is None or low is None or high is None or node.args.get("symmetric"):
-            return self._unknown(node, "only BETWEEN of a column and two constants is used")
-        return And((Compare("ge", Ref(path), low), Compare("le", Ref(path), high)))
+        term, low, high = (self._terms.read(node.args[name]) for name in ("this", "low", "high"))
+        if term is None or low is None or high is None or isinstance(term, Literal):
+            return self._unknown(node, "a side of this BETWEEN is not understood")
+        return And((Compare("ge", term, low), Compare("le", term, high)))
 
     def _in(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
-        path = _path(bare(node.this))
+        term = self._terms.read(node.this)
         items = node.args.get("expressions") or []
-        if path is None or not items or node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
+        if term is None or isinstance(term, Literal) or not items:
             return self._unknown(node, "only IN of a column and a list of constants is used")
         if len(items) > MAX_IN_LITERALS:
             raise LimitExceeded(f"IN lists may have {MAX_IN_LITERALS} values", limit=MAX_IN_LITERALS)
-        literals = [self._constant(bare(item)) for item in items]
+        literals = [self._terms.constant(item) for item in items]
         if any(literal is None for literal in literals):
             return self._unknown(node, "a value of the IN list is not a constant")
-        return In(Ref(path), tuple(literal for literal in literals if literal is not None))
+        return In(term, tuple(literal for literal in literals if literal is not None))
 
     def _is(self, node: exp.Expr, depth: int) -> Predicate:
         what = node.args["expression"]
-        path = _path(bare(node.this))
         if isinstance(what, exp.Null):
-            return IsNull(Ref(path)) if path else self._unknown(node, "only IS NULL of a column is used")
+            term = self._column_term(node.this)
+            return IsNull(term) if term else self._unknown(node, "IS NULL of this expression is not used")
         if isinstance(what, exp.Boolean):
             child = self._predicate(node.this, depth + 1)
             return IsTrue(child if what.this else Not(child))
         return self._unknown(node, "this form of IS is not used for pruning")
 
+    def _column_term(self, node: exp.Expr) -> Term | None:
+        """A term that is no constant."""
+        term = self._terms.read(node)
+        return None if isinstance(term, Literal) else term
+
     def _is_nan(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
-        path = _path(bare(node.this))
-        return IsNan(Ref(path)) if path else self._unknown(node, "only isnan of a column is used")
+        term = self._column_term(node.this)
+        return IsNan(term) if term else self._unknown(node, "isnan of this expression is not used")
 
     def _function(self, node: exp.Expr, depth: int) -> Predicate:
+        del depth
         name = str(node.this).lower()
         arguments = node.expressions
-        path = _path(bare(arguments[0])) if len(arguments) == 1 else None
-        if path and name == "isnull":
-            return IsNull(Ref(path))
-        if path and name == "isnotnull":
-            return Not(IsNull(Ref(path)))
-        del depth
+        if name in ("isnull", "isnotnull") and len(arguments) == 1:
+            term = self._column_term(arguments[0])
+            if term is not None:
+                return IsNull(term) if name == "isnull" else Not(IsNull(term))
         return self._unknown(node, f"function {name} is not used for pruning")
 
     def _starts_with(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
-        path, prefix = _path(bare(node.this)), self._constant(bare(node.args["expression"]))
-        if path is None or prefix is None or prefix.kind not in ("string", "binary"):
+        term, prefix = self._column_term(node.this), self._terms.constant(node.args["expression"])
+        if term is None or prefix is None or prefix.kind not in ("string", "binary"):
             return self._unknown(node, "only startswith of a column and a constant is used")
-        return StartsWith(Ref(path), prefix)
+        return StartsWith(term, prefix)
 
     def _like(self, node: exp.Expr, depth: int, escape: str = "\\") -> Predicate:
         del depth
-        path, pattern = _path(bare(node.this)), self._constant(bare(node.args["expression"]))
-        if path is None or pattern is None or pattern.kind != "string":
+        term, pattern = self._column_term(node.this), self._terms.constant(node.args["expression"])
+        if term is None or pattern is None or pattern.kind != "string":
             return self._unknown(node, "only LIKE of a column and a constant pattern is used")
-        like = Like(Ref(path), str(pattern.value), escape)
+        like = Like(term, str(pattern.value), escape)
         return Not(like) if node.args.get("negate") else like
 
     def _escape(self, node: exp.Expr, depth: int) -> Predicate:
-        mark = self._constant(node.args["expression"])
+        mark = self._terms.constant(node.args["expression"])
         if (
             type(node.this) is exp.Like
             and not _has_more(node.this)
@@ -261,9 +266,6 @@ class _Reader:
             return self._like(node.this, depth, mark.value)
         return self._unknown(node, "this form of LIKE is not used for pruning")
 
-    def _constant(self, node: exp.Expr) -> Literal | None:
-        return constant(node, self._time_zone)
-
 
 def _columns(node: exp.Expr) -> list[exp.Expr]:
     """The outermost column references, so that ``a.b.c`` counts once."""
@@ -271,9 +273,9 @@ def _columns(node: exp.Expr) -> list[exp.Expr]:
     stack = [node]
     while stack:
         top = stack.pop()
-        if isinstance(top, exp.Column | exp.Dot) and _path(top):
+        if isinstance(top, exp.Column | exp.Dot) and path_of(top):
             found.append(top)
-        else:
+        elif not isinstance(top, exp.DataType):  # whose collation looks like a column
             stack += list(top.iter_expressions())
     return found
 
@@ -284,22 +286,12 @@ def _has_more(node: exp.Expr) -> bool:
     return any(value and name not in known for name, value in node.args.items())
 
 
-def _path(node: exp.Expr) -> str | None:
-    """The dotted path of a column reference, None when the node is something else."""
-    if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
-        return ".".join(part.name for part in node.parts)
-    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
-        head = _path(node.this)
-        return f"{head}.{node.expression.name}" if head else None
-    return None
-
-
-def _why_not(left: exp.Expr, right: exp.Expr) -> str:
-    if _path(left) and _path(right):
-        return "comparing two columns is not used for pruning"
-    if isinstance(left, exp.Func | exp.Binary) or isinstance(right, exp.Func | exp.Binary):
-        return "a function or arithmetic over the column is not used for pruning"
-    return "only a column compared with a constant is used for pruning"
+def _why_not(*sides: exp.Expr) -> str:
+    for side in sides:
+        node = bare(side)
+        if isinstance(node, exp.Func | exp.Binary):
+            return f"{node.sql(dialect='spark')} is not used for pruning"
+    return "only comparisons of columns, constants and known functions are used for pruning"
 
 
 _READERS: Final[dict[type[exp.Expr], Callable[[_Reader, exp.Expr, int], Predicate]]] = {

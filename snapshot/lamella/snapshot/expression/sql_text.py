@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import ClassVar, Final
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError, TokenError
+from sqlglot.parsers.spark import SparkParser
 
 from lamella.snapshot.errors import InvalidFilter
 
@@ -15,6 +17,20 @@ from lamella.snapshot.errors import InvalidFilter
 _OTHER_COMMENT: Final = re.compile("\\\\\n|\r(?!\n)")
 # Spark reads such an escape as two question marks.
 _BEYOND_UNICODE: Final = re.compile(r"\\U(?!00(?:0[0-9a-fA-F]|10))(?=[0-9a-fA-F]{8})")
+
+
+class _Dialect(Spark):
+    """Spark's dialect, with truncations as they were written.
+
+    sqlglot spells their units out, and takes a column for a unit: ``date_trunc('D', t)`` is null in Spark, and no day.
+    """
+
+    class Parser(SparkParser):
+        FUNCTIONS: ClassVar = {
+            name: build
+            for name, build in SparkParser.FUNCTIONS.items()
+            if name not in ("DATE_TRUNC", "TIMESTAMP_TRUNC", "TRUNC")
+        }
 
 
 def doubt(text: str) -> str | None:
@@ -27,7 +43,7 @@ def doubt(text: str) -> str | None:
 def parsed(text: str) -> exp.Expr:
     """The one statement or expression of a text; raises InvalidFilter with its ``position``, or RecursionError."""
     try:
-        statements = sqlglot.parse(text, read="spark")
+        statements = sqlglot.parse(text, read=_Dialect)
         if len(statements) == 1 and isinstance(statements[0], exp.Command):
             return _condition(text) or statements[0]
     except ParseError as error:
@@ -48,7 +64,7 @@ def parsed(text: str) -> exp.Expr:
 def _condition(text: str) -> exp.Expr | None:
     """The text read as a condition only, where a column's name is also the beginning of a statement."""
     try:
-        found = sqlglot.Dialect.get_or_raise("spark").parse_into(exp.Condition, text)
+        found = _Dialect().parse_into(exp.Condition, text)
     except (SqlglotError, ValueError):
         return None
     return found[0] if len(found) == 1 else None

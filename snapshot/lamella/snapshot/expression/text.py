@@ -6,6 +6,8 @@ from typing import Final, assert_never
 
 from lamella.snapshot.expression.nodes import (
     And,
+    Call,
+    Cast,
     Compare,
     Constant,
     In,
@@ -18,7 +20,9 @@ from lamella.snapshot.expression.nodes import (
     NullSafeEqual,
     Or,
     Predicate,
+    Ref,
     StartsWith,
+    Term,
     Truth,
     Unknown,
 )
@@ -47,33 +51,55 @@ def literal_text(literal: Literal) -> str:
     return str(value)
 
 
+_INFIX: Final = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+
+
+def term_text(term: Term) -> str:
+    """A term's SQL text."""
+    match term:
+        case Ref(path):
+            return path
+        case Literal():
+            return literal_text(term)
+        case Cast(inner, target):
+            return f"CAST({term_text(inner)} AS {target})"
+        case Call(name, (left, right)) if name in _INFIX:
+            return f"({term_text(left)} {_INFIX[name]} {term_text(right)})"
+        case Call("negative", (inner,)):
+            return f"(- {term_text(inner)})"
+        case Call(name, arguments):
+            return f"{name}({', '.join(term_text(argument) for argument in arguments)})"
+        case _:
+            assert_never(term)
+
+
 def text_of(predicate: Predicate) -> str:
     """The predicate's SQL text, long lists shortened."""
     match predicate:
         case Constant(value):
             return "NULL" if value is None else "true" if value else "false"
-        case Compare(op, ref, literal):
-            return f"{ref.path} {_SIGNS[op]} {literal_text(literal)}"
-        case NullSafeEqual(ref, literal):
-            return f"{ref.path} <=> {literal_text(literal)}"
-        case In(ref, literals):
+        case Compare(op, left, right):
+            return f"{term_text(left)} {_SIGNS[op]} {term_text(right)}"
+        case NullSafeEqual(left, right):
+            return f"{term_text(left)} <=> {term_text(right)}"
+        case In(term, literals):
             shown = ", ".join(literal_text(value) for value in literals[:_LIST_SHOWN])
             more = f", … {len(literals)} in all" if len(literals) > _LIST_SHOWN else ""
-            return f"{ref.path} IN ({shown}{more})"
-        case IsNull(ref):
-            return f"{ref.path} IS NULL"
-        case IsNan(ref):
-            return f"isnan({ref.path})"
-        case Like(ref, pattern, _):
-            return f"{ref.path} LIKE {literal_text(Literal('string', pattern))}"
-        case StartsWith(ref, prefix):
-            return f"startswith({ref.path}, {literal_text(prefix)})"
-        case Truth(ref):
-            return ref.path
+            return f"{term_text(term)} IN ({shown}{more})"
+        case IsNull(term):
+            return f"{term_text(term)} IS NULL"
+        case IsNan(term):
+            return f"isnan({term_text(term)})"
+        case Like(term, pattern, _):
+            return f"{term_text(term)} LIKE {literal_text(Literal('string', pattern))}"
+        case StartsWith(term, prefix):
+            return f"startswith({term_text(term)}, {literal_text(prefix)})"
+        case Truth(term):
+            return term_text(term)
         case IsTrue(child):
             return f"({text_of(child)}) IS TRUE"
-        case Not(IsNull(ref)):
-            return f"{ref.path} IS NOT NULL"
+        case Not(IsNull(term)):
+            return f"{term_text(term)} IS NOT NULL"
         case Not(child):
             return f"NOT ({text_of(child)})"
         case And(children):

@@ -20,7 +20,10 @@ from lamella.snapshot.errors import InvalidFilter, LimitExceeded
 from lamella.snapshot.expression.limits import MAX_DEPTH, MAX_IN_LITERALS, MAX_NODES
 from lamella.snapshot.expression.moments import is_unicode, single
 from lamella.snapshot.expression.nodes import (
+    FUNCTIONS,
     And,
+    Call,
+    Cast,
     Compare,
     Constant,
     In,
@@ -37,9 +40,11 @@ from lamella.snapshot.expression.nodes import (
     Predicate,
     Ref,
     StartsWith,
+    Term,
     Truth,
     Unknown,
 )
+from lamella.snapshot.expression.text import term_text
 
 _OPERATORS: Final[dict[str, Operator]] = {
     "lt": "lt",
@@ -89,7 +94,7 @@ class _Reader:
 
     def _constant(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
         del path, depth
-        return Constant(node["type"].lower() == "true")
+        return Constant({"true": True, "false": False, "null": None}[node["type"].lower()])
 
     def _connector(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
         if "children" in node:
@@ -111,31 +116,34 @@ class _Reader:
 
     def _unary(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
         del depth
-        ref = _term(node, path)
+        term = self._term(node, path)
         kind = node["type"].lower()
-        if isinstance(ref, Unknown):
-            return ref
+        if isinstance(term, Unknown):
+            return term
         if kind == "truth":
-            return Truth(ref)
-        test: Predicate = IsNull(ref) if kind.endswith("null") else IsNan(ref)
+            return Truth(term)
+        test: Predicate = IsNull(term) if kind.endswith("null") else IsNan(term)
         return Not(test) if kind.startswith("not-") else test
 
     def _compare(self, kind: str, node: dict[str, Any], path: str) -> Predicate:
-        ref, literal = _term(node, path), _value(node, path)
-        if isinstance(ref, Unknown):
-            return ref
-        if literal.kind == "null":
-            return Unknown(f"{ref.path} {kind} null", "a null value says nothing (infinity is written so)", (ref.path,))
-        return Compare(_OPERATORS[kind], ref, literal)
+        left, right = self._term(node, path), self._operand(node, path)
+        if isinstance(left, Unknown) or isinstance(right, Unknown):
+            return left if isinstance(left, Unknown) else right  # type: ignore[return-value]  # one of them is
+        if isinstance(right, Literal) and right.kind == "null":
+            reason = "a null value says nothing (infinity is written so)"
+            return Unknown(f"{term_text(left)} {kind} null", reason, _columns(left))
+        return Compare(_OPERATORS[kind], left, right)
 
     def _null_safe(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
         del depth
-        ref, literal = _term(node, path), _value(node, path)
-        return ref if isinstance(ref, Unknown) else NullSafeEqual(ref, literal)
+        left, right = self._term(node, path), self._operand(node, path)
+        if isinstance(left, Unknown) or isinstance(right, Unknown):
+            return left if isinstance(left, Unknown) else right  # type: ignore[return-value]  # one of them is
+        return NullSafeEqual(left, right)
 
     def _in(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
         del depth
-        ref = _term(node, path)
+        term = self._term(node, path)
         values = node.get("values", node.get("right"))
         if isinstance(values, dict):
             values = values.get("values")
@@ -144,36 +152,96 @@ class _Reader:
         if len(values) > MAX_IN_LITERALS:
             raise LimitExceeded(f"IN lists may have {MAX_IN_LITERALS} values", limit=MAX_IN_LITERALS)
         literals = tuple(_literal(value, f"{path}.values[{i}]") for i, value in enumerate(values))
-        if isinstance(ref, Unknown):
-            return ref
+        if isinstance(term, Unknown):
+            return term
         if not literals:
             inside: Predicate = Constant(False)
         elif any(value is None for value in values):  # an untyped null may have been infinity
-            inside = Unknown(f"{ref.path} in (..., null)", "a null in the list says nothing", (ref.path,))
+            reason = "a null in the list says nothing"
+            inside = Unknown(f"{term_text(term)} in (..., null)", reason, _columns(term))
         else:
-            inside = In(ref, literals)
+            inside = In(term, literals)
         return Not(inside) if node["type"].lower() == "not-in" else inside
 
     def _starts_with(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
         del depth
-        ref, literal = _term(node, path), _value(node, path)
-        if isinstance(ref, Unknown):
-            return ref
+        term, literal = self._term(node, path), _value(node, path)
+        if isinstance(term, Unknown):
+            return term
         if literal.kind not in ("text", "string", "binary"):
             raise _wrong(f"{path}.value", "a prefix is text")
-        test = StartsWith(ref, literal)
+        test = StartsWith(term, literal)
         return Not(test) if node["type"].lower().startswith("not-") else test
 
     def _like(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
         del depth
-        ref, literal = _term(node, path), _value(node, path)
+        term, literal = self._term(node, path), _value(node, path)
         escape = node.get("escape", "\\")
-        if isinstance(ref, Unknown):
-            return ref
+        if isinstance(term, Unknown):
+            return term
         if literal.kind not in ("text", "string") or not isinstance(escape, str) or len(escape) > 1:
             raise _wrong(f"{path}.value", "a pattern is text, its escape one character")
         _encodable(escape, path)
-        return Like(ref, str(literal.value), escape)
+        return Like(term, str(literal.value), escape)
+
+    def _term(self, node: dict[str, Any], path: str) -> Ref | Call | Cast | Unknown:
+        name = "term" if "term" in node else "left"
+        if name not in node and "child" in node:
+            name = "child"
+        term = self._read_term(_member(node, name, path), f"{path}.{name}", 1)
+        if isinstance(term, Literal):
+            raise _wrong(f"{path}.{name}", "a term is a column's name, a reference or a function")
+        return term
+
+    def _operand(self, node: dict[str, Any], path: str) -> Term | Unknown:
+        """The right side: a value, or another term."""
+        name = "value" if "value" in node else "right"
+        given = _member(node, name, path)
+        if isinstance(given, dict) and given.get("type") != "literal":
+            return self._read_term(given, f"{path}.{name}", 1)
+        return _literal(given, f"{path}.{name}")
+
+    def _read_term(self, term: Any, path: str, depth: int) -> Term | Unknown:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise LimitExceeded(f"the filter has more than {MAX_NODES} predicates", limit=MAX_NODES)
+        if depth > MAX_DEPTH:
+            raise LimitExceeded(f"a term is nested deeper than {MAX_DEPTH} levels", limit=MAX_DEPTH)
+        if isinstance(term, str) and term:
+            _encodable(term, path)
+            return Ref(term)
+        if isinstance(term, dict):
+            kind, named = term.get("type"), term.get("name", term.get("term"))
+            if kind == "reference" and isinstance(named, str):
+                _encodable(named, path)
+                return Ref(named)
+            if kind == "literal":
+                return _literal(term, path)
+            if kind == "cast" and "term" in term and isinstance(term.get("to"), str):
+                inner = self._read_term(term["term"], f"{path}.term", depth + 1)
+                _encodable(term["to"], path)
+                return inner if isinstance(inner, Unknown) else Cast(inner, term["to"])
+            if kind == "apply" and isinstance(term.get("arguments"), list):
+                return self._call(term, path, depth)
+            if kind in ("transform", "apply"):
+                transform = _shown(term.get("transform", term.get("function")))
+                return Unknown(f"{kind} {transform}", "transforms of columns are not used")
+        raise _wrong(path, "a term is a column's name, a reference or a function")
+
+    def _call(self, term: dict[str, Any], path: str, depth: int) -> Term | Unknown:
+        function, given = term.get("function"), term["arguments"]
+        counts = FUNCTIONS.get(function) if isinstance(function, str) else None
+        if counts is None:
+            return Unknown(f"function {_shown(function)}", "this function is not used for pruning")
+        if len(given) not in counts:
+            raise _wrong(f"{path}.arguments", f"{function} has not {len(given)} arguments")
+        arguments: list[Term] = []
+        for index, each in enumerate(given):
+            made = self._read_term(each, f"{path}.arguments[{index}]", depth + 1)
+            if isinstance(made, Unknown):
+                return made
+            arguments.append(made)
+        return Call(str(function), tuple(arguments))
 
     def _unknown(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
         del depth
@@ -195,24 +263,17 @@ def _member(node: dict[str, Any], name: str, path: str) -> Any:
     return node[name]
 
 
-def _term(node: dict[str, Any], path: str) -> Ref | Unknown:
-    name = "term" if "term" in node else "left"
-    if name not in node and "child" in node:
-        name = "child"
-    term = _member(node, name, path)
-    if isinstance(term, str) and term:
-        _encodable(term, f"{path}.{name}")
-        return Ref(term)
-    if isinstance(term, dict):
-        kind = term.get("type")
-        named = term.get("name", term.get("term"))
-        if kind == "reference" and isinstance(named, str):
-            _encodable(named, f"{path}.{name}")
-            return Ref(named)
-        if kind in ("transform", "apply"):
-            transform = _shown(term.get("transform", term.get("function")))
-            return Unknown(f"{kind} {transform}", "transforms of columns are not used")
-    raise _wrong(f"{path}.{name}", "a term is a column's name or a reference")
+def _columns(term: Term) -> tuple[str, ...]:
+    """The columns that a term names."""
+    match term:
+        case Ref(path):
+            return (path,)
+        case Cast(inner, _):
+            return _columns(inner)
+        case Call(_, arguments):
+            return tuple(dict.fromkeys(name for argument in arguments for name in _columns(argument)))
+        case _:
+            return ()
 
 
 def _value(node: dict[str, Any], path: str) -> Literal:
@@ -283,7 +344,7 @@ def _typed_float(value: Any, kind: LiteralKind = "double") -> Literal | None:
 def _typed_decimal(value: Any) -> Literal | None:
     if not isinstance(value, str) or len(value) > 128 or not _DECIMAL.fullmatch(value):
         return None
-    return Literal("decimal", str(Decimal(value)))
+    return Literal("decimal", format(Decimal(value), "f"))
 
 
 def _typed_text(value: Any) -> Literal | None:
@@ -317,6 +378,7 @@ _TYPED: Final[dict[str, Callable[[Any], Literal | None]]] = {
 _READERS: Final[dict[str, Callable[[_Reader, dict[str, Any], str, int], Predicate]]] = {
     "true": _Reader._constant,
     "false": _Reader._constant,
+    "null": _Reader._constant,
     "and": _Reader._connector,
     "or": _Reader._connector,
     "not": _Reader._not,

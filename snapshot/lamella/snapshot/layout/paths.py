@@ -5,7 +5,9 @@
     <warehouse>/<table id>/
         _ss/<snapshot id>_v1.json     snapshot manifest      _ss/<snapshot id>_v1.arrow   its companion
         _sg/<segment id>_v1.json      segment manifest       _sg/<segment id>_v1.arrow    its companion
+                                      _sg/<segment id>_v1.pages its page companion, when one was built
         _b/<block id>_v1.parquet      blocks that Lamella's jobs wrote
+        _ts/<segment or snapshot id>_v1.hll   sketches of distinct values
 """
 
 from __future__ import annotations
@@ -42,6 +44,10 @@ class TableLayout(msgspec.Struct, frozen=True):
     def segment_companion(self, segment_id: str | UUID) -> str:
         """A segment's companion: one row a block."""
         return f"{self.root}/_sg/{segment_id}_v1.arrow"
+
+    def sketches(self, owner_id: str | UUID) -> str:
+        """The sketches of a segment and its blocks, or of a snapshot."""
+        return f"{self.root}/_ts/{owner_id}_v1.hll"
 
     def block(self, block_id: str | UUID) -> str:
         """A block that a job of Lamella's writes."""

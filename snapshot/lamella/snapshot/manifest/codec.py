@@ -62,7 +62,7 @@ def _decode(decoder: msgspec.json.Decoder[_Manifest], data: bytes, sha256: str |
         check_hash(data, sha256, location)
     try:
         version = _HEADER.decode(data).format_version
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise ManifestError(f"{location} is not a manifest: {error}", location=location) from error
     if version > FORMAT_VERSION:
         raise UnsupportedFormat(
@@ -74,5 +74,5 @@ def _decode(decoder: msgspec.json.Decoder[_Manifest], data: bytes, sha256: str |
         raise ManifestError(f"{location} has format version {version}", location=location)
     try:
         return decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise ManifestError(f"{location} is damaged: {error}", location=location) from error

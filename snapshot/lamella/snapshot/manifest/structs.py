@@ -10,23 +10,25 @@ from typing import Any
 import msgspec
 
 from lamella.snapshot.schema import Schema
+from lamella.snapshot.sketch import Sketch
 from lamella.snapshot.stats import ColumnStats
+from lamella.snapshot.stats.column import Int64
 
 
 class ObjectRef(msgspec.Struct, frozen=True, kw_only=True):
     """An object that Lamella wrote: where, how large, and the SHA-256 of its bytes (hexadecimal)."""
 
     location: str
-    size_bytes: int
+    size_bytes: Int64
     sha256: str
 
 
 class ColumnMeta(msgspec.Struct, frozen=True, array_like=True):
     """One column chunk: file offset and length in bytes (compressed, with its dictionary page), number of values."""
 
-    offset: int
-    len: int
-    num_values: int
+    offset: Int64
+    len: Int64
+    num_values: Int64
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -35,62 +37,87 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``file_size`` is the store's own size at commit time, never what a writer said: Spark silently loses rows when a
     recorded size is too small. ``content_id`` is the store's etag or modification time, ``footer_sha256`` the hash
     of the footer that the statistics come from. ``col_metas`` has one entry per row group, in order.
+
+    ``schema_id`` is the schema whose names the file's columns have and whose types its statistics; None, as in
+    manifests of tables that never changed theirs: 0.
+
+    ``sketches`` (of distinct values, by column id) are on their way from a writer; manifests do not hold them.
     """
 
     location: str
-    row_count: int
-    file_size: int
-    block_size: int = 0
+    row_count: Int64
+    file_size: Int64
+    block_size: Int64 = 0
     col_stats: dict[int, ColumnStats] = {}
     col_metas: dict[int, tuple[ColumnMeta, ...]] = {}
-    row_group_row_counts: tuple[int, ...] = ()
+    row_group_row_counts: tuple[Int64, ...] = ()
     cluster_stats: dict[str, Any] | None = None
     bloom_filter_index_location: str | None = None
-    bloom_filter_index_size: int = 0
+    bloom_filter_index_size: Int64 = 0
     index_locations: dict[str, ObjectRef] = {}
-    page_index_location: tuple[int, int] | None = None
+    page_index_location: tuple[Int64, Int64] | None = None
     compression: str = ""
     create_on: str | None = None
     content_id: str | None = None
     footer_sha256: str | None = None
     created_by: str | None = None
     format: str = "parquet"
+    schema_id: int | None = None
+    sketches: dict[int, Sketch] = {}
+
+    @property
+    def written_with(self) -> int:
+        """The id of the schema that the block was written with."""
+        return self.schema_id or 0
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What holds for everything below: counts, sizes in bytes, merged statistics by column id."""
 
-    row_count: int = 0
-    block_count: int = 0
-    perfect_block_count: int = 0
-    uncompressed_byte_size: int = 0
-    compressed_byte_size: int = 0
-    index_size: int = 0
+    row_count: Int64 = 0
+    block_count: Int64 = 0
+    perfect_block_count: Int64 = 0
+    uncompressed_byte_size: Int64 = 0
+    compressed_byte_size: Int64 = 0
+    index_size: Int64 = 0
     col_stats: dict[int, ColumnStats] = {}
     cluster_stats: dict[str, Any] | None = None
 
 
-class Segment(msgspec.Struct, frozen=True, kw_only=True):
-    """About a thousand blocks and what holds for them all."""
+class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """About a thousand blocks and what holds for them all.
+
+    ``schema_id``: the summary and the companion are in terms of that schema, also for blocks of older ones.
+    """
 
     format_version: int
     segment_id: str
     summary: Summary
     blocks: tuple[Block, ...]
+    schema_id: int = 0
 
 
 class SegmentRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A snapshot's entry for one segment: where its manifest and companion are, and its summary."""
+    """A snapshot's entry for one segment: where its manifest and companion are, and its summary.
+
+    ``schema_id``: see :class:`Segment`. ``block_schema_ids``: those of its blocks, ascending, when there are others.
+    """
 
     segment_id: str
     manifest: ObjectRef
     companion: ObjectRef
     format_version: int
     summary: Summary
+    schema_id: int = 0
+    block_schema_ids: tuple[int, ...] = ()
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """One state of a table. ``timestamp_ms`` (Unix, UTC) grows along the chain of ``prev_snapshot_id``."""
+    """One state of a table. ``timestamp_ms`` (Unix, UTC) grows along the chain of ``prev_snapshot_id``.
+
+    ``schemas`` are the earlier schemas, oldest first; there is no such member while the table has had only one.
+    ``block_schema_ids`` are those of all blocks, ascending, likewise.
+    """
 
     format_version: int
     snapshot_id: str
@@ -105,6 +132,20 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     operation: str = "create"
     properties: dict[str, str] = {}
     companion: ObjectRef | None = None
+    schemas: tuple[Schema, ...] | msgspec.UnsetType = msgspec.UNSET
+    block_schema_ids: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def history(self) -> tuple[Schema, ...]:
+        """Every schema the table has had, the current one last."""
+        return (self.schema,) if self.schemas is msgspec.UNSET else (*self.schemas, self.schema)
+
+    @property
+    def schema_ids_in_use(self) -> tuple[int, ...]:
+        """The schemas that blocks of the snapshot were written with."""
+        if self.block_schema_ids is not msgspec.UNSET:
+            return self.block_schema_ids
+        return (self.schema.schema_id,) if self.summary.block_count else ()
 
 
 class SnapshotPointer(msgspec.Struct, frozen=True, kw_only=True):

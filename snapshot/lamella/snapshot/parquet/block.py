@@ -12,7 +12,8 @@ from lamella.snapshot.parquet.plan import PlannedColumn, plan
 from lamella.snapshot.parquet.trust import Origin, chunk_stats
 from lamella.snapshot.parquet.writer import legacy_calendar, writer_of
 from lamella.snapshot.schema import Schema
-from lamella.snapshot.stats import ColumnStats, all_null, merge, unknown
+from lamella.snapshot.stats import ColumnStats, merge
+from lamella.snapshot.stats.projection import absent
 
 _MAX_BYTES = 1 << 62
 
@@ -32,8 +33,8 @@ def schema_of(footer: Footer) -> Schema:
 def block_of(footer: Footer, schema: Schema) -> Block:
     """The block that a file is in a table of ``schema``, with every column's statistics (known or not).
 
-    Bounds are in the table's types. A column that the file lacks is all null. Row groups are merged; empty ones
-    change nothing.
+    Bounds are in the table's types. A column that the file lacks is all null, or has its default. Row groups are
+    merged; empty ones change nothing.
 
     Raises:
         SchemaMismatch: the file's columns do not fit the table's; see :func:`lamella.snapshot.parquet.plan.plan`. Also
@@ -57,7 +58,7 @@ def block_of(footer: Footer, schema: Schema) -> Block:
                 [ColumnMeta(chunk.offset, chunk.compressed_size, chunk.num_values) for chunk in chunks]
             )
     for leaf in planned.absent:
-        stats[leaf.id] = unknown(leaf.dtype, "not in the file") if leaf.repeated else all_null(row_count)
+        stats[leaf.id] = absent(leaf, row_count)
     block_size = sum(chunk.uncompressed_size for group in metadata.row_groups for chunk in group.chunks)
     if block_size > _MAX_BYTES:
         raise CorruptParquet(f"{footer.location}: the sizes add up to more than 64 bits hold")
@@ -79,6 +80,7 @@ def block_of(footer: Footer, schema: Schema) -> Block:
         content_id=footer.stat.content_id,
         footer_sha256=footer.sha256,
         created_by=metadata.created_by,
+        schema_id=schema.schema_id,
     )
 
 

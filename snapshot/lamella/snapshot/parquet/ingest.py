@@ -10,6 +10,7 @@ from lamella.snapshot.layout.store import Store
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet.block import block_of
 from lamella.snapshot.parquet.footer import read_footer
+from lamella.snapshot.parquet.verify import verified
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.wire import RefusedFile
 
@@ -23,16 +24,21 @@ def ingest(
     schema: Schema,
     *,
     workers: int = 16,
+    verify: bool = False,
     on_done: OnDone | None = None,
 ) -> tuple[list[Block], list[RefusedFile]]:
     """The blocks that files are in a table of ``schema``, and the files that cannot be one; each in the given order.
 
     A file is refused for whatever is wrong with it or with reaching it; an exception of ``on_done`` ends the whole.
+    ``verify``: the statistics come from the values, all of which are read (see
+    :mod:`lamella.snapshot.parquet.verify`), and not from the footers.
     """
 
     def one(location: str) -> Block | RefusedFile:
         try:
-            return block_of(read_footer(store, location), schema)
+            footer = read_footer(store, location)
+            block = block_of(footer, schema)
+            return verified(store, footer, schema, block) if verify else block
         except LamellaError as error:
             return RefusedFile(path=location, code=error.code, reason=error.message)
 

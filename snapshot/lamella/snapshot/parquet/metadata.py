@@ -71,7 +71,7 @@ def _rest_spec(leaves: int) -> Spec:
     }
 
 
-_CODECS: Final = ("uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")
+CODECS: Final = ("uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")
 _MAX_COUNT: Final = 1 << 62
 
 
@@ -200,7 +200,7 @@ def _chunk(raw: Fields, leaf: FileLeaf, data_end: int) -> Chunk:
         compressed_size=compressed,
         uncompressed_size=uncompressed,
         num_values=num_values,
-        codec=_CODECS[codec] if 0 <= codec < len(_CODECS) else f"unknown({codec})",
+        codec=CODECS[codec] if 0 <= codec < len(CODECS) else f"unknown({codec})",
         statistics=meta.get(12),
         definition_levels=tuple(sizes.get(3, ())) if sizes else (),
         offset_index=_region(raw.get(4), raw.get(5), data_end),

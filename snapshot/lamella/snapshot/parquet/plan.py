@@ -96,9 +96,9 @@ def _plan(file: FileSchema, table: Schema) -> Plan:
     if strange:
         names = sorted(set(strange))
         raise SchemaMismatch(f"the table has no column for {names} of the file", columns=names)
-    present = tuple(_column(index, file_leaf, leaf) for index, file_leaf, leaf in found.values())
+    present = tuple(planned_column(index, file_leaf, leaf) for index, file_leaf, leaf in found.values())
     absent = tuple(leaf for leaf in leaves if leaf.id not in found)
-    _require(leaf.name for leaf in absent if not leaf.nullable)
+    _require(leaf.name for leaf in absent if not leaf.nullable and leaf.default is None)
     return Plan(present, absent)
 
 
@@ -112,7 +112,8 @@ def _lower(path: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(part.lower() for part in path)
 
 
-def _column(index: int, file: FileLeaf, table: Leaf) -> PlannedColumn:
+def planned_column(index: int, file: FileLeaf, table: Leaf) -> PlannedColumn:
+    """A file's leaf number ``index`` as a column of the table; raises SchemaMismatch when their types do not fit."""
     if not widens(file.dtype, table.dtype) or file.repeated != table.repeated:
         lists = [" in a list" if leaf.repeated else "" for leaf in (file, table)]
         raise SchemaMismatch(

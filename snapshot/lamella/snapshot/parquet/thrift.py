@@ -6,7 +6,7 @@ another wire type, are skipped, as every Thrift reader does; a list of other ele
 
 - ``INT`` (i8..i64, zigzag), ``BINARY`` (``bytes``), ``BOOL``,
 - a spec: a structure, as ``{field id: value}``,
-- ``[kind]``: a list of ``INT``, ``BINARY`` or structures,
+- ``[kind]``: a list of ``INT``, ``BINARY``, ``BOOL`` or structures,
 - ``(spec, spec, ...)``: a list of just so many structures,
 - ``ANY``: whatever is there, structures as dictionaries (small things only, such as logical types),
 - a :class:`Memo`: something that is mostly the same from file to file.
@@ -204,6 +204,14 @@ def elements(b: bytes, p: int, kind: Any) -> tuple[list[Any], int]:
         for _ in range(n):
             text, p = binary(b, p)
             out.append(text)
+    elif kind is BOOL:
+        if wire not in (1, 2):
+            raise ThriftError("a list holds something else than booleans")
+        end = _within(b, p + n)
+        if not set(b[p:end]) <= {0, 1, 2}:  # the standard's false is 2, some writers' is 0
+            raise ThriftError("a list holds something else than booleans")
+        out = [byte == 1 for byte in b[p:end]]
+        p = end
     else:
         if wire != 12:
             raise ThriftError("a list holds something else than structures")

@@ -12,11 +12,9 @@ from lamella.snapshot.parquet.metadata import Chunk
 from lamella.snapshot.parquet.plan import PlannedColumn
 from lamella.snapshot.parquet.thrift import Fields
 from lamella.snapshot.parquet.writer import Writer
-from lamella.snapshot.stats import Bound, ColumnStats, Nan, to_bound
+from lamella.snapshot.stats import ColumnStats, Nan, to_bound
 from lamella.snapshot.stats.bound import Value
-
-#: Longer bounds of bytes are cut (rule D4).
-MAX_BOUND_BYTES = 64
+from lamella.snapshot.stats.truncation import MAX_BOUND_BYTES, upper_prefix
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -28,50 +26,29 @@ class Origin(msgspec.Struct, frozen=True):
 
 def chunk_stats(column: PlannedColumn, chunk: Chunk, num_rows: int, order: int, origin: Origin) -> ColumnStats:
     """The statistics of one chunk that hold rows; ``order`` is the leaf's column order, 0 when there is none."""
+    size = None if chunk.encrypted or column.opaque else chunk.uncompressed_size
+    problem = discredited(column, chunk, num_rows, origin)
+    if problem is not None:
+        return ColumnStats(nan="maybe" if column.dtype.is_float else "none", in_memory_size=size, reason=problem)
     raw = chunk.statistics or {}
     values = chunk.num_values
-    if chunk.encrypted:
-        return _nothing(column, None, "the column is encrypted")
-    if column.opaque:
-        return _nothing(column, None, column.no_order or "opaque")
-    size = chunk.uncompressed_size
-    if column.repeated:
-        return _nothing(column, size, "below a list or map")  # G10
-    if values != num_rows:
-        return _nothing(column, size, "the number of values differs from the number of rows")  # A6
-    denied = origin.writer.denied
-    nulls = raw.get(3)
-    if nulls is not None and (not 0 <= nulls <= values or (nulls and not column.max_def)):
-        return _nothing(column, size, "the null count cannot be true")  # F2
-    levels = chunk.definition_levels
-    if len(levels) == column.max_def + 1 and sum(levels) == values and nulls not in (None, values - levels[-1]):
-        return _nothing(column, size, "the null count contradicts the definition levels")  # F3
-    if not column.max_def:
-        nulls = 0  # a required column
-    elif denied and nulls is not None and ("null count" in denied or (nulls and "null count above zero" in denied)):
-        nulls = None  # E6
-    has_bounds = not raw.keys().isdisjoint((1, 2, 5, 6))
+    nulls = null_count(column, chunk, origin)
     if nulls == values:
-        if has_bounds:
-            return _nothing(column, size, "bounds stand where every value is null")
         return ColumnStats(null_count=nulls, in_memory_size=size)  # F4
     nan: Nan = "none"
     if column.is_float:
-        nans = None if "NaN count" in denied else raw.get(9)
-        rest = values - (nulls or 0)
+        nans = nan_count(chunk, origin)
         if nans is None:
             nan = "maybe"  # C2
-        elif not 0 <= nans <= rest:
-            return _nothing(column, size, "the NaN count cannot be true")
         elif nans:
             nan = "maybe"
-            if nans == rest:  # C4; an unknown null count can only be zero here
-                if _has_number(column, raw):
-                    return _nothing(column, size, "bounds stand where every value is NaN")
+            if nans == values - (nulls or 0):  # C4; an unknown null count can only be zero here
                 return ColumnStats(null_count=nulls, nan="all", in_memory_size=size)
     low, high, exact, reason = _bounds(column, raw, order, origin)
-    lower, low_exact = _lower(column, low, exact and raw.get(8) is True)
-    upper, high_exact = _upper(column, high, exact and raw.get(7) is True)
+    low, low_exact = lower_bound(column, low, exact and raw.get(8) is True)
+    high, high_exact = upper_bound(column, high, exact and raw.get(7) is True)
+    lower = None if low is None else to_bound(column.dtype, low)
+    upper = None if high is None else to_bound(column.dtype, high)
     if reason is None and (lower is None or upper is None):
         reason = "a bound is missing, or outside the table's type"
     return ColumnStats(
@@ -86,8 +63,52 @@ def chunk_stats(column: PlannedColumn, chunk: Chunk, num_rows: int, order: int, 
     )
 
 
-def _nothing(column: PlannedColumn, size: int | None, reason: str) -> ColumnStats:
-    return ColumnStats(nan="maybe" if column.dtype.is_float else "none", in_memory_size=size, reason=reason)
+def discredited(column: PlannedColumn, chunk: Chunk, num_rows: int, origin: Origin) -> str | None:
+    """Why nothing that is said of a chunk is believed, None when there is no such reason."""
+    if chunk.encrypted:
+        return "the column is encrypted"
+    if column.opaque:
+        return column.no_order or "opaque"
+    if column.repeated:
+        return "below a list or map"  # G10
+    raw = chunk.statistics or {}
+    values = chunk.num_values
+    if values != num_rows:
+        return "the number of values differs from the number of rows"  # A6
+    nulls = raw.get(3)
+    if nulls is not None and (not 0 <= nulls <= values or (nulls and not column.max_def)):
+        return "the null count cannot be true"  # F2
+    levels = chunk.definition_levels
+    if len(levels) == column.max_def + 1 and sum(levels) == values and nulls not in (None, values - levels[-1]):
+        return "the null count contradicts the definition levels"  # F3
+    nulls = null_count(column, chunk, origin)
+    if nulls == values and not raw.keys().isdisjoint((1, 2, 5, 6)):
+        return "bounds stand where every value is null"
+    nans = nan_count(chunk, origin) if column.is_float and nulls != values else None
+    if nans is not None:
+        rest = values - (nulls or 0)
+        if not 0 <= nans <= rest:
+            return "the NaN count cannot be true"
+        if nans and nans == rest and _has_number(column, raw):
+            return "bounds stand where every value is NaN"
+    return None
+
+
+def null_count(column: PlannedColumn, chunk: Chunk, origin: Origin) -> int | None:
+    """The null count of a chunk, None when it is not known or the writer's counts are not believed (rule E6)."""
+    if not column.max_def:
+        return 0  # a required column
+    nulls: int | None = (chunk.statistics or {}).get(3)
+    denied = origin.writer.denied
+    if denied and nulls is not None and ("null count" in denied or (nulls and "null count above zero" in denied)):
+        return None
+    return nulls
+
+
+def nan_count(chunk: Chunk, origin: Origin) -> int | None:
+    """The NaN count of a float chunk, None when it is not known or not believed."""
+    nans: int | None = None if "NaN count" in origin.writer.denied else (chunk.statistics or {}).get(9)
+    return nans
 
 
 _Bounds = tuple[Value | None, Value | None, bool, str | None]
@@ -149,7 +170,8 @@ def _has_number(column: PlannedColumn, raw: Fields) -> bool:
     return any(value == value for value in found)  # NaN
 
 
-def _lower(column: PlannedColumn, value: Value | None, exact: bool) -> tuple[Bound | None, bool]:
+def lower_bound(column: PlannedColumn, value: Value | None, exact: bool = False) -> tuple[Value | None, bool]:
+    """A lower bound in the file's type as one in the table's, and whether it is still a value that occurs."""
     if value is None:
         return None, False
     if column.convert is not None:
@@ -159,13 +181,14 @@ def _lower(column: PlannedColumn, value: Value | None, exact: bool) -> tuple[Bou
         value, exact = converted[0], exact and converted[1]
     if column.is_float:
         if value == 0:
-            return to_bound(column.dtype, -0.0), False  # C5: 0.0 may stand for either zero
+            return -0.0, exact  # C5: 0.0 may stand for either zero
     elif column.is_bytes and isinstance(value, bytes) and len(value) > MAX_BOUND_BYTES:
-        return to_bound(column.dtype, value[:MAX_BOUND_BYTES]), False
-    return to_bound(column.dtype, value), exact
+        return value[:MAX_BOUND_BYTES], False
+    return value, exact
 
 
-def _upper(column: PlannedColumn, value: Value | None, exact: bool) -> tuple[Bound | None, bool]:
+def upper_bound(column: PlannedColumn, value: Value | None, exact: bool = False) -> tuple[Value | None, bool]:
+    """An upper bound in the file's type as one in the table's, and whether it is still a value that occurs."""
     if value is None:
         return None, False
     if column.convert is not None:
@@ -175,17 +198,8 @@ def _upper(column: PlannedColumn, value: Value | None, exact: bool) -> tuple[Bou
         value, exact = converted[0], exact and converted[1]
     if column.is_float:
         if value == 0:
-            return to_bound(column.dtype, 0.0), False
+            return 0.0, exact
     elif column.is_bytes and isinstance(value, bytes) and len(value) > MAX_BOUND_BYTES:
         cut = upper_prefix(value, MAX_BOUND_BYTES)
-        return to_bound(column.dtype, cut), exact and cut == value
-    return to_bound(column.dtype, value), exact
-
-
-def upper_prefix(value: bytes, length: int) -> bytes:
-    """The least bytes of at most ``length`` that are not less than any text starting with ``value[:length]``.
-
-    The last byte that can grow grows by one; where none can (all FF) the whole value stays (rule D4).
-    """
-    kept = value[:length].rstrip(b"\xff")
-    return kept[:-1] + bytes((kept[-1] + 1,)) if kept else value
+        return cut, exact and cut == value
+    return value, exact

@@ -17,8 +17,17 @@ from typing import assert_never
 import msgspec
 import numpy as np
 
-from lamella.snapshot.columnar.keys import BytesKeys, Keys, Mask, Ranks
-from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NULL, MAY_NUMBER, NULLS_KNOWN, Zones
+from lamella.snapshot.columnar.keys import BytesKeys, Keys, Mask, Ranks, lesser
+from lamella.snapshot.columnar.zones import (
+    HIGH_KNOWN,
+    LOW_KNOWN,
+    MAY_NAN,
+    MAY_NULL,
+    MAY_NUMBER,
+    NULLS_KNOWN,
+    Zones,
+    constant,
+)
 from lamella.snapshot.expression.bound import (
     Anything,
     BoundAnd,
@@ -27,14 +36,20 @@ from lamella.snapshot.expression.bound import (
     BoundNot,
     BoundOr,
     BoundPredicate,
+    BoundTerm,
+    BoundTest,
     Comparison,
+    Derived,
     Fixed,
+    Held,
     Membership,
     NanTest,
     NonNull,
     NullTest,
+    Pair,
     Prefix,
 )
+from lamella.snapshot.prune.gaps import never_true
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.stats.bound import Value
 
@@ -65,22 +80,57 @@ def evaluate(node: BoundPredicate, lookup: Lookup, count: int) -> Outcome:
             inner = evaluate(child, lookup, count)
             return _settled(inner.true, inner.false | inner.null, _no(count), inner.doubt)
         case BoundAnd(children):
-            return _conjunction([evaluate(child, lookup, count) for child in children], count)
+            parts = [evaluate(child, lookup, count) for child in children]
+            return _without_gaps(node, _conjunction(parts, count), lookup)
         case BoundOr(children):
             flipped = [_flip(evaluate(child, lookup, count)) for child in children]
             return _flip(_conjunction(flipped, count))
         case _:
-            return leaf_outcome(node, lookup, count)
+            return _without_gaps(node, leaf_outcome(node, lookup, count), lookup)
+
+
+def _without_gaps(node: BoundPredicate, outcome: Outcome, lookup: Lookup) -> Outcome:
+    """The outcome, less what the gaps of range sets rule out."""
+    never = never_true(node, lookup)
+    if never is None:
+        return outcome
+    return _settled(outcome.true & ~never, outcome.false, outcome.null, outcome.doubt)
+
+
+def term_zones(term: BoundTerm, lookup: Lookup, count: int) -> Zones:
+    """The zone maps of a term: a column's own, a constant's, or what a function makes of its arguments'."""
+    match term:
+        case Leaf():
+            return lookup(term)
+        case Held(value, dtype, _):
+            return constant(dtype, value, count)
+        case Derived(function, arguments, _, _):
+            return function.zones(*(term_zones(argument, lookup, count) for argument in arguments))
+        case _:
+            assert_never(term)
 
 
 def leaf_outcome(node: BoundLeaf, lookup: Lookup, count: int) -> Outcome:
-    """The outcome of one predicate."""
-    if isinstance(node, Anything) and node.leaf is None:
+    """The outcome of one predicate; anything where a row of a term may fail."""
+    if isinstance(node, Pair):
+        left, right = term_zones(node.left, lookup, count), term_zones(node.right, lookup, count)
+        return _unless_failing(_pair(node, left, right), left, right)
+    if node.term is None:
         anything = np.ones(count, dtype=bool)
         return Outcome(anything, anything, anything, anything)
-    if node.leaf is None:
-        raise AssertionError("only an unknown predicate has no column")
-    zones = lookup(node.leaf)
+    zones = term_zones(node.term, lookup, count)
+    return _unless_failing(_of_zones(node, zones, count), zones)
+
+
+def _unless_failing(outcome: Outcome, *terms: Zones) -> Outcome:
+    fails = [zones.fails for zones in terms if zones.fails is not None]
+    if not fails:
+        return outcome
+    where = np.logical_or.reduce(fails)
+    return Outcome(outcome.true | where, outcome.false | where, outcome.null | where, outcome.doubt | where)
+
+
+def _of_zones(node: BoundTest, zones: Zones, count: int) -> Outcome:
     null = zones.has(MAY_NULL)
     number = zones.has(MAY_NUMBER)
     nan = zones.has(MAY_NAN)
@@ -107,6 +157,49 @@ def leaf_outcome(node: BoundLeaf, lookup: Lookup, count: int) -> Outcome:
             assert_never(node)
     unbounded = number & (zones.lacks(LOW_KNOWN) | zones.lacks(HIGH_KNOWN))
     return _settled(true, false, null, unbounded)
+
+
+def _pair(node: Pair, left: Zones, right: Zones) -> Outcome:
+    """``left op right`` row by row: what two values may do that lie anywhere within their bounds."""
+    op = node.op
+    if op in ("gt", "ge"):
+        left, right, op = right, left, "lt" if op == "gt" else "le"
+    null = left.has(MAY_NULL) | right.has(MAY_NULL)
+    numbers = left.has(MAY_NUMBER) & right.has(MAY_NUMBER)
+    left_nan, right_nan = left.has(MAY_NAN), right.has(MAY_NAN)
+    left_some, right_some = left.has(MAY_NUMBER) | left_nan, right.has(MAY_NUMBER) | right_nan
+    below = _may_be_less(left, right)  # some left < some right
+    above = _may_be_less(right, left)  # some right < some left
+    never_above = ~above  # every left <= every right
+    if op == "lt":
+        true = (numbers & below) | (left.has(MAY_NUMBER) & right_nan)
+        false = (numbers & ~_always_less(left, right)) | (left_nan & right_some)
+    elif op == "le":
+        true = (numbers & ~_always_less(right, left)) | (left_some & right_nan)
+        false = (numbers & ~never_above) | (left_nan & right.has(MAY_NUMBER))
+    else:
+        apart = _always_less(left, right) | _always_less(right, left)
+        same = never_above & ~below
+        true = (numbers & ~apart) | (left_nan & right_nan)
+        false = (numbers & ~same) | (left_nan & right.has(MAY_NUMBER)) | (left.has(MAY_NUMBER) & right_nan)
+    both = left_some & right_some
+    known = LOW_KNOWN | HIGH_KNOWN
+    open_ended = numbers & (((left.flags & right.flags) & np.uint8(known)) != known)
+    return _settled(true & both, false & both, null, open_ended)
+
+
+def _may_be_less(one: Zones, other: Zones) -> Mask:
+    """Where some number of ``one`` may be less than some number of ``other``."""
+    if one.low is None or other.high is None:
+        return np.ones(len(one), dtype=bool)
+    return one.lacks(LOW_KNOWN) | other.lacks(HIGH_KNOWN) | lesser(one.low, other.high)
+
+
+def _always_less(one: Zones, other: Zones) -> Mask:
+    """Where every number of ``one`` is less than every number of ``other``."""
+    if one.high is None or other.low is None:
+        return np.zeros(len(one), dtype=bool)
+    return one.has(HIGH_KNOWN) & other.has(LOW_KNOWN) & lesser(one.high, other.low)
 
 
 def _compare(node: Comparison, zones: Zones, number: Mask, nan: Mask) -> tuple[Mask, Mask]:

@@ -7,10 +7,10 @@ kept is opened only because its blocks' addresses are in it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from lamella.snapshot.columnar import Companion, Zones, zones_of
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN
@@ -22,34 +22,37 @@ from lamella.snapshot.expression.bound import (
     NanTest,
     NonNull,
     NullTest,
+    columns_of,
     leaves_of,
 )
 from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.prune.evaluate import evaluate
+from lamella.snapshot.prune.explain import Layer, layer_uses
+from lamella.snapshot.prune.kept import Codes, Kept
+from lamella.snapshot.prune.options import NO_OPTIONS, Options
+from lamella.snapshot.prune.paging import Position
 from lamella.snapshot.prune.verdict import ALL, NONE, UNKNOWN, verdicts
+from lamella.snapshot.prune.walk import Walk, Walked
 from lamella.snapshot.schema import Leaf
-from lamella.snapshot.wire import NotUsed, PredicateUse, Stage
-
-Codes = npt.NDArray[np.uint8]
-
-
-class Kept(msgspec.Struct, frozen=True):
-    """The kept blocks of one segment: its row in the snapshot's companion, their rows in its own, their verdicts."""
-
-    segment: int
-    companion: Companion
-    rows: npt.NDArray[np.int64]
-    codes: Codes
+from lamella.snapshot.wire import LayerUse, NotUsed, PageUse, PredicateUse, PrunedPages, Stage
 
 
 class Funnel(msgspec.Struct, frozen=True):
-    """What a prune found: a verdict per segment, and the kept blocks (None when only segments were asked for)."""
+    """What a prune found: a verdict per segment, and the kept blocks (None when only segments were asked for).
+
+    ``walked`` says more of the blocks: their order in the answer, what was not looked at. ``pages`` are those of the
+    blocks of all parts one after another, when they were asked for.
+    """
 
     stages: tuple[Stage, ...]
     segment_codes: Codes
     kept: tuple[Kept, ...] | None
     not_used: tuple[NotUsed, ...]
     predicates: tuple[PredicateUse, ...] | None
+    layers: tuple[LayerUse, ...] | None = None
+    walked: Walked | None = None
+    pages: tuple[PrunedPages, ...] | None = None
+    page_use: PageUse | None = None
 
 
 class Pruning:
@@ -67,7 +70,14 @@ class Pruning:
         self._load = load
         self._timer = timer
 
-    def run(self, bound: BoundPredicate, *, blocks: bool = True, explain: bool = False) -> Funnel:
+    def run(
+        self,
+        bound: BoundPredicate,
+        *,
+        blocks: bool = True,
+        explain: bool = False,
+        options: Options = NO_OPTIONS,
+    ) -> Funnel:
         """Test every layer; ``blocks`` False stops at the segments."""
         started = self._timer()
         stages: list[Stage] = []
@@ -87,30 +97,33 @@ class Pruning:
         chosen = np.flatnonzero(codes != NONE)
         if alive:
             stage("segment", len(codes), len(chosen), int(self._segments.numbers("file_size")[chosen].sum()))
-        if not blocks:
-            return Funnel(tuple(stages), codes, None, self._not_used(bound, None), None)
-        opened = [(int(row), self._load(int(row))) for row in chosen]
-        kept = tuple(self._block_layer(bound, row, companion, int(codes[row])) for row, companion in opened)
+
+        def open_segment(row: int) -> Kept:
+            return self._block_layer(bound, row, self._load(row), int(codes[row]))
+
+        walk = Walk(options, self._segments, codes, open_segment, self._timer)
+        left = walk.segments()
+        walked = walk.blocks() if blocks else None
+        companions = list(walked.opened) if walked is not None else None
         if alive:
-            considered = sum(len(companion) for _, companion in opened)
-            kept_bytes = sum(int(part.companion.numbers("file_size")[part.rows].sum()) for part in kept)
-            stage("block", considered, sum(len(part.rows) for part in kept), kept_bytes)
-        companions = [companion for _, companion in opened]
+            stages += walk.stages
         return Funnel(
             tuple(stages),
-            codes,
-            kept,
-            self._not_used(bound, companions),
-            self._predicates(bound, companions) if explain else None,
+            left,
+            None if walked is None else walked.kept,
+            (*self._not_used(bound, companions), *options.not_used),
+            self._predicates(bound, companions) if explain and companions is not None else None,
+            self._layers(bound, alive, companions) if explain else None,
+            walked,
         )
 
     def _snapshot_layer(self, bound: BoundPredicate) -> bool:
+        rows = np.array([self._head.summary.row_count])
+        return bool(verdicts(evaluate(bound, self._summary_zones, 1), rows)[0] != NONE)
+
+    def _summary_zones(self, leaf: Leaf) -> Zones:
         summary = self._head.summary
-
-        def lookup(leaf: Leaf) -> Zones:
-            return zones_of(leaf.dtype, [(summary.row_count, summary.col_stats.get(leaf.id))])
-
-        return bool(verdicts(evaluate(bound, lookup, 1), np.array([summary.row_count]))[0] != NONE)
+        return zones_of(leaf.dtype, [(summary.row_count, summary.col_stats.get(leaf.id))])
 
     def _segment_layer(self, bound: BoundPredicate) -> Codes:
         return _codes(bound, self._segments)
@@ -129,20 +142,30 @@ class Pruning:
             if isinstance(leaf, Anything):
                 found.setdefault(leaf.text, leaf.reason)
             elif opened and not isinstance(leaf, NullTest | NanTest | NonNull) and not _has_bounds(leaf, opened):
-                stats = self._head.summary.col_stats.get(leaf.leaf.id)
-                why = stats.reason if stats is not None and stats.reason else "no statistics were recorded"
-                found.setdefault(leaf.text, f"no block considered has bounds of {leaf.leaf.name}: {why}")
+                found.setdefault(leaf.text, self._why_unbounded(columns_of(leaf)[0]))
         return tuple(NotUsed(predicate=text, reason=reason) for text, reason in found.items())
+
+    def _why_unbounded(self, column: Leaf) -> str:
+        stats = self._head.summary.col_stats.get(column.id)
+        why = stats.reason if stats is not None and stats.reason else "no statistics were recorded"
+        return f"no block considered has bounds of {column.name}: {why}"
+
+    def _layers(self, bound: BoundPredicate, alive: bool, opened: list[Companion] | None) -> tuple[LayerUse, ...]:
+        rows = np.array([self._head.summary.row_count])
+        layers = [Layer("snapshot", self._summary_zones, rows)]
+        if alive:
+            layers.append(_layer("segment", self._segments))
+        layers += [_layer("block", companion) for companion in opened or ()]
+        return layer_uses([(_text(part), part) for part in _conjuncts(bound)], layers)
 
     def _predicates(self, bound: BoundPredicate, opened: list[Companion]) -> tuple[PredicateUse, ...]:
         uses = []
         for part in _conjuncts(bound):
             codes = [_codes(part, companion) for companion in opened]
-            leaves = leaves_of(part)
-            names = dict.fromkeys(leaf.leaf.name for leaf in leaves if leaf.leaf is not None)
+            names = [column.name for column in columns_of(part)]
             uses.append(
                 PredicateUse(
-                    predicate=" / ".join(dict.fromkeys(leaf.text for leaf in leaves)) or "constant",
+                    predicate=_text(part),
                     column=", ".join(names),
                     considered=sum(len(c) for c in codes),
                     ruled_out=sum(int((c == NONE).sum()) for c in codes),
@@ -152,17 +175,26 @@ class Pruning:
         return tuple(uses)
 
 
-def _codes(bound: BoundPredicate, companion: Companion) -> Codes:
-    def lookup(leaf: Leaf) -> Zones:
-        return companion.zones(leaf.id, leaf.dtype)
+def next_position(funnel: Funnel) -> Position | None:
+    """Where the page behind this one begins; None when there is none."""
+    return None if funnel.walked is None else funnel.walked.next
 
-    return verdicts(evaluate(bound, lookup, len(companion)), companion.numbers("row_count"))
+
+def _codes(bound: BoundPredicate, companion: Companion) -> Codes:
+    layer = _layer("block", companion)
+    return verdicts(evaluate(bound, layer.lookup, len(companion)), layer.row_counts)
+
+
+def _layer(name: Literal["segment", "block"], companion: Companion) -> Layer:
+    return Layer(name, lambda leaf: companion.zones(leaf.id, leaf.dtype), companion.numbers("row_count"))
+
+
+def _text(bound: BoundPredicate) -> str:
+    return " / ".join(dict.fromkeys(leaf.text for leaf in leaves_of(bound))) or "constant"
 
 
 def _has_bounds(leaf: BoundLeaf, opened: list[Companion]) -> bool:
-    if leaf.leaf is None:
-        return False
-    zones = (companion.zones(leaf.leaf.id, leaf.leaf.dtype) for companion in opened)
+    zones = (companion.zones(column.id, column.dtype) for companion in opened for column in columns_of(leaf))
     return any(bool(z.has(LOW_KNOWN | HIGH_KNOWN).any()) for z in zones)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from types import MappingProxyType
 
 import msgspec
 
 from lamella.snapshot.errors import InvalidSchema, UnknownColumn
+from lamella.snapshot.schema.default import canonical_default
 from lamella.snapshot.schema.types import DataType, parse_type
 
 _CHILDREN = {"list": ("element",), "map": ("key", "value")}
@@ -17,6 +20,9 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``type`` is a type's text; ``struct``, ``list`` (one field ``element``) and ``map`` (``key``, ``value``)
     carry their parts in ``fields``. ``id`` 0 means: not yet given (:meth:`Schema.assign` gives it).
+
+    ``default``: the value of every row of a file that lacks the column, as text (see
+    :mod:`lamella.snapshot.schema.default`); None: such rows are null. Only columns of the top level have one.
     """
 
     name: str
@@ -25,6 +31,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nullable: bool = True
     fields: tuple[Column, ...] = ()
     doc: str | None = None
+    default: str | None = None
 
     @property
     def dtype(self) -> DataType:
@@ -33,13 +40,17 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Leaf(msgspec.Struct, frozen=True):
-    """A column that holds values: its id, path, type, and whether it can repeat within a row (below a list or map)."""
+    """A column that holds values: its id, path, type, and whether it can repeat within a row (below a list or map).
+
+    ``default``: see :class:`Column`.
+    """
 
     id: int
     path: tuple[str, ...]
     dtype: DataType
     nullable: bool
     repeated: bool
+    default: str | None = None
 
     @property
     def name(self) -> str:
@@ -47,8 +58,11 @@ class Leaf(msgspec.Struct, frozen=True):
         return ".".join(self.path)
 
 
-class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The columns of a snapshot; ``last_column_id`` is the greatest id ever given in the table."""
+class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
+    """The columns of a snapshot; ``last_column_id`` is the greatest id ever given in the table.
+
+    Of the schemas that a table has had, no two share a ``schema_id``.
+    """
 
     columns: tuple[Column, ...]
     schema_id: int = 0
@@ -72,7 +86,8 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 counter += 1
                 given = counter
             fields = tuple(number(f) for f in column.fields)
-            return msgspec.structs.replace(column, id=given, type=str(column.dtype), fields=fields)
+            default = column.default and canonical_default(column.dtype, column.default, column.name)
+            return msgspec.structs.replace(column, id=given, type=str(column.dtype), fields=fields, default=default)
 
         numbered = tuple(number(c) for c in columns)
         schema = cls(columns=numbered, last_column_id=counter)
@@ -95,6 +110,11 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             wanted = _CHILDREN.get(kind)
             if (wanted is not None and names != wanted) or (kind == "struct") != (bool(names) and wanted is None):
                 raise InvalidSchema(f"column {column.name!r} of type {kind} has fields {names}", column=column.name)
+            if column.default is not None:
+                canonical_default(column.dtype, column.default, column.name)
+        nested = [column.name for top in self.columns for column in _walk(top.fields) if column.default is not None]
+        if nested:
+            raise InvalidSchema("only columns of the top level can have a default", column=nested[0])
         for siblings in _levels(self.columns):
             lowered = [c.name.lower() for c in siblings]
             doubled = {c.name for c in siblings if lowered.count(c.name.lower()) > 1}
@@ -103,7 +123,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def leaves(self) -> tuple[Leaf, ...]:
         """Every column that holds values, depth first."""
-        return tuple(_leaves(self.columns, (), repeated=False, nullable=False))
+        return self._leaves
 
     def leaf(self, path: str, *, case_sensitive: bool = False) -> Leaf:
         """The leaf at a dotted path.
@@ -125,13 +145,13 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             UnknownColumn: nothing there, or more than one.
         """
         wanted = path if case_sensitive else path.lower()
-        names = [(leaf, leaf.name if case_sensitive else leaf.name.lower()) for leaf in self.leaves()]
-        found = [leaf for leaf, name in names if name == wanted]
+        names = self._by_name if case_sensitive else self._by_lowered_name
+        found = names.get(wanted, ())
         if len(found) == 1:
             return found[0]
         if found:
             raise UnknownColumn(f"column {path!r} is ambiguous", column=path)
-        if any(name.startswith(wanted + ".") for _, name in names):
+        if any(name.startswith(wanted + ".") for name in names):
             return None
         if _reaches_into(self.columns, wanted, case_sensitive=case_sensitive):
             return None  # map.key is an entry of the map, list.field the list of the elements' fields
@@ -140,22 +160,63 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def select(self, names: Iterable[str], *, case_sensitive: bool = False) -> tuple[int, ...]:
         """The ids of the leaves below the named columns or fields; raises UnknownColumn."""
         chosen: dict[int, None] = {}
+        by_name = self._by_name if case_sensitive else self._by_lowered_name
         for name in names:
             wanted = name if case_sensitive else name.lower()
             found = [
                 leaf.id
-                for leaf in self.leaves()
-                if ((path := leaf.name if case_sensitive else leaf.name.lower()) == wanted)
-                or path.startswith(wanted + ".")
+                for path, leaves in by_name.items()
+                if path == wanted or path.startswith(wanted + ".")
+                for leaf in leaves
             ]
             if not found:
                 raise UnknownColumn(f"there is no column {name!r}", column=name)
             chosen.update(dict.fromkeys(found))
         return tuple(chosen)
 
-    def by_id(self) -> dict[int, Leaf]:
+    def by_id(self) -> Mapping[int, Leaf]:
         """The leaves by column id."""
-        return {leaf.id: leaf for leaf in self.leaves()}
+        return self._by_id
+
+    def paths(self) -> Mapping[int, tuple[str, ...]]:
+        """The path of every column by its id: leaves, and structs, lists and maps too."""
+        return self._paths
+
+    # A schema never changes, and a prune asks it several times: what is worked out once is kept beside the fields.
+
+    @cached_property
+    def _leaves(self) -> tuple[Leaf, ...]:
+        return tuple(_leaves(self.columns, (), repeated=False, nullable=False))
+
+    @cached_property
+    def _by_id(self) -> Mapping[int, Leaf]:
+        return MappingProxyType({leaf.id: leaf for leaf in self._leaves})
+
+    @cached_property
+    def _paths(self) -> Mapping[int, tuple[str, ...]]:
+        return MappingProxyType(dict(_paths(self.columns, ())))
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, tuple[Leaf, ...]]:
+        return _grouped((leaf.name, leaf) for leaf in self._leaves)
+
+    @cached_property
+    def _by_lowered_name(self) -> Mapping[str, tuple[Leaf, ...]]:
+        return _grouped((leaf.name.lower(), leaf) for leaf in self._leaves)
+
+
+def _grouped(named: Iterable[tuple[str, Leaf]]) -> Mapping[str, tuple[Leaf, ...]]:
+    groups: dict[str, tuple[Leaf, ...]] = {}
+    for name, leaf in named:
+        groups[name] = (*groups.get(name, ()), leaf)
+    return MappingProxyType(groups)
+
+
+def _paths(columns: Iterable[Column], above: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
+    for column in columns:
+        here = (*above, column.name)
+        yield column.id, here
+        yield from _paths(column.fields, here)
 
 
 def _reaches_into(columns: Iterable[Column], path: str, *, case_sensitive: bool) -> bool:
@@ -191,4 +252,4 @@ def _leaves(columns: Iterable[Column], path: tuple[str, ...], *, repeated: bool,
             below = repeated or dtype.name in ("list", "map")
             yield from _leaves(column.fields, here, repeated=below, nullable=optional)
         else:
-            yield Leaf(column.id, here, dtype, optional, repeated)
+            yield Leaf(column.id, here, dtype, optional, repeated, column.default)

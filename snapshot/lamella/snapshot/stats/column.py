@@ -7,13 +7,15 @@ missing null count means that there may be nulls, ``nan`` "maybe" means that the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from lamella.snapshot.schema import DataType
 from lamella.snapshot.stats.bound import Bound, from_bound, to_bound
 
+#: A count or size as manifests and requests may state it: companions hold 64 bits.
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Nan = Literal["none", "maybe", "all"]
 Source = Literal["footer", "scan", "merge", "schema"]
 
@@ -22,21 +24,25 @@ class ColumnStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Statistics of one column.
 
     ``min`` and ``max`` contain every value that is neither null nor NaN, or are None: not known on that side.
-    They may be looser than the values themselves; ``min_exact`` and ``max_exact`` say that the bound occurs.
+    They may be looser than the values themselves; ``min_exact`` and ``max_exact`` say that the bound occurs
+    (as a zero of either sign, where it is a zero).
     ``null_count`` is in rows, None when unknown. ``nan`` "all": every value that is not null is NaN.
+    ``ranges``: low and high of each of a few ranges, ascending, that hold every value from ``min`` to ``max``; empty:
+    nothing better is known than those two.
     ``reason`` says why a bound is missing, ``source`` where the numbers come from.
     """
 
     min: Bound | None = None
     max: Bound | None = None
-    null_count: int | None = None
+    null_count: Int64 | None = None
     nan: Nan = "none"
     min_exact: bool = False
     max_exact: bool = False
-    distinct_of_values: int | None = None
-    in_memory_size: int | None = None
+    distinct_of_values: Int64 | None = None
+    in_memory_size: Int64 | None = None
     source: Source = "footer"
     reason: str | None = None
+    ranges: tuple[Bound, ...] = ()
 
 
 def unknown(dtype: DataType, reason: str) -> ColumnStats:

@@ -1,0 +1,36 @@
+"""delta-rs: a Delta table made over the files in place, with the statistics that it takes from their footers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from deltalake import DeltaTable, convert_to_deltalake
+from deltalake.exceptions import DeltaError
+
+from sharp.blocks import Blocks
+from sharp.dialects import DATAFUSION
+from sharp.filters import Filter
+from sharp.planner import Plan
+
+
+class DeltaPlanner:
+    """``DeltaTable.file_uris(file_pruning_predicate=...)``; the files stay, a ``_delta_log`` appears beside them."""
+
+    name = "delta-rs"
+
+    def __init__(self, blocks: Blocks) -> None:
+        convert_to_deltalake(str(blocks.folder))
+        self._table = DeltaTable(str(blocks.folder))
+        self._number = {path.name: index for index, path in enumerate(blocks.files)}
+
+    def plan(self, node: Filter) -> Plan | None:
+        """The files that are left; None for what its predicates do not know (LIKE, functions, ...)."""
+        try:
+            uris = self._table.file_uris(file_pruning_predicate=DATAFUSION.sql(node))
+        except DeltaError:
+            return None
+        kept = np.zeros(len(self._number), dtype=bool)
+        for uri in uris:
+            kept[self._number[Path(uri).name]] = True
+        return Plan(kept, np.zeros(len(kept), dtype=bool))

@@ -1,0 +1,172 @@
+"""The stages of a prune behind its filter, as a caller asks for them: order, limit, join keys, budget, pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from lamella.client.http.pruned import Pruned
+from lamella.snapshot.errors import InvalidRequest, LamellaError
+from lamella.snapshot.wire import BlockColumns, JoinKeys, OrderBy, PrunedBlock, Report, Residual, Stage
+
+#: One column of an order: the wire's own, or SQL text (``price DESC NULLS LAST``).
+Order = str | OrderBy
+#: An order of one or several columns.
+OrderSpec = Order | Sequence[Order]
+
+_ORDER: Final = re.compile(
+    r"\s*(?P<column>.+?)(?:\s+(?P<way>ASC|DESC))?(?:\s+NULLS\s+(?P<nulls>FIRST|LAST))?\s*", re.IGNORECASE
+)
+
+
+class Stages(msgspec.Struct, frozen=True, kw_only=True):
+    """What a prune does behind its filter; see :class:`lamella.snapshot.wire.PruneRequest`."""
+
+    limit: int | None = None
+    order_by: tuple[OrderBy, ...] = ()
+    join: tuple[JoinKeys, ...] = ()
+    residuals: bool = False
+    segments: tuple[str, ...] | None = None
+    max_ms: float | None = None
+    page_size: int | None = None
+    page_token: str | None = None
+
+    def at(self, page_token: str | None) -> Stages:
+        """The same for the page that begins there."""
+        return msgspec.structs.replace(self, page_token=page_token)
+
+
+NO_STAGES: Final = Stages()
+
+
+def stages(
+    limit: int | None,
+    order_by: OrderSpec,
+    join: JoinKeys | Sequence[JoinKeys],
+    residuals: bool,
+    segments: Sequence[str] | None,
+    max_ms: float | None,
+    page_size: int | None,
+) -> Stages:
+    """The stages of a call's arguments; raises InvalidRequest for an order that cannot be read."""
+    if isinstance(segments, str):
+        raise InvalidRequest("segments is a list of strings, not one string")
+    return Stages(
+        limit=limit,
+        order_by=read_order(order_by),
+        join=(join,) if isinstance(join, JoinKeys) else tuple(join),
+        residuals=residuals,
+        segments=None if segments is None else tuple(segments),
+        max_ms=max_ms,
+        page_size=page_size,
+    )
+
+
+def read_order(given: OrderSpec) -> tuple[OrderBy, ...]:
+    """An order as the wire has it: ``"a DESC, b"`` or ``["a DESC", "b"]``; raises InvalidRequest."""
+    if isinstance(given, str):
+        given = given.split(",")
+    parts: Sequence[Order] = [given] if isinstance(given, OrderBy) else given
+    return tuple(_one(part) if isinstance(part, str) else part for part in parts)
+
+
+def _one(text: str) -> OrderBy:
+    found = _ORDER.fullmatch(text)
+    if found is None:
+        raise InvalidRequest(f"not a column to order by: {text!r}")
+    column, nulls = found["column"], found["nulls"]
+    if column.startswith("`") and column.endswith("`") and len(column) > 2:
+        column = column[1:-1].replace("``", "`")
+    return OrderBy(
+        column=column,
+        descending=(found["way"] or "").upper() == "DESC",
+        nulls_first=None if nulls is None else nulls.upper() == "FIRST",
+    )
+
+
+def merged(pages: Sequence[Pruned]) -> Pruned:
+    """The pages of one prune as one answer.
+
+    What the report says of blocks is added up; the rest is that of the first page.
+    """
+    first = pages[0]
+    if len(pages) == 1:
+        return first
+    if any(page.snapshot_id != first.snapshot_id for page in pages):
+        raise LamellaError("the pages of one answer are of different snapshots")
+    table: dict[str, Residual] = {}
+    numbers: list[dict[int, int]] = []
+    for page in pages:
+        for residual in page.residuals or ():
+            known = table.get(residual.sql)
+            blocks = residual.blocks + (0 if known is None else known.blocks)
+            table[residual.sql] = msgspec.structs.replace(residual, blocks=blocks)
+        places = {sql: place for place, sql in enumerate(table)}
+        numbers.append({place: places[residual.sql] for place, residual in enumerate(page.residuals or ())})
+    believed = None
+    if first.reader_columns is not None:
+        in_all = [set(page.reader_columns or ()) for page in pages]
+        believed = tuple(name for name in first.reader_columns if all(name in names for names in in_all))
+    return msgspec.structs.replace(
+        first,
+        report=_report(pages),
+        blocks=None if first.blocks is None else _records(pages, numbers),
+        block_columns=None if first.block_columns is None else _columns(pages, numbers),
+        residuals=None if first.residuals is None else tuple(table.values()),
+        reader_columns=believed,
+        next_page_token=pages[-1].next_page_token,
+    )
+
+
+def _records(pages: Sequence[Pruned], numbers: Sequence[dict[int, int]]) -> tuple[PrunedBlock, ...]:
+    return tuple(
+        block if block.residual is None else msgspec.structs.replace(block, residual=number[block.residual])
+        for page, number in zip(pages, numbers, strict=True)
+        for block in page.blocks or ()
+    )
+
+
+def _columns(pages: Sequence[Pruned], numbers: Sequence[dict[int, int]]) -> BlockColumns:
+    parts = []
+    for page, number in zip(pages, numbers, strict=True):
+        columns = page.block_columns
+        if columns is not None and columns.residual is not None:
+            columns = msgspec.structs.replace(columns, residual=[number[place] for place in columns.residual])
+        if columns is not None:
+            parts.append(columns)
+    given: dict[str, Any] = {}
+    for name in BlockColumns.__struct_fields__:
+        values = [getattr(columns, name) for columns in parts]
+        if all(value is None for value in values):
+            given[name] = None
+        else:  # a page on which a member says nothing leaves it out
+            given[name] = [
+                item
+                for columns, value in zip(parts, values, strict=True)
+                for item in (value if value is not None else [None] * len(columns.location))
+            ]
+    return BlockColumns(**given)
+
+
+def _report(pages: Sequence[Pruned]) -> Report:
+    report = pages[0].report
+    if report.limit is not None or any(block.order_bound is not None for block in islice(pages[0].records(), 1)):
+        return report  # each page had to look at everything
+    totals = {stage.stage: stage for stage in report.stages}
+    for page in pages[1:]:
+        for stage in page.report.stages:
+            known = totals.get(stage.stage)
+            if known is not None and not stage.stage.startswith(("snapshot", "segment")):
+                totals[stage.stage] = Stage(
+                    stage=stage.stage,
+                    considered=known.considered + stage.considered,
+                    kept=known.kept + stage.kept,
+                    bytes=known.bytes + stage.bytes,
+                    ms=known.ms + stage.ms,
+                )
+    not_used = dict.fromkeys(use for page in pages for use in page.report.not_used)
+    return msgspec.structs.replace(report, stages=tuple(totals.values()), not_used=tuple(not_used))

@@ -1,0 +1,113 @@
+"""``.../prune/batch`` and ``.../diff``: many filters over one snapshot, and one filter over two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamella.service.api import JSON, Operation, require_json
+from lamella.service.json_body import read_json
+from lamella.service.routes.paths import TABLE
+from lamella.service.services import Services
+from lamella.service.state import trusted_manifests
+from lamella.snapshot.errors import (
+    FilterTypeMismatch,
+    InvalidFilter,
+    InvalidRequest,
+    LimitExceeded,
+    ManifestError,
+    NamespaceNotFound,
+    SnapshotNotFound,
+    StoreError,
+    TableNotFound,
+    UnknownColumn,
+)
+from lamella.snapshot.wire import BatchAnswer, BatchRequest, DiffAnswer, DiffRequest
+
+_BATCH: Final = msgspec.json.Decoder(BatchRequest)
+_DIFF: Final = msgspec.json.Decoder(DiffRequest)
+_ENCODER: Final = msgspec.json.Encoder()
+_ERRORS: Final = (
+    InvalidRequest,
+    InvalidFilter,
+    FilterTypeMismatch,
+    UnknownColumn,
+    LimitExceeded,
+    NamespaceNotFound,
+    TableNotFound,
+    SnapshotNotFound,
+    ManifestError,
+    StoreError,
+)
+
+
+class PruneManyRoutes:
+    """What one prune does not answer."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def prune_batch(self, request: Request) -> Response:
+        return await self._answer(request, self._batch)
+
+    async def diff(self, request: Request) -> Response:
+        return await self._answer(request, self._diff)
+
+    async def _answer(self, request: Request, work: Callable[[str, str, bytes], bytes]) -> Response:
+        require_json(request)
+        body = await request.body()
+        parameters = request.path_params
+        data = await self._services.read(lambda: work(parameters["namespace"], parameters["table"], body))
+        return Response(data, media_type=JSON)
+
+    def _batch(self, namespace: str, name: str, body: bytes) -> bytes:
+        asked = read_json(_BATCH, body)
+        record = self._services.catalog.table(namespace, name)
+        pointer = self._services.history.pointer(
+            record, snapshot_id=asked.snapshot_id, timestamp=asked.timestamp, time_zone=asked.time_zone
+        )
+        with trusted_manifests():
+            answer = self._services.warehouse.prune_batch(pointer, asked)
+        for each in answer.answers:
+            self._services.metrics.pruned(each)
+        return _ENCODER.encode(answer)
+
+    def _diff(self, namespace: str, name: str, body: bytes) -> bytes:
+        asked = read_json(_DIFF, body)
+        record = self._services.catalog.table(namespace, name)
+        before = self._services.history.pointer(record, snapshot_id=asked.from_snapshot_id)
+        after = self._services.history.pointer(record, snapshot_id=asked.to_snapshot_id)
+        with trusted_manifests():
+            return _ENCODER.encode(self._services.warehouse.diff(before, after, asked))
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What these routes are."""
+        return (
+            Operation(
+                method="POST",
+                path=TABLE + "/prune/batch",
+                handler=self.prune_batch,
+                summary="Ask which blocks each of many filters leaves",
+                tag="Prune",
+                description="As many prunes of one snapshot, but each segment is read once for all of them. "
+                "`details.filter` of an error is the number of the filter, from 0.",
+                request_type=BatchRequest,
+                answer_type=BatchAnswer,
+                errors=_ERRORS,
+            ),
+            Operation(
+                method="POST",
+                path=TABLE + "/diff",
+                handler=self.diff,
+                summary="Ask which blocks came and went between two snapshots",
+                tag="Prune",
+                description="Only blocks that may match the filter. Segments that both snapshots have are not read.",
+                request_type=DiffRequest,
+                answer_type=DiffAnswer,
+                errors=_ERRORS,
+            ),
+        )

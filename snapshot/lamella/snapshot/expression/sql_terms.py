@@ -1,0 +1,260 @@
+"""Terms of SQL text: columns, constants, and the functions that the language knows.
+
+sqlglot gives one name to functions that are the same in every dialect and wraps some arguments in casts; here each
+becomes Spark's function of that spelling again, or nothing when it is not known for certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Final
+
+import numpy as np
+from sqlglot import exp
+
+from lamella.snapshot.errors import InvalidSchema, LimitExceeded
+from lamella.snapshot.expression.limits import MAX_DEPTH
+from lamella.snapshot.expression.nodes import Call, Cast, Literal, Ref, Term
+from lamella.snapshot.expression.sql_constant import bare, constant
+from lamella.snapshot.function.calendar import add_months
+from lamella.snapshot.schema import parse_type
+
+_INFIX: Final[dict[type[exp.Expr], str]] = {
+    exp.Add: "add",
+    exp.Sub: "subtract",
+    exp.Mul: "multiply",
+    exp.Div: "divide",
+}
+#: Functions of one argument, which sqlglot may have wrapped in a cast to a date.
+_UNARY: Final[dict[type[exp.Expr], str]] = {
+    exp.Neg: "negative",
+    exp.Abs: "abs",
+    exp.Year: "year",
+    exp.Quarter: "quarter",
+    exp.Month: "month",
+    exp.Day: "day",
+    exp.DayOfMonth: "day",
+    exp.DayOfWeek: "dayofweek",
+    exp.DayOfYear: "dayofyear",
+    exp.Hour: "hour",
+    exp.Minute: "minute",
+    exp.Second: "second",
+    exp.TsOrDsToDate: "to_date",
+    exp.LastDay: "last_day",
+    exp.Lower: "lower",
+    exp.Upper: "upper",
+    exp.Length: "length",
+}
+#: The fields of EXTRACT that are whole numbers; its SECOND has a fraction, the function's has none.
+_FIELDS: Final = {
+    "YEAR": "year",
+    "QUARTER": "quarter",
+    "MONTH": "month",
+    "DAY": "day",
+    "DAYOFWEEK": "dayofweek",
+    "DOW": "dayofweek",
+    "DOY": "dayofyear",
+    "HOUR": "hour",
+    "MINUTE": "minute",
+}
+#: Arguments that are looked at, or that say nothing about the value; a node with any other is not known.
+_KNOWN: Final[dict[type[exp.Expr], frozenset[str]]] = {
+    exp.Div: frozenset({"this", "expression", "safe"}),
+    exp.TsOrDsToDate: frozenset({"this", "safe"}),
+    exp.Cast: frozenset({"this", "to", "_type"}),
+    exp.TryCast: frozenset({"this", "to", "_type"}),
+    exp.TsOrDsAdd: frozenset({"this", "expression", "unit"}),
+    exp.Substring: frozenset({"this", "start", "length"}),
+    exp.Coalesce: frozenset({"this", "expressions"}),
+    exp.Column: frozenset({"this", "table", "db", "catalog"}),
+    exp.Anonymous: frozenset({"this", "expressions"}),
+}
+_BINARY: Final = frozenset({"this", "expression"})
+_INT: Final = 1 << 31
+_MAX_DIGITS: Final = 38
+_MONTHS: Final = {"MONTH": 1, "YEAR": 12}
+_DAYS: Final = {"DAY": 1, "WEEK": 7}
+
+
+def path_of(node: exp.Expr) -> str | None:
+    """The dotted path of a column reference, None when the node is something else."""
+    if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
+        return ".".join(part.name for part in node.parts)
+    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
+        head = path_of(node.this)
+        return f"{head}.{node.expression.name}" if head else None
+    return None
+
+
+class TermReader:
+    """Reads terms; ``time_zone`` is for TIMESTAMP literals without one."""
+
+    def __init__(self, time_zone: str) -> None:
+        self._time_zone = time_zone
+        self._depth = 0
+
+    def read(self, node: exp.Expr) -> Term | None:
+        """The term of a node, None when it is not understood; raises LimitExceeded when it is too deep."""
+        if self._depth >= MAX_DEPTH:
+            raise LimitExceeded(f"a term is nested deeper than {MAX_DEPTH} levels", limit=MAX_DEPTH)
+        self._depth += 1
+        try:
+            return self._read(node)
+        finally:
+            self._depth -= 1
+
+    def _read(self, node: exp.Expr) -> Term | None:
+        node = bare(node)
+        path = path_of(node)
+        if path is not None:
+            return Ref(path)
+        literal = constant(node, self._time_zone)
+        if literal is not None:
+            return literal
+        if _has_more(node):
+            return None
+        if type(node) in _INFIX:
+            return self._infix(node)
+        if type(node) in _UNARY:
+            return self._of(_UNARY[type(node)], _plain_argument(node))
+        reader = _READERS.get(type(node))
+        return reader(self, node) if reader is not None else None
+
+    def constant(self, node: exp.Expr) -> Literal | None:
+        """The constant of a node, also of a sum of constants; None when it is none."""
+        term = self.read(node)
+        return term if isinstance(term, Literal) else None
+
+    def _of(self, function: str, *nodes: exp.Expr | None) -> Term | None:
+        arguments = [self._argument(node) for node in nodes if node is not None]
+        known = [argument for argument in arguments if argument is not None]
+        if len(known) < len(arguments) or (len(known) == 1 and isinstance(known[0], Literal)):
+            return None
+        return Call(function, tuple(known))
+
+    def _argument(self, node: exp.Expr) -> Term | None:
+        """A function's argument: a constant keeps the type that it was given, which decides the result's type."""
+        term, node = self.read(node), bare(node)
+        if isinstance(term, Literal) and isinstance(node, exp.Cast) and term.kind in ("integer", "decimal"):
+            return Cast(term, node.to.sql(dialect="spark").lower())
+        return term
+
+    def _infix(self, node: exp.Expr) -> Term | None:
+        left, right = node.this, bare(node.args["expression"])
+        if isinstance(right, exp.Interval):
+            return self._shifted_date(left, right, -1 if isinstance(node, exp.Sub) else 1)
+        made = self._of(_INFIX[type(node)], left, right)
+        if isinstance(made, Call) and all(isinstance(argument, Literal) for argument in made.arguments):
+            return _folded(made)
+        return made
+
+    def _shifted_date(self, node: exp.Expr, interval: exp.Interval, sign: int) -> Literal | None:
+        """``DATE '...' + INTERVAL n DAY`` (or WEEK, MONTH, YEAR), a constant date."""
+        day, unit = self.constant(node), interval.args.get("unit")
+        amount = bare(interval.this) if interval.this is not None else None
+        if day is None or day.kind != "date" or not isinstance(day.value, int) or not isinstance(unit, exp.Var):
+            return None
+        if not isinstance(amount, exp.Literal) or not amount.this.isdecimal() or len(amount.this) > 6:
+            return None
+        count, name = sign * int(amount.this), unit.name.upper()
+        if name in _DAYS:
+            return Literal("date", day.value + count * _DAYS[name])
+        if name in _MONTHS and abs(day.value) < 10**7:
+            moved = add_months(np.array([day.value], dtype=np.int64), count * _MONTHS[name])
+            return Literal("date", int(moved[0]))
+        return None
+
+    def _cast(self, node: exp.Expr) -> Term | None:
+        inner = self.read(node.this)
+        if inner is None or isinstance(inner, Literal):  # a literal that was certain has been read as a constant
+            return None
+        target = node.args["to"].sql(dialect="spark").lower()
+        try:
+            parse_type(target)
+        except InvalidSchema:  # a type that no column of ours can have
+            return None
+        return Cast(inner, target)
+
+    def _extract(self, node: exp.Expr) -> Term | None:
+        field = _FIELDS.get(node.name.upper())
+        return self._of(field, node.args["expression"]) if field else None
+
+    def _anonymous(self, node: exp.Expr) -> Term | None:
+        name, arguments = str(node.this).lower(), node.expressions
+        if name == "date_part" and len(arguments) == 2 and isinstance(arguments[0], exp.Literal):
+            field = _FIELDS.get(arguments[0].name.upper())
+            return self._of(field, arguments[1]) if field else None
+        if name in ("date_trunc", "trunc") and len(arguments) == 2:
+            return self._of(name, *arguments)
+        return None
+
+    def _date_add(self, node: exp.Expr) -> Term | None:
+        unit = node.args.get("unit")
+        if not isinstance(unit, exp.Var) or unit.name.upper() != "DAY":
+            return None
+        return self._of("date_add", node.this, node.args["expression"])
+
+    def _date_diff(self, node: exp.Expr) -> Term | None:
+        return self._of("datediff", _without_date(node.this), _without_date(node.args["expression"]))
+
+    def _add_months(self, node: exp.Expr) -> Term | None:
+        return self._of("add_months", node.this, node.args["expression"])
+
+    def _substring(self, node: exp.Expr) -> Term | None:
+        return self._of("substring", node.this, node.args.get("start"), node.args.get("length"))
+
+    def _left(self, node: exp.Expr) -> Term | None:
+        return self._of("left", node.this, node.args["expression"])
+
+    def _coalesce(self, node: exp.Expr) -> Term | None:
+        nodes = [node.this, *node.expressions]
+        return self._of("coalesce", *nodes) if len(nodes) <= 8 else None
+
+
+def _has_more(node: exp.Expr) -> bool:
+    known = _KNOWN.get(type(node), _BINARY)
+    return any(value and name not in known for name, value in node.args.items())
+
+
+def _plain_argument(node: exp.Expr) -> exp.Expr:
+    """The argument of a part of a date, without the cast to a date that sqlglot adds (and that changes nothing)."""
+    inner: exp.Expr = node.this
+    return inner if isinstance(node, exp.TsOrDsToDate) else _without_date(inner)
+
+
+def _without_date(node: exp.Expr) -> exp.Expr:
+    if type(node) is exp.TsOrDsToDate and not any(node.args.get(name) for name in node.args if name != "this"):
+        inner: exp.Expr = node.this
+        return inner
+    return node
+
+
+def _folded(call: Call) -> Literal | None:
+    """A sum, difference or product of constants where Spark's result is exact in any of its types."""
+    numbers = []
+    for argument in call.arguments:
+        if not isinstance(argument, Literal) or argument.kind not in ("integer", "decimal"):
+            return None
+        numbers.append(Decimal(str(argument.value)))
+    if sum(len(number.as_tuple().digits) + 1 for number in numbers) > _MAX_DIGITS or call.function == "divide":
+        return None
+    left, right = numbers
+    exact = {"add": left + right, "subtract": left - right, "multiply": left * right}[call.function]
+    if all(isinstance(argument, Literal) and argument.kind == "integer" for argument in call.arguments):
+        return Literal("integer", int(exact)) if -_INT <= exact < _INT else None
+    return Literal("decimal", format(exact, "f"))
+
+
+_READERS: Final[dict[type[exp.Expr], Callable[[TermReader, exp.Expr], Term | None]]] = {
+    exp.Cast: TermReader._cast,
+    exp.TryCast: TermReader._cast,  # without "safe" it is a CAST
+    exp.Extract: TermReader._extract,
+    exp.Anonymous: TermReader._anonymous,
+    exp.TsOrDsAdd: TermReader._date_add,
+    exp.DateDiff: TermReader._date_diff,
+    exp.AddMonths: TermReader._add_months,
+    exp.Substring: TermReader._substring,
+    exp.Left: TermReader._left,
+    exp.Coalesce: TermReader._coalesce,
+}

@@ -1,0 +1,210 @@
+"""Sums, differences, products and quotients of numbers, where no row can overflow.
+
+Interval arithmetic: the result lies between the least and the greatest of the results at the bounds, since each of
+these is monotone in each argument, and rounding to the nearest double keeps the order. An integer or decimal result
+that may leave its type counts as unknown: Spark's ANSI mode fails there and the other wraps around or gives null.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from lamella.snapshot.columnar.keys import Mask
+from lamella.snapshot.columnar.zones import MAY_NAN, Zones
+from lamella.snapshot.function.base import SAFE, Span, result, span_of
+from lamella.snapshot.function.vector import Vector, in_range, strict, whole_numbers
+from lamella.snapshot.schema import DataType
+
+Operation = Literal["add", "subtract", "multiply", "divide"]
+_Numbers = npt.NDArray[Any]
+
+
+class Integers(msgspec.Struct, frozen=True):
+    """``left op right`` over whole numbers (also days, and decimals as unscaled numbers).
+
+    ``left_factor`` and ``right_factor`` bring the arguments to the result's scale.
+    """
+
+    operation: Operation
+    dtype: DataType
+    left_factor: int = 1
+    right_factor: int = 1
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the results."""
+        left, right = (span_of(zones) for zones in arguments)
+        left, left_safe = _scaled(left, self.left_factor)
+        right, right_safe = _scaled(right, self.right_factor)
+        both = left.known & right.known & left_safe & right_safe
+        with np.errstate(over="ignore"):
+            low, high, fits = _whole(self.operation, left, right)
+        limits = tuple(max(-SAFE, min(SAFE, limit)) for limit in self.dtype.int_range)
+        inside = both & fits & (low >= limits[0]) & (high <= limits[1])
+        return result(self.dtype, Span(low, high, inside, inside), arguments, may_fail=~inside)
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The results; one outside the type has failed."""
+        left, right = (whole_numbers(vector) for vector in arguments)
+        exact = computed(self.operation, left, right, self.left_factor, self.right_factor)
+        values, fits = in_range(exact, self.dtype)
+        return strict(values, arguments, failed=~fits, reason=_overflow(self.dtype))
+
+
+class Doubles(msgspec.Struct, frozen=True):
+    """``left op right`` over doubles."""
+
+    operation: Operation
+    dtype: DataType
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the results."""
+        left, right = (_double(span_of(zones)) for zones in arguments)
+        known = left.known & right.known
+        for side in (left, right):
+            known = known & np.isfinite(side.low) & np.isfinite(side.high)
+        by_zero = np.zeros(len(known), dtype=bool)
+        if self.operation == "divide":  # an error or a null, by Spark's settings
+            by_zero = ~right.known | ((right.low <= 0) & (right.high >= 0))
+        with np.errstate(all="ignore"):
+            corners = _corners(self.operation, left, right)
+        low, high = np.minimum.reduce(corners), np.maximum.reduce(corners)
+        known = known & ~np.isnan(low) & ~np.isnan(high)
+        may_nan = arguments[0].has(MAY_NAN) | arguments[1].has(MAY_NAN) | ~known
+        return result(self.dtype, Span(low, high, known, known), arguments, may_fail=by_zero, may_nan=may_nan)
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The results; a quotient by zero has failed."""
+        left, right = (vector.values for vector in arguments)
+        by_zero = right == 0 if self.operation == "divide" else np.zeros(len(right), dtype=bool)
+        with np.errstate(all="ignore"):
+            values = _applied(self.operation, left, right)
+        return strict(values, arguments, failed=by_zero, reason="a division by zero")
+
+
+class Negative(msgspec.Struct, frozen=True):
+    """``-x`` of a number."""
+
+    dtype: DataType
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the results; the least integer has no opposite."""
+        (zones,) = arguments
+        span = span_of(zones)
+        with np.errstate(over="ignore"):
+            flipped = Span(-span.high, -span.low, span.high_known, span.low_known)
+        if self.dtype.is_float:
+            return result(self.dtype, flipped, arguments, may_nan=zones.has(MAY_NAN))
+        return result(self.dtype, flipped, arguments, may_fail=_may_be_least(span, self.dtype))
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The opposites; that of the least integer has failed."""
+        (vector,) = arguments
+        if self.dtype.is_float:
+            return strict(-vector.values, arguments)
+        values, fits = in_range(_opposite(vector), self.dtype)
+        return strict(values, arguments, failed=~fits, reason=_overflow(self.dtype))
+
+
+class Absolute(msgspec.Struct, frozen=True):
+    """``abs(x)`` of a number."""
+
+    dtype: DataType
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the results: from the bound that is nearer to zero to the one that is farther."""
+        (zones,) = arguments
+        span = span_of(zones)
+        with np.errstate(over="ignore"):
+            low = np.where(span.low_known & (span.low > 0), span.low, 0)
+            low = np.where(span.high_known & (span.high < 0), -span.high, low)
+            high = np.maximum(np.abs(span.low), np.abs(span.high))
+        made = Span(low, high, np.ones(len(zones), dtype=bool), span.known)
+        if self.dtype.is_float:
+            return result(self.dtype, made, arguments, may_nan=zones.has(MAY_NAN))
+        return result(self.dtype, made, arguments, may_fail=_may_be_least(span, self.dtype))
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The distances from zero; that of the least integer has failed."""
+        (vector,) = arguments
+        if self.dtype.is_float:
+            return strict(np.abs(vector.values), arguments)
+        below = np.asarray(vector.values < 0).astype(bool)
+        values, fits = in_range(np.where(below, _opposite(vector), whole_numbers(vector)), self.dtype)
+        return strict(values, arguments, failed=~fits, reason=_overflow(self.dtype))
+
+
+def computed(operation: Operation, left: _Numbers, right: _Numbers, *factors: int) -> _Numbers:
+    """``left * factor op right * factor``, exact: as int64 where every result fits, else as Python integers."""
+    first, second = factors or (1, 1)
+    a, b = _greatest(left) * first, _greatest(right) * second
+    most = a * b if operation == "multiply" else a + b
+    kind = object if max(a, b, most) > SAFE else np.int64
+    left, right = left.astype(kind, copy=False), right.astype(kind, copy=False)
+    return np.asarray(_applied(operation, left * first, right * second))
+
+
+def _applied(operation: Operation, left: _Numbers, right: _Numbers) -> _Numbers:
+    if operation == "add":
+        return left + right
+    if operation == "subtract":
+        return left - right
+    return left * right if operation == "multiply" else left / right
+
+
+def _greatest(values: _Numbers) -> int:
+    """The greatest distance from zero."""
+    return max(abs(int(values.min())), abs(int(values.max()))) if len(values) else 0
+
+
+def _opposite(vector: Vector) -> _Numbers:
+    values = whole_numbers(vector)
+    return computed("subtract", np.zeros_like(values), values)
+
+
+def _overflow(dtype: DataType) -> str:
+    return f"a result outside the range of {dtype}"
+
+
+def _may_be_least(span: Span, dtype: DataType) -> Mask:
+    if dtype.name == "decimal":  # symmetric about zero; wider than 64 bits has no bounds here
+        return ~span.known
+    return np.asarray(~span.low_known | (span.low <= dtype.int_range[0]))
+
+
+def _scaled(span: Span, factor: int) -> tuple[Span, Mask]:
+    """A span times a power of ten, and where that is exact."""
+    if factor == 1:
+        return span, np.ones(len(span.low), dtype=bool)
+    limit = SAFE // factor
+    safe = (span.low >= -limit) & (span.high <= limit)  # not by abs(): the least integer has none
+    scale = np.int64(factor if factor < SAFE else 0)
+    with np.errstate(over="ignore"):
+        return Span(span.low * scale, span.high * scale, span.low_known, span.high_known), np.asarray(safe)
+
+
+def _whole(operation: Operation, left: Span, right: Span) -> tuple[_Numbers, _Numbers, Mask]:
+    """Least and greatest result, and where they are exact."""
+    if operation == "multiply":
+        corners = _corners(operation, left, right)
+        roughly = _corners(operation, _double(left), _double(right))
+        fits = np.maximum.reduce([np.abs(corner) for corner in roughly]) < float(SAFE)
+        return np.minimum.reduce(corners), np.maximum.reduce(corners), np.asarray(fits)
+    small = np.ones(len(left.low), dtype=bool)
+    for side in (left, right):
+        small = small & (side.low > -(SAFE >> 1)) & (side.high < SAFE >> 1)
+    if operation == "add":
+        return left.low + right.low, left.high + right.high, small
+    return left.low - right.high, left.high - right.low, small
+
+
+def _corners(operation: Operation, left: Span, right: Span) -> list[_Numbers]:
+    pairs = [(a, b) for a in (left.low, left.high) for b in (right.low, right.high)]
+    return [_applied(operation, a, b) for a, b in pairs]
+
+
+def _double(span: Span) -> Span:
+    return Span(span.low.astype(np.float64), span.high.astype(np.float64), span.low_known, span.high_known)

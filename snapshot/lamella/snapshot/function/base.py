@@ -1,0 +1,138 @@
+"""What every function shares: the port, and intervals of machine numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from lamella.snapshot.columnar.keys import Keys, Mask, NumberKeys, WideKeys
+from lamella.snapshot.columnar.zones import (
+    HIGH_KNOWN,
+    LOW_KNOWN,
+    MAY_NAN,
+    MAY_NULL,
+    MAY_NUMBER,
+    NULLS_KNOWN,
+    Zones,
+    is_wide,
+    number_dtype,
+)
+from lamella.snapshot.function.vector import Vector
+from lamella.snapshot.schema import DataType
+
+#: Integers below this are added without overflow, and doubles of them are not far off.
+SAFE: Final = 1 << 62
+
+
+class Function(Protocol):
+    """A scalar function; null for null arguments unless it says otherwise."""
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the results, from those of the arguments; all of one length."""
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The results row by row, as Spark computes them in its ANSI mode; rows that it refuses have failed."""
+
+
+class Span(NamedTuple):
+    """Bounds as machine numbers; where a side is not known, its number means nothing."""
+
+    low: npt.NDArray[Any]
+    high: npt.NDArray[Any]
+    low_known: Mask
+    high_known: Mask
+
+    @property
+    def known(self) -> Mask:
+        """Where both sides are."""
+        return self.low_known & self.high_known
+
+    @property
+    def constant(self) -> Mask:
+        """Where every value is one and the same."""
+        return np.asarray(self.known & (self.low == self.high))
+
+
+def span_of(zones: Zones) -> Span:
+    """The bounds of numbers; decimals wider than 64 bits count as not known."""
+    low, low_fits = _machine(zones.low, len(zones))
+    high, high_fits = _machine(zones.high, len(zones))
+    return Span(low, high, zones.has(LOW_KNOWN) & low_fits, zones.has(HIGH_KNOWN) & high_fits)
+
+
+def _machine(keys: Keys | None, count: int) -> tuple[npt.NDArray[Any], Mask]:
+    if isinstance(keys, NumberKeys):
+        if keys.array.dtype == np.uint64:
+            return keys.array.astype(np.int64), keys.array < np.uint64(1 << 63)
+        return keys.array, np.ones(count, dtype=bool)
+    if isinstance(keys, WideKeys):
+        values = keys.low.astype(np.int64)
+        return values, keys.high == (values >> 63)
+    return np.zeros(count, dtype=np.int64), np.zeros(count, dtype=bool)
+
+
+def result(
+    dtype: DataType,
+    span: Span,
+    arguments: Sequence[Zones],
+    *,
+    may_fail: Mask | None = None,
+    may_nan: Mask | None = None,
+) -> Zones:
+    """Zone maps of a function's results.
+
+    ``may_fail``: where a row may give an error or a null instead of a result: nothing is known there. ``may_nan``:
+    where a result may be NaN. Bounds outside the type's own values are dropped.
+    """
+    flags = strict_flags(arguments, may_nan=may_nan)
+    low_known, high_known, fails = span.low_known, span.high_known, fails_of(arguments)
+    if may_fail is not None:
+        low_known, high_known = low_known & ~may_fail, high_known & ~may_fail
+        may_fail = np.asarray(may_fail & ((flags & (MAY_NUMBER | MAY_NAN)) != 0))
+        flags = failing(flags, may_fail, dtype)
+        fails = may_fail if fails is None else fails | may_fail
+    flags = flags | low_known * np.uint8(LOW_KNOWN) | high_known * np.uint8(HIGH_KNOWN)
+    return Zones(_keys(dtype, span.low), _keys(dtype, span.high), flags, fails)
+
+
+def fails_of(arguments: Sequence[Zones]) -> Mask | None:
+    """Where a row of any argument may fail."""
+    found = [zones.fails for zones in arguments if zones.fails is not None]
+    return np.logical_or.reduce(found) if found else None
+
+
+def strict_flags(arguments: Sequence[Zones], *, may_nan: Mask | None = None) -> npt.NDArray[np.uint8]:
+    """Flags, bounds left open, of a function that is null exactly where an argument is."""
+    count = len(arguments[0])
+    null, some, counted = (np.zeros(count, dtype=bool), np.ones(count, dtype=bool), np.ones(count, dtype=bool))
+    for zones in arguments:
+        null = null | zones.has(MAY_NULL)
+        some = some & (zones.has(MAY_NUMBER) | zones.has(MAY_NAN))
+        counted = counted & zones.has(NULLS_KNOWN)
+    flags = null * np.uint8(MAY_NULL) | some * np.uint8(MAY_NUMBER) | counted * np.uint8(NULLS_KNOWN)
+    if may_nan is not None:
+        flags = flags | (may_nan & some) * np.uint8(MAY_NAN)
+    return np.asarray(flags, dtype=np.uint8)
+
+
+def failing(flags: npt.NDArray[np.uint8], where: Mask, dtype: DataType) -> npt.NDArray[np.uint8]:
+    """Flags that leave everything open ``where`` a row may fail."""
+    anything = MAY_NULL | MAY_NUMBER | (MAY_NAN if dtype.is_float else 0)
+    return np.where(where, (flags | np.uint8(anything)) & np.uint8(0xFF ^ NULLS_KNOWN), flags).astype(np.uint8)
+
+
+def unbounded(arguments: Sequence[Zones], dtype: DataType) -> Zones:
+    """Zone maps that say nothing of the results but their nulls."""
+    flags = strict_flags(arguments)
+    if dtype.is_float:
+        flags = flags | np.uint8(MAY_NAN)
+    return Zones(None, None, flags, fails_of(arguments))
+
+
+def _keys(dtype: DataType, values: npt.NDArray[Any]) -> Keys:
+    if is_wide(dtype):
+        return WideKeys(values >> 63, values.astype(np.uint64))
+    return NumberKeys(values.astype(number_dtype(dtype), copy=False))

@@ -1,0 +1,342 @@
+"""Parts and beginnings of dates and times, in the session's time zone.
+
+Wall clocks do not grow with time: where clocks go back, a later instant shows an earlier time. Bounds of wall clock
+times therefore take the least and the greatest offset of the whole range of instants (the trap of
+databendlabs/databend#20241), and bounds of instants those of the walls' surroundings.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from lamella.snapshot.columnar.keys import Mask
+from lamella.snapshot.columnar.zones import Zones
+from lamella.snapshot.function.base import SAFE, Span, result, span_of
+from lamella.snapshot.function.offsets import WIDEST_US, Offsets
+from lamella.snapshot.function.vector import Vector, strict, whole_numbers
+from lamella.snapshot.schema import parse_type
+
+_Numbers = npt.NDArray[np.int64]
+DatePart = Literal["year", "quarter", "month", "day", "dayofweek", "dayofyear"]
+ClockPart = Literal["hour", "minute", "second"]
+Unit = Literal["year", "quarter", "month", "week", "day", "hour", "minute", "second"]
+
+_INT: Final = parse_type("int32")
+_DATE: Final = parse_type("date")
+_WALL: Final = parse_type("timestamp_ntz(us)")
+_INSTANT: Final = parse_type("timestamp(us)")
+_CLOCK_US: Final = {"second": 10**6, "minute": 60 * 10**6, "hour": 3_600 * 10**6, "day": 86_400 * 10**6}
+_DAY_US: Final = _CLOCK_US["day"]
+_NO_OFFSET: Final = "a time at which the offset of the session's time zone is not known for certain"
+#: Days beyond these are not computed with; Spark's own dates end at the years -5877641 and 5881580.
+_FAR_DAYS: Final = 100_000_000
+#: The greatest value of each part, the least being 0 for parts of a clock and 1 for those of a date.
+_GREATEST: Final = {"quarter": 4, "month": 12, "day": 31, "dayofweek": 7, "dayofyear": 366}
+#: The unit within which a part grows with time.
+_WITHIN: Final[dict[str, Unit]] = {
+    "quarter": "year",
+    "month": "year",
+    "dayofyear": "year",
+    "day": "month",
+    "dayofweek": "week",
+}
+
+
+class Wall(msgspec.Struct, frozen=True):
+    """What the clocks show at an instant: ``timestamp`` to ``timestamp_ntz``, in microseconds."""
+
+    offsets: Offsets
+    factor: int = 1  # microseconds in the column's unit
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the wall clock times."""
+        span, _ = _micros(span_of(arguments[0]), self.factor)
+        low = np.where(span.low_known, span.low, -SAFE)
+        high = np.where(span.high_known, span.high, SAFE)
+        least, greatest = self.offsets.between(low, high)
+        return result(_WALL, span._replace(low=low + least, high=high + greatest), arguments)
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The wall clock times; one whose offset is not known has failed."""
+        instants, fits = _as_micros(arguments[0], self.factor)
+        offsets, known = self.offsets.at(instants)
+        return strict(instants + offsets, arguments, failed=~(known & fits), reason=_NO_OFFSET)
+
+
+class Micros(msgspec.Struct, frozen=True):
+    """A time in milliseconds (times ``factor``) or days, as microseconds of a wall clock."""
+
+    factor: int
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the wall clock times; what lies beyond 64 bits may fail."""
+        span, _ = _micros(span_of(arguments[0]), self.factor)
+        return result(_WALL, span, arguments, may_fail=~span.known)
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The wall clock times; one beyond 64 bits has failed."""
+        walls, fits = _as_micros(arguments[0], self.factor)
+        return strict(walls, arguments, failed=~fits, reason="a time beyond 64 bits")
+
+
+class Day(msgspec.Struct, frozen=True):
+    """The day of a wall clock time."""
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the days since 1970-01-01."""
+        span = span_of(arguments[0])
+        return result(_DATE, span._replace(low=span.low // _DAY_US, high=span.high // _DAY_US), arguments)
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The days."""
+        return strict(arguments[0].values // _DAY_US, arguments)
+
+
+class PartOfDate(msgspec.Struct, frozen=True):
+    """A part of a date, in the proleptic Gregorian calendar; Sunday is day 1 of the week."""
+
+    part: DatePart
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the parts: from bound to bound where both lie in one enclosing unit, else all there are."""
+        span = _near(span_of(arguments[0]))
+        low, high = part_of(self.part, span.low), part_of(self.part, span.high)
+        if self.part == "year":
+            return result(_INT, Span(low, high, span.low_known, span.high_known), arguments)
+        within = _WITHIN[self.part]
+        # weeks begin on Monday for truncation and on Sunday for their day's number
+        shift = 1 if within == "week" else 0
+        one = span.known & (start_of_day(within, span.low + shift) == start_of_day(within, span.high + shift))
+        return result(_INT, _cyclic(low, high, one, 1, _GREATEST[self.part]), arguments)
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The parts."""
+        return strict(part_of(self.part, arguments[0].values), arguments)
+
+
+class PartOfClock(msgspec.Struct, frozen=True):
+    """Hour, minute or second of a wall clock time."""
+
+    part: ClockPart
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the parts."""
+        span = span_of(arguments[0])
+        low, high = clock_part(self.part, span.low), clock_part(self.part, span.high)
+        outer = {"hour": "day", "minute": "hour", "second": "minute"}[self.part]
+        one = span.known & (span.low // _CLOCK_US[outer] == span.high // _CLOCK_US[outer])
+        return result(_INT, _cyclic(low, high, one, 0, 23 if self.part == "hour" else 59), arguments)
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The parts."""
+        return strict(clock_part(self.part, arguments[0].values), arguments)
+
+
+class StartOfDay(msgspec.Struct, frozen=True):
+    """``trunc(date, unit)``: the first day of the unit that a day lies in."""
+
+    unit: Unit
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the first days."""
+        span = _near(span_of(arguments[0]))
+        low, high = start_of_day(self.unit, span.low), start_of_day(self.unit, span.high)
+        return result(_DATE, span._replace(low=low, high=high), arguments, may_fail=~span.known)
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The first days."""
+        return _days(start_of_day(self.unit, arguments[0].values), arguments)
+
+
+class StartOfWall(msgspec.Struct, frozen=True):
+    """``date_trunc(unit, timestamp_ntz)``: the wall clock time at which the unit began."""
+
+    unit: Unit
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the beginnings."""
+        span = span_of(arguments[0])
+        low, high = start_of_wall(self.unit, span.low), start_of_wall(self.unit, span.high)
+        return result(_WALL, span._replace(low=low, high=high), arguments, may_fail=~span.known)
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The beginnings."""
+        return strict(start_of_wall(self.unit, arguments[0].values), arguments)
+
+
+class Instant(msgspec.Struct, frozen=True):
+    """The instant at which the clocks show a wall clock time, by the offset before a gap or an overlap.
+
+    ``of_date``: the wall clock time is the midnight of a date; one that the clocks skip is the end of the gap.
+    """
+
+    offsets: Offsets
+    of_date: bool = False
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the instants."""
+        span, _ = _micros(span_of(arguments[0]), 1)
+        low = np.where(span.low_known, span.low, -SAFE)
+        high = np.where(span.high_known, span.high, SAFE)
+        least, greatest = self.offsets.between(low - 2 * WIDEST_US, high + 2 * WIDEST_US)
+        return result(_INSTANT, span._replace(low=low - greatest, high=high - least), arguments)
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The instants; one whose offset is not known has failed."""
+        instants, known = self.offsets.instants(arguments[0].values, starts_of_days=self.of_date)
+        return strict(instants, arguments, failed=~known, reason=_NO_OFFSET)
+
+
+class StartOfInstant(msgspec.Struct, frozen=True):
+    """``date_trunc(unit, timestamp)``: the instant at which the unit began on the wall clock.
+
+    For days and shorter units the offset of the instant itself counts, where the clocks show the beginning twice.
+    Longer units begin with the first instant of a day.
+    """
+
+    unit: Unit
+    offsets: Offsets
+    factor: int = 1  # microseconds in the column's unit
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the beginnings: by way of the wall clock, either offset allowed."""
+        walls = Wall(self.offsets, self.factor).zones(*arguments)
+        return Instant(self.offsets).zones(StartOfWall(self.unit).zones(walls))
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The beginnings; one whose offset is not known has failed."""
+        instants, fits = _as_micros(arguments[0], self.factor)
+        offsets, known = self.offsets.at(instants)
+        starts = start_of_wall(self.unit, instants + offsets)
+        found, found_known = self.offsets.instants(starts, starts_of_days=self.unit not in _CLOCK_US)
+        if self.unit in _CLOCK_US:
+            mine = starts - offsets
+            now, now_known = self.offsets.at(mine)
+            found = np.where(now_known & (now == offsets), mine, found)
+        return strict(found, arguments, failed=~(known & fits & found_known), reason=_NO_OFFSET)
+
+
+class LastDay(msgspec.Struct, frozen=True):
+    """``last_day(date)``: the last day of its month."""
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the days."""
+        span = _near(span_of(arguments[0]))
+        made = span._replace(low=_last(span.low), high=_last(span.high))
+        return result(_DATE, made, arguments, may_fail=~span.known)
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The days."""
+        return _days(_last(arguments[0].values), arguments)
+
+
+class AddMonths(msgspec.Struct, frozen=True):
+    """``add_months(date, months)``: the same day of another month, or its last day; grows with the date."""
+
+    months: int
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the days."""
+        span = _near(span_of(arguments[0]))
+        low, high = (add_months(side, self.months) for side in (span.low, span.high))
+        return result(_DATE, span._replace(low=low, high=high), arguments, may_fail=~span.known)
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The days."""
+        return _days(add_months(arguments[0].values, self.months), arguments)
+
+
+def part_of(part: DatePart, days: _Numbers) -> _Numbers:
+    """A part of each day since 1970-01-01."""
+    dates = days.astype("datetime64[D]")
+    months = dates.astype("datetime64[M]").astype(np.int64)
+    if part == "year":
+        return np.asarray(months // 12 + 1970)
+    if part == "month":
+        return np.asarray(months % 12 + 1)
+    if part == "quarter":
+        return np.asarray(months % 12 // 3 + 1)
+    if part == "day":
+        return np.asarray(days - start_of_day("month", days) + 1)
+    if part == "dayofyear":
+        return np.asarray(days - start_of_day("year", days) + 1)
+    return np.asarray((days + 4) % 7 + 1)  # 1970-01-01 was a Thursday, 5
+
+
+def clock_part(part: ClockPart, walls: _Numbers) -> _Numbers:
+    """A part of each wall clock time in microseconds."""
+    return np.asarray(walls // _CLOCK_US[part] % (24 if part == "hour" else 60))
+
+
+def start_of_day(unit: Unit, days: _Numbers) -> _Numbers:
+    """The first day of the year, quarter, month or week (from Monday) of each day."""
+    if unit == "week":
+        return np.asarray(days - (days + 3) % 7)
+    months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+    whole = {"year": 12, "quarter": 3, "month": 1}[unit]
+    return np.asarray((months // whole * whole).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64))
+
+
+def start_of_wall(unit: Unit, walls: _Numbers) -> _Numbers:
+    """The beginning of the unit that each wall clock time lies in, in microseconds."""
+    if unit in _CLOCK_US:
+        return np.asarray(walls // _CLOCK_US[unit] * _CLOCK_US[unit])
+    return start_of_day(unit, walls // _DAY_US) * _DAY_US
+
+
+def add_months(days: _Numbers, months: int, *, last: bool = False) -> _Numbers:
+    """Each day so many months later, or the last day of that month when there is no such day (or always: ``last``)."""
+    month = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+    ends = (month + months + 1).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) - 1
+    if last:
+        return np.asarray(ends)
+    begins = (month + months).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+    return np.asarray(np.minimum(begins + days - start_of_day("month", days), ends))
+
+
+def _last(days: _Numbers) -> _Numbers:
+    return add_months(days, 0, last=True)
+
+
+def _as_micros(vector: Vector, factor: int) -> tuple[_Numbers, Mask]:
+    """Times in microseconds, and where they fit 64 bits with room for an offset."""
+    values = whole_numbers(vector)
+    limit = (SAFE >> 1) // factor
+    fits = np.asarray((values > -limit) & (values < limit))
+    return np.where(fits, values, 0) * np.int64(factor), fits
+
+
+def _days(values: _Numbers, arguments: tuple[Vector, ...]) -> Vector:
+    low, high = _DATE.int_range
+    return strict(values, arguments, failed=(values < low) | (values > high), reason="a day beyond the range of dates")
+
+
+def _cyclic(low: _Numbers, high: _Numbers, one: Mask, least: int, greatest: int) -> Span:
+    everywhere = np.ones(len(low), dtype=bool)
+    return Span(np.where(one, low, least), np.where(one, high, greatest), everywhere, everywhere)
+
+
+def _near(span: Span) -> Span:
+    """A span of days, forgotten where it lies too far away to compute with: Spark may overflow there."""
+    low_near, high_near = ((side > -_FAR_DAYS) & (side < _FAR_DAYS) for side in (span.low, span.high))
+    return Span(
+        np.where(low_near, span.low, 0),
+        np.where(high_near, span.high, 0),
+        span.low_known & low_near,
+        span.high_known & high_near,
+    )
+
+
+def _micros(span: Span, factor: int) -> tuple[Span, Mask]:
+    """A span in microseconds, and where both sides that are known lie far enough from the ends of 64 bits."""
+    limit = (SAFE >> 1) // factor
+    fits: Any = np.ones(len(span.low), dtype=bool)
+    for side, known in ((span.low, span.low_known), (span.high, span.high_known)):
+        fits = fits & (~known | ((side > -limit) & (side < limit)))
+    with np.errstate(over="ignore"):
+        low, high = span.low * np.int64(factor), span.high * np.int64(factor)
+    return Span(low, high, span.low_known & fits, span.high_known & fits), np.asarray(fits)

@@ -1,0 +1,170 @@
+"""Functions of text. Bounds are bytes and may be cut inside a character; only whole characters are reasoned with."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+from typing import Final, Literal
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lamella.snapshot.columnar.keys import BytesKeys, bytes_keys
+from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, Zones
+from lamella.snapshot.function.base import Span, result, strict_flags, unbounded
+from lamella.snapshot.function.vector import Vector, strict, text_of
+from lamella.snapshot.schema import parse_type
+
+_INT: Final = parse_type("int32")
+_TEXT: Final = parse_type("string")
+NOT_UTF8: Final = "bytes that are not UTF-8"
+#: Letters that got another case in Unicode 16 and 17.
+_NEWER_CASE: Final = frozenset("\u019b\u0264\ua7d3\ua7d5")
+_Bounds = tuple[bytes | None, bytes | None]
+
+
+class FirstCharacters(msgspec.Struct, frozen=True):
+    """``left(text, count)``: keeps the order of texts, since cutting a common beginning cannot reverse it."""
+
+    count: int
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the beginnings."""
+        return _each(arguments[0], self._bounds)
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The beginnings; of bytes that are not UTF-8 there is none."""
+        text, broken = text_of(arguments[0])
+        cut = pc.utf8_slice_codeunits(text, 0, self.count).cast(pa.large_binary())
+        return strict(cut, arguments, failed=broken, reason=NOT_UTF8)
+
+    def _bounds(self, low: bytes | None, high: bytes | None) -> _Bounds:
+        below = None if low is None else characters(low)[: self.count].encode()
+        if high is None:
+            return below, None
+        whole = characters(high)
+        if len(whole) >= self.count:
+            return below, whole[: self.count].encode()
+        return below, high  # a beginning is never greater than the text itself
+
+
+class Folded(msgspec.Struct, frozen=True):
+    """``lower(text)`` or ``upper(text)``: of ASCII letters only, whose other case depends on nothing around them.
+
+    The letters i and I are left out: in a Turkish locale, which a Java machine may have, they fold to others.
+    """
+
+    to: Literal["lower", "upper"]
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the folded texts: all begin with what the texts' common beginning folds to."""
+        return _each(arguments[0], self._bounds)
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The folded texts, as in every locale but Turkish, Azeri and Lithuanian.
+
+        Spark folds by ICU. Python was seen to do the same with every character that it knows and Spark 4.3, but for
+        four letters; text with one of those, or with a character that this Python does not know, has failed.
+        """
+        text, broken = text_of(arguments[0])
+        if pc.all(pc.string_is_ascii(text)).as_py() is not False:
+            folded = (pc.ascii_lower if self.to == "lower" else pc.ascii_upper)(text)
+        else:
+            words = text.to_pylist()
+            broken = broken | np.fromiter((_is_new(word) for word in words), bool, len(words))
+            fold = str.lower if self.to == "lower" else str.upper
+            folded = pa.array([fold(word) for word in words], pa.large_string())
+        return strict(
+            folded.cast(pa.large_binary()),
+            arguments,
+            failed=broken,
+            reason=f"{self.to} of {NOT_UTF8}, or of letters that are new in Unicode",
+        )
+
+    def _bounds(self, low: bytes | None, high: bytes | None) -> _Bounds:
+        if low is None or high is None:
+            return None, None
+        shared = shared_beginning(low, high)
+        kept = 0
+        while kept < len(shared) and shared[kept] < 0x80 and shared[kept] not in b"iI":
+            kept += 1
+        # what follows may be a mark that joins the last letter
+        whole = kept == len(low) == len(high)
+        start = shared[: kept if whole else max(0, kept - 1)]
+        folded = start.lower() if self.to == "lower" else start.upper()
+        return (folded, folded) if whole else (folded, _after(folded))
+
+
+class Length(msgspec.Struct, frozen=True):
+    """``length(text)`` in characters."""
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the lengths: at least that of the texts' common beginning."""
+        (zones,) = arguments
+        low, high = np.zeros(len(zones), dtype=np.int64), np.zeros(len(zones), dtype=np.int64)
+        exact = np.zeros(len(zones), dtype=bool)
+        if isinstance(zones.low, BytesKeys) and isinstance(zones.high, BytesKeys):
+            for index in np.flatnonzero(zones.has(LOW_KNOWN) & zones.has(HIGH_KNOWN)):
+                first, last = zones.low.at(int(index)), zones.high.at(int(index))
+                low[index] = len(characters(shared_beginning(first, last)))
+                if first == last and is_text(first):
+                    high[index], exact[index] = low[index], True
+        return result(_INT, Span(low, high, np.ones(len(zones), dtype=bool), exact), arguments)
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The lengths; bytes that are not UTF-8 have none."""
+        text, broken = text_of(arguments[0])
+        lengths = pc.utf8_length(text).to_numpy(zero_copy_only=False).astype(np.int64)
+        return strict(lengths, arguments, failed=broken, reason=NOT_UTF8)
+
+
+def characters(data: bytes) -> str:
+    """The whole characters at the beginning of bytes."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return data[: error.start].decode("utf-8")
+
+
+def shared_beginning(left: bytes, right: bytes) -> bytes:
+    """What both begin with."""
+    length = min(len(left), len(right))
+    for at in range(length):
+        if left[at] != right[at]:
+            return left[:at]
+    return left[:length]
+
+
+def is_text(data: bytes) -> bool:
+    """True when bytes are whole characters and nothing else."""
+    return len(characters(data).encode()) == len(data)
+
+
+def _is_new(text: str) -> bool:
+    """True when a character may have another case than this Python knows."""
+    return not text.isascii() and any(
+        character in _NEWER_CASE or unicodedata.category(character) == "Cn" for character in text
+    )
+
+
+def _after(prefix: bytes) -> bytes | None:
+    """Something greater than all that begins with an ASCII prefix."""
+    return prefix[:-1] + bytes((prefix[-1] + 1,)) if prefix else None
+
+
+def _each(zones: Zones, bounds: Callable[[bytes | None, bytes | None], _Bounds]) -> Zones:
+    lows, highs = zones.low, zones.high
+    if not isinstance(lows, BytesKeys) or not isinstance(highs, BytesKeys):
+        return unbounded([zones], _TEXT)
+    has_low, has_high = zones.has(LOW_KNOWN).tolist(), zones.has(HIGH_KNOWN).tolist()
+    made = [
+        bounds(lows.at(i) if low else None, highs.at(i) if high else None)
+        for i, (low, high) in enumerate(zip(has_low, has_high, strict=True))
+    ]
+    flags = strict_flags([zones])
+    for bit, side in ((LOW_KNOWN, 0), (HIGH_KNOWN, 1)):
+        flags = flags | np.array([pair[side] is not None for pair in made], dtype=bool) * np.uint8(bit)
+    low, high = (bytes_keys([pair[side] or b"" for pair in made]) for side in (0, 1))
+    return Zones(low, high, flags, zones.fails)

@@ -1,0 +1,248 @@
+"""A cell: what is known of the pages of one column in one block, places and zone maps.
+
+Zone entries are those of the row groups (from the chunks' own statistics), followed by those of the pages of each row
+group whose pages have statistics. A row group whose pages have none is one zone: the row group's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, WideKeys
+from lamella.snapshot.columnar.zones import Zones, is_wide, number_dtype
+from lamella.snapshot.errors import ManifestError
+from lamella.snapshot.pages.packed import pack, unpack
+from lamella.snapshot.schema import DataType
+
+Numbers = npt.NDArray[np.int64]
+
+#: What a cell takes in memory beside its arrays, in bytes, roughly.
+_OVERHEAD_BYTES: Final = 2_000
+
+
+class Units(msgspec.Struct, frozen=True):
+    """Pages or chunks: first rows in the block, rows, file offsets, sizes in bytes, row groups, first rows in those."""
+
+    starts: Numbers
+    rows: Numbers
+    offsets: Numbers
+    sizes: Numbers
+    groups: Numbers
+    first_rows: Numbers
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """One column of one block.
+
+    Per row group: ``group_rows``; the chunk's ``offsets`` and ``sizes`` in bytes, with the dictionary, of which the
+    first ``dictionary_sizes`` bytes are; ``page_counts`` (0: its pages' places are not known). Per page with a place:
+    ``page_rows`` and ``page_sizes``. ``zoned``: which row groups' pages have zone entries. ``zones`` and
+    ``null_counts`` (-1: unknown) have an entry per row group and then per zoned page; None: only places are known.
+    ``reason``: why some row group has no page places or statistics.
+    """
+
+    group_rows: Numbers
+    offsets: Numbers
+    sizes: Numbers
+    dictionary_sizes: Numbers
+    page_counts: Numbers
+    page_rows: Numbers
+    page_sizes: Numbers
+    zoned: npt.NDArray[np.bool_]
+    zones: Zones | None
+    null_counts: Numbers
+    reason: str | None = None
+
+    @cached_property
+    def zone_starts(self) -> tuple[Numbers, Numbers]:
+        """The first row of each zone, relative to the block and ascending, and the entry of ``zones`` it stands for."""
+        group_starts = _starts(self.group_rows)
+        starts: list[Numbers] = []
+        entries: list[Numbers] = []
+        page = 0
+        entry = len(self.group_rows)
+        for group, count in enumerate(self.page_counts.tolist()):
+            if self.zoned[group]:
+                starts.append(group_starts[group] + _starts(self.page_rows[page : page + count]))
+                entries.append(np.arange(entry, entry + count, dtype=np.int64))
+                entry += count
+            elif self.group_rows[group]:
+                starts.append(group_starts[group : group + 1])
+                entries.append(np.array([group], dtype=np.int64))
+            page += count
+        none = np.empty(0, dtype=np.int64)
+        return np.concatenate([none, *starts]), np.concatenate([none, *entries])
+
+    @cached_property
+    def units(self) -> Units:
+        """What can be read of the column by itself: pages, or the whole chunk where its pages are not known."""
+        group_starts = _starts(self.group_rows)
+        columns: list[list[Numbers]] = [[], [], [], []]
+        page = 0
+        for group, count in enumerate(self.page_counts.tolist()):
+            if count:
+                rows, sizes = (each[page : page + count] for each in (self.page_rows, self.page_sizes))
+                data = self.offsets[group] + self.dictionary_sizes[group]
+                row = (group_starts[group] + _starts(rows), rows, data + _starts(sizes), sizes)
+            elif self.group_rows[group]:
+                one = slice(group, group + 1)
+                row = (group_starts[one], self.group_rows[one], self.offsets[one], self.sizes[one])
+            else:
+                continue
+            for column, values in zip(columns, row, strict=True):
+                column.append(values)
+            page += count
+        none = np.empty(0, dtype=np.int64)
+        starts, rows, offsets, sizes = (np.concatenate([none, *column]) for column in columns)
+        groups = np.searchsorted(group_starts, starts, side="right") - 1
+        return Units(starts, rows, offsets, sizes, groups, starts - group_starts[groups])
+
+    @property
+    def size_bytes(self) -> int:
+        """About what the cell takes in memory."""
+        keys = 40 * len(self.zones) if self.zones is not None else 0
+        return _OVERHEAD_BYTES + 72 * len(self.group_rows) + 32 * len(self.page_rows) + keys
+
+
+def _starts(counts: Numbers) -> Numbers:
+    return np.cumsum(counts) - counts
+
+
+class _Stored(msgspec.Struct, frozen=True, array_like=True):
+    """A cell as bytes; arrays packed."""
+
+    groups: int
+    pages: int
+    entries: int
+    group_rows: bytes
+    offsets: bytes
+    sizes: bytes
+    dictionary_sizes: bytes
+    page_counts: bytes
+    page_rows: bytes
+    page_sizes: bytes
+    zoned: bytes
+    flags: bytes
+    null_counts: bytes
+    low: tuple[bytes, ...]
+    high: tuple[bytes, ...]
+    reason: str | None
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(_Stored)
+#: More pages than the page indexes of a file can name (see ``parquet.page_index.MAX_INDEX_BYTES``).
+_MAX_PAGES: Final = 1 << 22
+
+
+def encode(cell: Cell) -> bytes:
+    """A cell with zones as bytes."""
+    zones = cell.zones
+    if zones is None:
+        raise ValueError("only cells with zones are stored")
+    return _ENCODER.encode(
+        _Stored(
+            groups=len(cell.group_rows),
+            pages=len(cell.page_rows),
+            entries=len(zones),
+            group_rows=pack(cell.group_rows),
+            offsets=pack(cell.offsets),
+            sizes=pack(cell.sizes),
+            dictionary_sizes=pack(cell.dictionary_sizes),
+            page_counts=pack(cell.page_counts),
+            page_rows=pack(cell.page_rows),
+            page_sizes=pack(cell.page_sizes),
+            zoned=cell.zoned.astype(np.uint8).tobytes(),
+            flags=zones.flags.tobytes(),
+            null_counts=pack(cell.null_counts),
+            low=_keys_bytes(zones.low, len(zones)),
+            high=_keys_bytes(zones.high, len(zones)),
+            reason=cell.reason,
+        )
+    )
+
+
+def decode(data: bytes, dtype: DataType) -> Cell:
+    """A cell of a column of ``dtype``; raises ManifestError when the bytes are none."""
+    try:
+        raw = _DECODER.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ManifestError(f"page statistics cannot be decoded: {error}") from error
+    groups, pages, entries = raw.groups, raw.pages, raw.entries
+    zoned = np.frombuffer(raw.zoned, dtype=np.uint8).astype(bool)
+    flags = np.frombuffer(raw.flags, dtype=np.uint8)
+    # Before room is made: packed numbers that are all the same take a few bytes, however many they are.
+    if len(zoned) != groups or len(flags) != entries or not 0 <= pages <= _MAX_PAGES:
+        raise ManifestError("page statistics contradict themselves")
+    counts = unpack(raw.page_counts, groups)
+    if (counts < 0).any() or counts.sum() != pages:
+        raise ManifestError("page statistics contradict themselves")
+    if entries != groups + int(counts[zoned].sum()):
+        raise ManifestError("page statistics have another number of zones")
+    zones = Zones(_keys(raw.low, dtype, entries), _keys(raw.high, dtype, entries), flags)
+    return Cell(
+        group_rows=unpack(raw.group_rows, groups),
+        offsets=unpack(raw.offsets, groups),
+        sizes=unpack(raw.sizes, groups),
+        dictionary_sizes=unpack(raw.dictionary_sizes, groups),
+        page_counts=counts,
+        page_rows=unpack(raw.page_rows, pages),
+        page_sizes=unpack(raw.page_sizes, pages),
+        zoned=zoned,
+        zones=zones,
+        null_counts=unpack(raw.null_counts, entries),
+        reason=raw.reason,
+    )
+
+
+def _keys_bytes(keys: Keys | None, count: int) -> tuple[bytes, ...]:
+    if keys is None:
+        return ()
+    if isinstance(keys, BytesKeys):
+        values = [keys.at(index) for index in range(count)]
+        lengths = np.array([len(value) for value in values], dtype=np.int64)
+        return pack(lengths), b"".join(values)
+    if isinstance(keys, WideKeys):
+        return pack(keys.high), pack(keys.low)
+    if isinstance(keys, NumberKeys):
+        array = keys.array
+        return (array.tobytes() if array.dtype == np.float64 else pack(array),)
+    raise TypeError(f"{type(keys).__name__} cannot be stored")
+
+
+def _keys(parts: Sequence[bytes], dtype: DataType, count: int) -> Keys | None:
+    if dtype.order is None:
+        return None
+    wide = is_wide(dtype)
+    if len(parts) != (2 if wide or dtype.order == "bytes" else 1):
+        raise ManifestError(f"page bounds are not those of a column of type {dtype}")
+    if dtype.order == "bytes":
+        lengths = unpack(parts[0], count)
+        offsets = np.zeros(count + 1, dtype=np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        if (lengths < 0).any() or offsets[-1] != len(parts[1]):
+            raise ManifestError("page bounds are cut off")
+        return BytesKeys(prefixes(offsets, parts[1]), offsets, memoryview(parts[1]))
+    if wide:
+        return WideKeys(unpack(parts[0], count), unpack(parts[1], count, unsigned=True))
+    kind = number_dtype(dtype)
+    if kind == np.float64:
+        if len(parts[0]) != 8 * count:
+            raise ManifestError("page bounds are cut off")
+        return NumberKeys(np.frombuffer(parts[0], dtype=np.float64))
+    return NumberKeys(unpack(parts[0], count, unsigned=kind == np.uint64))
+
+
+def prefixes(offsets: Numbers, data: bytes) -> npt.NDArray[np.uint64]:
+    """The ``prefix_key`` of each of the strings that ``offsets`` cut ``data`` into."""
+    padded = np.frombuffer(data + bytes(8), dtype=np.uint8)
+    at = np.arange(8, dtype=np.int64)
+    chosen: npt.NDArray[Any] = padded[offsets[:-1, None] + at]
+    chosen = np.where(at < np.diff(offsets)[:, None], chosen, 0).astype(np.uint8)
+    return np.ascontiguousarray(chosen).view(">u8").reshape(-1).astype(np.uint64)

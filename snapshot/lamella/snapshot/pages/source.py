@@ -1,0 +1,304 @@
+"""Where page statistics come from, nearest first: memory, the segment's page companion, the files themselves.
+
+Files are read at most so many per request: without a page companion a broad filter would otherwise read every footer
+of the table. What is left out is said, with the reason, and its blocks are answered whole.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+import msgspec
+from cachetools import LRUCache, TTLCache
+
+from lamella.snapshot.errors import LamellaError, ManifestError, ObjectNotFound
+from lamella.snapshot.layout.store import Store
+from lamella.snapshot.manifest import ObjectRef
+from lamella.snapshot.pages.build import KnownBlock, group_rows, known_blocks, read_block_footer, read_cells, why
+from lamella.snapshot.pages.cell import Cell
+from lamella.snapshot.pages.companion import PageCompanion
+from lamella.snapshot.parquet.footer import Footer
+from lamella.snapshot.schema import Leaf
+
+#: How long a segment without a page companion is taken to have none, in seconds.
+ABSENT_S: Final = 60.0
+#: A decoded footer takes about so many times its bytes in memory.
+_FOOTER_FACTOR: Final = 12
+#: What a block's entry of a manifest takes in memory for each of its chunks, in bytes.
+_PLACE_BYTES: Final = 200
+#: What it takes to remember that a block has no cell of a column.
+_NOTHING_BYTES: Final = 300
+
+
+class SegmentPages(msgspec.Struct, frozen=True):
+    """A segment, as page statistics are looked up by it."""
+
+    segment_id: str
+    manifest: ObjectRef
+
+    @property
+    def location(self) -> str:
+        """Where its page companion is: beside its manifest."""
+        return self.manifest.location.removesuffix(".json") + ".pages"
+
+
+class BlockPages(msgspec.Struct, frozen=True, kw_only=True):
+    """A block's cells by column id, with the rows of its row groups (empty: not known).
+
+    ``reason``: why there are no cells. A column that the block does not have in its file has no cell either.
+    """
+
+    group_rows: tuple[int, ...] = ()
+    content_id: str | None = None
+    cells: dict[int, Cell] = {}
+    reason: str | None = None
+
+
+class Usage(msgspec.Struct):
+    """What a request took: cells out of memory and of companions, files read; blocks left out, by reason."""
+
+    cached: int = 0
+    from_companions: int = 0
+    files_read: int = 0
+    reasons: Counter[str] = msgspec.field(default_factory=Counter)
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """The blocks of a segment without a page companion."""
+
+    blocks: tuple[KnownBlock, ...]
+
+
+class _NoCell(msgspec.Struct, frozen=True):
+    """A block has no cell of a column."""
+
+
+_Held = PageCompanion | _Known | Footer | Cell | _NoCell
+_Kind = TypeVar("_Kind", PageCompanion, _Known, Footer)
+_Missing = dict[int, list[tuple[Leaf, bool]]]
+
+
+class PageSource:
+    """Page statistics of a warehouse. Safe to share between threads.
+
+    ``read_manifest`` gives the bytes of a segment's manifest, their hash checked; ``cache_bytes`` bounds what is held
+    in memory; a request may open ``files`` files, ``workers`` at a time; ``timer`` gives seconds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        read_manifest: Callable[[ObjectRef], bytes],
+        *,
+        cache_bytes: int = 64 << 20,
+        files: int = 256,
+        workers: int = 8,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._read_manifest = read_manifest
+        self._files = files
+        self._workers = workers
+        self._lock = threading.Lock()
+        self._cache: LRUCache[tuple[str, ...], tuple[_Held, int]] = LRUCache(cache_bytes, getsizeof=lambda e: e[1])
+        self._unusable: TTLCache[str, str] = TTLCache(4096, ABSENT_S, timer)  # why, or empty: there is none
+
+    def pages(
+        self,
+        segment: SegmentPages,
+        rows: Sequence[int],
+        *,
+        zoned: Sequence[Leaf],
+        placed: Sequence[Leaf],
+        usage: Usage,
+    ) -> list[BlockPages]:
+        """What is known of the pages of some blocks of a segment, given by their rows in its companion.
+
+        ``zoned`` are the columns whose statistics are needed, ``placed`` those of which it is only asked where their
+        pages are. ``usage`` belongs to one request: it is added to, and says how many files may still be read.
+        """
+        wanted = {leaf.id: (leaf, False) for leaf in placed} | {leaf.id: (leaf, True) for leaf in zoned}
+        cells: dict[int, dict[int, Cell]] = {row: {} for row in rows}
+        missing: _Missing = {}
+        for row in rows:
+            for leaf, zones in wanted.values():
+                found = self._cell(segment, row, leaf, zones=zones)
+                if found is None:
+                    missing.setdefault(row, []).append((leaf, zones))
+                elif isinstance(found, Cell):
+                    cells[row][leaf.id] = found
+                    usage.cached += 1
+        companion = self._companion(segment, usage)
+        if companion is not None:
+            try:
+                self._from_companion(segment, companion, missing, cells, usage)
+            except (ManifestError, ObjectNotFound) as error:
+                self._give_up(segment, error, usage)
+                companion = None
+        if companion is not None:
+            return [self._noted(usage, cells[row], *companion.block(row)) for row in rows]
+        return self._from_files(segment, rows, missing, cells, usage)
+
+    def forget(self, segment: SegmentPages) -> None:
+        """A page companion of the segment may have appeared, or gone."""
+        with self._lock:
+            self._unusable.pop(segment.segment_id, None)
+            for key in [key for key in self._cache if key[1] == segment.segment_id]:
+                del self._cache[key]
+
+    def _from_companion(
+        self,
+        segment: SegmentPages,
+        companion: PageCompanion,
+        missing: _Missing,
+        cells: dict[int, dict[int, Cell]],
+        usage: Usage,
+    ) -> None:
+        by_leaf: dict[int, tuple[Leaf, list[int]]] = {}
+        for row, needs in missing.items():
+            for leaf, _ in needs:
+                if companion.has(leaf.id):
+                    by_leaf.setdefault(leaf.id, (leaf, []))[1].append(row)
+        for leaf, unsorted in by_leaf.values():
+            rows = sorted(unsorted)
+            for row, cell in zip(rows, companion.cells(leaf.id, leaf.dtype, rows), strict=True):
+                self._keep_cell(segment, row, leaf, cell, zones=True)
+                if cell is not None:
+                    cells[row][leaf.id] = cell
+                    usage.from_companions += 1
+
+    def _from_files(
+        self,
+        segment: SegmentPages,
+        rows: Sequence[int],
+        missing: _Missing,
+        cells: dict[int, dict[int, Cell]],
+        usage: Usage,
+    ) -> list[BlockPages]:
+        known = self._known(segment)
+        allowed = max(self._files - usage.files_read, 0)
+        chosen = list(missing)[:allowed]
+        usage.files_read += len(chosen)
+        problems: dict[int, str] = dict.fromkeys(
+            list(missing)[allowed:], f"no page companion, and {self._files} files were opened for the request"
+        )
+        groups: dict[int, tuple[int, ...]] = {}
+
+        def one(row: int) -> tuple[tuple[int, ...], dict[int, Cell]] | str:
+            try:
+                footer = self._footer(segment, row, known[row])
+                return group_rows(footer), read_cells(
+                    self._store,
+                    known[row],
+                    footer,
+                    [leaf for leaf, zones in missing[row] if zones],
+                    [leaf for leaf, zones in missing[row] if not zones],
+                )
+            except LamellaError as error:
+                return why(error)
+
+        for row, outcome in zip(chosen, self._each(one, chosen), strict=True):
+            if isinstance(outcome, str):
+                problems[row] = outcome
+                continue
+            groups[row], found = outcome
+            cells[row].update(found)
+            for leaf, zones in missing[row]:
+                self._keep_cell(segment, row, leaf, found.get(leaf.id), zones=zones)
+        out = []
+        for row in rows:
+            within = groups.get(row) or (known[row].row_group_row_counts if row not in chosen else ())
+            given = {} if row in problems else cells[row]
+            out.append(self._noted(usage, given, within, known[row].content_id, problems.get(row)))
+        return out
+
+    def _each(
+        self, one: Callable[[int], tuple[tuple[int, ...], dict[int, Cell]] | str], rows: Sequence[int]
+    ) -> list[tuple[tuple[int, ...], dict[int, Cell]] | str]:
+        if len(rows) < 2:
+            return [one(row) for row in rows]
+        with ThreadPoolExecutor(max_workers=min(self._workers, len(rows)), thread_name_prefix="pages") as pool:
+            return list(pool.map(one, rows))
+
+    def _noted(
+        self, usage: Usage, cells: dict[int, Cell], rows: tuple[int, ...], content_id: str | None, reason: str | None
+    ) -> BlockPages:
+        """The pages of a block; why there are none, or not all, is counted."""
+        if reason is not None:
+            usage.reasons[reason] += 1
+        else:
+            usage.reasons.update({cell.reason for cell in cells.values() if cell.reason is not None})
+        return BlockPages(group_rows=rows, content_id=content_id, cells=cells, reason=reason)
+
+    def _companion(self, segment: SegmentPages, usage: Usage) -> PageCompanion | None:
+        found = self._held(("companion", segment.segment_id), PageCompanion)
+        if found is not None:
+            return found
+        with self._lock:
+            problem = self._unusable.get(segment.segment_id)
+        if problem is not None:
+            usage.reasons.update([problem] if problem else [])
+            return None
+        try:
+            made = PageCompanion(self._store, segment.location, segment.segment_id, segment.manifest.sha256)
+        except ObjectNotFound:
+            with self._lock:
+                self._unusable[segment.segment_id] = ""
+            return None
+        except ManifestError as error:
+            self._give_up(segment, error, usage)
+            return None
+        self._keep(("companion", segment.segment_id), made, made.size_bytes)
+        return made
+
+    def _give_up(self, segment: SegmentPages, error: LamellaError, usage: Usage) -> None:
+        """A page companion is damaged or of a newer release: do without it for a while, and say so."""
+        problem = f"a page companion cannot be used: {error.message}"
+        usage.reasons[problem] += 1
+        with self._lock:
+            self._unusable[segment.segment_id] = problem
+            self._cache.pop(("companion", segment.segment_id), None)
+
+    def _known(self, segment: SegmentPages) -> tuple[KnownBlock, ...]:
+        key = ("manifest", segment.segment_id)
+        found = self._held(key, _Known)
+        if found is None:
+            found = _Known(known_blocks(self._read_manifest(segment.manifest), segment.manifest.location))
+            places = sum(len(metas) for block in found.blocks for metas in block.col_metas.values())
+            self._keep(key, found, _PLACE_BYTES * (len(found.blocks) + places))
+        return found.blocks
+
+    def _footer(self, segment: SegmentPages, row: int, block: KnownBlock) -> Footer:
+        key = ("footer", segment.segment_id, str(row))
+        found = self._held(key, Footer)
+        if found is None:
+            found = read_block_footer(self._store, block)
+            self._keep(key, found, _FOOTER_FACTOR * found.footer_size)
+        return found
+
+    def _cell(self, segment: SegmentPages, row: int, leaf: Leaf, *, zones: bool) -> Cell | _NoCell | None:
+        """A cell from memory; one with zones also serves where only places are asked for."""
+        key = (segment.segment_id, str(row), str(leaf.id), str(leaf.dtype))
+        with self._lock:
+            found = self._cache.get(("cell", *key)) or (None if zones else self._cache.get(("place", *key)))
+        return found[0] if found is not None and isinstance(found[0], Cell | _NoCell) else None
+
+    def _keep_cell(self, segment: SegmentPages, row: int, leaf: Leaf, cell: Cell | None, *, zones: bool) -> None:
+        kind = "cell" if zones else "place"
+        key = (kind, segment.segment_id, str(row), str(leaf.id), str(leaf.dtype))
+        self._keep(key, cell or _NoCell(), cell.size_bytes if cell is not None else _NOTHING_BYTES)
+
+    def _held(self, key: tuple[str, ...], kind: type[_Kind]) -> _Kind | None:
+        with self._lock:
+            found = self._cache.get(key)
+        return found[0] if found is not None and isinstance(found[0], kind) else None
+
+    def _keep(self, key: tuple[str, ...], value: _Held, size_bytes: int) -> None:
+        with self._lock:
+            if size_bytes <= self._cache.maxsize // 4:  # nothing pushes everything else out
+                self._cache[key] = (value, size_bytes)

@@ -1,0 +1,75 @@
+"""Writing the page companions of a snapshot's segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from lamella.snapshot.errors import AlreadyExists, ManifestError, ObjectNotFound
+from lamella.snapshot.layout.store import Store
+from lamella.snapshot.manifest import Segment, SegmentRef
+from lamella.snapshot.pages.companion import PageCompanion, build_pages
+from lamella.snapshot.pages.source import PageSource, SegmentPages
+from lamella.snapshot.schema import Schema
+
+#: Called once a block with its location, and why it has no page statistics (None: it has).
+OnBlock = Callable[[str, str | None], None]
+
+
+class PagesBuilt(msgspec.Struct, frozen=True, kw_only=True):
+    """What was built: segments written and skipped (they had one), their blocks, those left out by reason, bytes."""
+
+    segments: int = 0
+    skipped: int = 0
+    blocks: int = 0
+    left_out: dict[str, int] = {}
+    size_bytes: int = 0
+
+
+def write_page_companions(
+    store: Store,
+    source: PageSource,
+    schema: Schema,
+    segments: Iterable[SegmentRef],
+    read_segment: Callable[[SegmentRef], Segment],
+    *,
+    rebuild: bool = False,
+    on_done: OnBlock | None = None,
+) -> PagesBuilt:
+    """Write what is missing; a companion that cannot be used counts as missing. See ``Warehouse.build_pages``."""
+    written = skipped = blocks = size_bytes = 0
+    left_out: dict[str, int] = {}
+
+    def counted(location: str, reason: str | None) -> None:
+        if reason is not None:
+            left_out[reason] = left_out.get(reason, 0) + 1
+        if on_done is not None:
+            on_done(location, reason)
+
+    for ref in segments:
+        pages = SegmentPages(ref.segment_id, ref.manifest)
+        if not rebuild and _is_there(store, pages):
+            skipped += 1
+            continue
+        segment = read_segment(ref)
+        data = build_pages(store, schema, ref.segment_id, ref.manifest.sha256, segment.blocks, on_done=counted)
+        store.delete(pages.location)
+        try:
+            store.put(pages.location, data)
+        except AlreadyExists:  # another builder was faster, with the same
+            skipped += 1
+        else:
+            written += 1
+            blocks += len(segment.blocks)
+            size_bytes += len(data)
+        source.forget(pages)
+    return PagesBuilt(segments=written, skipped=skipped, blocks=blocks, left_out=left_out, size_bytes=size_bytes)
+
+
+def _is_there(store: Store, pages: SegmentPages) -> bool:
+    try:
+        PageCompanion(store, pages.location, pages.segment_id, pages.manifest.sha256)
+    except (ObjectNotFound, ManifestError):
+        return False
+    return True

@@ -1,0 +1,199 @@
+"""From a tally to the answer that travels: values typed as in manifests, blocks to scan, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, cast
+
+import msgspec
+import numpy as np
+
+from lamella.snapshot.columnar.keys import Keys
+from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NUMBER
+from lamella.snapshot.expression.bound import Anything, BoundPredicate, leaves_of
+from lamella.snapshot.manifest import Snapshot
+from lamella.snapshot.prune.aggregate import Group, Key, Rest, Tally
+from lamella.snapshot.prune.aggregate_layer import NAN_KEY, Rows, better, extreme, is_nan
+from lamella.snapshot.prune.aggregate_plan import Asked, Plan
+from lamella.snapshot.prune.verdict import VERDICT_NAMES
+from lamella.snapshot.schema import DataType, Leaf
+from lamella.snapshot.stats import Bound, to_bound
+from lamella.snapshot.stats.bound import Value
+from lamella.snapshot.wire import (
+    AggregateAnswer,
+    AggregateColumn,
+    AggregateGroup,
+    AggregateRequest,
+    AggregateValue,
+    NotUsed,
+    PrunedBlock,
+    Report,
+    Verdict,
+)
+
+_NAMES: Final = cast("tuple[Verdict, ...]", VERDICT_NAMES)
+_COUNT: Final = DataType("int64")
+
+
+def answer(
+    head: Snapshot, plan: Plan, tally: Tally, request: AggregateRequest, bound: BoundPredicate
+) -> AggregateAnswer:
+    """The answer to ``request``."""
+    report = Report(
+        stages=tally.stages,
+        not_used=_not_used(bound),
+        blocks_total=head.summary.block_count,
+        rows_total=head.summary.row_count,
+        bytes_total=head.summary.compressed_byte_size,
+    )
+    bounded = request.mode == "bounded"
+    found = tally.groups.items()
+    if bounded:
+        mixed = [rest for rest in tally.rest if rest.key is None]
+        rest_of: dict[Key, list[Rest]] = {key: list(mixed) for key in tally.groups}
+        for rest in tally.rest:
+            if rest.key is not None:
+                rest_of[rest.key].append(rest)
+        groups = [_limits(plan, key, group, rest_of[key]) for key, group in found]
+    else:
+        groups = [_group(plan, key, group) for key, group in found if group.certain]
+    return AggregateAnswer(
+        snapshot_id=head.snapshot_id,
+        timestamp_ms=head.timestamp_ms,
+        complete=not tally.rest,
+        group_columns=tuple(
+            AggregateColumn(name=text, type=str(leaf.dtype))
+            for text, leaf in zip(request.group_by, plan.group_by, strict=True)
+        ),
+        columns=tuple(AggregateColumn(name=asked.text, type=asked.type_text) for asked in plan.asked),
+        groups=tuple(groups),
+        other_groups=bool(plan.group_by) and any(rest.key is None for rest in tally.rest),
+        scan=() if bounded else tuple(_scan(tally.rest, head.schema.schema_id)),
+        report=report,
+    )
+
+
+def typed(dtype: DataType, value: Value | None) -> Bound | None:
+    """A value as answers carry it: tagged; NaN as text; a zero is 0.0; None is null."""
+    if value is None:
+        return None
+    if is_nan(value):
+        return Bound(float64="NaN")
+    return to_bound(dtype, value + 0.0 if isinstance(value, float) else value)
+
+
+def _result(asked: Asked, value: Value | None) -> Bound | None:
+    return typed(_COUNT if asked.is_count or asked.leaf is None else asked.leaf.dtype, value)
+
+
+def _key(group_by: Iterable[Leaf], key: Key) -> tuple[Bound | None, ...]:
+    parts = zip(group_by, key, strict=True)
+    return tuple(typed(leaf.dtype, float("nan") if part == NAN_KEY else part) for leaf, part in parts)
+
+
+def _group(plan: Plan, key: Key, group: Group) -> AggregateGroup:
+    values = [group.totals[i] if asked.is_count else group.best[i] for i, asked in enumerate(plan.asked)]
+    return AggregateGroup(
+        key=_key(plan.group_by, key),
+        values=tuple(AggregateValue(value=_result(a, v)) for a, v in zip(plan.asked, values, strict=True)),
+    )
+
+
+def _scan(parts: Iterable[Rest], schema_id: int) -> Iterable[PrunedBlock]:
+    for rest in parts:
+        sizes = rest.companion.numbers("file_size")[rest.rows].tolist()
+        counts = rest.layer.row_counts[rest.rows].tolist()
+        codes = rest.layer.codes[rest.rows].tolist()
+        places = rest.companion.texts("location", rest.rows)
+        older = rest.companion.older_schema_ids(rest.rows, schema_id)
+        for place, rows, size, code, written in zip(places, counts, sizes, codes, older, strict=True):
+            yield PrunedBlock(location=place, row_count=rows, file_size=size, verdict=_NAMES[code], schema_id=written)
+
+
+def _not_used(bound: BoundPredicate) -> tuple[NotUsed, ...]:
+    found = {leaf.text: leaf.reason for leaf in leaves_of(bound) if isinstance(leaf, Anything)}
+    return tuple(NotUsed(predicate=text, reason=reason) for text, reason in found.items())
+
+
+def _limits(plan: Plan, key: Key, group: Group, rest: list[Rest]) -> AggregateGroup:
+    """One group by what its result cannot be below and above."""
+    return AggregateGroup(
+        key=_key(plan.group_by, key),
+        values=tuple(
+            _count_limits(asked, group.totals[index], rest)
+            if asked.is_count
+            else _value_limits(asked, group.best[index], rest)
+            for index, asked in enumerate(plan.asked)
+        ),
+        certain=group.certain,
+    )
+
+
+def _count_limits(asked: Asked, total: int, rest: list[Rest]) -> AggregateValue:
+    low = high = total
+    for part in rest:
+        facts, rows = part.layer.facts(asked), part.rows
+        high += int(facts.most[rows].sum())
+        if part.key is not None:
+            whole = rows[part.layer.all[rows]]
+            # At least one value is certain where some row holds one, though not how many.
+            low += int(np.where(facts.exact[whole], facts.most[whole], facts.holds[whole].astype(np.int64)).sum())
+    return _between(asked, low, high, may_be_null=False)
+
+
+class _Side(msgspec.Struct):
+    """One side of a range: ``value`` None and ``open`` unset: nothing taken in yet."""
+
+    value: Value | None = None
+    open: bool = False
+
+
+def _value_limits(asked: Asked, best: Value | None, rest: list[Rest]) -> AggregateValue:
+    """Far: what no value lies beyond. Near: what the result reaches for certain, for rows that surely match."""
+    least = asked.function == "min"
+    far, near = _Side(best), best
+    sure = best is not None
+    parts = [(part, part.rows[~part.layer.facts(asked).empty[part.rows]]) for part in rest]
+    parts = [(part, rows) for part, rows in parts if len(rows)]
+    if best is None and not parts:
+        return AggregateValue()  # null: no row of the group has a value
+    for part, rows in parts:
+        facts = part.layer.facts(asked)
+        zones = facts.zones
+        if zones is None:
+            continue
+        number, nan = zones.has(MAY_NUMBER), zones.has(MAY_NAN)
+        low_known, high_known = zones.has(LOW_KNOWN), zones.has(HIGH_KNOWN)
+        known = low_known | ~number if least else high_known & ~nan
+        keys, other = (zones.low, zones.high) if least else (zones.high, zones.low)
+        bounded = rows[number[rows] & known[rows]]
+        if not known[rows].all() or (len(bounded) and keys is None):
+            far.open = True
+        elif len(bounded) and keys is not None:
+            far.value = better(asked, far.value, extreme(keys, bounded, greatest=not least))
+        if least and len(bounded) < len(rows):
+            far.value = better(asked, far.value, float("nan"))
+        if part.key is None:
+            continue
+        holds = rows[part.layer.all[rows] & facts.holds[rows]]
+        sure = sure or bool(len(holds))
+        reach = holds[(high_known & ~nan)[holds]] if least else holds[low_known[holds]]
+        near = _reach(asked, near, other, reach)
+    far_value = None if far.open else far.value
+    low, high = (far_value, near) if least else (near, far_value)
+    return _between(asked, low, high, may_be_null=not sure)
+
+
+def _reach(asked: Asked, near: Value | None, keys: Keys | None, rows: Rows) -> Value | None:
+    """The least of the highs (or greatest of the lows): some value is at least that good."""
+    if keys is None or not len(rows):
+        return near
+    return better(asked, near, extreme(keys, rows, greatest=asked.function == "max"))
+
+
+def _between(asked: Asked, low: Value | None, high: Value | None, *, may_be_null: bool) -> AggregateValue:
+    lower, upper = _result(asked, low), _result(asked, high)
+    exact = not may_be_null and lower is not None and lower == upper
+    return AggregateValue(
+        exact=exact, value=lower if exact else None, lower=lower, upper=upper, may_be_null=may_be_null
+    )

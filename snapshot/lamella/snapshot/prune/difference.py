@@ -1,0 +1,123 @@
+"""What came and what went between two snapshots, as far as a filter is concerned.
+
+Segments never change, so those that both snapshots have are not looked at. A commit that removes a block writes its
+segment anew with the others; those are recognised by location and content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, cast
+
+import msgspec
+import numpy as np
+
+from lamella.snapshot.columnar import Companion
+from lamella.snapshot.expression import BoundPredicate
+from lamella.snapshot.manifest import Block, Snapshot
+from lamella.snapshot.prune.evaluate import evaluate
+from lamella.snapshot.prune.verdict import NONE, VERDICT_NAMES, verdicts
+from lamella.snapshot.wire import DiffAnswer, PrunedBlock, Verdict
+
+_NAMES: Final = cast("tuple[Verdict, ...]", VERDICT_NAMES)
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the two snapshots.
+
+    ``load`` opens a segment's companion by its row, as it looks from the newer snapshot's schema; ``manifest`` reads
+    its blocks.
+    """
+
+    head: Snapshot
+    segments: Companion
+    load: Callable[[int], Companion]
+    manifest: Callable[[int], Sequence[Block]]
+
+    def rows_without(self, shared: set[str]) -> list[int]:
+        """The rows of the segments that the other side does not have."""
+        return [row for row, segment in enumerate(self.segments.texts("segment_id")) if segment not in shared]
+
+
+def difference(
+    before: Side, after: Side, bound: BoundPredicate, column_ids: Sequence[int] | None, schema_id: int
+) -> DiffAnswer:
+    """The blocks that only one of the sides has; ``bound`` and ``schema_id`` are of the newer schema."""
+    shared = set(before.segments.texts("segment_id")) & set(after.segments.texts("segment_id"))
+    sides = [_Opened(side, side.rows_without(shared)) for side in (before, after)]
+    both = _unchanged(*sides)
+    removed, added = (opened.blocks(bound, both, column_ids, schema_id) for opened in sides)
+    return DiffAnswer(
+        from_snapshot_id=before.head.snapshot_id,
+        to_snapshot_id=after.head.snapshot_id,
+        added=added,
+        removed=removed,
+        unchanged_blocks=after.head.summary.block_count - len(sides[1].places) + len(both),
+        segments_skipped=len(shared),
+        segments_read=sum(len(opened.companions) for opened in sides),
+    )
+
+
+class _Opened:
+    """The segments of one side that the other does not have; ``places``: location -> row of its segment."""
+
+    def __init__(self, side: Side, rows: Sequence[int]) -> None:
+        self._side = side
+        self.companions = {row: side.load(row) for row in rows}
+        self.places = {place: row for row, c in self.companions.items() for place in c.texts("location")}
+
+    def contents(self, locations: set[str]) -> Mapping[str, tuple[object, ...]]:
+        """What tells the content of blocks apart, from the manifests of their segments."""
+        rows = {self.places[place] for place in locations}
+        return {
+            block.location: (block.content_id, block.footer_sha256, block.file_size, block.row_count)
+            for row in rows
+            for block in self._side.manifest(row)
+            if block.location in locations
+        }
+
+    def blocks(
+        self, bound: BoundPredicate, unchanged: set[str], column_ids: Sequence[int] | None, schema_id: int
+    ) -> tuple[PrunedBlock, ...]:
+        """The blocks that may match and are not on the other side too."""
+        found: list[PrunedBlock] = []
+        for companion in self.companions.values():
+            found += _matching(companion, bound, unchanged, column_ids, schema_id)
+        return tuple(found)
+
+
+def _unchanged(before: _Opened, after: _Opened) -> set[str]:
+    locations = before.places.keys() & after.places.keys()
+    then, now = before.contents(locations), after.contents(locations)
+    return {place for place in locations if then[place] == now[place]}
+
+
+def _matching(
+    companion: Companion,
+    bound: BoundPredicate,
+    unchanged: set[str],
+    column_ids: Sequence[int] | None,
+    schema_id: int,
+) -> list[PrunedBlock]:
+    row_counts = companion.numbers("row_count")
+    outcome = evaluate(bound, lambda leaf: companion.zones(leaf.id, leaf.dtype), len(companion))
+    codes = verdicts(outcome, row_counts)
+    rows = np.flatnonzero(codes != NONE)
+    sizes = None if column_ids is None else companion.column_size_bytes(column_ids)
+    return [
+        PrunedBlock(
+            location=place,
+            row_count=int(row_counts[row]),
+            file_size=int(companion.numbers("file_size")[row]),
+            verdict=_NAMES[int(codes[row])],
+            column_size_bytes=None if sizes is None else int(sizes[row]),
+            schema_id=older,
+        )
+        for row, place, older in zip(
+            rows.tolist(),
+            companion.texts("location", rows),
+            companion.older_schema_ids(rows, schema_id),
+            strict=True,
+        )
+        if place not in unchanged
+    ]

@@ -1,0 +1,212 @@
+"""Residual filters: what is still to be asked of a block's rows after its statistics have decided the rest.
+
+A residual is true for exactly those rows of the block for which the whole filter is true. Only truth counts at the
+top of a filter: false and null both drop a row. Below a NOT only falsehood counts (``NOT p`` is true exactly where
+``p`` is false), and below another NOT, or an IS TRUE, truth again. So each part stands in one of two contexts, and a
+part whose result is decided for every row of the block, as far as its context can tell, is replaced by a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from lamella.snapshot.columnar import Companion, Zones
+from lamella.snapshot.expression import bind
+from lamella.snapshot.expression.bound import BoundPredicate
+from lamella.snapshot.expression.nodes import And, Constant, IsTrue, Not, Or, Predicate
+from lamella.snapshot.prune.evaluate import Outcome, evaluate
+from lamella.snapshot.prune.kept import Kept
+from lamella.snapshot.prune.verdict import ALL
+from lamella.snapshot.schema import Leaf, Schema
+from lamella.snapshot.wire import PruneRequest
+
+#: Results that the rows of a block may have, as bits.
+TRUE: Final = 1
+FALSE: Final = 2
+NULL: Final = 4
+
+#: Distinct residuals in one answer; rarer ones are answered as the whole filter, which is always right.
+MAX_RESIDUALS: Final = 100
+
+
+class Atom(msgspec.Struct, frozen=True):
+    """A predicate of the filter, by its number. (A bare number would equal a constant: 1 == True.)"""
+
+    number: int
+
+
+#: A filter without its predicates: a constant, an atom, or a connective over parts.
+Shape = bool | None | Atom | tuple[str, tuple["Shape", ...]]
+States = npt.NDArray[np.uint8]
+Indexes = npt.NDArray[np.int64]
+
+
+class Residuals:
+    """The residuals of one filter over the blocks of one answer.
+
+    ``bind`` gives the bound form of one predicate of the filter. :meth:`add` takes the kept blocks part by part;
+    afterwards :meth:`table` has the distinct residuals and :meth:`indexes` one position in it for each block.
+    """
+
+    def __init__(
+        self, predicate: Predicate, bind: Callable[[Predicate], BoundPredicate], *, most: int = MAX_RESIDUALS
+    ) -> None:
+        self._predicate = predicate
+        self._most = most
+        atoms: dict[Predicate, int] = {}
+        self._shape = _shape(predicate, atoms)
+        self._atoms = tuple(atoms)
+        self._bound = [bind(atom) for atom in self._atoms]
+        self._numbers: dict[Shape, int] = {}
+        self._blocks: list[Indexes] = []
+
+    def add(self, companion: Companion, rows: Indexes, codes: npt.NDArray[np.uint8]) -> None:
+        """Take blocks: rows of a companion, and their verdicts (an ALL block has nothing left)."""
+        numbers = np.zeros(len(rows), dtype=np.int64)
+        open_rows = np.flatnonzero(codes != ALL)
+        numbers[codes == ALL] = self._number(True) if len(open_rows) < len(rows) else 0
+        if len(open_rows):
+            states = self._states(companion)[rows[open_rows]]
+            vectors, inverse = np.unique(states, axis=0, return_inverse=True)
+            found = [self._number(simplified(self._shape, vector.tolist())) for vector in vectors]
+            numbers[open_rows] = np.array(found, dtype=np.int64)[inverse.reshape(-1)]
+        self._blocks.append(numbers)
+
+    def table(self) -> tuple[tuple[Predicate, int], ...]:
+        """The distinct residuals, each with how many blocks it has; the whole filter stands for the rarest."""
+        return tuple((self._built(shape), count) for shape, count in self._chosen())
+
+    def indexes(self) -> Indexes:
+        """A position in :meth:`table` for each block, in the order of :meth:`add`."""
+        everything = np.concatenate(self._blocks) if self._blocks else np.zeros(0, dtype=np.int64)
+        chosen = {shape: place for place, (shape, _) in enumerate(self._chosen())}
+        whole = chosen.get(self._shape, 0)
+        places = np.array([chosen.get(shape, whole) for shape in self._numbers], dtype=np.int64)
+        return places[everything] if len(everything) else everything
+
+    def _chosen(self) -> list[tuple[Shape, int]]:
+        counts = np.zeros(len(self._numbers), dtype=np.int64)
+        for part in self._blocks:
+            counts += np.bincount(part, minlength=len(counts))
+        found = [(shape, int(count)) for shape, count in zip(self._numbers, counts, strict=True)]
+        if len(found) <= self._most:
+            return found
+        ranked = sorted(range(len(found)), key=lambda place: (-found[place][1], place))
+        kept = [found[place] for place in sorted(ranked[: self._most - 1]) if found[place][0] != self._shape]
+        return [*kept, (self._shape, sum(count for _, count in found) - sum(count for _, count in kept))]
+
+    def _number(self, shape: Shape) -> int:
+        return self._numbers.setdefault(shape, len(self._numbers))
+
+    def _states(self, companion: Companion) -> States:
+        count = len(companion)
+
+        def lookup(leaf: Leaf) -> Zones:
+            return companion.zones(leaf.id, leaf.dtype)
+
+        states = np.zeros((count, len(self._bound)), dtype=np.uint8)
+        for column, bound in enumerate(self._bound):
+            states[:, column] = state_bits(evaluate(bound, lookup, count))
+        return states
+
+    def _built(self, shape: Shape) -> Predicate:
+        if shape is None or isinstance(shape, bool):
+            return Constant(shape)
+        if isinstance(shape, Atom):
+            return self._atoms[shape.number]
+        kind, parts = shape
+        children = tuple(self._built(part) for part in parts)
+        if kind == "and":
+            return And(children)
+        if kind == "or":
+            return Or(children)
+        return Not(children[0]) if kind == "not" else IsTrue(children[0])
+
+
+def residuals_of(
+    predicate: Predicate, kept: Sequence[Kept] | None, schema: Schema, request: PruneRequest
+) -> Residuals | None:
+    """The residuals of the kept blocks, when the request asks for them (or for an explanation)."""
+    if kept is None or not (request.residuals or request.explain):
+        return None
+    found = Residuals(
+        predicate,
+        lambda atom: bind(atom, schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive),
+    )
+    for part in kept:
+        found.add(part.companion, part.rows, part.codes)
+    return found
+
+
+def state_bits(outcome: Outcome) -> States:
+    """The results that rows may have, one entry a block."""
+    true, false, null = (mask.astype(np.uint8) for mask in (outcome.true, outcome.false, outcome.null))
+    return np.asarray(true * np.uint8(TRUE) + false * np.uint8(FALSE) + null * np.uint8(NULL))
+
+
+def _shape(node: Predicate, atoms: dict[Predicate, int]) -> Shape:
+    match node:
+        case Constant(value):
+            return value
+        case And(children):
+            return "and", tuple(_shape(child, atoms) for child in children)
+        case Or(children):
+            return "or", tuple(_shape(child, atoms) for child in children)
+        case Not(child):
+            return "not", (_shape(child, atoms),)
+        case IsTrue(child):
+            return "is true", (_shape(child, atoms),)
+        case _:
+            return Atom(atoms.setdefault(node, len(atoms)))
+
+
+def simplified(shape: Shape, states: Sequence[int], *, truth: bool = True) -> Shape:
+    """``shape`` with what is decided replaced; ``states`` has the possible results of each atom.
+
+    The result is true (``truth`` False: false) for the same rows as ``shape`` is, and may differ in the others.
+    """
+    if shape is None:
+        return not truth
+    if isinstance(shape, bool):
+        return shape
+    if isinstance(shape, Atom):
+        return _decided(shape, states[shape.number], truth=truth)
+    kind, parts = shape
+    if kind in ("and", "or"):
+        return _connected(kind, [simplified(part, states, truth=truth) for part in parts])
+    if kind == "not":
+        return _negated(simplified(parts[0], states, truth=not truth))
+    inner = simplified(parts[0], states, truth=True)
+    return inner if truth or isinstance(inner, bool) else (kind, (inner,))
+
+
+def _decided(atom: Atom, state: int, *, truth: bool) -> Shape:
+    wanted, other = (TRUE, FALSE) if truth else (FALSE, TRUE)
+    if not state & wanted:  # never the result that counts
+        return not truth
+    if not state & (other | NULL):  # always
+        return truth
+    return atom
+
+
+def _connected(kind: str, parts: list[Shape]) -> Shape:
+    stops = kind == "or"  # the constant that decides
+    if any(part is stops for part in parts):
+        return stops
+    left = tuple(part for part in parts if not isinstance(part, bool))
+    if not left:
+        return not stops
+    return left[0] if len(left) == 1 else (kind, left)
+
+
+def _negated(inner: Shape) -> Shape:
+    if isinstance(inner, bool):
+        return not inner
+    if isinstance(inner, tuple) and inner[0] == "not":
+        return inner[1][0]
+    return "not", (inner,)

@@ -1,0 +1,128 @@
+"""Rows that pyarrow read from a file, in terms of a later schema of the table.
+
+Columns are found by their ids: under the names that the table had when the file was written, without regard to case.
+Imported only where rows are read; the rest of the package does without pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from decimal import Context, Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lamella.snapshot.errors import SchemaMismatch, UnknownColumn
+from lamella.snapshot.schema.column import Column, Schema
+from lamella.snapshot.schema.default import default_value
+from lamella.snapshot.schema.types import DataType
+
+_DIGITS: Final = Context(prec=100)
+
+
+def file_columns(names: Iterable[str], in_file: Sequence[str], written: Schema, current: Schema) -> list[str]:
+    """The top-level columns of a file that hold the named columns of the table.
+
+    ``in_file``: the file's own names. ``written``: the schema that the file was written with. What the file lacks is
+    left out. Raises UnknownColumn for a name that ``current`` does not have.
+    """
+    spelled = {name.lower(): name for name in in_file}
+    before = {column.id: column.name.lower() for column in written.columns}
+    wanted = [before.get(_named(current.columns, name).id) for name in names]
+    return list(dict.fromkeys(spelled[name] for name in wanted if name is not None and name in spelled))
+
+
+def conformed(rows: pa.RecordBatch, target: pa.Schema, written: Schema, current: Schema) -> pa.RecordBatch:
+    """Rows of a file as rows of the table: the columns of ``target``, in its types.
+
+    A column that the file lacks is null, or has its default. Names of ``target`` are those of ``current``; a struct
+    there may have fewer fields than in the table.
+
+    Raises:
+        UnknownColumn: ``target`` names a column or field that the table does not have.
+        SchemaMismatch: a value does not fit its type.
+    """
+    found = {name.lower(): rows.column(at) for at, name in enumerate(rows.schema.names)}
+    before = {column.id: column for column in written.columns}
+    arrays = []
+    for field in target:
+        now = _named(current.columns, field.name)
+        then = before.get(now.id)
+        values = None if then is None else found.get(then.name.lower())
+        try:
+            arrays.append(_conform(values, rows.num_rows, then, now, field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SchemaMismatch(f"column {field.name!r}: {error}", column=field.name) from error
+    return pa.RecordBatch.from_arrays(arrays, schema=target)
+
+
+def arrow_default(dtype: DataType, text: str) -> pa.Scalar:
+    """A default as an Arrow scalar of a natural type; cast it to the column's own."""
+    value: Any = default_value(dtype, text)
+    if dtype.name == "boolean":
+        return pa.scalar(bool(value))
+    if dtype.name == "decimal":
+        return pa.scalar(_DIGITS.scaleb(Decimal(value), -dtype.scale), pa.decimal128(dtype.precision, dtype.scale))
+    if dtype.name == "date":
+        return pa.scalar(value, pa.int32()).cast(pa.date32())
+    if dtype.name == "time" and dtype.unit == "ms":
+        return pa.scalar(value, pa.int32()).cast(pa.time32("ms"))
+    if dtype.name == "time":
+        return pa.scalar(value, pa.int64()).cast(pa.time64(dtype.unit))
+    if dtype.name in ("timestamp", "timestamp_ntz"):
+        return pa.scalar(value, pa.int64()).cast(pa.timestamp(dtype.unit, "UTC" if dtype.name == "timestamp" else None))
+    if dtype.is_text:
+        return pa.scalar(value.decode("utf-8"))
+    return pa.scalar(value, pa.uint64()) if dtype.order == "uint" else pa.scalar(value)
+
+
+def _conform(values: pa.Array | None, count: int, then: Column | None, now: Column, target: Any) -> pa.Array:
+    if values is None or then is None:
+        if now.default is None:
+            return pa.nulls(count, target)
+        return pa.repeat(arrow_default(now.dtype, now.default).cast(target), count)
+    if then == now and values.type == target:
+        return values
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    if pa.types.is_struct(target):
+        return _struct(values, then, now, target)
+    if pa.types.is_list(target) or pa.types.is_large_list(target):
+        lengths = pc.fill_null(values.value_lengths(), 0)
+        element = values.flatten()
+        inner = _conform(element, len(element), then.fields[0], now.fields[0], target.value_type)
+        return pa.ListArray.from_arrays(_offsets(lengths), inner, type=target, mask=values.is_null())
+    if pa.types.is_map(target):
+        # As a list of entries, which are structs of key and value: null lists then leave nothing behind.
+        entries = values.cast(pa.list_(pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])))
+        lengths = pc.fill_null(entries.value_lengths(), 0)
+        key, value = entries.flatten().flatten()
+        keys = _conform(key, len(key), then.fields[0], now.fields[0], target.key_type)
+        items = _conform(value, len(value), then.fields[1], now.fields[1], target.item_type)
+        made = pa.MapArray.from_arrays(_offsets(lengths), keys, items, mask=values.is_null())
+        return made.cast(target)
+    return values if values.type == target else values.cast(target, safe=True)
+
+
+def _struct(values: pa.StructArray, then: Column, now: Column, target: Any) -> pa.Array:
+    parts = dict(zip((field.name.lower() for field in values.type), values.flatten(), strict=True))
+    before = {field.id: field for field in then.fields}
+    arrays = []
+    for wanted in target:
+        field = _named(now.fields, wanted.name)
+        old = before.get(field.id)
+        part = None if old is None else parts.get(old.name.lower())
+        arrays.append(_conform(part, len(values), old, field, wanted.type))
+    return pa.StructArray.from_arrays(arrays, fields=list(target), mask=values.is_null())
+
+
+def _offsets(lengths: pa.Array) -> pa.Array:
+    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])
+
+
+def _named(columns: Sequence[Column], name: str) -> Column:
+    for column in columns:
+        if column.name.lower() == name.lower():
+            return column
+    raise UnknownColumn(f"there is no column {name!r}", column=name, columns=[c.name for c in columns])

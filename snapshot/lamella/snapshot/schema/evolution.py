@@ -1,0 +1,385 @@
+"""Changes of a schema, and what they mean for files that were written before.
+
+A column is its id. A rename or a move leaves the id alone, so statistics and values stay with the column; a column
+that is dropped takes its id with it for good, so one that is added later under the same name starts empty. A file is
+read with the names that the table had when the file became part of it (:func:`physical_names`).
+
+Changes are values; :func:`evolve` applies them in order and gives the next schema, or an error that names the column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from lamella.snapshot.errors import InvalidRequest, InvalidSchema, UnknownColumn
+from lamella.snapshot.schema.column import Column, Schema
+from lamella.snapshot.schema.default import canonical_default
+from lamella.snapshot.schema.types import PER_SECOND, DataType, parse_type, widens
+
+#: Where a column is: a dotted path (a name that holds dots is found first), or the names one by one. The parts of a
+#: list and a map are called ``element``, ``key`` and ``value``. Letters' case does not matter.
+Path = str | tuple[str, ...]
+
+
+class AddColumn(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="change",
+    tag="add",
+):
+    """A new column, or with ``parent`` a new field of that struct.
+
+    ``fields`` are the parts of a nested type. ``default``: what rows hold that were written without the column (as
+    text, see :mod:`lamella.snapshot.schema.default`), and what writers put where they have no value of their own;
+    without it such rows are null, so the column must be nullable. It stands last, ``first``, or ``after`` a sibling.
+    """
+
+    name: str
+    type: str
+    nullable: bool = True
+    default: str | None = None
+    fields: tuple[Column, ...] = ()
+    doc: str | None = None
+    parent: Path | None = None
+    first: bool = False
+    after: str | None = None
+
+
+class DropColumn(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="change",
+    tag="drop",
+):
+    """The column is no longer part of the table. Files keep its values, nothing reads them again."""
+
+    column: Path
+
+
+class RenameColumn(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="change",
+    tag="rename",
+):
+    """Another name for a column; ``name`` is the last part only."""
+
+    column: Path
+    name: str
+
+
+class WidenColumn(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="change",
+    tag="widen",
+):
+    """A type that holds every value of the old one: see :func:`can_widen`."""
+
+    column: Path
+    type: str
+
+
+class MoveColumn(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="change",
+    tag="move",
+):
+    """Another place among its siblings: ``first``, or ``after`` one of them."""
+
+    column: Path
+    first: bool = False
+    after: str | None = None
+
+
+class SetNullable(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="change",
+    tag="set-nullable",
+):
+    """Let a required column hold nulls. The reverse is refused: old rows may be null."""
+
+    column: Path
+    nullable: bool
+
+
+class SetDoc(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="change",
+    tag="set-doc",
+):
+    """Another comment; None takes it away."""
+
+    column: Path
+    doc: str | None
+
+
+SchemaChange = AddColumn | DropColumn | RenameColumn | WidenColumn | MoveColumn | SetNullable | SetDoc
+
+
+class Versioned(Protocol):
+    """Whatever knows all schemas of a table: a snapshot, its head, a table's info."""
+
+    @property
+    def history(self) -> tuple[Schema, ...]:
+        """Every schema that blocks may have been written with, the current one last."""
+
+
+def evolve(schema: Schema, changes: Sequence[SchemaChange], *, history: Sequence[Schema] = ()) -> Schema:
+    """``schema`` with the changes applied in order, under an id that none of ``history`` has.
+
+    Raises:
+        UnknownColumn: a path that leads nowhere, or to two columns.
+        InvalidSchema: a change that the column cannot take, names it.
+        InvalidRequest: no changes, or none that changes anything.
+    """
+    if not changes:
+        raise InvalidRequest("there is no change")
+    known = [schema, *history]
+    last_column_id = max(each.last_column_id for each in known)
+    columns = schema.columns
+    for change in changes:
+        columns = _applied(columns, change)
+        numbered = Schema.assign(columns, last_column_id=last_column_id)
+        columns, last_column_id = numbered.columns, numbered.last_column_id
+    if columns == schema.columns:
+        raise InvalidRequest("the changes leave the schema as it is")
+    schema_id = max(each.schema_id for each in known) + 1
+    return Schema(columns=columns, schema_id=schema_id, last_column_id=last_column_id)
+
+
+def can_widen(source: DataType, target: DataType) -> bool:
+    """True when a column of type ``source`` may become one of type ``target``.
+
+    Every value must be one of the new type, with the same meaning: what :func:`widens` says, but for times only to a
+    finer unit.
+    """
+    if source.name == target.name and source.name in ("time", "timestamp", "timestamp_ntz"):
+        return PER_SECOND[target.unit] >= PER_SECOND[source.unit]
+    return not source.is_nested and widens(source, target)
+
+
+def schema_at(table: Versioned, schema_id: int) -> Schema:
+    """The schema with that id; raises InvalidSchema when the table never had it."""
+    for schema in table.history:
+        if schema.schema_id == schema_id:
+            return schema
+    raise InvalidSchema(f"the table never had a schema with id {schema_id}", schema_id=schema_id)
+
+
+def physical_names(table: Versioned, block_schema_id: int) -> dict[int, tuple[str, ...]]:
+    """Column id -> path that the column has inside blocks written with that schema, structs and lists included.
+
+    Spelled as the table spelled it then: a file may differ in letters' case. A column that is not here is not in the
+    blocks, whatever a column of its name there holds: its rows are null, or its default. A column that is here may
+    still be absent from a file, with the same meaning.
+
+    Raises:
+        InvalidSchema: the table never had that schema.
+    """
+    return dict(schema_at(table, block_schema_id).paths())
+
+
+def renamed_paths(old: Schema, new: Schema, names: Sequence[str]) -> tuple[str, ...]:
+    """Dotted names of leaves under ``old`` as they are called under ``new``; raises InvalidSchema for a dropped one."""
+    leaves = new.by_id()
+    found = []
+    for name in names:
+        column_id = old.leaf(name).id
+        if column_id not in leaves:
+            raise InvalidSchema(f"column {name!r} is part of the cluster key and cannot be dropped", column=name)
+        found.append(leaves[column_id].name)
+    return tuple(found)
+
+
+_Siblings = tuple[Column, ...]
+
+
+def _applied(columns: _Siblings, change: SchemaChange) -> _Siblings:
+    match change:
+        case AddColumn():
+            return _with_added(columns, change)
+        case DropColumn(column=path):
+            return _edit(columns, path, _drop)
+        case RenameColumn(column=path, name=name):
+            return _edit(columns, path, lambda siblings, at: _replace(siblings, at, _renamed(siblings[at], name)))
+        case WidenColumn(column=path, type=text):
+            return _edit(columns, path, lambda siblings, at: _replace(siblings, at, _widened(siblings[at], text)))
+        case MoveColumn(column=path, first=first, after=after):
+            return _edit(columns, path, lambda siblings, at: _moved(siblings, at, first, after))
+        case SetNullable(column=path, nullable=nullable):
+            return _edit(columns, path, lambda siblings, at: _replace(siblings, at, _freed(siblings[at], nullable)))
+        case SetDoc(column=path, doc=doc):
+            return _edit(
+                columns,
+                path,
+                lambda siblings, at: _replace(siblings, at, msgspec.structs.replace(siblings[at], doc=doc)),
+            )
+
+
+def _with_added(columns: _Siblings, change: AddColumn) -> _Siblings:
+    if not change.nullable and change.default is None:
+        raise InvalidSchema(
+            f"column {change.name!r} needs a default or must be nullable: old rows have no value", column=change.name
+        )
+    if change.default is not None and change.parent is not None:
+        raise InvalidSchema(f"column {change.name!r}: only columns of the top level can have a default")
+    if any(_has_id(field) for field in change.fields):
+        raise InvalidSchema(f"column {change.name!r}: ids are given by the table", column=change.name)
+    added = Column(
+        name=change.name,
+        type=change.type,
+        nullable=change.nullable,
+        fields=change.fields,
+        doc=change.doc,
+        default=change.default,
+    )
+
+    def place(siblings: _Siblings) -> _Siblings:
+        _refuse_taken(siblings, change.name)
+        if not (change.first or change.after):
+            return (*siblings, added)
+        return _placed(siblings, added, change.first, change.after)
+
+    if change.parent is None:
+        return place(columns)
+
+    def inside(siblings: _Siblings, at: int) -> _Siblings:
+        parent = siblings[at]
+        if parent.dtype.name != "struct":
+            raise InvalidSchema(f"column {parent.name!r} is no struct: it has no fields", column=parent.name)
+        return _replace(siblings, at, msgspec.structs.replace(parent, fields=place(parent.fields)))
+
+    return _edit(columns, change.parent, inside)
+
+
+def _drop(siblings: _Siblings, at: int) -> _Siblings:
+    if len(siblings) == 1:
+        raise InvalidSchema(f"column {siblings[at].name!r} is the last one and cannot be dropped")
+    return siblings[:at] + siblings[at + 1 :]
+
+
+def _renamed(column: Column, name: str) -> Column:
+    return msgspec.structs.replace(column, name=name)
+
+
+def _widened(column: Column, text: str) -> Column:
+    target = parse_type(text)
+    if not can_widen(column.dtype, target):
+        raise InvalidSchema(f"column {column.name!r} of type {column.dtype} cannot become {target}", column=column.name)
+    default = column.default and canonical_default(target, column.default, column.name)
+    return msgspec.structs.replace(column, type=str(target), default=default)
+
+
+def _moved(siblings: _Siblings, at: int, first: bool, after: str | None) -> _Siblings:
+    column = siblings[at]
+    if not (first or after):
+        raise InvalidRequest(f"say where column {column.name!r} goes: first, or after another", column=column.name)
+    return _placed(siblings[:at] + siblings[at + 1 :], column, first, after)
+
+
+def _freed(column: Column, nullable: bool) -> Column:
+    if not nullable:
+        raise InvalidSchema(f"column {column.name!r} cannot become required: old rows may be null", column=column.name)
+    return msgspec.structs.replace(column, nullable=True)
+
+
+def _placed(siblings: _Siblings, column: Column, first: bool, after: str | None) -> _Siblings:
+    if first and after is not None:
+        raise InvalidRequest(f"column {column.name!r} goes first or after {after!r}, not both", column=column.name)
+    at = 0 if first else _index(siblings, str(after)) + 1
+    return (*siblings[:at], column, *siblings[at:])
+
+
+def _edit(columns: _Siblings, path: Path, change: Callable[[_Siblings, int], _Siblings]) -> _Siblings:
+    """``columns`` with the change made among the siblings of the column at ``path``."""
+    found = _places(columns, path)
+    if not found:
+        raise UnknownColumn(f"there is no column {_text(path)!r}", column=_text(path))
+    if isinstance(path, str):  # a whole name comes before the same name as a path
+        found = [place for place in found if len(place) == 1] or found
+    if len(found) > 1:
+        raise UnknownColumn(f"column {_text(path)!r} is ambiguous", column=_text(path))
+    return _edit_at(columns, found[0], change)
+
+
+def _edit_at(columns: _Siblings, place: tuple[int, ...], change: Callable[[_Siblings, int], _Siblings]) -> _Siblings:
+    at = place[0]
+    if len(place) == 1:
+        return change(columns, at)
+    parent = columns[at]
+    fields = _edit_at(parent.fields, place[1:], change)
+    names = [[field.name for field in each] for each in (fields, parent.fields)]
+    if parent.dtype.name != "struct" and (names[0] != names[1] or (parent.dtype.name == "map" and place[1] == 0)):
+        raise InvalidSchema(f"column {parent.name!r}: that part of a {parent.dtype} stays as it is", column=parent.name)
+    return _replace(columns, at, msgspec.structs.replace(parent, fields=fields))
+
+
+def _places(columns: _Siblings, path: Path) -> list[tuple[int, ...]]:
+    """Where a path leads, as indexes level by level."""
+    found: list[tuple[int, ...]] = []
+    for at, column in enumerate(columns):
+        name = column.name.lower()
+        if isinstance(path, str):
+            wanted = path.lower()
+            if wanted == name:
+                found.append((at,))
+            elif wanted.startswith(name + "."):
+                found += [(at, *rest) for rest in _places(column.fields, path[len(name) + 1 :])]
+        elif path and path[0].lower() == name:
+            found += [(at,)] if len(path) == 1 else [(at, *rest) for rest in _places(column.fields, path[1:])]
+    return found
+
+
+def _index(siblings: _Siblings, name: str) -> int:
+    for at, column in enumerate(siblings):
+        if column.name.lower() == name.lower():
+            return at
+    raise UnknownColumn(f"there is no column {name!r} to stand behind", column=name)
+
+
+def _refuse_taken(siblings: _Siblings, name: str) -> None:
+    if any(column.name.lower() == name.lower() for column in siblings):
+        raise InvalidSchema(f"there is a column {name!r} already", column=name)
+
+
+def _replace(siblings: _Siblings, at: int, column: Column) -> _Siblings:
+    others = siblings[:at] + siblings[at + 1 :]
+    if column.name != siblings[at].name:
+        _refuse_taken(others, column.name)
+    return (*siblings[:at], column, *siblings[at + 1 :])
+
+
+def _has_id(column: Column) -> bool:
+    return bool(column.id) or any(_has_id(field) for field in column.fields)
+
+
+def _text(path: Path) -> str:
+    return path if isinstance(path, str) else ".".join(path)

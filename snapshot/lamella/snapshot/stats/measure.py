@@ -1,0 +1,187 @@
+"""Statistics from values: what is known while the rows are at hand, exactly.
+
+A footer cannot say as much: how many NaN there are, how many values are distinct, whether a bound is a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lamella.snapshot.schema import DataType, Leaf, Schema
+from lamella.snapshot.stats.bound import Bound, Value, to_bound
+from lamella.snapshot.stats.column import ColumnStats, Nan
+from lamella.snapshot.stats.ranges import RangeFinder, has_ranges
+from lamella.snapshot.stats.truncation import MAX_BOUND_BYTES, upper_prefix
+
+_DIGITS_OF_INT64: Final = 18
+_INTEGER_FORM: Final[dict[str, Callable[[DataType], Any]]] = {
+    "date": lambda _dtype: pa.int32(),
+    "time": lambda dtype: pa.int32() if dtype.unit == "ms" else pa.int64(),
+    "timestamp": lambda _dtype: pa.int64(),
+    "timestamp_ntz": lambda _dtype: pa.int64(),
+}
+
+
+class Extent(msgspec.Struct, frozen=True):
+    """What some values span: how many there are, nulls and NaN among them, the least and the greatest of the others.
+
+    ``low`` and ``high`` are None when there are no others, or when the type has no order.
+    """
+
+    count: int = 0
+    null_count: int = 0
+    nan_count: int = 0
+    low: Value | None = None
+    high: Value | None = None
+
+    @property
+    def nan(self) -> Nan:
+        """Whether values are NaN."""
+        if not self.nan_count:
+            return "none"
+        return "all" if self.nan_count == self.count - self.null_count else "maybe"
+
+    def joined(self, other: Extent) -> Extent:
+        """What both together span."""
+        lows = [value for value in (self.low, other.low) if value is not None]
+        highs = [value for value in (self.high, other.high) if value is not None]
+        return Extent(
+            self.count + other.count,
+            self.null_count + other.null_count,
+            self.nan_count + other.nan_count,
+            min(lows) if lows else None,
+            max(highs) if highs else None,
+        )
+
+
+def measure(table: pa.Table, schema: Schema, *, distinct: bool = True) -> dict[int, ColumnStats]:
+    """The statistics of every leaf that is not below a list or map, by column id; ``distinct``: count them, exactly.
+
+    ``table`` has the schema's columns in its order, in the Arrow types that hold their values.
+    """
+    leaves = [leaf for leaf in schema.leaves() if not leaf.repeated]
+    return {leaf.id: leaf_stats(leaf, leaf_values(table, leaf), distinct=distinct) for leaf in leaves}
+
+
+def leaf_values(table: pa.Table, leaf: Leaf) -> pa.ChunkedArray:
+    """The values of a leaf that is not below a list or map; null where a struct above it is."""
+    values = table.column(leaf.path[0])
+    for name in leaf.path[1:]:
+        values = pc.struct_field(values, name)
+    return values
+
+
+def leaf_stats(leaf: Leaf, values: pa.ChunkedArray, *, distinct: bool = True) -> ColumnStats:
+    """The statistics of one leaf's values; ``distinct``: count the different ones, exactly."""
+    dtype = leaf.dtype
+    span = extent(dtype, values)
+    finder = RangeFinder(dtype) if has_ranges(dtype) else None
+    if finder is not None:
+        finder.add(values)
+    low, low_exact = _lower(dtype, span.low)
+    high, high_exact = _upper(dtype, span.high)
+    return ColumnStats(
+        min=low,
+        max=high,
+        null_count=span.null_count,
+        nan=span.nan,
+        min_exact=low_exact,
+        max_exact=high_exact,
+        distinct_of_values=_distinct(dtype, values, span) if distinct else None,
+        ranges=() if finder is None else finder.ranges(),
+        source="scan",
+    )
+
+
+def extent(dtype: DataType, values: pa.Array | pa.ChunkedArray) -> Extent:
+    """What values of a type span, in the type's order."""
+    count, nulls = len(values), values.null_count
+    if nulls == count or dtype.order is None:
+        return Extent(count, nulls)
+    if dtype.is_float:
+        return _float_extent(values.cast(pa.float32()) if dtype.bits == 16 else values)
+    bounds = pc.min_max(_plain(dtype, values))
+    low, high = (_value(dtype, bounds[side].as_py()) for side in ("min", "max"))
+    return Extent(count, nulls, 0, low, high)
+
+
+def _float_extent(values: pa.Array | pa.ChunkedArray) -> Extent:
+    is_nan = pc.is_nan(values)
+    nans = int(pc.sum(is_nan).as_py() or 0)
+    present = len(values) - values.null_count
+    if nans == present:
+        return Extent(len(values), values.null_count, nans)
+    bounds = pc.min_max(values.filter(pc.invert(is_nan)) if nans else values)
+    return Extent(len(values), values.null_count, nans, float(bounds["min"].as_py()), float(bounds["max"].as_py()))
+
+
+def _plain(dtype: DataType, values: Any) -> Any:
+    form = _INTEGER_FORM.get(dtype.name)
+    return values.cast(form(dtype)) if form is not None else values
+
+
+def _distinct(dtype: DataType, values: pa.ChunkedArray, span: Extent) -> int:
+    """How many different values there are; NaN is one. Sorting numbers is several times faster than Arrow's hashing."""
+    if span.null_count == span.count:
+        return 0
+    if dtype.order is None or dtype.name == "boolean" or dtype.order == "bytes":
+        return int(pc.count_distinct(values, mode="only_valid").as_py())
+    if span.low is None:
+        return 1  # NaN
+    present = values.drop_null()
+    if span.nan_count:
+        present = present.filter(pc.invert(pc.is_nan(present)))
+    if dtype.name == "decimal":
+        if dtype.precision > _DIGITS_OF_INT64:
+            return int(pc.count_distinct(present).as_py())
+        # Two words a value, the low one first; so few digits fit into the low one.
+        words = [_words(chunk) for chunk in present.chunks]
+    else:
+        words = [chunk.to_numpy(zero_copy_only=False) for chunk in _plain(dtype, present).chunks]
+    ordered = np.sort(np.concatenate(words))
+    return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + 1 + (span.nan_count > 0)
+
+
+def _words(chunk: pa.Decimal128Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    values = np.frombuffer(chunk.buffers()[1], dtype=np.int64)
+    return values[2 * chunk.offset : 2 * (chunk.offset + len(chunk)) : 2]
+
+
+def _value(dtype: DataType, value: Any) -> Value:
+    if isinstance(value, Decimal):
+        sign, digits, exponent = value.as_tuple()
+        if not isinstance(exponent, int):
+            raise ValueError(f"not a number: {value}")
+        unscaled: int = int("".join(map(str, digits))) * 10 ** (exponent + dtype.scale)
+        return -unscaled if sign else unscaled
+    if isinstance(value, str):
+        return value.encode("utf-8")
+    if isinstance(value, bytes):
+        return value
+    return int(value)
+
+
+def _lower(dtype: DataType, value: Value | None) -> tuple[Bound | None, bool]:
+    """A least value as a bound, and whether the bound is that value."""
+    if value is None:
+        return None, False
+    if isinstance(value, bytes):
+        return to_bound(dtype, value[:MAX_BOUND_BYTES]), len(value) <= MAX_BOUND_BYTES
+    # Zero has two encodings that compare equal: the bounds take in both.
+    return to_bound(dtype, -0.0 if dtype.is_float and not value else value), True
+
+
+def _upper(dtype: DataType, value: Value | None) -> tuple[Bound | None, bool]:
+    if value is None:
+        return None, False
+    if isinstance(value, bytes):
+        kept = value if len(value) <= MAX_BOUND_BYTES else upper_prefix(value, MAX_BOUND_BYTES)
+        return to_bound(dtype, kept), kept == value
+    return to_bound(dtype, 0.0 if dtype.is_float and not value else value), True

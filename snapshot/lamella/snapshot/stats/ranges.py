@@ -1,0 +1,154 @@
+"""Range sets: where the values of a column lie when its bounds say little, as a few ranges with gaps between them.
+
+A sentinel (0, -1, 9999-12-31) or a few clusters make the range from the least to the greatest value nearly empty. Up to
+eight ranges are kept, so that the largest gaps stay open. They are recorded only when gaps take a quarter of the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lamella.snapshot.schema import DataType
+from lamella.snapshot.stats.bound import Bound, Value, from_bound, to_bound
+
+MAX_RANGES: Final = 8
+#: Decimals of more digits do not fit 64 bits.
+NARROW_DIGITS: Final = 18
+_BUCKETS: Final = 1024
+_LEAST_GAP: Final = 4
+_SAMPLE: Final = 4096
+#: A far sentinel puts all else into one bucket: so often the parts are looked at again.
+_DEPTH: Final = 3
+_LEAST_SHARE: Final = 4  # gaps take at least one in so many
+
+#: Least and greatest value of a range.
+Range = tuple[Any, Any]
+
+
+def has_ranges(dtype: DataType) -> bool:
+    """True for types whose values are machine numbers with room between them."""
+    if dtype.name == "boolean" or dtype.bits in (8, 16):
+        return False
+    if dtype.order == "decimal":
+        return dtype.precision <= NARROW_DIGITS
+    return dtype.order in ("int", "uint", "float")
+
+
+class RangeFinder:
+    """Takes in the values of one column, batch by batch."""
+
+    def __init__(self, dtype: DataType) -> None:
+        self._dtype = dtype
+        self._ranges: list[Range] = []
+
+    def add(self, values: pa.Array | pa.ChunkedArray) -> None:
+        """Take in values, in an Arrow type that holds the column's; nulls and NaN are left out."""
+        numbers = _numbers(self._dtype, values)
+        if len(numbers):
+            self._ranges = _thinned(_coalesced([*self._ranges, *_occupied(numbers)]))
+
+    def ranges(self, dtype: DataType | None = None) -> tuple[Bound, ...]:
+        """Low and high of each range, ascending, as bounds of ``dtype``; empty when one range says as much."""
+        found = self._ranges
+        if len(found) < 2 or sum(_gaps(found)) * _LEAST_SHARE < found[-1][1] - found[0][0]:
+            return ()
+        return tuple(to_bound(dtype or self._dtype, edge) for each in found for edge in each)
+
+
+def problem(dtype: DataType, ranges: Sequence[Bound], low: Value | None, high: Value | None) -> str | None:
+    """What is wrong with a column's ranges, None when nothing is; raises as ``from_bound``."""
+    if not ranges:
+        return None
+    if not has_ranges(dtype) or len(ranges) % 2 or len(ranges) > 2 * MAX_RANGES:
+        return f"{len(ranges)} edges of ranges in a column of type {dtype}"
+    edges = [from_bound(dtype, bound) for bound in ranges]
+    pairs = list(pairwise(edges))
+    if any(one > other for one, other in pairs[::2]) or any(one >= other for one, other in pairs[1::2]):  # type: ignore[operator]  # one order per type
+        return "the ranges are not ascending"
+    if low is None or high is None or edges[0] != low or edges[-1] != high:
+        return "the ranges do not go from min to max"
+    return None
+
+
+def _numbers(dtype: DataType, values: Any) -> npt.NDArray[Any]:
+    values = values.drop_null()
+    if dtype.order == "decimal":
+        chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+        words = [np.frombuffer(chunk.buffers()[1], dtype=np.int64) for chunk in chunks if len(chunk)]
+        parts = [w[2 * c.offset : 2 * (c.offset + len(c)) : 2] for w, c in zip(words, filter(len, chunks), strict=True)]
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+    if dtype.is_float:
+        values = values.filter(pc.invert(pc.is_nan(values)))
+    elif not dtype.is_integer:
+        is_narrow = dtype.name == "date" or (dtype.name == "time" and dtype.unit == "ms")
+        values = values.cast(pa.int32() if is_narrow else pa.int64())
+    return np.asarray(values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values.to_numpy())
+
+
+def _occupied(numbers: npt.NDArray[Any], depth: int = _DEPTH) -> list[Range]:
+    """The values' ranges, cut at the longest runs of empty buckets of equal width, and these cut likewise."""
+    low, high = numbers.min(), numbers.max()
+    whole = [(low.item(), high.item())]
+    width = float(high) - float(low)
+    if not depth or not 0 < width < float("inf"):
+        return whole
+    if len(numbers) > 2 * _SAMPLE:
+        # Gaps of a sample only shrink with the rest of the values; mostly they are too small already.
+        _, empty = _filled(_buckets(numbers[:: len(numbers) // _SAMPLE], low, width))
+        if np.sort(empty)[1 - MAX_RANGES :].sum() * _LEAST_SHARE < _BUCKETS:
+            return whole
+    buckets = _buckets(numbers, low, width)
+    filled, empty = _filled(buckets)
+    cuts = [cut for cut in np.argsort(empty)[::-1][: MAX_RANGES - 1].tolist() if empty[cut] >= _LEAST_GAP]
+    if not cuts:
+        return whole
+    parts, left = [], (numbers, buckets)
+    for cut in sorted(cuts):
+        is_below = left[1] <= filled[cut]
+        parts.append(left[0][is_below])
+        left = (left[0][~is_below], left[1][~is_below])
+    return _thinned([found for part in (*parts, left[0]) for found in _occupied(part, depth - 1)])
+
+
+def _buckets(numbers: npt.NDArray[Any], low: Any, width: float) -> npt.NDArray[np.int64]:
+    # Every step rounds monotonously: a greater value is never in a lower bucket.
+    scaled = (numbers.astype(np.float64) - float(low)) * (_BUCKETS / width)
+    return np.minimum(scaled, _BUCKETS - 1).astype(np.int64)
+
+
+def _filled(buckets: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The buckets that hold a value, and how many empty ones follow each but the last."""
+    filled = np.flatnonzero(np.bincount(buckets, minlength=_BUCKETS))
+    return filled, np.diff(filled) - 1
+
+
+def _coalesced(ranges: list[Range]) -> list[Range]:
+    """The same values in ranges that are apart, ascending."""
+    found: list[Range] = []
+    for low, high in sorted(ranges):
+        # There is no value between neighbouring integers.
+        if found and low <= found[-1][1] + isinstance(low, int):
+            found[-1] = (found[-1][0], max(found[-1][1], high))
+        else:
+            found.append((low, high))
+    return found
+
+
+def _gaps(ranges: list[Range]) -> list[Any]:
+    return [above[0] - below[1] for below, above in pairwise(ranges)]
+
+
+def _thinned(ranges: list[Range]) -> list[Range]:
+    """At most so many ranges: the smallest gaps are closed."""
+    gaps = _gaps(ranges)
+    kept = sorted(range(len(gaps)), key=lambda at: gaps[at], reverse=True)[: MAX_RANGES - 1]
+    starts = [0, *(at + 1 for at in sorted(kept))]
+    ends = [*(start - 1 for start in starts[1:]), len(ranges) - 1]
+    return [(ranges[start][0], ranges[end][1]) for start, end in zip(starts, ends, strict=True)]

@@ -1,0 +1,118 @@
+"""`aggregate` through the clients, the command and a running service."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from fixtures_server import ServerProcess
+from lamella.client import AsyncLamella, Lamella
+from lamella.client.cli import cli
+from lamella.client.http.aggregated import python_value
+from lamella.snapshot.errors import InvalidRequest, UnknownColumn
+from lamella.snapshot.schema import parse_type
+from lamella.snapshot.stats import Bound, to_bound
+
+
+@pytest.fixture
+def lake(server: ServerProcess, tmp_path: Path) -> Iterator[Lamella]:
+    """A service with the table `db.t`: four blocks of ten rows, one for each value of `day`."""
+    with Lamella(server.url) as lake:
+        lake.create_namespace("db")
+        files = []
+        for n in range(4):
+            path = tmp_path / f"{n}.parquet"
+            day = dt.date(2026, 1, 1 + n)
+            pq.write_table(pa.table({"a": range(n * 10, n * 10 + 10), "day": [day] * 10}), path)
+            files.append(f"file://{path}")
+        lake.create_table("db.t", schema_from=files[0])
+        lake.table("db.t").register(files)
+        yield lake
+
+
+def test_the_clients_give_python_values(lake: Lamella) -> None:
+    """What statistics decide comes back as values; what they do not is an error until the blocks are scanned."""
+    table = lake.table("db.t")
+    answer = table.aggregate(["count(*)", "max(a)", "min(day)"], "a >= 20")
+    assert answer.records() == [{"count(*)": 20, "max(a)": 39, "min(day)": dt.date(2026, 1, 3)}]
+    grouped = table.aggregate(["count(*)"], group_by=["day"]).records()
+    assert [(row["day"].day, row["count(*)"]) for row in grouped] == [(1, 10), (2, 10), (3, 10), (4, 10)]
+    part = table.aggregate(["count(*)"], "a > 12")
+    assert [block.verdict for block in part.scan] == ["SOME"]
+    with pytest.raises(InvalidRequest):
+        part.records()
+    with pytest.raises(UnknownColumn):
+        table.aggregate(["max(b)"])
+
+    async def same() -> object:
+        async with AsyncLamella(lake.url) as other:
+            return await other.table("db.t").aggregate(["count(*)", "max(a)", "min(day)"], "a >= 20")
+
+    assert asyncio.run(same()).groups == answer.groups  # type: ignore[attr-defined]  # an Aggregated
+
+
+def test_the_command_shows_results_limits_and_what_is_missing(lake: Lamella) -> None:
+    """Values for people; with --json the service's answer."""
+
+    def run(*args: str) -> str:
+        result = CliRunner().invoke(cli, ["aggregate", "db.t", *args, "--url", lake.url])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    assert "2026-01-02" in run("count(*)", "--group-by", "day")
+    assert "the rows of 1 blocks" in run("count(*)", "--where", "a > 12")
+    assert "20 to 30" in run("count(*)", "--where", "a > 12", "--mode", "bounded")
+    answer = json.loads(run("count(*)", "max(a)", "--json"))
+    assert answer["groups"][0]["values"] == [{"value": {"Int64": 40}}, {"value": {"Int64": 39}}]
+    both = ["aggregate", "db.t", "count(*)", "--snapshot", "x", "--timestamp", "1"]
+    assert CliRunner().invoke(cli, both).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "wanted"),
+    [
+        ("int64", -5, -5),
+        ("uint64", 2**64 - 1, 2**64 - 1),
+        ("float64", float("inf"), float("inf")),
+        ("boolean", 1, True),
+        ("string", "ä".encode(), "ä"),
+        ("binary", b"\xff", b"\xff"),
+        ("decimal(38,10)", -(10**37) - 1, Decimal("-1000000000000000000000000000.0000000001")),
+        ("date", 20_454, dt.date(2026, 1, 1)),
+        ("time(us)", 1, dt.time(0, 0, 0, 1)),
+        ("timestamp(ms)", 1, dt.datetime(1970, 1, 1, 0, 0, 0, 1000, tzinfo=dt.UTC)),
+        ("timestamp_ntz(us)", 1, dt.datetime(1970, 1, 1, 0, 0, 0, 1)),  # noqa: DTZ001  # wall clock
+    ],
+)
+def test_tagged_values_become_pythons_own(kind: str, value: int | float | bytes, wanted: object) -> None:
+    """Nothing is rounded on the way."""
+    assert python_value(kind, to_bound(parse_type(kind), value)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("kind", "bound"),
+    [
+        ("date", Bound(date=10**7)),
+        ("timestamp(us)", Bound(timestamp_micros=2**63 - 1)),
+        ("timestamp(ns)", Bound(timestamp_nanos=1)),
+        ("string", Bound(bytes="ff")),
+    ],
+)
+def test_what_python_cannot_hold_stays_tagged(kind: str, bound: Bound) -> None:
+    """A value is never bent to fit."""
+    assert python_value(kind, bound) == bound
+    assert python_value(kind, None) is None
+
+
+def test_nan_comes_back_as_nan() -> None:
+    """JSON has no NaN; the client does."""
+    assert str(python_value("float64", Bound(float64="NaN"))) == "nan"

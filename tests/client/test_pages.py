@@ -1,0 +1,70 @@
+"""The clients put pages together, or hand them out one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from lamella.client.http.testing import json_response
+from lamella.client.http.transport import HttpRequest, HttpResponse
+from lamella.snapshot import wire
+from support.both_clients import AskedBy
+
+
+def page(number: int, request: wire.PruneRequest) -> wire.PruneAnswer:
+    """Page 0, 1 or 2 of an answer: two blocks each, of changing residuals."""
+    columns = wire.BlockColumns(
+        location=[f"memory://{number}a", f"memory://{number}b"],
+        row_count=[1, 2],
+        file_size=[10, 20],
+        verdict=["ALL", "SOME"],
+        residual=[0, 1],
+    )
+    residuals = (
+        wire.Residual(sql="true", tree=True, blocks=1),
+        wire.Residual(sql=f"a = {number}", tree=False, blocks=1),
+    )
+    stage_rows = [("snapshot", 1, 1), ("segment", 3, 3), ("block", 5, 2)]
+    stages = tuple(wire.Stage(stage=n, considered=c, kept=k, bytes=30, ms=1.0) for n, c, k in stage_rows)
+    report = wire.Report(stages=stages, blocks_total=9, rows_total=9, bytes_total=90)
+    return wire.PruneAnswer(
+        snapshot_id="s",
+        timestamp_ms=1,
+        report=report,
+        block_columns=columns if request.shape == "columns" else None,
+        residuals=residuals,
+        next_page_token=f"after {number}" if number < 2 else None,
+    )
+
+
+def service(request: HttpRequest) -> HttpResponse:
+    """Serves the page that the token asks for."""
+    asked = msgspec.json.decode(request.body, type=wire.PruneRequest)
+    number = 0 if asked.page_token is None else int(asked.page_token.removeprefix("after ")) + 1
+    return json_response(page(number, asked))
+
+
+def test_a_page_size_changes_nothing_but_the_requests(asked: AskedBy) -> None:
+    """Three requests, one answer: blocks in order, residuals numbered anew, blocks of the report added up."""
+    client = asked(service)
+    answer = client.run(lambda lake: lake.table("db.t").prune("a > 4", page_size=2, residuals=True))
+    assert answer.locations == [f"memory://{n}{which}" for n in range(3) for which in "ab"]
+    assert [residual.sql for residual in answer.residuals] == ["true", "a = 0", "a = 1", "a = 2"]
+    assert [residual.blocks for residual in answer.residuals] == [3, 1, 1, 1]
+    assert answer.block_columns.residual == [0, 1, 0, 2, 0, 3]
+    counted = {stage.stage: (stage.considered, stage.kept) for stage in answer.report.stages}
+    assert counted == {"snapshot": (1, 1), "segment": (3, 3), "block": (15, 6)}
+    assert answer.next_page_token is None
+    assert len(client.requests) == 3
+
+
+def test_pages_come_one_by_one_when_they_are_asked_for_so(asked: AskedBy) -> None:
+    """Each is asked for when it is wanted, with the request of the first."""
+    client = asked(service)
+    pages = client.run(lambda lake: lake.table("db.t").prune_pages("a > 4", page_size=2, limit=7))
+    assert [one.locations[0] for one in pages] == ["memory://0a", "memory://1a", "memory://2a"]
+    bodies: list[dict[str, Any]] = [msgspec.json.decode(request.body) for request in client.requests]
+    assert [body.pop("page_token", None) for body in bodies] == [None, "after 0", "after 1"]
+    assert bodies[0] == bodies[1] == bodies[2]
+    assert bodies[0] == {"filter": "a > 4", "shape": "columns", "limit": 7, "page_size": 2}

@@ -1,0 +1,56 @@
+"""A store that says what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lamella.snapshot.layout import ObjectStat, Store
+
+
+class ReadsCounted:
+    """A store that counts the bytes read of each object."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.read_bytes: dict[str, int] = {}
+        self.requests = 0
+
+    def read(self, location: str) -> bytes:
+        """As the store does."""
+        data = self._store.read(location)
+        self._count(location, len(data))
+        return data
+
+    def read_range(self, location: str, start: int, length: int) -> bytes:
+        """As the store does."""
+        data = self._store.read_range(location, start, length)
+        self._count(location, len(data))
+        return data
+
+    def _count(self, location: str, size_bytes: int) -> None:
+        self.requests += 1
+        self.read_bytes[location] = self.read_bytes.get(location, 0) + size_bytes
+
+    def files_read(self) -> list[str]:
+        """The Parquet files of which something was read."""
+        return sorted(location for location in self.read_bytes if location.endswith(".parquet"))
+
+    def stat(self, location: str) -> ObjectStat:
+        """As the store does."""
+        return self._store.stat(location)
+
+    def put(self, location: str, data: bytes) -> ObjectStat:
+        """As the store does."""
+        return self._store.put(location, data)
+
+    def expand(self, url: str) -> list[str]:
+        """As the store does."""
+        return self._store.expand(url)
+
+    def list(self, prefix: str) -> Iterator[ObjectStat]:
+        """As the store does."""
+        return self._store.list(prefix)
+
+    def delete(self, location: str) -> None:
+        """As the store does."""
+        self._store.delete(location)

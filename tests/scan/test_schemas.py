@@ -1,0 +1,116 @@
+"""Blocks of older schemas, and older snapshots: rows by column id, under the names of the snapshot that is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.parquet import ingest
+from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn, WidenColumn
+from lamella.snapshot.warehouse import Warehouse
+from scan.planning import WarehouseTable
+
+FIRST = Schema.assign(
+    [
+        Column(name="id", type="int32"),
+        Column(name="a", type="string"),
+        Column(name="gone", type="float64"),
+        Column(name="s", type="struct", fields=(Column(name="x", type="int32"), Column(name="y", type="string"))),
+    ]
+)
+CHANGES = (
+    RenameColumn(column="a", name="b"),
+    DropColumn(column="gone"),
+    WidenColumn(column="id", type="int64"),
+    RenameColumn(column="s.x", name="wide"),
+    WidenColumn(column="s.wide", type="int64"),
+    AddColumn(name="z", type="int32", parent="s"),
+    AddColumn(name="a", type="int64"),
+    AddColumn(name="gone", type="int32", default="7", nullable=False),
+)
+OLD = pa.table(
+    {
+        "ID": pa.array([1, 2, 3], pa.int32()),
+        "a": ["one", "two", None],
+        "gone": [0.5, 1.5, 2.5],
+        "s": pa.array(
+            [{"x": 1, "y": "p"}, None, {"x": None, "y": "q"}], pa.struct([("x", pa.int32()), ("y", pa.string())])
+        ),
+    }
+)
+NEW = pa.table(
+    {
+        "id": pa.array([4, 2**40], pa.int64()),
+        "b": ["four", "big"],
+        "s": pa.array(
+            [{"wide": 4, "y": "r", "z": 1}, {"wide": 2**41, "y": None, "z": None}],
+            pa.struct([("wide", pa.int64()), ("y", pa.string()), ("z", pa.int32())]),
+        ),
+        "a": [40, None],
+        "gone": pa.array([8, 7], pa.int32()),
+    }
+)
+
+
+def evolved(folder: Path) -> tuple[WarehouseTable, SnapshotPointer]:
+    """A table that changed its schema between two files, and its snapshot before."""
+    store = FsspecStore()
+    warehouse = Warehouse(store, f"memory://{folder}")
+    pointer = warehouse.create("t", FIRST, now_ms=1)
+    pointers = []
+    for number, table in enumerate((OLD, NEW)):
+        path = folder / f"{number}.parquet"
+        pq.write_table(table, path, write_page_index=True)
+        head = warehouse.head(pointer)
+        blocks, refused = ingest(store, [f"file://{path}"], head.schema, workers=1)
+        assert refused == []
+        pointer = warehouse.commit(pointer, added=warehouse.prepare("t", head, blocks), now_ms=2).pointer
+        pointers.append(pointer)
+        if number == 0:
+            pointer = warehouse.evolve(pointer, CHANGES, now_ms=3).pointer
+    return WarehouseTable(warehouse, *pointers), pointers[0]
+
+
+def test_old_and_new_blocks_are_read_as_one_table(tmp_path: Path) -> None:
+    """Renamed, widened, dropped, added and added again: every value stays with its column."""
+    table, _ = evolved(tmp_path)
+    found = table.scan().to_arrow().sort_by("id")
+    assert [str(kind) for kind in found.schema.types[:2]] == ["int64", "string"]
+    assert found.to_pylist() == [
+        {"id": 1, "b": "one", "s": {"wide": 1, "y": "p", "z": None}, "a": None, "gone": 7},
+        {"id": 2, "b": "two", "s": None, "a": None, "gone": 7},
+        {"id": 3, "b": None, "s": {"wide": None, "y": "q", "z": None}, "a": None, "gone": 7},
+        {"id": 4, "b": "four", "s": {"wide": 4, "y": "r", "z": 1}, "a": 40, "gone": 8},
+        {"id": 2**40, "b": "big", "s": {"wide": 2**41, "y": None, "z": None}, "a": None, "gone": 7},
+    ]
+
+
+def test_filters_speak_of_the_columns_as_they_are_now(tmp_path: Path) -> None:
+    """A column that a file lacks is null there, or has its default; an old name means what it means now."""
+    table, _ = evolved(tmp_path)
+    wanted = {
+        "gone = 7": [1, 2, 3, 2**40],
+        "a IS NULL": [1, 2, 3, 2**40],
+        "b >= 'o'": [1, 2],
+        "s.wide IS NULL": [2, 3],
+        "s.wide + 1 > 3": [4, 2**40],
+        "s.z = 1": [4],
+        "id * 2 > 6": [4, 2**40],
+    }
+    for condition, ids in wanted.items():
+        found = table.scan(condition, columns=("id", "s.z")).to_arrow()
+        assert sorted(found.column("id").to_pylist()) == ids, condition
+        assert table.scan(condition).count() == len(ids), condition
+
+
+def test_an_older_snapshot_has_its_own_columns(tmp_path: Path) -> None:
+    """Time travel reads rows, names and types as they were."""
+    table, before = evolved(tmp_path)
+    scan = table.scan("gone > 1 AND a = 'two'", snapshot_id=before.snapshot_id)
+    assert scan.to_arrow().to_pylist() == [{"id": 2, "a": "two", "gone": 1.5, "s": None}]
+    assert str(scan.schema.field("id").type) == "int32"

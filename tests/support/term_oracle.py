@@ -1,0 +1,336 @@
+"""The oracle's terms: types as Spark gives them, values row by row, with ANSI mode and without.
+
+It shares no code with the binding of terms nor with the functions; it knows nothing of statistics.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from lamella.snapshot.expression import nodes as n
+from lamella.snapshot.schema import DataType, parse_type
+from support import calendar_oracle as calendar
+from support.calendar_oracle import Undecided
+
+Row = Mapping[str, Any]
+
+INT, LONG, DOUBLE = parse_type("int32"), parse_type("int64"), parse_type("float64")
+DATE, INSTANT, WALL = parse_type("date"), parse_type("timestamp(us)"), parse_type("timestamp_ntz(us)")
+TEXT = parse_type("string")
+_READ_AS = {"uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "decimal(20,0)"}
+_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
+_DATE_PARTS = ("year", "quarter", "month", "day", "dayofweek", "dayofyear")
+_CLOCK_PARTS = ("hour", "minute", "second")
+_UNITS = {"mon": "month", "mm": "month", "yy": "year", "yyyy": "year", "dd": "day"}
+_INFIX = ("add", "subtract", "multiply", "divide")
+
+
+class Fails(Exception):  # not an error of the tests
+    """Spark refuses to compute this row in ANSI mode."""
+
+
+class TermOracle:
+    """Terms over rows whose columns have these types (values in the type's order)."""
+
+    def __init__(self, types: Mapping[str, DataType], time_zone: str) -> None:
+        self._types = types
+        self.zone = calendar.zone_of(time_zone)
+
+    def type_of(self, term: n.Term) -> DataType:
+        """Spark's type; raises Undecided where it depends on settings or would be rounded."""
+        match term:
+            case n.Ref(path):
+                dtype = self._types[path]
+                if dtype.name in ("timestamp", "timestamp_ntz"):
+                    return INSTANT if dtype.name == "timestamp" else WALL
+                return parse_type(_READ_AS[dtype.name]) if dtype.name in _READ_AS else dtype
+            case n.Literal(kind, value):
+                return _literal_type(kind, value)
+            case n.Cast(_, target):
+                return parse_type(target)
+            case n.Call(function, arguments):
+                return self._call_type(function, arguments)
+
+    def _call_type(self, function: str, arguments: tuple[n.Term, ...]) -> DataType:
+        if function in _INFIX:
+            return self._infix_type(function, *arguments)
+        if function in ("negative", "abs"):
+            return self.type_of(arguments[0])
+        if function == "coalesce":
+            return self._common(arguments)
+        if function == "date_trunc":
+            return INSTANT
+        if function in (*_DATE_PARTS, *_CLOCK_PARTS, "datediff", "length"):
+            return INT
+        return TEXT if function in ("lower", "upper", "substring", "left") else DATE
+
+    def _infix_type(self, function: str, left: n.Term, right: n.Term) -> DataType:
+        a, b = self.type_of(left), self.type_of(right)
+        if a == DATE:
+            return DATE
+        if a.is_float or b.is_float:
+            return _wider_float(a, b)
+        if a.is_integer and b.is_integer:
+            return DOUBLE if function == "divide" else a if a.bits >= b.bits else b
+        (p1, s1), (p2, s2) = _digits(left, a), _digits(right, b)
+        if function == "multiply":
+            return _decimal(p1 + p2 + 1, s1 + s2)
+        if function == "divide":
+            raise Undecided
+        return _decimal(max(p1 - s1, p2 - s2) + max(s1, s2) + 1, max(s1, s2))
+
+    def _common(self, arguments: tuple[n.Term, ...]) -> DataType:
+        found: DataType | None = None
+        for argument in arguments:
+            if isinstance(argument, n.Literal) and argument.kind == "null":
+                continue
+            dtype = self.type_of(argument)
+            found = dtype if found is None or found == dtype else wider(found, dtype)
+        if found is None:
+            raise Undecided
+        return found
+
+    def value(self, term: n.Term, row: Row, *, ansi: bool) -> Any:
+        """The term's value in its type's order, None for null; raises Fails or Undecided."""
+        match term:
+            case n.Ref(path):
+                value, dtype = row[path], self._types[path]
+                if value is not None and dtype.name in ("timestamp", "timestamp_ntz"):
+                    return value * 1000 if dtype.unit == "ms" else value if dtype.unit == "us" else value // 1000
+                return value
+            case n.Literal(kind, given):
+                return _literal_value(kind, given)
+            case n.Cast(inner, target):
+                value = self.value(inner, row, ansi=ansi)
+                return None if value is None else self.cast(value, self.type_of(inner), parse_type(target), ansi=ansi)
+            case n.Call("coalesce", arguments):
+                wanted = self.type_of(term)
+                for argument in arguments:
+                    value = self.value(argument, row, ansi=ansi)
+                    if value is not None:
+                        return self.cast(value, self.type_of(argument), wanted, ansi=ansi)
+                return None
+            case n.Call(function, arguments):
+                values = [self.value(argument, row, ansi=ansi) for argument in arguments]
+                if None in values:
+                    return None
+                return self._apply(term, function, arguments, values, row, ansi=ansi)
+
+    def _apply(
+        self, term: n.Call, function: str, arguments: tuple[n.Term, ...], values: list[Any], row: Row, *, ansi: bool
+    ) -> Any:
+        types = [self.type_of(argument) for argument in arguments]
+        if function in _INFIX and types[0] != DATE:
+            return _arithmetic(function, values, types, self.type_of(term), ansi=ansi)
+        if function in ("negative", "abs"):
+            made = -values[0] if function == "negative" else abs(values[0])
+            if types[0].name == "decimal" and abs(made) >= 10**34:
+                raise Undecided  # Spark rounds these to 34 digits, and may fail then
+            return made if types[0].is_float or types[0].name == "decimal" else fitted(made, types[0], ansi=ansi)
+        if function in ("lower", "upper"):
+            folded = _folded(function, values[0])
+            inner = arguments[0]
+            if not isinstance(inner, n.Call) or inner.function not in ("lower", "upper"):
+                return folded
+            if _folded(function, self.value(inner.arguments[0], row, ansi=ansi)) != folded:
+                raise Undecided  # Spark's optimizer drops the inner one
+            return folded
+        if function == "length":
+            return len(values[0].decode())
+        if function in ("left", "substring"):
+            return values[0].decode()[: max(values[-1], 0)].encode()
+        if function in _CLOCK_PARTS:
+            return calendar.clock_part(function, self._wall(values[0], types[0]))
+        if function == "date_trunc":
+            unit = values[0].decode().lower()
+            at = self.cast(values[1], types[1], INSTANT, ansi=ansi)
+            return calendar.truncated(_UNITS.get(unit, unit), at, self.zone)
+        return self._of_days(function, arguments, values, types)
+
+    def _of_days(self, function: str, arguments: tuple[n.Term, ...], values: list[Any], types: list[DataType]) -> Any:
+        del arguments
+        day = self._day(values[0], types[0])
+        if function in _DATE_PARTS:
+            return calendar.date_part(function, day)
+        if function == "to_date":
+            return day
+        if function in ("date_add", "add", "date_sub", "subtract"):
+            return _wrapped(day + values[1] if function in ("date_add", "add") else day - values[1], 32)
+        if function == "datediff":
+            return _wrapped(day - self._day(values[1], types[1]), 32)
+        if abs(day) > 700_000_000:
+            raise Undecided  # near the ends of Spark's dates these overflow
+        if function == "last_day":
+            year, month, _ = calendar.civil(day)
+            return calendar.days_of(year, month, calendar.month_length(year, month))
+        if function == "add_months":
+            return calendar.moved_months(day, values[1])
+        unit = values[1].decode().lower()
+        return calendar.first_day(_UNITS.get(unit, unit), day)
+
+    def _wall(self, value: int, dtype: DataType) -> int:
+        if dtype == DATE:
+            return value * calendar.DAY_US
+        return value if dtype == WALL else calendar.wall_of(value, self.zone)
+
+    def _day(self, value: int, dtype: DataType) -> int:
+        return value if dtype == DATE else self._wall(value, dtype) // calendar.DAY_US
+
+    def cast(self, value: Any, source: DataType, wanted: DataType, *, ansi: bool) -> Any:
+        """A value in another type."""
+        if source == wanted or (source.is_text and wanted.is_text):
+            return value
+        if wanted == DATE:
+            return self._day(value, source)
+        if wanted == WALL:
+            return self._wall(value, source)
+        if wanted == INSTANT:
+            at = calendar.midnight_of(value, self.zone) if source == DATE else calendar.instant_of(value, self.zone)
+            if not -(1 << 63) <= at < 1 << 63:
+                raise Undecided
+            return at
+        if wanted.is_float:
+            if wanted.bits < 64:
+                raise Undecided
+            return float(Fraction(value, 10**source.scale)) if isinstance(value, int) else value
+        if isinstance(value, float):
+            return _from_double(value, wanted, ansi=ansi)
+        exact = Fraction(value, 10**source.scale)
+        if wanted.name == "decimal":
+            scaled = exact * 10**wanted.scale
+            if scaled.denominator != 1:
+                raise Undecided
+            if abs(scaled) >= 10**wanted.precision:
+                if ansi:
+                    raise Fails
+                return None
+            return scaled.numerator
+        return fitted(int(exact), wanted, ansi=ansi)
+
+
+def fitted(value: int, dtype: DataType, *, ansi: bool) -> int:
+    """A whole number in its type: beyond its range it fails, or wraps around."""
+    low, high = dtype.int_range
+    if low <= value <= high:
+        return value
+    if ansi:
+        raise Fails
+    return _wrapped(value, dtype.bits)
+
+
+def wider(a: DataType, b: DataType) -> DataType:
+    """The type that Spark brings two types to."""
+    if a == b:
+        return a
+    if a.is_integer and b.is_integer:
+        return a if a.bits >= b.bits else b
+    if a.is_float or b.is_float:
+        return _wider_float(a, b)
+    numbers = [each for each in (a, b) if each.is_integer or each.name == "decimal"]
+    if len(numbers) == 2:
+        (p1, s1), (p2, s2) = ((x.precision, x.scale) if x.name == "decimal" else (_DIGITS[x.bits], 0) for x in numbers)
+        return _decimal(max(p1 - s1, p2 - s2) + max(s1, s2), max(s1, s2))
+    if {a.name, b.name} <= {"date", "timestamp", "timestamp_ntz"}:
+        return INSTANT if INSTANT in (a, b) else WALL
+    if a.is_text and b.is_text:
+        return TEXT
+    raise Undecided
+
+
+def _wider_float(a: DataType, b: DataType) -> DataType:
+    for one, other in ((a, b), (b, a)):
+        if one == DOUBLE and (other.is_float or other.is_integer or other.name == "decimal"):
+            return DOUBLE
+        if one.is_float and other.name == "decimal":
+            return DOUBLE
+    if a == b:
+        return a
+    raise Undecided  # FLOAT beside a whole number is FLOAT or DOUBLE by Spark's settings
+
+
+def _decimal(precision: int, scale: int) -> DataType:
+    if precision > 38:
+        raise Undecided
+    return DataType("decimal", precision=precision, scale=scale)
+
+
+def _digits(term: n.Term, dtype: DataType) -> tuple[int, int]:
+    if dtype.name == "decimal":
+        return dtype.precision, dtype.scale
+    if isinstance(term, n.Literal):
+        return len(str(abs(int(term.value or 0)))), 0
+    return _DIGITS[dtype.bits], 0
+
+
+def _literal_type(kind: str, value: Any) -> DataType:
+    if kind == "integer":
+        return INT if -(1 << 31) <= value < 1 << 31 else LONG
+    if kind == "decimal":
+        _, digits, exponent = Decimal(str(value)).as_tuple()
+        scale = max(0, -int(exponent))
+        return _decimal(max(len(digits) + max(0, int(exponent)), scale), scale)
+    named = {"double": DOUBLE, "string": TEXT, "date": DATE, "timestamp": INSTANT, "timestamp_ntz": WALL}
+    return named[kind] if kind in named else parse_type(kind)
+
+
+def _literal_value(kind: str, value: Any) -> Any:
+    if kind == "decimal":
+        return int(Decimal(str(value)).scaleb(_literal_type(kind, value).scale))
+    if kind == "boolean":
+        return int(value)
+    return value.encode() if kind == "string" else value
+
+
+def _arithmetic(function: str, values: list[Any], types: list[DataType], wanted: DataType, *, ansi: bool) -> Any:
+    if wanted.is_float:
+        if wanted.bits < 64:
+            raise Undecided
+        a, b = (
+            float(Fraction(v, 10**t.scale)) if isinstance(v, int) else v for v, t in zip(values, types, strict=True)
+        )
+        return _doubles(function, a, b, ansi=ansi)
+    a, b = (
+        v * 10 ** (wanted.scale - t.scale) if function != "multiply" else v for v, t in zip(values, types, strict=True)
+    )
+    exact: int = a + b if function == "add" else a - b if function == "subtract" else a * b
+    return exact if wanted.name == "decimal" else fitted(exact, wanted, ansi=ansi)
+
+
+def _doubles(function: str, a: float, b: float, *, ansi: bool) -> float | None:
+    if function == "divide":
+        if b == 0:
+            if ansi:
+                raise Fails
+            return None
+        return math.nan if math.isnan(a) or math.isnan(b) else a / b if not math.isinf(a) else _infinite_by(a, b)
+    return a + b if function == "add" else a - b if function == "subtract" else a * b
+
+
+def _infinite_by(a: float, b: float) -> float:
+    return math.nan if math.isinf(b) else math.copysign(math.inf, a) * math.copysign(1.0, b)
+
+
+def _from_double(value: float, wanted: DataType, *, ansi: bool) -> int:
+    if not wanted.is_integer:
+        raise Undecided
+    low, high = wanted.int_range
+    if not math.isnan(value) and low - 1 < value < high + 1:
+        return int(value)
+    if ansi:
+        raise Fails
+    if wanted.bits < 32:
+        raise Undecided  # Java goes through int, and wraps around there
+    return 0 if math.isnan(value) else low if value < 0 else high
+
+
+def _folded(function: str, text: bytes) -> bytes:
+    return (text.decode().lower() if function == "lower" else text.decode().upper()).encode()
+
+
+def _wrapped(value: int, bits: int) -> int:
+    half = 1 << (bits - 1)
+    return (value + half) % (1 << bits) - half
