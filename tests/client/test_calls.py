@@ -136,7 +136,7 @@ CALLS: list[tuple[str, Callable[[Any], Any], str, str, Any, Any, Any]] = [
         lambda lake: lake.table("db.t").register(["memory://d/"], strict=True),
         "POST",
         "/v1/namespaces/db/tables/t/register",
-        {"paths": ["memory://d/"], "strict": True},
+        {"paths": ["memory://d/"], "strict": True, "verify": False},
         REGISTERED,
         REGISTERED,
     ),

@@ -411,7 +411,14 @@ def test_strict_sends_all_paths_at_once() -> None:
     """All or nothing is one request, whatever the batch size."""
     run = registering()
     assert run("register", "db.t", "memory://1", "memory://2", "--strict", "--batch", "1").exit_code == 0
-    assert run.bodies == [{"paths": ["memory://1", "memory://2"], "strict": True}]
+    assert run.bodies == [{"paths": ["memory://1", "memory://2"], "strict": True, "verify": False}]
+
+
+def test_verify_is_asked_for() -> None:
+    """The service reads the values only when told to."""
+    run = registering()
+    assert run("register", "db.t", "memory://1", "--verify").exit_code == 0
+    assert run.bodies == [{"paths": ["memory://1"], "strict": False, "verify": True}]
 
 
 def test_a_batch_of_bad_files_does_not_stop_the_others() -> None:

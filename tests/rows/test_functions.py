@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lamella.snapshot.errors import EvaluationFailed
+from lamella.snapshot.expression import nodes as n
 from lamella.snapshot.expression import read_filter
 from lamella.snapshot.rows import RowFilter
 from lamella.snapshot.schema import Column, Schema
@@ -138,3 +139,24 @@ def test_bytes_that_are_no_text_are_an_error_only_where_characters_count() -> No
     for condition in ("length(a) = 1", "a LIKE '_%b'", "left(a, 1) = 'a'", "lower(a) = 'b'"):
         with pytest.raises(EvaluationFailed, match="UTF-8"):
             RowFilter(read_filter(condition), schema).matches({1: broken}, 2)
+
+
+def test_a_double_just_beyond_64_bits_is_cut() -> None:
+    """Spark holds 2^63 against the greatest long as a double, finds it no greater, and cuts it to that."""
+    schema = Schema.assign([Column(name="a", type="float64")])
+    most = n.Literal("integer", 2**63 - 1)
+    ours = RowFilter(n.Compare("eq", n.Cast(n.Ref("a"), "int64"), most), schema)
+    assert ours.matches({1: pa.array([2.0**63, 2.0**62, None])}, 3).tolist() == [True, False, False]
+    with pytest.raises(EvaluationFailed):
+        ours.matches({1: pa.array([2.0**63 + 2048])}, 1)
+
+
+def test_a_null_on_the_left_hides_what_fails_on_the_right_but_for_quotients() -> None:
+    """Spark computes the left side first and stops at null; of a quotient it computes the divisor first."""
+    schema = Schema.assign([Column(name="a", type="int32"), Column(name="b", type="int32")])
+    columns = {1: pa.array([None], pa.int32()), 2: pa.array([-(2**31)], pa.int32())}
+    for hidden in ("a > (- b)", "a + (- b) > 0", "a / b > 0"):
+        assert RowFilter(read_filter(hidden), schema).matches(columns, 1).tolist() == [False]
+    for seen in ("(- b) > a", "(- b) + a > 0", "a / (- b) > 0"):
+        with pytest.raises(EvaluationFailed):
+            RowFilter(read_filter(seen), schema).matches(columns, 1)

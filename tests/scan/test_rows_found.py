@@ -74,7 +74,7 @@ def check_scans(seed: int, folder: Path, filters: int) -> int:
     return decided
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seed=SEEDS)
 def test_a_scan_gives_the_rows_that_match_and_no_other(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Over random types, page sizes, row groups, dictionaries, page versions and codecs, with and without an index."""
@@ -130,7 +130,7 @@ def plain(value: Any) -> Any:
     return value + 0.0 if isinstance(value, float) else value
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seed=SEEDS)
 def test_an_order_is_that_of_spark(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     """With and without a limit: NaN is greatest, nulls come where asked, bytes compare unsigned."""

@@ -50,6 +50,13 @@ def conditions() -> dict[str, Column | str]:
         "ok": c("ok"),
         "i = 3 AND CAST(s AS CHAR(9)) IS NOT NULL": "i = 3 AND CAST(s AS CHAR(9)) IS NOT NULL",
         "day < '2024-01-03'": "day < '2024-01-03'",
+        "i + 1 = 34": c("i") + 1 == 34,
+        "date_add(day, 1) = DATE '2024-01-22'": F.date_add(c("day"), 1) == dt.date(2024, 1, 22),
+        "month(day) = 1 AND i * 2 < 40": (F.month("day") == 1) & (c("i") * 2 < 40),
+        "left(s, 3) = 's04'": F.left(c("s"), F.lit(3)) == "s04",
+        "coalesce(st.a, 0) >= 95": F.coalesce(c("st.a"), F.lit(0)) >= 95,
+        "CAST(i AS DOUBLE) > x + 50": c("i").cast("double") > c("x") + 50,
+        "date_trunc('HOUR', ts) IS NULL": F.date_trunc("HOUR", c("ts")).isNull(),
     }
 
 

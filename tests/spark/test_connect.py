@@ -157,4 +157,11 @@ CONDITIONS = {
     "ok": 1,
     "i = 3 AND CAST(s AS CHAR(9)) IS NOT NULL": 1,
     "day < '2024-01-03'": 1,
+    "i + 1 = 34": 1,
+    "date_add(day, 1) = DATE '2024-01-22'": 1,
+    "month(day) = 1 AND i * 2 < 40": 1,
+    "left(s, 3) = 's04'": 1,
+    "coalesce(st.a, 0) >= 95": 1,
+    "CAST(i AS DOUBLE) > x + 50": 1,
+    "date_trunc('HOUR', ts) IS NULL": 0,
 }

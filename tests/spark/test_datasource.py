@@ -152,7 +152,9 @@ def test_blocks_are_read_in_the_wanted_types(tmp_path: Any) -> None:
     fields = [("a", "long"), ("u", "decimal(20,0)"), ("new", "string")]
     wanted = {"fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields]}
     target = spark_arrow_schema(json.dumps({"type": "struct", **wanted}))
-    table = Schema.assign([Column(name="a", type="int64"), Column(name="u", type="uint64"), Column(name="new", type="string")])
+    table = Schema.assign(
+        [Column(name="a", type="int64"), Column(name="u", type="uint64"), Column(name="new", type="string")]
+    )
     schemas = {"written": table, "current": table}
     batches = list(read_rows(path, target, {}, **schemas))
     assert pa.Table.from_batches(batches).to_pylist() == [

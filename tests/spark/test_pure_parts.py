@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from lamella.client.spark.catalyst_terms import find_leaf
-from lamella.client.spark.column_walker import ColumnWalker, name_parts
+from lamella.client.spark.column_terms import name_parts
+from lamella.client.spark.column_walker import ColumnWalker
 from lamella.client.spark.hadoop_path import hadoop_path, refuse_hidden
 from lamella.client.spark.literal import (
     FALSE,

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 BLOCKS = 8
 CONDITIONS = [
     "small + 1 > 40",
-    "small + 100Y < 0",  # overflows without ANSI mode
+    "small + 100Y < 0", "CAST(x AS INT) = 3",  # overflows without ANSI mode
     "n * 2L > 700000000000",
     "-n = -390",
     "abs(n - 10) < 5",
@@ -31,7 +31,7 @@ CONDITIONS = [
     "n % 2 = 1 AND n + 0 > 390",
     "d + 1 > 4.95",
     "d * 2 = 7.80",
-    "x * 2 > 110.0",
+    "x * 2 < 5.0",
     "year(day) = 2025",
     "month(day) = 2 AND year(day) = 2024",
     "day(day) <= 2 AND day < '2024-02-01'",
@@ -71,9 +71,12 @@ CONDITIONS = [
     "n + 1 IN (5, 395)",
     "hour(wall) = 5 AND wall < TIMESTAMP_NTZ '2024-01-03'",
 ]
-#: True, but not by minimum and maximum.
+#: Not by minimum and maximum: pyarrow's footers do not say that a column has no NaN, which fails in a cast.
 NOT_PRUNED = frozenset(
-    {"n <=> later", "small = n", "small + 100Y < 0", "coalesce(s, 'none') = 'none'", "quarter(ts) = 2"}
+    {
+        *("n <=> later", "small = n", "small + 100Y < 0", "CAST(x AS INT) = 3"),
+        *("coalesce(s, 'none') = 'none'", "quarter(ts) = 2"),
+    }
 )
 
 

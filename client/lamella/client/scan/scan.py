@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final, Protocol, TypeVar
@@ -140,7 +140,7 @@ class Scan:
         """All rows, in memory."""
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
 
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
+    def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
         """The rows as they are read, at most 65,536 at a time; with an order, once all candidates were read."""
         planned = self._planned()
         tables = self._ordered(planned) if planned.ordering is not None else self._limited(planned)

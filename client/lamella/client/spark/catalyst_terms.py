@@ -87,14 +87,14 @@ class TermWalker:
         dtype = dtype_of(e)
         made = self.constant(e, dtype)
         if made["value"] is not None and (dtype.is_integer or dtype.name == "decimal"):
-            return {"type": "cast", "term": made, "to": str(dtype)}
+            return {"type": "cast", "term": made, "to": _name(e)}
         return made
 
     def _cast(self, e: Any, depth: int) -> dict[str, Any]:
         source, target = dtype_of(e.child()), dtype_of(e)
         if source.name in _TIMES and target.name in _TIMES and "timestamp" in (source.name, target.name):
             self._in_zone(e)
-        return {"type": "cast", "term": self.term(e.child(), depth + 1), "to": str(target)}
+        return {"type": "cast", "term": self.term(e.child(), depth + 1), "to": _name(e)}
 
     def _is_wall(self, e: Any) -> bool:
         """True for a part of a time without zone, which Spark reads as UTC."""
@@ -118,6 +118,12 @@ def dtype_of(e: Any) -> DataType:
         return parse_type(_INTEGERS.get(name, name))
     except InvalidSchema as error:
         raise Inexpressible(f"values of type {name}") from error
+
+
+def _name(e: Any) -> str:
+    """The type of an expression as SQL spells it."""
+    name = str(e.dataType().typeName())
+    return _INTEGERS.get(name, name)
 
 
 def find_leaf(schema: Schema, path: list[str]) -> Leaf:

@@ -7,17 +7,15 @@ expressed only where that cast is exact.
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
-from lamella.client.spark.catalyst_terms import find_leaf
+from lamella.client.spark.column_terms import ColumnTermWalker, function_of
 from lamella.client.spark.literal import Inexpressible, cross_type_literal, unknown
 from lamella.snapshot.schema import Leaf, Schema
 
 _COMPARISONS: Final = {"==": "eq", "=": "eq", "<=>": "eq-null-safe", "<": "lt", "<=": "lt-eq", ">": "gt", ">=": "gt-eq"}
 _MIRRORED: Final = {"lt": "gt", "gt": "lt", "lt-eq": "gt-eq", "gt-eq": "lt-eq"}
 _TESTS: Final = {"isnull": "is-null", "isnotnull": "not-null", "isnan": "is-nan"}
-_PART: Final = re.compile(r"`((?:[^`]|``)*)`|([^`.]+)")
 _MAX_NODES: Final = 2_000
 _MAX_DEPTH: Final = 50
 
@@ -26,7 +24,7 @@ class ColumnWalker:
     """Turns Connect's columns over one table into filter trees."""
 
     def __init__(self, schema: Schema) -> None:
-        self._schema = schema
+        self._terms = ColumnTermWalker(schema)
         self._left = _MAX_NODES
 
     def tree(self, expression: Any, depth: int = 1) -> dict[str, Any]:
@@ -34,7 +32,7 @@ class ColumnWalker:
         self._left -= 1
         if self._left < 0 or depth > _MAX_DEPTH:
             return unknown(type(expression).__name__, "the filter has too many parts or levels")
-        name = _function(expression)
+        name = function_of(expression)
         if name in ("and", "or"):
             return {"type": name, "children": [self.tree(part, depth + 1) for part in _chain(expression, name)]}
         if name in ("not", "!"):
@@ -55,50 +53,36 @@ class ColumnWalker:
             operator = _COMPARISONS[name]
             if type(left).__name__ == "LiteralExpression":
                 left, right, operator = right, left, _MIRRORED.get(operator, operator)
-            leaf = self._leaf(left)
+            if type(left).__name__ != "ColumnReference" or type(right).__name__ != "LiteralExpression":
+                return self._of_terms(operator, left, right)
+            leaf = self._terms.leaf(left)
             return {"type": operator, "term": leaf.name, "value": _literal(leaf, right)}
         if name == "in":
-            leaf = self._leaf(e._args[0])
+            leaf = self._terms.leaf(e._args[0])
             return {"type": "in", "term": leaf.name, "values": [_literal(leaf, value) for value in e._args[1:]]}
         if name is not None and name.lower() in _TESTS:
-            return {"type": _TESTS[name.lower()], "term": self._leaf(e._args[0]).name}
+            return {"type": _TESTS[name.lower()], "term": self._terms.term(e._args[0])}
         if name is not None and name.lower() == "startswith":
-            leaf = self._leaf(e._args[0])
+            leaf = self._terms.leaf(e._args[0])
             prefix = _literal(leaf, e._args[1])
             if prefix["data-type"] != "string" or not leaf.dtype.is_text:
                 raise Inexpressible("a prefix that is not text")
             return {"type": "starts-with", "term": leaf.name, "value": prefix}
-        leaf = self._leaf(e)
+        leaf = self._terms.leaf(e)
         if leaf.dtype.name != "boolean":
             raise Inexpressible("not a condition")
         return {"type": "eq", "term": leaf.name, "value": cross_type_literal(leaf.dtype, "boolean", True)}
 
-    def _leaf(self, e: Any) -> Leaf:
-        if type(e).__name__ != "ColumnReference":
-            raise Inexpressible("not a comparison of a column with a constant")
-        return find_leaf(self._schema, name_parts(e._unparsed_identifier))
-
-
-def name_parts(identifier: str) -> list[str]:
-    """The parts of a column's name as Spark parses it: dots separate, backticks quote."""
-    parts, at = [], 0
-    while True:
-        match = _PART.match(identifier, at)
-        if match is None:
-            raise Inexpressible(f"the name {identifier!r} cannot be read")
-        parts.append(match[2] if match[1] is None else match[1].replace("``", "`"))
-        at = match.end()
-        if at == len(identifier):
-            return parts
-        if identifier[at] != ".":
-            raise Inexpressible(f"the name {identifier!r} cannot be read")
-        at += 1
-
-
-def _function(e: Any) -> str | None:
-    if type(e).__name__ != "UnresolvedFunction" or getattr(e, "_is_distinct", False):
-        return None
-    return str(e._name)
+    def _of_terms(self, operator: str, left: Any, right: Any) -> dict[str, Any]:
+        term = self._terms.term(left)
+        if type(right).__name__ == "LiteralExpression":
+            return {"type": operator, "term": term, "value": self._terms.constant(right)}
+        other = self._terms.term(right)
+        return {
+            "type": operator,
+            "term": term,
+            "value": {"type": "reference", "name": other} if isinstance(other, str) else other,
+        }
 
 
 def _literal(leaf: Leaf, e: Any) -> dict[str, Any]:
@@ -112,7 +96,7 @@ def _chain(expression: Any, name: str) -> list[Any]:
     pending = [expression]
     while pending:
         e = pending.pop()
-        if _function(e) == name:
+        if function_of(e) == name:
             pending += reversed(e._args)
         else:
             parts.append(e)

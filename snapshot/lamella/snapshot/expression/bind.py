@@ -31,6 +31,8 @@ from lamella.snapshot.expression.bound import (
     Prefix,
 )
 from lamella.snapshot.expression.coerce import MAX_DIGITS, Point, Unusable, coerce, common_digits, is_beyond_long
+from lamella.snapshot.expression.like import ANY, ONE, like_parts
+from lamella.snapshot.expression.narrow import narrowed
 from lamella.snapshot.expression.nodes import (
     And,
     Compare,
@@ -97,7 +99,7 @@ class _Binder:
             case Constant(value):
                 return Fixed(value)
             case And(children):
-                return BoundAnd(tuple(self.bind(child) for child in children))
+                return BoundAnd(narrowed([self.bind(child) for child in children]))
             case Or(children):
                 return BoundOr(tuple(self.bind(child) for child in children))
             case Not(child):
@@ -269,18 +271,17 @@ def _starts_with(term: BoundTerm, prefix: Literal, text: str) -> BoundPredicate:
 def _like(term: BoundTerm, pattern: str, escape: str, text: str) -> BoundPredicate:
     if not term.dtype.is_text:
         return Anything(text, "LIKE over other types casts them row by row")
-    shape = _like_shape(pattern, escape)
-    if shape is None:
+    parts = like_parts(pattern, escape)
+    if parts is None:
         return Anything(text, "the pattern's escapes are not valid")
-    prefix, rest = shape
-    start = prefix.encode("utf-8")
-    if rest == "":
+    start = parts[0].encode("utf-8") if parts and isinstance(parts[0], str) else b""
+    if len(parts) <= 1 and parts != (ANY,) and parts != (ONE,):
         return Comparison(term, "eq", start, text)
-    if set(rest) == {"%"}:
-        return Prefix(term, start, True, text) if start else NonNull(term, True, text)
-    if start:
-        return Prefix(term, start, False, text)
-    return Anything(text, "a pattern without fixed beginning needs an n-gram index", term)
+    if parts == (ANY,):
+        return NonNull(term, True, text)
+    if start and parts[1:] == (ANY,):
+        return Prefix(term, start, True, text)
+    return Prefix(term, start, False, text, parts)
 
 
 def _one_type(literals: list[Literal], term: BoundTerm) -> list[Literal] | Unusable:
@@ -323,22 +324,3 @@ def _canonical(literal: Literal, term: BoundTerm) -> bool:
     if term.dtype.name == "date":
         return _DATE_TEXT.fullmatch(text) is not None and moments.date_days(text) is not None
     return term.dtype.name == "binary"
-
-
-def _like_shape(pattern: str, escape: str) -> tuple[str, str] | None:
-    """The fixed beginning of a LIKE pattern and what follows; None when an escape stands before another character."""
-    prefix: list[str] = []
-    index = 0
-    while index < len(pattern):
-        character = pattern[index]
-        if escape and character == escape:
-            if index + 1 == len(pattern) or pattern[index + 1] not in ("%", "_", escape):
-                return None
-            prefix.append(pattern[index + 1])
-            index += 2
-            continue
-        if character in "%_":
-            return "".join(prefix), pattern[index:]
-        prefix.append(character)
-        index += 1
-    return "".join(prefix), ""

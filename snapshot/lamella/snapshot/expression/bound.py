@@ -87,12 +87,13 @@ class NanTest(msgspec.Struct, frozen=True):
 
 
 class Prefix(msgspec.Struct, frozen=True):
-    """Values that begin with ``prefix``; ``whole``: all of those match, else some may."""
+    """Texts that begin with ``prefix``; ``whole``: all of those match, else those that are like the ``parts``."""
 
     term: BoundTerm
     prefix: bytes
     whole: bool
     text: str
+    parts: tuple[str | int, ...] = ()
 
 
 class NonNull(msgspec.Struct, frozen=True):

@@ -36,6 +36,10 @@ from lamella.snapshot.expression.nodes import (
 _OPERATORS: Final = {"lt": "lt", "le": "lt-eq", "gt": "gt", "ge": "gt-eq", "eq": "eq", "ne": "not-eq"}
 _SIGNS: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "<>"}
 _INFIX: Final = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+_SPARK_TYPES: Final = {
+    **{"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "float32": "float"},
+    **{"float64": "double", "timestamp(us)": "timestamp", "timestamp_ntz(us)": "timestamp_ntz"},
+}
 _DATA_TYPES: Final = {"integer": "long"}
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _INT64: Final = 1 << 63
@@ -165,7 +169,7 @@ def _term_sql(term: Term) -> str:
         case Literal():
             return _literal_sql(term)
         case Cast(inner, target):
-            return f"CAST({_term_sql(inner)} AS {target.upper()})"
+            return f"CAST({_term_sql(inner)} AS {_SPARK_TYPES.get(target, target).upper()})"
         case Call(function, (left, right)) if function in _INFIX:
             return f"({_term_sql(left)} {_INFIX[function]} {_term_sql(right)})"
         case Call("negative", (inner,)):

@@ -7,34 +7,41 @@ Spark would round, cast row by row, or decide by its ANSI setting has no exact m
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Decimal
 from fractions import Fraction
 from typing import Final, cast
 
-from lamella.snapshot.columnar.zones import is_wide
 from lamella.snapshot.errors import InvalidFilter, InvalidSchema
 from lamella.snapshot.expression import moments
 from lamella.snapshot.expression.bound import BoundTerm, Derived, Held
 from lamella.snapshot.expression.coerce import Point, Unusable, coerce
 from lamella.snapshot.expression.nodes import FUNCTIONS, Call, Cast, Literal, Ref, Term
+from lamella.snapshot.expression.term_numbers import (
+    DATE,
+    DOUBLE,
+    INT,
+    as_decimals,
+    as_doubles,
+    cast_number,
+    decimal_arithmetic,
+    double_arithmetic,
+    held,
+    held_as,
+    is_comparable,
+    kind_of,
+    room_for,
+    signed_bits,
+)
 from lamella.snapshot.expression.text import term_text
-from lamella.snapshot.function import arithmetic, calendar, casting, text
+from lamella.snapshot.function import arithmetic, calendar, text
 from lamella.snapshot.function.choice import Coalesce
 from lamella.snapshot.function.offsets import Offsets, offsets_of
 from lamella.snapshot.schema import DataType, Leaf, Schema, parse_type
 
-_INT: Final = parse_type("int32")
-_LONG: Final = parse_type("int64")
-_DOUBLE: Final = parse_type("float64")
-_DATE: Final = parse_type("date")
 _INSTANT: Final = parse_type("timestamp(us)")
 _WALL: Final = parse_type("timestamp_ntz(us)")
 _DAY_US: Final = 86_400_000_000
-_MAX_DIGITS: Final = 38
 _MAX_MONTHS: Final = 120_000
 _FACTORS: Final = {"us": 1, "ms": 1000}
-#: Digits of the decimal that Spark makes of an integer column.
-_DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 20}
 _UNITS: Final[dict[str, calendar.Unit]] = {
     "year": "year",
     "yyyy": "year",
@@ -83,7 +90,7 @@ class TermBinder:
             case Ref(path):
                 return self._column(path)
             case Literal():
-                return _held(term)
+                return held(term)
             case Cast(inner, target):
                 bound = self.bind(inner)
                 return bound if isinstance(bound, Unusable) else self._cast(bound, target, term_text(term))
@@ -140,7 +147,7 @@ class TermBinder:
         if term.dtype.name == "date":
             return term
         wall = self.wall(term)
-        return wall if isinstance(wall, Unusable) else Derived(calendar.Day(), (wall,), _DATE, term.name)
+        return wall if isinstance(wall, Unusable) else Derived(calendar.Day(), (wall,), DATE, term.name)
 
     def _cast(self, term: BoundTerm, target: str, name: str) -> BoundTerm | Unusable:
         try:
@@ -149,12 +156,12 @@ class TermBinder:
             raise InvalidFilter(f"unknown type {target!r} in a cast", type=target) from error
         source = term.dtype
         if isinstance(term, Held):
-            return _held_as(term, wanted, name)
+            return held_as(term, wanted, name)
         if source == wanted or (source.is_text and wanted.name == "string"):
             return term
         if source.name == wanted.name and source.name in ("timestamp", "timestamp_ntz"):
             return term  # Spark has one unit only
-        if wanted == _DATE and source.name in ("timestamp", "timestamp_ntz"):
+        if wanted == DATE and source.name in ("timestamp", "timestamp_ntz"):
             day = self.day(term)
             return renamed(day, name)
         if wanted == _INSTANT and source.name in ("date", "timestamp_ntz"):
@@ -164,20 +171,20 @@ class TermBinder:
             return Derived(calendar.Instant(self.offsets(), source.name == "date"), (wall,), _INSTANT, name)
         if wanted == _WALL and source.name in ("date", "timestamp"):
             return renamed(self.wall(term), name)
-        return _cast_number(term, wanted, name)
+        return cast_number(term, wanted, name)
 
     def alike(self, left: BoundTerm, right: BoundTerm) -> tuple[BoundTerm, BoundTerm] | Unusable:
         """Both terms in one order, as Spark casts them before it compares the values; or why that is not exact."""
         pair = left.dtype, right.dtype
-        if _is_comparable(*pair):
+        if is_comparable(*pair):
             return left, right
         if isinstance(left, Held) or isinstance(right, Held):
             return Unusable("a constant that was cast is not compared")
-        kinds = {_kind(left), _kind(right)}
+        kinds = {kind_of(left), kind_of(right)}
         if kinds in ({"decimal"}, {"int", "decimal"}):
-            return _as_decimals(left, right)
-        if kinds == {"int", "float"} and _DOUBLE in pair:
-            return _doubled(left, right)
+            return as_decimals(left, right)
+        if kinds == {"int", "float"} and DOUBLE in pair:
+            return as_doubles(left, right)
         names = {dtype.name for dtype in pair}
         if names <= {"date", "timestamp", "timestamp_ntz"} and len(names) == 2:
             wanted = "timestamp" if "timestamp" in names else "timestamp_ntz"
@@ -201,8 +208,8 @@ class TermBinder:
         first = next((each for each in bound if isinstance(each, Leaf | Derived)), None)
         if first is None or problem is not None:
             return problem or Unusable("coalesce of constants only is not computed")
-        held = [_held(each) for each in term.arguments if isinstance(each, Literal) and each.kind in _NUMBERS]
-        wanted = _room_for(first.dtype, [each for each in held if isinstance(each, Held)])
+        numbers = [held(each) for each in term.arguments if isinstance(each, Literal) and each.kind in _NUMBERS]
+        wanted = room_for(first.dtype, [each for each in numbers if isinstance(each, Held)])
         arguments: list[BoundTerm] = []
         made: BoundTerm | Unusable | None
         for argument, each in zip(term.arguments, bound, strict=True):
@@ -213,7 +220,7 @@ class TermBinder:
             elif wanted is None or not isinstance(each, Leaf | Derived) or each.dtype != first.dtype:
                 made = None
             else:
-                made = each if each.dtype == wanted else _cast_number(each, wanted, each.name)
+                made = each if each.dtype == wanted else cast_number(each, wanted, each.name)
             if made is None or isinstance(made, Unusable):
                 return Unusable("coalesce of several types is cast row by row")
             arguments.append(made)
@@ -236,21 +243,21 @@ class TermBinder:
         if isinstance(day, Unusable):
             return day
         part = cast("calendar.DatePart", term.function)
-        return Derived(calendar.PartOfDate(part), (day,), _INT, term_text(term))
+        return Derived(calendar.PartOfDate(part), (day,), INT, term_text(term))
 
     def part_of_clock(self, term: Call, bound: list[BoundTerm]) -> BoundTerm | Unusable:
         wall = self.wall(bound[0]) if bound[0].dtype.name != "date" else Unusable("a date has no time of day")
         if isinstance(wall, Unusable):
             return wall
         part = cast("calendar.ClockPart", term.function)
-        return Derived(calendar.PartOfClock(part), (wall,), _INT, term_text(term))
+        return Derived(calendar.PartOfClock(part), (wall,), INT, term_text(term))
 
     def to_date(self, term: Call, bound: list[BoundTerm]) -> BoundTerm | Unusable:
         return renamed(self.day(bound[0]), term_text(term))
 
     def last_day(self, term: Call, bound: list[BoundTerm]) -> BoundTerm | Unusable:
         day = self.day(bound[0])
-        return day if isinstance(day, Unusable) else Derived(calendar.LastDay(), (day,), _DATE, term_text(term))
+        return day if isinstance(day, Unusable) else Derived(calendar.LastDay(), (day,), DATE, term_text(term))
 
     def add_months(self, term: Call, bound: list[BoundTerm]) -> BoundTerm | Unusable:
         day, months = self.day(bound[0]), _whole_number(bound[1])
@@ -258,7 +265,7 @@ class TermBinder:
             return day
         if months is None or abs(months) > _MAX_MONTHS:
             return Unusable("only a constant number of months is used")
-        return Derived(calendar.AddMonths(months), (day,), _DATE, term_text(term))
+        return Derived(calendar.AddMonths(months), (day,), DATE, term_text(term))
 
     def shift_days(self, term: Call, bound: list[BoundTerm]) -> BoundTerm | Unusable:
         day, days = self.day(bound[0]), bound[1]
@@ -267,7 +274,7 @@ class TermBinder:
         if not days.dtype.is_integer or days.dtype.bits > 32:
             return Unusable("a number of days is a whole number")
         operation: arithmetic.Operation = "add" if term.function == "date_add" else "subtract"
-        return Derived(arithmetic.Integers(operation, _DATE), (day, days), _DATE, term_text(term))
+        return Derived(arithmetic.Integers(operation, DATE), (day, days), DATE, term_text(term))
 
     def datediff(self, term: Call, bound: list[BoundTerm]) -> BoundTerm | Unusable:
         days = [self.day(each) for each in bound]
@@ -275,7 +282,7 @@ class TermBinder:
         if problem is not None:
             return problem
         arguments = tuple(each for each in days if not isinstance(each, Unusable))
-        return Derived(arithmetic.Integers("subtract", _INT), arguments, _INT, term_text(term))
+        return Derived(arithmetic.Integers("subtract", INT), arguments, INT, term_text(term))
 
     def date_trunc(self, term: Call, bound: list[BoundTerm]) -> BoundTerm | Unusable:
         unit = _UNITS.get(_text(bound[0]).lower())
@@ -298,7 +305,7 @@ class TermBinder:
             return Unusable("this unit of trunc is not used")
         if isinstance(day, Unusable):
             return day
-        return Derived(calendar.StartOfDay(unit), (day,), _DATE, term_text(term))
+        return Derived(calendar.StartOfDay(unit), (day,), DATE, term_text(term))
 
 
 def renamed(term: BoundTerm | Unusable, name: str) -> BoundTerm | Unusable:
@@ -313,118 +320,23 @@ def _arithmetic(binder: TermBinder, term: Call, bound: list[BoundTerm]) -> Bound
     if left.dtype.name == "date" and operation in ("add", "subtract") and right.dtype.is_integer:
         shifted = Call("date_add" if operation == "add" else "date_sub", term.arguments)
         return renamed(binder.shift_days(shifted, bound), name)
-    kinds = [_kind(each) for each in bound]
+    kinds = [kind_of(each) for each in bound]
     if None in kinds:
         return Unusable(f"{operation} of {left.dtype} and {right.dtype} is not used")
     if "float" in kinds or (operation == "divide" and kinds == ["int", "int"]):
-        return _double_arithmetic(operation, left, right, name)
+        return double_arithmetic(operation, left, right, name)
     if operation == "divide":
         return Unusable("a quotient of decimals is rounded")
     if kinds == ["int", "int"]:
-        bits = max(_signed_bits(left.dtype), _signed_bits(right.dtype))
+        bits = max(signed_bits(left.dtype), signed_bits(right.dtype))
         dtype = parse_type(f"int{bits}")
         return Derived(arithmetic.Integers(operation, dtype), (left, right), dtype, name)
-    return _decimal_arithmetic(operation, left, right, name)
-
-
-def _double_arithmetic(
-    operation: arithmetic.Operation, left: BoundTerm, right: BoundTerm, name: str
-) -> BoundTerm | Unusable:
-    singles = [each for each in (left, right) if each.dtype.is_float and each.dtype.bits < 64]
-    others = [each for each in (left, right) if each not in singles]
-    if singles and not any(each.dtype == _DOUBLE or each.dtype.name == "decimal" for each in others):
-        return Unusable("arithmetic in single precision is not used")
-    arguments = [_as_double(each) for each in (left, right)]
-    problem = next((each for each in arguments if isinstance(each, Unusable)), None)
-    if problem is not None:
-        return problem
-    made = tuple(each for each in arguments if not isinstance(each, Unusable))
-    return Derived(arithmetic.Doubles(operation, _DOUBLE), made, _DOUBLE, name)
-
-
-def _as_double(term: BoundTerm) -> BoundTerm | Unusable:
-    if isinstance(term, Held) and isinstance(term.value, int):
-        exact = Fraction(term.value, 10**term.dtype.scale)
-        try:
-            return Held(float(exact), _DOUBLE, term.name)
-        except OverflowError:
-            return Unusable("the number is too large for a double")
-    if term.dtype.name == "decimal":
-        return Unusable("a decimal cast to a double is rounded")
-    return term if term.dtype == _DOUBLE else Derived(casting.ToDouble(_DOUBLE), (term,), _DOUBLE, term.name)
-
-
-def _decimal_arithmetic(
-    operation: arithmetic.Operation, left: BoundTerm, right: BoundTerm, name: str
-) -> BoundTerm | Unusable:
-    (p1, s1), (p2, s2) = _digits(left), _digits(right)
-    if operation == "multiply":
-        scale, precision, factors = s1 + s2, p1 + p2 + 1, (1, 1)
-    else:
-        scale = max(s1, s2)
-        precision = max(p1 - s1, p2 - s2) + scale + 1
-        factors = 10 ** (scale - s1), 10 ** (scale - s2)
-    if precision > _MAX_DIGITS:
-        return Unusable("Spark rounds decimals of more than 38 digits")
-    dtype = DataType("decimal", precision=precision, scale=scale)
-    return Derived(arithmetic.Integers(operation, dtype, *factors), (left, right), dtype, name)
-
-
-def _is_comparable(left: DataType, right: DataType) -> bool:
-    """True when two types' bounds can be compared as they are, and Spark compares the values so."""
-    if left.is_integer and right.is_integer:
-        return left.order == right.order
-    if left.is_float and right.is_float:
-        return True
-    if left.name == right.name == "decimal":
-        return left.scale == right.scale and is_wide(left) == is_wide(right) and left.order is not None
-    if left.is_text and right.is_text:
-        return True
-    return left == right and left.order is not None
-
-
-def _as_decimals(left: BoundTerm, right: BoundTerm) -> tuple[BoundTerm, BoundTerm] | Unusable:
-    """Both as the decimals that hold the values of both exactly."""
-    (p1, s1), (p2, s2) = _digits(left), _digits(right)
-    scale = max(s1, s2)
-    precision = max(p1 - s1, p2 - s2) + scale
-    if precision > _MAX_DIGITS:
-        return Unusable("Spark rounds decimals of more than 38 digits")
-    wanted = DataType("decimal", precision=precision, scale=scale)
-    first, second = (each if each.dtype == wanted else _cast_number(each, wanted, each.name) for each in (left, right))
-    if isinstance(first, Unusable) or isinstance(second, Unusable):
-        return first if isinstance(first, Unusable) else Unusable("a decimal is not compared with this")
-    return first, second
-
-
-def _doubled(left: BoundTerm, right: BoundTerm) -> tuple[BoundTerm, BoundTerm] | Unusable:
-    first, second = (_as_double(each) for each in (left, right))
-    if isinstance(first, Unusable) or isinstance(second, Unusable):
-        return first if isinstance(first, Unusable) else Unusable("a number is not compared as a double with certainty")
-    return first, second
-
-
-def _room_for(dtype: DataType, held: list[Held]) -> DataType | None:
-    """The type of a coalesce of such a column and numbers, None where that would have to round."""
-    if not held:
-        return dtype
-    if dtype.name == "float32":
-        decimals = [each.dtype.name == "decimal" for each in held]
-        return _DOUBLE if all(decimals) else None if any(decimals) else dtype
-    if dtype.is_integer and all(each.dtype.is_integer for each in held):
-        bits = max(_signed_bits(dtype), *(each.dtype.bits for each in held))
-        return parse_type(f"int{bits}") if bits <= 64 else None  # uint64 is a decimal in Spark
-    if dtype.name == "decimal":
-        pairs = [(dtype.precision, dtype.scale), *(_typed_digits(each) for each in held)]
-        scale = max(s for _, s in pairs)
-        precision = max(p - s for p, s in pairs) + scale
-        return DataType("decimal", precision=precision, scale=scale) if precision <= _MAX_DIGITS else None
-    return dtype
+    return decimal_arithmetic(operation, left, right, name)
 
 
 def _unary(_binder: TermBinder, term: Call, bound: list[BoundTerm]) -> BoundTerm | Unusable:
     (inner,) = bound
-    if _kind(inner) is None or inner.dtype.order == "uint":
+    if kind_of(inner) is None or inner.dtype.order == "uint":
         return Unusable(f"{term.function} of {inner.dtype} is not used")
     function = arithmetic.Negative if term.function == "negative" else arithmetic.Absolute
     return Derived(function(inner.dtype), (inner,), inner.dtype, term_text(term))
@@ -440,7 +352,7 @@ def _fold(_binder: TermBinder, term: Call, bound: list[BoundTerm]) -> BoundTerm 
 def _length(_binder: TermBinder, term: Call, bound: list[BoundTerm]) -> BoundTerm | Unusable:
     if not bound[0].dtype.is_text:
         return Unusable("only the length of text is used")
-    return Derived(text.Length(), (bound[0],), _INT, term_text(term))
+    return Derived(text.Length(), (bound[0],), INT, term_text(term))
 
 
 def _beginning(_binder: TermBinder, term: Call, bound: list[BoundTerm]) -> BoundTerm | Unusable:
@@ -452,84 +364,6 @@ def _beginning(_binder: TermBinder, term: Call, bound: list[BoundTerm]) -> Bound
     if bound[0].dtype.name != "string" or count is None or count < 1:
         return Unusable("only a beginning of text of constant length is used")
     return Derived(text.FirstCharacters(count), (bound[0],), bound[0].dtype, term_text(term))
-
-
-def _cast_number(term: BoundTerm, wanted: DataType, name: str) -> BoundTerm | Unusable:
-    source = term.dtype
-    whole = source.is_integer or source.name in ("boolean", "decimal")
-    if wanted.is_integer and wanted.order == "int" and whole:
-        return Derived(casting.Whole(wanted, divisor=10**source.scale), (term,), wanted, name)
-    if wanted.is_integer and wanted.order == "int" and source == _DOUBLE:
-        return Derived(casting.ToInteger(wanted), (term,), wanted, name)
-    if wanted.name == "decimal" and wanted.order == "decimal" and whole and wanted.scale >= source.scale:
-        return Derived(casting.Whole(wanted, factor=10 ** (wanted.scale - source.scale)), (term,), wanted, name)
-    if wanted == _DOUBLE and (source.is_integer or source.is_float):
-        return Derived(casting.ToDouble(wanted), (term,), wanted, name)
-    return Unusable(f"a cast from {source} to {wanted} does not keep the order for certain")
-
-
-def _held(literal: Literal) -> Held | Unusable:
-    """A literal inside a function, in the type that Spark gives it."""
-    value, name = literal.value, term_text(literal)
-    if literal.kind == "integer" and isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
-        return Held(value, _INT if -(1 << 31) <= value < 1 << 31 else _LONG, name)
-    if literal.kind == "decimal":
-        number = Decimal(str(value))
-        _, digits, exponent = number.as_tuple()
-        scale = max(0, -exponent) if isinstance(exponent, int) else 0
-        precision = max(len(digits), scale, 1) if scale else len(digits) + max(0, int(exponent))
-        if precision > _MAX_DIGITS:
-            return Unusable("a constant has more digits than Spark's decimals")
-        scaled = Fraction(number) * 10**scale
-        return Held(scaled.numerator, DataType("decimal", precision=precision, scale=scale), name)
-    if literal.kind == "double" and isinstance(value, float | int):
-        return Held(float(value), _DOUBLE, name)
-    if literal.kind in ("string", "text"):
-        return Held(str(value).encode(), parse_type("string"), name)
-    if literal.kind == "date" and isinstance(value, int):
-        return Held(value, _DATE, name)
-    return Unusable("a constant of this kind inside a function is not used")
-
-
-def _held_as(held: Held, wanted: DataType, name: str) -> Held | Unusable:
-    """A whole number or decimal constant in another type that holds it exactly."""
-    source, value = held.dtype, held.value
-    if not isinstance(value, int) or not (source.is_integer or source.name == "decimal"):
-        return Unusable("a constant that is cast is not used")
-    to_integer = wanted.is_integer and wanted.order == "int" and not source.scale
-    if to_integer or (wanted.order == "decimal" and wanted.scale >= source.scale):
-        moved = value * 10 ** (wanted.scale - source.scale)
-        low, high = wanted.int_range
-        if low <= moved <= high:
-            return Held(moved, wanted, name)
-    return Unusable("a constant that its cast rounds is not used")
-
-
-def _typed_digits(held: Held) -> tuple[int, int]:
-    """Precision and scale of a constant's type."""
-    return (held.dtype.precision, held.dtype.scale) if held.dtype.name == "decimal" else (_DIGITS[held.dtype.bits], 0)
-
-
-def _kind(term: BoundTerm) -> str | None:
-    if term.dtype.is_integer:
-        return "int" if term.dtype.name != "uint64" else None
-    if term.dtype.is_float:
-        return "float" if term.dtype.bits > 16 else None
-    return "decimal" if term.dtype.order == "decimal" else None
-
-
-def _signed_bits(dtype: DataType) -> int:
-    """Width of the signed integer that Spark reads a column as."""
-    return dtype.bits * 2 if dtype.order == "uint" else dtype.bits
-
-
-def _digits(term: BoundTerm) -> tuple[int, int]:
-    """Precision and scale of a term in decimal arithmetic."""
-    if term.dtype.name == "decimal":
-        return term.dtype.precision, term.dtype.scale
-    if isinstance(term, Held) and term.name.lstrip("-").isdigit():  # of a plain number Spark takes the digits it has
-        return len(str(abs(int(term.value or 0)))), 0
-    return _DIGITS[_signed_bits(term.dtype)], 0
 
 
 def _whole_number(term: BoundTerm) -> int | None:

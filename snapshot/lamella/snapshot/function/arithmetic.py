@@ -82,6 +82,8 @@ class Doubles(msgspec.Struct, frozen=True):
         by_zero = right == 0 if self.operation == "divide" else np.zeros(len(right), dtype=bool)
         with np.errstate(all="ignore"):
             values = _applied(self.operation, left, right)
+        if self.operation == "divide":  # Spark computes the divisor first
+            arguments = arguments[::-1]
         return strict(values, arguments, failed=by_zero, reason="a division by zero")
 
 

@@ -7,6 +7,7 @@ databendlabs/databend#20241), and bounds of instants those of the walls' surroun
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.snapshot.columnar.keys import Mask
+from lamella.snapshot.columnar.spans import Spans
 from lamella.snapshot.columnar.zones import Zones
 from lamella.snapshot.function.base import SAFE, Span, result, span_of
 from lamella.snapshot.function.offsets import WIDEST_US, Offsets
@@ -108,10 +110,8 @@ class PartOfDate(msgspec.Struct, frozen=True):
         if self.part == "year":
             return result(_INT, Span(low, high, span.low_known, span.high_known), arguments)
         within = _WITHIN[self.part]
-        # weeks begin on Monday for truncation and on Sunday for their day's number
-        shift = 1 if within == "week" else 0
-        one = span.known & (start_of_day(within, span.low + shift) == start_of_day(within, span.high + shift))
-        return result(_INT, _cyclic(low, high, one, 1, _GREATEST[self.part]), arguments)
+        units = _units(within, span.high) - _units(within, span.low)
+        return _cyclic(span, low, high, units, (1, _GREATEST[self.part]), arguments)
 
     def rows(self, *arguments: Vector) -> Vector:
         """The parts."""
@@ -128,8 +128,8 @@ class PartOfClock(msgspec.Struct, frozen=True):
         span = span_of(arguments[0])
         low, high = clock_part(self.part, span.low), clock_part(self.part, span.high)
         outer = {"hour": "day", "minute": "hour", "second": "minute"}[self.part]
-        one = span.known & (span.low // _CLOCK_US[outer] == span.high // _CLOCK_US[outer])
-        return result(_INT, _cyclic(low, high, one, 0, 23 if self.part == "hour" else 59), arguments)
+        units = span.high // _CLOCK_US[outer] - span.low // _CLOCK_US[outer]
+        return _cyclic(span, low, high, units, (0, 23 if self.part == "hour" else 59), arguments)
 
     def rows(self, *arguments: Vector) -> Vector:
         """The parts."""
@@ -315,9 +315,33 @@ def _days(values: _Numbers, arguments: tuple[Vector, ...]) -> Vector:
     return strict(values, arguments, failed=(values < low) | (values > high), reason="a day beyond the range of dates")
 
 
-def _cyclic(low: _Numbers, high: _Numbers, one: Mask, least: int, greatest: int) -> Span:
+def _units(unit: Unit, days: _Numbers) -> _Numbers:
+    """The number of the year, month or week (from Sunday) that each day lies in."""
+    if unit == "week":
+        return np.asarray((days + 4) // 7)
+    months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+    return np.asarray(months // 12 if unit == "year" else months)
+
+
+def _cyclic(
+    span: Span, low: _Numbers, high: _Numbers, units: _Numbers, limits: tuple[int, int], arguments: Sequence[Zones]
+) -> Zones:
+    """Zone maps of parts that begin anew with each enclosing unit; ``units`` is how many of those the bounds are apart.
+
+    Within one unit the parts lie between those of the bounds. Across one border they are the last ones of the first
+    unit and the first ones of the next, with a gap between where these do not meet.
+    """
     everywhere = np.ones(len(low), dtype=bool)
-    return Span(np.where(one, low, least), np.where(one, high, greatest), everywhere, everywhere)
+    one = span.known & (units == 0)
+    least, greatest = limits
+    made = Span(np.where(one, low, least), np.where(one, high, greatest), everywhere, everywhere)
+    zones = result(_INT, made, arguments)
+    across = span.known & (units == 1) & (high < low)
+    if across.any():
+        offsets = np.concatenate([[0], np.cumsum(across * 4)])
+        edges = [np.full_like(low, least), high, low, np.full_like(high, greatest)]
+        zones.spans = Spans(offsets, np.stack(edges, axis=1)[across].reshape(-1))
+    return zones
 
 
 def _near(span: Span) -> Span:

@@ -90,9 +90,9 @@ class Folded(msgspec.Struct, frozen=True):
         kept = 0
         while kept < len(shared) and shared[kept] < 0x80 and shared[kept] not in b"iI":
             kept += 1
-        # what follows may be a mark that joins the last letter
+        # of ASCII only i and I fold by what follows them (a dot above), or by the locale
         whole = kept == len(low) == len(high)
-        start = shared[: kept if whole else max(0, kept - 1)]
+        start = shared[:kept]
         folded = start.lower() if self.to == "lower" else start.upper()
         return (folded, folded) if whole else (folded, _after(folded))
 

@@ -49,6 +49,8 @@ from lamella.snapshot.expression.bound import (
     Pair,
     Prefix,
 )
+from lamella.snapshot.expression.like import is_like
+from lamella.snapshot.prune.classes import only, split_columns
 from lamella.snapshot.prune.gaps import never_true
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.stats.bound import Value
@@ -69,29 +71,64 @@ Lookup = Callable[[Leaf], Zones]
 
 def evaluate(node: BoundPredicate, lookup: Lookup, count: int) -> Outcome:
     """The outcome of a filter over ``count`` entries."""
+    return _by_class(node, split_columns(node), lookup, count)
+
+
+def _by_class(
+    node: BoundPredicate, columns: tuple[tuple[Leaf, tuple[int, ...]], ...], lookup: Lookup, count: int
+) -> Outcome:
+    """The outcomes for each kind of row, put together; see :mod:`.classes`."""
+    if not columns:
+        return _evaluate(node, lookup, count)
+    (column, kinds), *rest = columns
+    zones = lookup(column)
+    present = [zones.has(kind) for kind in kinds]
+    if not np.any(np.add.reduce([mask.astype(np.uint8) for mask in present]) > 1):
+        return _by_class(node, tuple(rest), lookup, count)
+    true, false, null, doubt = (_no(count) for _ in range(4))
+    for kind, mask in zip(kinds, present, strict=True):
+        if mask.any():
+            part = only(zones, kind)
+
+            def narrowed(leaf: Leaf, part: Zones = part) -> Zones:
+                return part if leaf == column else lookup(leaf)
+
+            outcome = _by_class(node, tuple(rest), narrowed, count)
+            true, false, null = (
+                true | (outcome.true & mask),
+                false | (outcome.false & mask),
+                null | (outcome.null & mask),
+            )
+            doubt = doubt | (outcome.doubt & mask)
+    if any(kind == MAY_NULL for kind in kinds):  # an unknown count of nulls leaves it open whether there are any
+        doubt = doubt | (zones.has(MAY_NULL) & zones.lacks(NULLS_KNOWN))
+    return _settled(true, false, null, doubt)
+
+
+def _evaluate(node: BoundPredicate, lookup: Lookup, count: int) -> Outcome:
     match node:
         case Fixed(value):
             true, false, null = (np.full(count, value is which) for which in (True, False, None))
             return Outcome(true, false, null, _no(count))
         case BoundNot(child):
-            inner = evaluate(child, lookup, count)
+            inner = _evaluate(child, lookup, count)
             return Outcome(inner.false, inner.true, inner.null, inner.doubt)
         case BoundIsTrue(child):
-            inner = evaluate(child, lookup, count)
+            inner = _evaluate(child, lookup, count)
             return _settled(inner.true, inner.false | inner.null, _no(count), inner.doubt)
         case BoundAnd(children):
-            parts = [evaluate(child, lookup, count) for child in children]
-            return _without_gaps(node, _conjunction(parts, count), lookup)
+            parts = [_evaluate(child, lookup, count) for child in children]
+            return _without_gaps(node, _conjunction(parts, count), lookup, count)
         case BoundOr(children):
-            flipped = [_flip(evaluate(child, lookup, count)) for child in children]
+            flipped = [_flip(_evaluate(child, lookup, count)) for child in children]
             return _flip(_conjunction(flipped, count))
         case _:
-            return _without_gaps(node, leaf_outcome(node, lookup, count), lookup)
+            return _without_gaps(node, leaf_outcome(node, lookup, count), lookup, count)
 
 
-def _without_gaps(node: BoundPredicate, outcome: Outcome, lookup: Lookup) -> Outcome:
+def _without_gaps(node: BoundPredicate, outcome: Outcome, lookup: Lookup, count: int) -> Outcome:
     """The outcome, less what the gaps of range sets rule out."""
-    never = never_true(node, lookup)
+    never = never_true(node, lambda term: term_zones(term, lookup, count))
     if never is None:
         return outcome
     return _settled(outcome.true & ~never, outcome.false, outcome.null, outcome.doubt)
@@ -153,6 +190,10 @@ def _of_zones(node: BoundTest, zones: Zones, count: int) -> Outcome:
                 null, false = null | false, _no(count)
         case Prefix():
             true, false = _prefix(node, zones, number)
+            if not node.whole:
+                single = _alike(node, zones, true, false)
+                if not node.prefix:
+                    return _settled(true, false, null, number & ~single)
         case _:
             assert_never(node)
     unbounded = number & (zones.lacks(LOW_KNOWN) | zones.lacks(HIGH_KNOWN))
@@ -261,16 +302,38 @@ def _single_value(low: Keys, high: Keys, values: Sequence[Value], first: Ranks, 
 def _prefix(node: Prefix, zones: Zones, number: Mask) -> tuple[Mask, Mask]:
     low, high = zones.low, zones.high
     if not isinstance(low, BytesKeys) or not isinstance(high, BytesKeys):
-        return number, number
+        return number.copy(), number.copy()
     end = after_prefix(node.prefix)
     starts_below_end = np.ones_like(number) if end is None else zones.lacks(LOW_KNOWN) | low.less(end)
     reaches = zones.lacks(HIGH_KNOWN) | ~high.less(node.prefix)
     true = number & starts_below_end & reaches
     if not node.whole:
-        return true, number
+        return true, number.copy()
     inside_low = zones.has(LOW_KNOWN) & ~low.less(node.prefix)
     inside_high = zones.has(HIGH_KNOWN) & (np.ones_like(number) if end is None else high.less(end))
     return true, number & ~(inside_low & inside_high)
+
+
+def _alike(node: Prefix, zones: Zones, true: Mask, false: Mask) -> Mask:
+    """Decide entries of one value by the whole pattern, in place; returns which these are."""
+    low, high = zones.low, zones.high
+    single = zones.has(LOW_KNOWN) & zones.has(HIGH_KNOWN) & zones.has(MAY_NUMBER)
+    if not isinstance(low, BytesKeys) or not isinstance(high, BytesKeys):
+        return np.zeros_like(single)
+    single &= low.prefix == high.prefix
+    for index in np.flatnonzero(single):
+        value = low.at(int(index))
+        try:
+            text = value.decode("utf-8") if value == high.at(int(index)) else None
+        except UnicodeDecodeError:
+            text = None
+        if text is None:
+            single[index] = False
+        elif is_like(text, node.parts):
+            false[index] = False
+        else:
+            true[index] = False
+    return single
 
 
 def after_prefix(prefix: bytes) -> bytes | None:

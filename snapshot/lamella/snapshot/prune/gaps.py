@@ -1,5 +1,7 @@
 """What range sets rule out: values, lists and two-sided ranges that fall wholly into gaps.
 
+A column's ranges were measured; those of months, hours and other parts that repeat follow from a block's bounds.
+
 Two comparisons of one column under an AND are looked at together, since each alone reaches beyond the gap.
 """
 
@@ -13,17 +15,21 @@ import numpy as np
 from lamella.snapshot.columnar.keys import Mask
 from lamella.snapshot.columnar.spans import Spans
 from lamella.snapshot.columnar.zones import MAY_NAN, Zones
-from lamella.snapshot.expression.bound import BoundAnd, BoundPredicate, Comparison, Membership
+from lamella.snapshot.expression.bound import BoundAnd, BoundPredicate, BoundTerm, Comparison, Derived, Membership
+from lamella.snapshot.function.calendar import PartOfClock, PartOfDate
 from lamella.snapshot.schema import Leaf
 
+#: The zone maps of a term.
+ZonesOf = Callable[[BoundTerm], Zones]
 
-def never_true(node: BoundPredicate, lookup: Callable[[Leaf], Zones]) -> Mask | None:
+
+def never_true(node: BoundPredicate, zones_of: ZonesOf) -> Mask | None:
     """Where gaps prove that a predicate is true for no row; None: nowhere."""
     if isinstance(node, BoundAnd):
-        return _never_between(node, lookup)
-    if not isinstance(node, Comparison | Membership) or not isinstance(node.term, Leaf):
+        return _never_between(node, zones_of)
+    if not isinstance(node, Comparison | Membership) or not _may_have_gaps(node.term):
         return None
-    zones = lookup(node.term)
+    zones = zones_of(node.term)
     spans = zones.spans
     if spans is None:
         return None
@@ -35,17 +41,21 @@ def never_true(node: BoundPredicate, lookup: Callable[[Leaf], Zones]) -> Mask | 
     return missed & zones.lacks(MAY_NAN) if node.has_nan else missed
 
 
-def _never_between(node: BoundAnd, lookup: Callable[[Leaf], Zones]) -> Mask | None:
-    sides: dict[Leaf, list[Comparison]] = {}
+def _may_have_gaps(term: BoundTerm) -> bool:
+    return isinstance(term, Leaf) or (isinstance(term, Derived) and isinstance(term.function, PartOfDate | PartOfClock))
+
+
+def _never_between(node: BoundAnd, zones_of: ZonesOf) -> Mask | None:
+    sides: dict[BoundTerm, list[Comparison]] = {}
     for part in _comparisons(node):
-        if isinstance(part.term, Leaf) and part.op != "eq" and not _is_nan(part.value):
+        if _may_have_gaps(part.term) and part.op != "eq" and not _is_nan(part.value):
             sides.setdefault(part.term, []).append(part)
     found: Mask | None = None
-    for leaf, parts in sides.items():
+    for term, parts in sides.items():
         # With a side from above no NaN matches, which gaps say nothing of.
         if {part.op[0] for part in parts} != {"l", "g"}:
             continue
-        spans = lookup(leaf).spans
+        spans = zones_of(term).spans
         if spans is not None:
             missed = spans.misses(np.logical_and.reduce([_hit(part, spans) for part in parts]))
             found = missed if found is None else found | missed

@@ -22,6 +22,7 @@ from lamella.snapshot.expression.bound import (
     NanTest,
     NonNull,
     NullTest,
+    Prefix,
     columns_of,
     leaves_of,
 )
@@ -141,6 +142,8 @@ class Pruning:
         for leaf in leaves_of(bound):
             if isinstance(leaf, Anything):
                 found.setdefault(leaf.text, leaf.reason)
+            elif isinstance(leaf, Prefix) and not leaf.prefix:
+                found.setdefault(leaf.text, "a pattern without fixed beginning decides only blocks of one value")
             elif opened and not isinstance(leaf, NullTest | NanTest | NonNull) and not _has_bounds(leaf, opened):
                 found.setdefault(leaf.text, self._why_unbounded(columns_of(leaf)[0]))
         return tuple(NotUsed(predicate=text, reason=reason) for text, reason in found.items())

@@ -1,8 +1,8 @@
-"""LIKE over text: ``%`` stands for any characters, ``_`` for one, line ends included."""
+"""LIKE over the texts of an Arrow array."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,11 +11,7 @@ import pyarrow.compute as pc
 
 from lamella.snapshot.columnar.keys import Mask
 from lamella.snapshot.errors import FilterNotEvaluable
-
-#: A part of a pattern: fixed text, or one of the two wildcards.
-ANY: Final = 0
-ONE: Final = 1
-Part = str | int
+from lamella.snapshot.expression.like import ANY, ONE, Part, like_parts
 
 
 class Pattern(msgspec.Struct, frozen=True):
@@ -53,31 +49,8 @@ class Pattern(msgspec.Struct, frozen=True):
 
 def like_pattern(pattern: str, escape: str) -> Pattern | None:
     """A pattern's parts; None when the escape character stands before anything but a wildcard or itself."""
-    parts: list[Part] = []
-    text: list[str] = []
-    index = 0
-    while index < len(pattern):
-        character = pattern[index]
-        if escape and character == escape:
-            if index + 1 == len(pattern) or pattern[index + 1] not in ("%", "_", escape):
-                return None
-            text.append(pattern[index + 1])
-            index += 2
-            continue
-        index += 1
-        if character not in "%_":
-            text.append(character)
-            continue
-        if text:
-            parts.append("".join(text))
-            text.clear()
-        if character == "_":
-            parts.append(ONE)
-        elif parts[-1:] != [ANY]:
-            parts.append(ANY)
-    if text:
-        parts.append("".join(text))
-    return Pattern(tuple(parts))
+    parts = like_parts(pattern, escape)
+    return None if parts is None else Pattern(parts)
 
 
 def _quoted(character: str) -> str:

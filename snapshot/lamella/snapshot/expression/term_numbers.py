@@ -1,0 +1,200 @@
+"""Numbers in terms: Spark's types for them, casts between them, and constants.
+
+The wider of two integers, decimals with room for the exact result, doubles beside anything; what Spark would round is
+not understood.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final
+
+from lamella.snapshot.columnar.zones import is_wide
+from lamella.snapshot.expression.bound import BoundTerm, Derived, Held
+from lamella.snapshot.expression.coerce import Unusable
+from lamella.snapshot.expression.nodes import Literal
+from lamella.snapshot.expression.text import term_text
+from lamella.snapshot.function import arithmetic, casting
+from lamella.snapshot.schema import DataType, parse_type
+
+INT: Final = parse_type("int32")
+LONG: Final = parse_type("int64")
+DOUBLE: Final = parse_type("float64")
+DATE: Final = parse_type("date")
+_MAX_DIGITS: Final = 38
+#: Digits of the decimal that Spark makes of an integer column.
+_DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 20}
+
+
+def double_arithmetic(
+    operation: arithmetic.Operation, left: BoundTerm, right: BoundTerm, name: str
+) -> BoundTerm | Unusable:
+    singles = [each for each in (left, right) if each.dtype.is_float and each.dtype.bits < 64]
+    others = [each for each in (left, right) if each not in singles]
+    if singles and not any(each.dtype == DOUBLE or each.dtype.name == "decimal" for each in others):
+        return Unusable("arithmetic in single precision is not used")
+    arguments = [_as_double(each) for each in (left, right)]
+    problem = next((each for each in arguments if isinstance(each, Unusable)), None)
+    if problem is not None:
+        return problem
+    made = tuple(each for each in arguments if not isinstance(each, Unusable))
+    return Derived(arithmetic.Doubles(operation, DOUBLE), made, DOUBLE, name)
+
+
+def _as_double(term: BoundTerm) -> BoundTerm | Unusable:
+    if isinstance(term, Held) and isinstance(term.value, int):
+        exact = Fraction(term.value, 10**term.dtype.scale)
+        try:
+            return Held(float(exact), DOUBLE, term.name)
+        except OverflowError:
+            return Unusable("the number is too large for a double")
+    if term.dtype.name == "decimal":
+        return Unusable("a decimal cast to a double is rounded")
+    return term if term.dtype == DOUBLE else Derived(casting.ToDouble(DOUBLE), (term,), DOUBLE, term.name)
+
+
+def decimal_arithmetic(
+    operation: arithmetic.Operation, left: BoundTerm, right: BoundTerm, name: str
+) -> BoundTerm | Unusable:
+    (p1, s1), (p2, s2) = _digits(left), _digits(right)
+    if operation == "multiply":
+        scale, precision, factors = s1 + s2, p1 + p2 + 1, (1, 1)
+    else:
+        scale = max(s1, s2)
+        precision = max(p1 - s1, p2 - s2) + scale + 1
+        factors = 10 ** (scale - s1), 10 ** (scale - s2)
+    if precision > _MAX_DIGITS:
+        return Unusable("Spark rounds decimals of more than 38 digits")
+    dtype = DataType("decimal", precision=precision, scale=scale)
+    return Derived(arithmetic.Integers(operation, dtype, *factors), (left, right), dtype, name)
+
+
+def is_comparable(left: DataType, right: DataType) -> bool:
+    """True when two types' bounds can be compared as they are, and Spark compares the values so."""
+    if left.is_integer and right.is_integer:
+        return left.order == right.order
+    if left.is_float and right.is_float:
+        return True
+    if left.name == right.name == "decimal":
+        return left.scale == right.scale and is_wide(left) == is_wide(right) and left.order is not None
+    if left.is_text and right.is_text:
+        return True
+    return left == right and left.order is not None
+
+
+def as_decimals(left: BoundTerm, right: BoundTerm) -> tuple[BoundTerm, BoundTerm] | Unusable:
+    """Both as the decimals that hold the values of both exactly."""
+    (p1, s1), (p2, s2) = _digits(left), _digits(right)
+    scale = max(s1, s2)
+    precision = max(p1 - s1, p2 - s2) + scale
+    if precision > _MAX_DIGITS:
+        return Unusable("Spark rounds decimals of more than 38 digits")
+    wanted = DataType("decimal", precision=precision, scale=scale)
+    first, second = (each if each.dtype == wanted else cast_number(each, wanted, each.name) for each in (left, right))
+    if isinstance(first, Unusable) or isinstance(second, Unusable):
+        return first if isinstance(first, Unusable) else Unusable("a decimal is not compared with this")
+    return first, second
+
+
+def as_doubles(left: BoundTerm, right: BoundTerm) -> tuple[BoundTerm, BoundTerm] | Unusable:
+    first, second = (_as_double(each) for each in (left, right))
+    if isinstance(first, Unusable) or isinstance(second, Unusable):
+        return first if isinstance(first, Unusable) else Unusable("a number is not compared as a double with certainty")
+    return first, second
+
+
+def room_for(dtype: DataType, held: list[Held]) -> DataType | None:
+    """The type of a coalesce of such a column and numbers, None where that would have to round."""
+    if not held:
+        return dtype
+    if dtype.name == "float32":
+        decimals = [each.dtype.name == "decimal" for each in held]
+        return DOUBLE if all(decimals) else None if any(decimals) else dtype
+    if dtype.is_integer and all(each.dtype.is_integer for each in held):
+        bits = max(signed_bits(dtype), *(each.dtype.bits for each in held))
+        return parse_type(f"int{bits}") if bits <= 64 else None  # uint64 is a decimal in Spark
+    if dtype.name == "decimal":
+        pairs = [(dtype.precision, dtype.scale), *(_typed_digits(each) for each in held)]
+        scale = max(s for _, s in pairs)
+        precision = max(p - s for p, s in pairs) + scale
+        return DataType("decimal", precision=precision, scale=scale) if precision <= _MAX_DIGITS else None
+    return dtype
+
+
+def cast_number(term: BoundTerm, wanted: DataType, name: str) -> BoundTerm | Unusable:
+    source = term.dtype
+    whole = source.is_integer or source.name in ("boolean", "decimal")
+    if wanted.is_integer and wanted.order == "int" and whole:
+        return Derived(casting.Whole(wanted, divisor=10**source.scale), (term,), wanted, name)
+    if wanted.is_integer and wanted.order == "int" and source == DOUBLE:
+        return Derived(casting.ToInteger(wanted), (term,), wanted, name)
+    if wanted.name == "decimal" and wanted.order == "decimal" and whole and wanted.scale >= source.scale:
+        return Derived(casting.Whole(wanted, factor=10 ** (wanted.scale - source.scale)), (term,), wanted, name)
+    if wanted == DOUBLE and (source.is_integer or source.is_float):
+        return Derived(casting.ToDouble(wanted), (term,), wanted, name)
+    return Unusable(f"a cast from {source} to {wanted} does not keep the order for certain")
+
+
+def held(literal: Literal) -> Held | Unusable:
+    """A literal inside a function, in the type that Spark gives it."""
+    value, name = literal.value, term_text(literal)
+    if literal.kind == "integer" and isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
+        return Held(value, INT if -(1 << 31) <= value < 1 << 31 else LONG, name)
+    if literal.kind == "decimal":
+        number = Decimal(str(value))
+        _, digits, exponent = number.as_tuple()
+        scale = max(0, -exponent) if isinstance(exponent, int) else 0
+        precision = max(len(digits), scale, 1) if scale else len(digits) + max(0, int(exponent))
+        if precision > _MAX_DIGITS:
+            return Unusable("a constant has more digits than Spark's decimals")
+        scaled = Fraction(number) * 10**scale
+        return Held(scaled.numerator, DataType("decimal", precision=precision, scale=scale), name)
+    if literal.kind == "double" and isinstance(value, float | int):
+        return Held(float(value), DOUBLE, name)
+    if literal.kind in ("string", "text"):
+        return Held(str(value).encode(), parse_type("string"), name)
+    if literal.kind == "date" and isinstance(value, int):
+        return Held(value, DATE, name)
+    return Unusable("a constant of this kind inside a function is not used")
+
+
+def held_as(held: Held, wanted: DataType, name: str) -> Held | Unusable:
+    """A whole number or decimal constant in another type that holds it exactly."""
+    source, value = held.dtype, held.value
+    if not isinstance(value, int) or not (source.is_integer or source.name == "decimal"):
+        return Unusable("a constant that is cast is not used")
+    to_integer = wanted.is_integer and wanted.order == "int" and not source.scale
+    if to_integer or (wanted.order == "decimal" and wanted.scale >= source.scale):
+        moved = value * 10 ** (wanted.scale - source.scale)
+        low, high = wanted.int_range
+        if low <= moved <= high:
+            return Held(moved, wanted, name)
+    return Unusable("a constant that its cast rounds is not used")
+
+
+def _typed_digits(held: Held) -> tuple[int, int]:
+    """Precision and scale of a constant's type."""
+    return (held.dtype.precision, held.dtype.scale) if held.dtype.name == "decimal" else (_DIGITS[held.dtype.bits], 0)
+
+
+def kind_of(term: BoundTerm) -> str | None:
+    if term.dtype.is_integer:
+        return "int" if term.dtype.name != "uint64" else None
+    if term.dtype.is_float:
+        return "float" if term.dtype.bits > 16 else None
+    return "decimal" if term.dtype.order == "decimal" else None
+
+
+def signed_bits(dtype: DataType) -> int:
+    """Width of the signed integer that Spark reads a column as."""
+    return dtype.bits * 2 if dtype.order == "uint" else dtype.bits
+
+
+def _digits(term: BoundTerm) -> tuple[int, int]:
+    """Precision and scale of a term in decimal arithmetic."""
+    if term.dtype.name == "decimal":
+        return term.dtype.precision, term.dtype.scale
+    if isinstance(term, Held) and term.name.lstrip("-").isdigit():  # of a plain number Spark takes the digits it has
+        return len(str(abs(int(term.value or 0)))), 0
+    return _DIGITS[signed_bits(term.dtype)], 0

@@ -1,0 +1,145 @@
+"""Rows of old files in terms of the columns of today, as pyarrow gives them to readers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lamella.client.spark.block_names import identified_struct, layouts, written_struct
+from lamella.snapshot.errors import SchemaMismatch, UnknownColumn
+from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema.arrow import arrow_default, conformed, file_columns
+from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn, WidenColumn, evolve
+
+OLD = Schema.assign(
+    [
+        Column(name="a", type="int32"),
+        Column(name="s", type="struct", fields=(Column(name="x", type="int32"), Column(name="y", type="string"))),
+        Column(
+            name="l",
+            type="list",
+            fields=(Column(name="element", type="struct", fields=(Column(name="p", type="int32"),)),),
+        ),
+        Column(
+            name="m",
+            type="map",
+            fields=(Column(name="key", type="string", nullable=False), Column(name="value", type="int32")),
+        ),
+    ]
+)
+NEW = evolve(
+    OLD,
+    [
+        RenameColumn(column="a", name="b"),
+        AddColumn(name="a", type="int64", default="5"),
+        WidenColumn(column="b", type="int64"),
+        RenameColumn(column="s.x", name="z"),
+        RenameColumn(column="s.y", name="x"),
+        RenameColumn(column="s.z", name="y"),
+        RenameColumn(column="l.element.p", name="count"),
+        AddColumn(name="p", type="string", parent="l.element"),
+        WidenColumn(column="m.value", type="int64"),
+    ],
+)
+FILE = pa.table(
+    {
+        "A": pa.array([1, 2, None], pa.int32()),
+        "s": pa.array(
+            [{"x": 1, "y": "one"}, None, {"x": None, "y": "z"}], pa.struct([("x", pa.int32()), ("y", pa.string())])
+        ),
+        "l": pa.array([[{"p": 1}, None], None, []], pa.list_(pa.struct([("p", pa.int32())]))),
+        "m": pa.array([[("k", 1)], None, []], pa.map_(pa.string(), pa.int32())),
+    }
+)
+TARGET = pa.schema(
+    [
+        ("a", pa.int64()),
+        ("b", pa.int64()),
+        ("s", pa.struct([("x", pa.string()), ("y", pa.int32())])),
+        ("l", pa.list_(pa.field("element", pa.struct([("p", pa.string()), ("count", pa.int32())])))),
+        ("m", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+ROWS: list[dict[str, Any]] = [
+    {"a": 5, "b": 1, "s": {"x": "one", "y": 1}, "l": [{"p": None, "count": 1}, None], "m": [("k", 1)]},
+    {"a": 5, "b": 2, "s": None, "l": None, "m": None},
+    {"a": 5, "b": None, "s": {"x": "z", "y": None}, "l": [], "m": []},
+]
+
+
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_values_stay_with_their_column(start: int) -> None:
+    """Renamed, swapped, added and widened, at every depth, also in a slice of what was read."""
+    (batch,) = FILE.to_batches()
+    rows = conformed(batch.slice(start), TARGET, OLD, NEW)
+    rows.validate(full=True)
+    assert rows.schema == TARGET
+    assert rows.to_pylist() == ROWS[start:]
+
+
+def test_only_columns_of_the_file_that_are_wanted_are_named() -> None:
+    """By id, in the file's own spelling; a name that now means another column is not taken."""
+    assert file_columns(["a", "B", "s"], FILE.column_names, OLD, NEW) == ["A", "s"]
+    assert file_columns(["a"], FILE.column_names, OLD, NEW) == []
+    with pytest.raises(UnknownColumn):
+        file_columns(["nope"], FILE.column_names, OLD, NEW)
+
+
+def test_a_value_that_does_not_fit_is_an_error() -> None:
+    """Nothing is cut or turned into null."""
+    narrow = pa.schema([("b", pa.int8())])
+    (batch,) = pa.table({"a": pa.array([1000], pa.int32())}).to_batches()
+    with pytest.raises(SchemaMismatch, match="'b'"):
+        conformed(batch, narrow, OLD, NEW)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "text", "value"),
+    [
+        ("uint64", str(2**64 - 1), 2**64 - 1),
+        ("boolean", "true", True),
+        ("float32", "0.5", 0.5),
+        ("binary", "00ff", b"\x00\xff"),
+        ("string", "ä", "ä"),
+    ],
+)
+def test_a_default_is_a_value_of_arrow(dtype: str, text: str, value: object) -> None:
+    """The same value that the default stands for."""
+    schema = evolve(OLD, [AddColumn(name="d", type=dtype, default=text)])
+    assert arrow_default(schema.leaf("d").dtype, text).as_py() == value
+
+
+def _struct(*fields: tuple[str, Any]) -> dict[str, Any]:
+    made = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields]
+    return {"type": "struct", "fields": made}
+
+
+def test_spark_is_told_the_names_of_the_files() -> None:
+    """Same places, names of then; what the files lack gets a name that none of them has."""
+    wanted = _struct(
+        ("a", "long"),
+        ("b", "long"),
+        ("s", _struct(("x", "string"), ("y", "integer"))),
+        ("l", {"type": "array", "elementType": _struct(("count", "integer"), ("p", "string")), "containsNull": True}),
+    )
+    old = written_struct(wanted, NEW, OLD)
+    assert [field["name"] for field in old["fields"]] == ["_lamella_absent_11", "a", "s", "l"]
+    assert [field["name"] for field in old["fields"][2]["type"]["fields"]] == ["y", "x"]
+    element = old["fields"][3]["type"]["elementType"]
+    assert [field["name"] for field in element["fields"]] == ["p", "_lamella_absent_12"]
+    assert len(layouts(wanted, (OLD, NEW), [0, 1, 0])) == 2
+    by_id = identified_struct(wanted, NEW)
+    assert [field["metadata"]["parquet.field.id"] for field in by_id["fields"]] == [11, 1, 2, 5]
+
+
+def test_changes_that_leave_names_alone_need_no_other_names() -> None:
+    """After adding, dropping, widening and moving, old and new files are read in one way."""
+    later = evolve(
+        OLD, [DropColumn(column="s"), AddColumn(name="t", type="date"), WidenColumn(column="a", type="int64")]
+    )
+    wanted = _struct(("a", "long"), ("t", "date"))
+    assert list(layouts(wanted, (OLD, later), [0, 1]).values()) == [[0, 1]]
+    again = evolve(later, [AddColumn(name="s", type="date")], history=[OLD])
+    assert len(layouts(_struct(("s", "date")), (OLD, later, again), [0, 2])) == 2
