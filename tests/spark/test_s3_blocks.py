@@ -43,7 +43,10 @@ def test_a_task_writes_blocks_to_a_bucket_and_another_reads_them(s3: S3Server) -
     path, _ = kept.files()[0]
     assert path.startswith("s3a://spark-blocks/a table/with ü/_b/")
     target = spark_arrow_schema(SPARK_SCHEMA)
-    read = [pa.Table.from_batches(list(read_rows(block.location, target, options, written=TABLE, current=TABLE))) for block in blocks]
+    read = [
+        pa.Table.from_batches(list(read_rows(block.location, target, options, written=TABLE, current=TABLE)))
+        for block in blocks
+    ]
     rows = [table["a"].to_pylist() for table in read]
     assert rows == [list(range(50)), list(range(50, 100))]
 

@@ -23,7 +23,8 @@ pytestmark = pytest.mark.spark
 BLOCKS = 8
 CONDITIONS = [
     "small + 1 > 40",
-    "small + 100Y < 0", "CAST(x AS INT) = 3",  # overflows without ANSI mode
+    "small + 100Y < 0",
+    "CAST(x AS INT) = 3",  # overflows without ANSI mode
     "n * 2L > 700000000000",
     "-n = -390",
     "abs(n - 10) < 5",

@@ -17,6 +17,9 @@ from lamella.snapshot.errors import InvalidFilter
 _OTHER_COMMENT: Final = re.compile("\\\\\n|\r(?!\n)")
 # Spark reads such an escape as two question marks.
 _BEYOND_UNICODE: Final = re.compile(r"\\U(?!00(?:0[0-9a-fA-F]|10))(?=[0-9a-fA-F]{8})")
+_QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`""", re.DOTALL)
+# sqlglot takes two such numbers for one and drops the second.
+_TWO_POINTS: Final = re.compile(r"(?<![\w.])\d*\.\d*\.\d")
 
 
 class _Dialect(Spark):
@@ -37,7 +40,9 @@ def doubt(text: str) -> str | None:
     """Why Spark may read the text otherwise than sqlglot does; None when it does not."""
     if "--" in text and _OTHER_COMMENT.search(text):
         return "the comment may end elsewhere in Spark"
-    return "an escape names no character" if _BEYOND_UNICODE.search(text) else None
+    if _BEYOND_UNICODE.search(text):
+        return "an escape names no character"
+    return "a number has two points" if _TWO_POINTS.search(_QUOTED.sub("''", text)) else None
 
 
 def parsed(text: str) -> exp.Expr:
@@ -53,7 +58,7 @@ def parsed(text: str) -> exp.Expr:
         raise _syntax_error(text, error) from error
     except TokenError as error:
         raise InvalidFilter("the filter ends inside a quoted text or comment", position=len(text)) from error
-    except (SqlglotError, ValueError) as error:
+    except (SqlglotError, ValueError, ArithmeticError) as error:  # a number that is none
         raise InvalidFilter(f"the filter cannot be read: {error}", position=0) from error
     if len(statements) != 1 or statements[0] is None:
         position = text.find(";")
@@ -65,7 +70,7 @@ def _condition(text: str) -> exp.Expr | None:
     """The text read as a condition only, where a column's name is also the beginning of a statement."""
     try:
         found = _Dialect().parse_into(exp.Condition, text)
-    except (SqlglotError, ValueError):
+    except (SqlglotError, ValueError, ArithmeticError):
         return None
     return found[0] if len(found) == 1 else None
 
