@@ -53,6 +53,8 @@ def verdict(condition: Any, time_zone: str = "UTC", **row: Any) -> int:
         ("i + 2147483647L > 3000000000", {"i": INT_MAX}),  # a BIGINT constant: the sum has room
         ("i * 2L > 3000000000", {"i": INT_MAX}),
         ("coalesce(t, 5) + coalesce(t, 5) = 200", {"t": 100}),  # an INT by then
+        ("coalesce(i, CAST(5 AS DECIMAL(2,0))) + 2147483647 > 3000000000", {"i": INT_MAX}),  # a decimal by then
+        ("coalesce(i, 5L) * 2 > 3000000000", {"i": INT_MAX}),
         ("i + 1 < 0", {"i": INT_MAX}),
         ("-t = -128", {"t": -128}),
         ("abs(t) < 0", {"t": -128}),
@@ -111,6 +113,7 @@ def test_what_does_not_match_in_spark_is_no_all(condition: str, row: dict[str, A
         ("d < ts", {"d": 1, "ts": 86_400_000_000}, NONE),
         ("coalesce(flag, false) = true", {"flag": None}, NONE),
         ("nvl(p, 0) + 1 = 1", {"p": None}, ALL),
+        ("coalesce(b, CAST(0 AS INT)) >= 95", {"b": 94}, NONE),
         ("year(d) = 2020 AND month(d) = 2", {"d": 18_321}, ALL),
         ("trunc(d, 'mon') = DATE '2020-02-01'", {"d": 18_321}, ALL),
         ("date_trunc('Month', ts) = TIMESTAMP '1970-01-01'", {"ts": 5}, ALL),

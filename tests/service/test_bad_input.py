@@ -137,7 +137,7 @@ def test_a_file_that_is_in_the_table_is_not_registered_again(local: World, table
         ({"timestamp": 1.5}, 400, "invalid_request"),
         ({"snapshot_id": "x", "timestamp": 1}, 400, "invalid_request"),
         ({"filtre": "a = 4"}, 400, "invalid_request"),
-        ({"level": "page"}, 400, "invalid_request"),
+        ({"level": "row"}, 400, "invalid_request"),
         ({"columns": "a"}, 400, "invalid_request"),
     ],
 )

@@ -208,7 +208,7 @@ def test_the_api_describes_itself_wholly(local: World) -> None:
     """Every route is in the OpenAPI document, with its bodies, parameters and errors, and every reference resolves."""
     document = openapi(local)
     operations = {(method, path) for path, methods in document["paths"].items() for method in methods}
-    assert len(operations) == 17
+    assert len(operations) == 22
     assert ("post", "/v1/namespaces/{namespace}/tables/{table}/prune") in operations
     schemas = document["components"]["schemas"]
     assert {reference.removeprefix("#/components/schemas/") for reference in references(document)} <= set(schemas)
@@ -221,7 +221,8 @@ def test_the_api_describes_itself_wholly(local: World) -> None:
             assert named == re.findall(r"{(\w+)}", path)
             assert operation["summary"]
             assert "default" in operation["responses"]
-            mutates = method == "delete" or (method == "post" and not path.endswith("/prune"))
+            asks = path.endswith(("/prune", "/prune/batch", "/diff", "/aggregate"))
+            mutates = method == "delete" or (method == "post" and not asks)
             headers = [p["name"] for p in operation.get("parameters", []) if p["in"] == "header"]
             assert headers == (["Idempotency-Key"] if mutates else [])
 

@@ -17,7 +17,8 @@ from typing import Any, Final
 from lamella.snapshot.expression import nodes as n
 from lamella.snapshot.schema import DataType, Schema
 from support import calendar_oracle as calendar
-from support.term_oracle import DOUBLE, Fails, Row, TermOracle, Undecided, wider
+from support.calendar_oracle import Undecided
+from support.term_oracle import DOUBLE, Fails, Row, TermOracle, wider
 
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # wall clock on purpose
 _OPERATORS = {

@@ -179,8 +179,8 @@ class Table:
     ) -> wire.SchemaInfo:
         """Change the table's columns, in one new snapshot: all changes in order, or none. No file is written again.
 
-        ``changes``: :class:`~lamella.snapshot.schema.evolution.AddColumn` and the like. ``base_schema_id``: only if that
-        schema is in force.
+        ``changes``: :class:`~lamella.snapshot.schema.evolution.AddColumn` and the like. ``base_schema_id``: only if
+        that schema is in force.
 
         Raises UnknownColumn, InvalidSchema, InvalidRequest (nothing would change), SchemaConflict, TableNotFound.
         """
@@ -386,7 +386,8 @@ class Table:
     ) -> wire.DiffAnswer:
         """The blocks that may match ``filter`` and that only one of two snapshots has.
 
-        ``to_snapshot_id`` None: the current snapshot. Names and types in the filter are those of the newer snapshot. Raises as :meth:`prune`.
+        ``to_snapshot_id`` None: the current snapshot. Names and types in the filter are those of the newer
+        snapshot. Raises as :meth:`prune`.
         """
         body = wire.DiffRequest(
             from_snapshot_id=from_snapshot_id,

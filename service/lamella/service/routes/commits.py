@@ -83,7 +83,7 @@ class CommitRoutes:
                 description="Each of `paths` is a file, a folder (its `*.parquet` files at any depth) or a glob. "
                 "Footers are read in parallel and the files appended in one snapshot. A file that cannot be taken is "
                 "listed under `refused` with the reason, and the others are registered, unless `strict` is true. "
-                "With `verify` the statistics are taken from the values, all of which are read, and not from the footers. "
+                "With `verify` the statistics are taken from the values, all of which are read, not from the footers. "
                 "When nothing could be registered the answer is an error and the table is as it was.",
                 request_type=Register,
                 answer_type=RegisterAnswer,

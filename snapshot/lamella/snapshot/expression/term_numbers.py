@@ -111,7 +111,9 @@ def room_for(dtype: DataType, held: list[Held]) -> DataType | None:
     if dtype.name == "float32":
         decimals = [each.dtype.name == "decimal" for each in held]
         return DOUBLE if all(decimals) else None if any(decimals) else dtype
-    if dtype.is_integer and all(each.dtype.is_integer for each in held):
+    if dtype.is_integer:
+        if not all(each.dtype.is_integer for each in held):
+            return None
         bits = max(signed_bits(dtype), *(each.dtype.bits for each in held))
         return parse_type(f"int{bits}") if bits <= 64 else None  # uint64 is a decimal in Spark
     if dtype.name == "decimal":

@@ -208,15 +208,15 @@ class TermBinder:
         first = next((each for each in bound if isinstance(each, Leaf | Derived)), None)
         if first is None or problem is not None:
             return problem or Unusable("coalesce of constants only is not computed")
-        numbers = [held(each) for each in term.arguments if isinstance(each, Literal) and each.kind in _NUMBERS]
-        wanted = room_for(first.dtype, [each for each in numbers if isinstance(each, Held)])
+        plain = [held(each) for each in term.arguments if isinstance(each, Literal) and each.kind in _NUMBERS]
+        wanted = room_for(first.dtype, [each for each in (*plain, *bound) if isinstance(each, Held)])
         arguments: list[BoundTerm] = []
         made: BoundTerm | Unusable | None
         for argument, each in zip(term.arguments, bound, strict=True):
             if isinstance(argument, Literal):
                 made = None if wanted is None else self._held_beside(argument, wanted)
             elif isinstance(each, Held):
-                made = each if each.dtype == wanted else None
+                made = each if each.dtype == wanted else None if wanted is None else held_as(each, wanted, each.name)
             elif wanted is None or not isinstance(each, Leaf | Derived) or each.dtype != first.dtype:
                 made = None
             else:
