@@ -46,6 +46,8 @@ def check_spark_files(spark: SparkSession, seed: int, folder: Path, filters: int
     zone = rng.choice(generate_terms.ZONES) if terms else "UTC"
     make = generate_terms.table if terms else generate.table
     table = make(rng, wanted, blocks=8, rows=6)
+    while not any(generate.rows_of(block) for block in table):
+        table = make(rng, wanted, blocks=8, rows=6)
     numbered = [
         arrow_table(wanted, block).append_column("_block", pa.array([i] * len(generate.rows_of(block)), pa.int32()))
         for i, block in enumerate(table)
@@ -54,12 +56,10 @@ def check_spark_files(spark: SparkSession, seed: int, folder: Path, filters: int
     # without the second, an Arrow time without zone becomes one with
     kinds = {"spark.sql.parquet.outputTimestampType": timestamps, "spark.sql.timestampType": "TIMESTAMP_NTZ"}
     with setting(spark, **kinds):
-        frame = spark.createDataFrame(pa.concat_tables(numbered))
+        frame = spark.createDataFrame(pa.concat_tables(numbered).combine_chunks())
         frame.coalesce(1).write.partitionBy("_block").option("parquet.block.row.count.limit", 2).parquet(str(folder))
     paths = sorted(folder.glob("_block=*/*.parquet"))
     by_block = {int(path.parent.name.removeprefix("_block=")): f"file://{path}" for path in paths}
-    if not by_block:
-        return 0
     store = FsspecStore()
     schema = schema_of(read_footer(store, next(iter(by_block.values()))))
     blocks, refused = ingest(store, list(by_block.values()), schema, workers=1)

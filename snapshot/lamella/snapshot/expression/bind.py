@@ -21,6 +21,7 @@ from lamella.snapshot.expression.bound import (
     BoundPredicate,
     BoundTerm,
     Comparison,
+    Derived,
     Fixed,
     Held,
     Membership,
@@ -137,6 +138,8 @@ class _Binder:
                 return _starts_with(term, prefix, text)
             case Truth():
                 if term.dtype.name != "boolean":
+                    if isinstance(term, Derived):
+                        return Anything(text, f"a condition of type {term.dtype} is cast by Spark's settings")
                     message = f"column {term.name!r} of type {term.dtype} is no condition"
                     raise FilterTypeMismatch(message, column=term.name)
                 return _at(term, "eq", Point(1), text)

@@ -142,7 +142,8 @@ class _Reader:
                 if _has_more(node):
                     return self._unknown(node, "this form of the expression is not used for pruning")
                 return reader(self, node, depth)
-        return self._unknown(node, "this expression is not used for pruning")
+        term = self._column_term(node)
+        return self._unknown(node, "this expression is not used for pruning") if term is None else Truth(term)
 
     def _unknown(self, node: exp.Expr, reason: str) -> Unknown:
         names: tuple[str, ...] = ()
@@ -257,7 +258,10 @@ class _Reader:
             term = self._column_term(arguments[0])
             if term is not None:
                 return IsNull(term) if name == "isnull" else Not(IsNull(term))
-        return self._unknown(node, f"function {name} is not used for pruning")
+        condition = self._column_term(node)
+        return (
+            self._unknown(node, f"function {name} is not used for pruning") if condition is None else Truth(condition)
+        )
 
     def _starts_with(self, node: exp.Expr, depth: int) -> Predicate:
         del depth

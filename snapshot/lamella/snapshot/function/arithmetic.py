@@ -74,7 +74,9 @@ class Doubles(msgspec.Struct, frozen=True):
         low, high = np.minimum.reduce(corners), np.maximum.reduce(corners)
         known = known & ~np.isnan(low) & ~np.isnan(high)
         may_nan = arguments[0].has(MAY_NAN) | arguments[1].has(MAY_NAN) | ~known
-        return result(self.dtype, Span(low, high, known, known), arguments, may_fail=by_zero, may_nan=may_nan)
+        return result(
+            self.dtype, Span(low, high, known, known), arguments, may_fail=by_zero, may_nan=may_nan, keeps_nan=True
+        )
 
     def rows(self, *arguments: Vector) -> Vector:
         """The results; a quotient by zero has failed."""
@@ -99,7 +101,7 @@ class Negative(msgspec.Struct, frozen=True):
         with np.errstate(over="ignore"):
             flipped = Span(-span.high, -span.low, span.high_known, span.low_known)
         if self.dtype.is_float:
-            return result(self.dtype, flipped, arguments, may_nan=zones.has(MAY_NAN))
+            return result(self.dtype, flipped, arguments, may_nan=zones.has(MAY_NAN), keeps_nan=True)
         return result(self.dtype, flipped, arguments, may_fail=_may_be_least(span, self.dtype))
 
     def rows(self, *arguments: Vector) -> Vector:
@@ -126,7 +128,7 @@ class Absolute(msgspec.Struct, frozen=True):
             high = np.maximum(np.abs(span.low), np.abs(span.high))
         made = Span(low, high, np.ones(len(zones), dtype=bool), span.known)
         if self.dtype.is_float:
-            return result(self.dtype, made, arguments, may_nan=zones.has(MAY_NAN))
+            return result(self.dtype, made, arguments, may_nan=zones.has(MAY_NAN), keeps_nan=True)
         return result(self.dtype, made, arguments, may_fail=_may_be_least(span, self.dtype))
 
     def rows(self, *arguments: Vector) -> Vector:

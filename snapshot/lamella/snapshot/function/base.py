@@ -81,13 +81,18 @@ def result(
     *,
     may_fail: Mask | None = None,
     may_nan: Mask | None = None,
+    keeps_nan: bool = False,
 ) -> Zones:
     """Zone maps of a function's results.
 
     ``may_fail``: where a row may give an error or a null instead of a result: nothing is known there. ``may_nan``:
-    where a result may be NaN. Bounds outside the type's own values are dropped.
+    where a result may be NaN. ``keeps_nan``: the result is NaN wherever an argument is. Bounds outside the type's own
+    values are dropped.
     """
     flags = strict_flags(arguments, may_nan=may_nan)
+    if keeps_nan:
+        number = np.logical_and.reduce([zones.has(MAY_NUMBER) for zones in arguments])
+        flags = np.where(number, flags, flags & np.uint8(0xFF ^ MAY_NUMBER)).astype(np.uint8)
     low_known, high_known, fails = span.low_known, span.high_known, fails_of(arguments)
     if may_fail is not None:
         low_known, high_known = low_known & ~may_fail, high_known & ~may_fail
