@@ -1,0 +1,105 @@
+"""Tables in object storage: reading and writing their manifests and companions, committing, pruning.
+
+Everything a warehouse writes is immutable and named by a fresh id, so what was read once is cached for good. Which
+snapshot is current is not known here: a catalog holds the pointers and swaps them.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+
+from lamella.snapshot import commit as commits
+from lamella.snapshot.ids import Ids
+from lamella.snapshot.layout import Store, table_root
+from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.pages import PageSource
+from lamella.snapshot.pages.writing import OnBlock, PagesBuilt, write_page_companions
+from lamella.snapshot.prune.paging import PageTokens
+from lamella.snapshot.sketch.layers import SketchLayers
+from lamella.snapshot.warehouse.changes import Changes
+from lamella.snapshot.warehouse.manifests import Manifests
+from lamella.snapshot.warehouse.questions import Questions
+from lamella.snapshot.warehouse.writing import ManifestWriter
+
+
+class Warehouse:
+    """Tables below one root URL.
+
+    ``store`` is the object storage, ``ids`` the source of names, ``cache_bytes`` bounds the companions held in
+    memory, ``segment_blocks`` the blocks of a new segment. ``token_secret`` signs page tokens: those of another
+    warehouse are only taken when it has the same one (None: a secret of its own). Safe to share between threads.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        root: str,
+        *,
+        ids: Ids | None = None,
+        cache_bytes: int = 256 << 20,
+        segment_blocks: int = commits.SEGMENT_BLOCKS,
+        page_cache_bytes: int = 64 << 20,
+        page_files: int = 256,
+        prepare_pages: bool = False,
+        timer: Callable[[], float] = time.perf_counter,
+        token_secret: bytes | None = None,
+    ) -> None:
+        ids = ids if ids is not None else Ids()
+        self.page_tokens = PageTokens(secrets.token_bytes(32) if token_secret is None else token_secret)
+        self._store = store
+        self._root = root
+        manifests = self._manifests = Manifests(store, cache_bytes)
+        pages = self._pages = PageSource(store, manifests.read, cache_bytes=page_cache_bytes, files=page_files)
+        sketches = SketchLayers(store)
+        changes = Changes(
+            manifests,
+            ManifestWriter(store, root, ids, sketches),
+            sketches,
+            ids,
+            segment_blocks=segment_blocks,
+            with_pages=(
+                (lambda schema, refs: write_page_companions(store, pages, schema, refs, manifests.segment))
+                if prepare_pages
+                else None
+            ),
+        )
+        questions = Questions(manifests, pages, self.page_tokens, root, timer)
+        # One object for callers; the parts behind it know nothing of each other.
+        self.snapshot = manifests.snapshot
+        self.head = manifests.head
+        self.segment = manifests.segment
+        self.segment_bytes = manifests.segment_bytes
+        self.create = changes.create
+        self.prepare = changes.prepare
+        self.commit = changes.commit
+        self.evolve = changes.evolve
+        self.has_blocks = changes.has_blocks
+        self.prune = questions.prune
+        self.prune_predicate = questions.prune_predicate
+        self.prune_batch = questions.prune_batch
+        self.diff = questions.diff
+        self.aggregate = questions.aggregate
+        self.aggregate_predicate = questions.aggregate_predicate
+
+    def table_location(self, table_id: str) -> str:
+        """The folder of a table."""
+        return table_root(self._root, table_id)
+
+    def build_pages(
+        self, pointer: SnapshotPointer, *, rebuild: bool = False, on_done: OnBlock | None = None
+    ) -> PagesBuilt:
+        """Write the page companions of a snapshot's segments that have none (``rebuild``: of all), from their files.
+
+        No snapshot changes: a page companion stands beside its segment and can be deleted at any time. A file that
+        cannot be read, or is not the one that was registered, is left out, and the companion says why; ``on_done`` is
+        called with each block's location and that reason (None: all is well).
+
+        Raises:
+            StoreError: a companion cannot be written.
+        """
+        head = self.snapshot(pointer)
+        return write_page_companions(
+            self._store, self._pages, head.schema, head.segments, self.segment, rebuild=rebuild, on_done=on_done
+        )

@@ -1,0 +1,86 @@
+"""Counts and extremes from statistics."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from lamella.snapshot.stats.bound import Bound
+from lamella.snapshot.wire.prune import PrunedBlock
+from lamella.snapshot.wire.report import Report
+
+AggregateFunction = Literal["count", "min", "max"]
+AggregateMode = Literal["exact", "bounded"]
+
+
+class AggregateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST .../aggregate``.
+
+    ``aggregates``: ``count(*)``, ``count(c)``, ``min(c)``, ``max(c)``; names as in SQL (dots, backquotes).
+    ``group_by``: columns. ``mode`` "exact": what the statistics prove, and the blocks that hold the rest; "bounded":
+    limits that hold the true values, and nothing to scan. The rest as of :class:`PruneRequest`.
+    """
+
+    aggregates: tuple[str, ...]
+    group_by: tuple[str, ...] = ()
+    filter: Any = None
+    mode: AggregateMode = "exact"
+    snapshot_id: str | None = None
+    timestamp: int | str | None = None
+    time_zone: str = "UTC"
+    case_sensitive: bool = False
+
+
+class AggregateValue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One aggregate of one group.
+
+    Values are tagged as in manifests, so nothing is lost (``{"Int64": 3}``, ``{"Float64": "NaN"}``). Zeros are 0.0.
+    ``value`` None: null, for there is no value among the rows counted. In mode "bounded" ``exact`` says whether
+    ``value`` is the result; otherwise that is null only if ``may_be_null``, and else not below ``lower`` and not above
+    ``upper`` (None: not limited on that side; NaN is above everything).
+    """
+
+    exact: bool = True
+    value: Bound | None = None
+    lower: Bound | None = None
+    upper: Bound | None = None
+    may_be_null: bool = False
+
+
+class AggregateGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The aggregates of one group, in the order asked; ``key`` has one value for each ``group_by`` column.
+
+    ``certain`` False (mode "bounded" only): perhaps no row is in the group, which then does not exist.
+    """
+
+    key: tuple[Bound | None, ...] = ()
+    values: tuple[AggregateValue, ...]
+    certain: bool = True
+
+
+class AggregateColumn(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of the result: how the request spelled it, and its type."""
+
+    name: str
+    type: str
+
+
+class AggregateAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the statistics say. ``complete``: it is the whole result.
+
+    Otherwise, in mode "exact", the aggregates over the matching rows of the blocks in ``scan`` are still to be added:
+    counts by addition, the least and the greatest value by comparison, groups by key. An ALL block in ``scan`` needs no
+    filter. In mode "bounded" nothing is to be scanned; ``other_groups`` says whether groups may exist that are not
+    listed. Blocks that cannot change the result are in neither.
+    """
+
+    snapshot_id: str
+    timestamp_ms: int
+    complete: bool
+    group_columns: tuple[AggregateColumn, ...]
+    columns: tuple[AggregateColumn, ...]
+    groups: tuple[AggregateGroup, ...]
+    other_groups: bool
+    scan: tuple[PrunedBlock, ...]
+    report: Report

@@ -1,0 +1,118 @@
+"""Requests and answers about namespaces, tables, schemas and histories."""
+
+from __future__ import annotations
+
+import msgspec
+
+from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema.evolution import SchemaChange
+
+
+class CreateNamespace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST /v1/namespaces``."""
+
+    name: str
+    properties: dict[str, str] = {}
+
+
+class NamespaceInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One namespace."""
+
+    name: str
+    properties: dict[str, str] = {}
+
+
+class NamespaceList(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET /v1/namespaces``."""
+
+    namespaces: tuple[NamespaceInfo, ...]
+
+
+class CreateTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST /v1/namespaces/{ns}/tables``: one of ``schema`` (its columns) and ``schema_from`` (a Parquet URL)."""
+
+    name: str
+    schema: tuple[Column, ...] | None = None
+    schema_from: str | None = None
+    cluster_key: tuple[str, ...] = ()
+    properties: dict[str, str] = {}
+
+
+class TableInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One table as it stands. ``location`` is its folder in the warehouse; jobs write blocks below ``location``/_b.
+
+    ``schemas`` are the earlier schemas, oldest first; ``schema_ids_in_use`` those that blocks were written with.
+    ``distinct_of_values``: about how many different values a column has, where that was measured, by dotted path.
+    """
+
+    namespace: str
+    name: str
+    table_id: str
+    location: str
+    snapshot_id: str
+    timestamp_ms: int
+    schema: Schema
+    cluster_key: tuple[str, ...] = ()
+    properties: dict[str, str] = {}
+    row_count: int = 0
+    block_count: int = 0
+    segment_count: int = 0
+    file_size_bytes: int = 0
+    schemas: tuple[Schema, ...] = ()
+    schema_ids_in_use: tuple[int, ...] = ()
+    distinct_of_values: dict[str, int] = {}
+
+    @property
+    def history(self) -> tuple[Schema, ...]:
+        """Every schema the table has had, the current one last."""
+        return (*self.schemas, self.schema)
+
+
+class EvolveRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST .../schema``: changes, applied in order, all or none.
+
+    ``base_schema_id``: do it only if that is the schema in force; else a conflict.
+    """
+
+    changes: tuple[SchemaChange, ...]
+    base_schema_id: int | None = None
+
+
+class SchemaInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET .../schema``, and the answer of a change: the schema in force and the earlier ones, oldest first."""
+
+    snapshot_id: str
+    schema: Schema
+    schemas: tuple[Schema, ...] = ()
+    schema_ids_in_use: tuple[int, ...] = ()
+
+    @property
+    def history(self) -> tuple[Schema, ...]:
+        """Every schema the table has had, the current one last."""
+        return (*self.schemas, self.schema)
+
+
+class TableList(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET /v1/namespaces/{ns}/tables``."""
+
+    tables: tuple[str, ...]
+
+
+class SnapshotInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a table's history."""
+
+    snapshot_id: str
+    prev_snapshot_id: str | None
+    timestamp_ms: int
+    operation: str
+    row_count: int
+    block_count: int
+    segment_count: int
+    file_size_bytes: int
+
+
+class SnapshotList(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET .../snapshots``, newest first."""
+
+    snapshots: tuple[SnapshotInfo, ...]
+    next_page_token: str | None = None

@@ -1,0 +1,202 @@
+"""One filter over one snapshot: the request, its options, the kept blocks."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from lamella.snapshot.stats.bound import Bound
+from lamella.snapshot.wire.report import Report
+
+Verdict = Literal["ALL", "SOME", "UNKNOWN"]
+Level = Literal["segment", "block", "page"]
+Shape = Literal["records", "columns"]
+
+
+class OrderBy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A column of an order. ``nulls_first`` None: Spark's default, first when ascending, last when descending."""
+
+    column: str
+    descending: bool = False
+    nulls_first: bool | None = None
+
+
+class JoinKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The keys of the other side of an inner (or left semi) join on ``column``; at least one form of them.
+
+    ``values``: every key, as the filter's literals. ``ranges``: ``[low, high]`` pairs that hold every key. ``bloom``: a
+    split block bloom filter as Parquet's, over XXH64 of the keys' plain encoding, base64. Several forms must all hold.
+    """
+
+    column: str
+    values: tuple[Any, ...] | None = None
+    ranges: tuple[tuple[Any, Any], ...] | None = None
+    bloom: str | None = None
+
+
+class PruneRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``POST .../prune``.
+
+    ``filter``: SQL text (Spark's dialect) or a JSON tree (Iceberg's expression grammar); None matches every row.
+    At most one of ``snapshot_id`` and ``timestamp`` (Unix ms, or ISO 8601 text; the snapshot in force then).
+    ``columns``: what will be read, for ``column_size_bytes``. ``time_zone``: the session's, for timestamps without one.
+    ``reader_columns``: columns by whose Parquet statistics the reader would like to skip inside the blocks; the answer
+    names those for which that loses no row.
+
+    ``limit``: so many matching rows are enough, any of them, or with ``order_by`` the first ones. ``join``: rows that
+    have no partner among these keys are not needed. ``residuals``: say what is left of the filter in each block.
+    ``segments``: look at these only. ``max_ms``: answer after about that time, with what is not looked at yet in
+    ``unresolved``. ``page_size``: at most so many blocks in one answer; ``page_token`` asks for those that follow.
+    """
+
+    filter: Any = None
+    columns: tuple[str, ...] | None = None
+    snapshot_id: str | None = None
+    timestamp: int | str | None = None
+    time_zone: str = "UTC"
+    case_sensitive: bool = False
+    level: Level = "block"
+    shape: Shape = "records"
+    explain: bool = False
+    reader_columns: tuple[str, ...] = ()
+    limit: int | None = None
+    order_by: tuple[OrderBy, ...] = ()
+    join: tuple[JoinKeys, ...] = ()
+    residuals: bool = False
+    segments: tuple[str, ...] | None = None
+    max_ms: float | None = None
+    page_size: int | None = None
+    page_token: str | None = None
+
+
+class OrderBound(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The first key that a block may hold, in the order asked: a ``value`` (``bound``), null, NaN, or not known.
+
+    No row of this block, nor of those behind it in the answer, comes before it. A reader that has k rows which all
+    come before it is done.
+    """
+
+    first: Literal["value", "null", "nan", "unknown"]
+    bound: Bound | None = None
+
+
+class ColumnRanges(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The bytes of a column that hold a block's row ranges (``level`` "page"): arrays with one entry per stretch.
+
+    A stretch is ``size_bytes`` at ``offset`` in the file: whole adjacent data pages with their headers, which hold
+    ``row_count`` rows of the row group from its row ``first_row`` on. ``dictionary`` has (row group, offset, size in
+    bytes) of each dictionary page that those need. A stretch of all rows of a row group that has no such entry is the
+    whole column chunk, with its dictionary if it has one.
+    """
+
+    column: str
+    row_group: list[int]
+    first_row: list[int]
+    row_count: list[int]
+    offset: list[int]
+    size_bytes: list[int]
+    dictionary: list[tuple[int, int, int]] = []
+
+
+class PrunedPages(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The rows of a block that may match (``level`` "page"): arrays with one entry per range, in order.
+
+    A range is ``row_count`` rows of the row group from its row ``first_row`` on, in the file from row ``file_row`` on.
+    ``all_match``: where every row of a range matches, proven; absent when in none. ``columns`` are the bytes of the
+    asked columns that hold them; those in ``unplaced`` are not in the file, or must be found by its footer. ``whole``:
+    nothing is known of the row groups, any row may match. ``content_id`` is that of the file that all this is about;
+    one that has another by now must be read by its footer. ``reason``: why nothing is known of the pages.
+    """
+
+    row_group: list[int] = []
+    first_row: list[int] = []
+    row_count: list[int] = []
+    file_row: list[int] = []
+    all_match: list[bool] | None = None
+    columns: list[ColumnRanges] | None = None
+    unplaced: list[str] = []
+    whole: bool = False
+    content_id: str | None = None
+    reason: str | None = None
+
+
+class PrunedBlock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A block that must be read. ALL: every row matches. SOME: rows may match. UNKNOWN: kept for want of proof.
+
+    ``schema_id``: the schema whose names the file has, where it is not the snapshot's own. ``residual``: which of the
+    answer's ``residuals`` is left of the filter. ``order_bound``: with ``order_by``.
+    ``pages``: with ``level`` "page".
+    """
+
+    location: str
+    row_count: int
+    file_size: int
+    verdict: Verdict
+    column_size_bytes: int | None = None
+    schema_id: int | None = None
+    residual: int | None = None
+    order_bound: OrderBound | None = None
+    pages: PrunedPages | None = None
+
+
+class PrunedSegment(msgspec.Struct, frozen=True, kw_only=True):
+    """A segment that may hold matching blocks (``level`` "segment")."""
+
+    segment_id: str
+    location: str
+    block_count: int
+    row_count: int
+    file_size_bytes: int
+    verdict: Verdict
+
+
+class BlockColumns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The blocks as arrays of equal length (``shape`` "columns"); cheaper to encode and to read.
+
+    ``schema_id`` is there when a block was written with another schema than the snapshot's (None: with that one).
+    """
+
+    location: list[str]
+    row_count: list[int]
+    file_size: list[int]
+    verdict: list[Verdict]
+    column_size_bytes: list[int] | None = None
+    schema_id: list[int | None] | None = None
+    residual: list[int] | None = None
+    order_bound: list[OrderBound] | None = None
+    pages: list[PrunedPages] | None = None
+
+
+class Residual(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left of the filter in some blocks: true for exactly those of their rows that the filter is true for.
+
+    ``sql`` for people and engines that speak Spark's dialect, ``tree`` as a JSON filter, ``blocks`` that have it.
+    """
+
+    sql: str
+    tree: Any
+    blocks: int
+
+
+class PruneAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The blocks to read (``blocks`` or, by ``shape``, ``block_columns``) or the segments (by ``level``).
+
+    ``reader_columns``: those of the request whose statistics in the blocks' own footers can be believed, in every block
+    of this answer: both bounds and the null count, and no value is NaN. None unless blocks and columns were asked for.
+
+    ``complete`` False: time ran out. The blocks of the segments in ``unresolved`` belong to the answer too; ask for
+    them with ``segments`` and this ``snapshot_id``. ``next_page_token``: more blocks follow.
+    """
+
+    snapshot_id: str
+    timestamp_ms: int
+    report: Report
+    blocks: tuple[PrunedBlock, ...] | None = None
+    block_columns: BlockColumns | None = None
+    segments: tuple[PrunedSegment, ...] | None = None
+    reader_columns: tuple[str, ...] | None = None
+    residuals: tuple[Residual, ...] | None = None
+    complete: bool = True
+    unresolved: tuple[PrunedSegment, ...] | None = None
+    next_page_token: str | None = None
