@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from lamella.snapshot.expression.bound import BoundAnd, BoundPredicate, BoundTerm, Comparison, Membership
+from lamella.snapshot.expression.bound import BoundAnd, BoundNot, BoundPredicate, BoundTerm, Comparison, Membership
 from lamella.snapshot.stats.bound import Value
 
 _MIN_PARTS = 2
@@ -40,6 +40,7 @@ def narrowed(children: Sequence[BoundPredicate]) -> tuple[BoundPredicate, ...]:
     flat: list[BoundPredicate] = []
     for child in children:
         flat += child.children if isinstance(child, BoundAnd) else (child,)
+    flat = _without_ends(flat)
     ranges: dict[BoundTerm, _Range] = {}
     for child in flat:
         if isinstance(child, Comparison) and not _is_nan(child.value):
@@ -56,6 +57,23 @@ def narrowed(children: Sequence[BoundPredicate]) -> tuple[BoundPredicate, ...]:
             text = " AND ".join(part.text for part in found.parts)
             made.append(Membership(term, (), False, False, text))
     return tuple(made)
+
+
+def _without_ends(flat: Sequence[BoundPredicate]) -> list[BoundPredicate]:
+    """``x >= 5 AND x <> 5`` is ``x > 5``: ranges lose the ends that another conjunct excludes."""
+    excluded: dict[BoundTerm, list[Value]] = {}
+    for child in flat:
+        inner = child.child if isinstance(child, BoundNot) else None
+        if isinstance(inner, Comparison) and inner.op == "eq":
+            excluded.setdefault(inner.term, []).append(inner.value)
+        elif isinstance(inner, Membership) and not inner.has_null:
+            excluded.setdefault(inner.term, []).extend(inner.values)
+    return [
+        msgspec.structs.replace(child, op="gt" if child.op == "ge" else "lt")
+        if isinstance(child, Comparison) and child.op in ("ge", "le") and child.value in excluded.get(child.term, ())
+        else child
+        for child in flat
+    ]
 
 
 def _cut(listed: Membership, found: _Range) -> Membership:

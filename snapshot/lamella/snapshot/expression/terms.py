@@ -288,8 +288,6 @@ class TermBinder:
         unit = _UNITS.get(_text(bound[0]).lower())
         if unit is None:
             return Unusable("this unit of date_trunc is not used")
-        if bound[1].dtype.name == "timestamp_ntz":
-            return Unusable("date_trunc casts a time without zone to an instant first")
         instant = bound[1] if bound[1].dtype.name == "timestamp" else self._cast(bound[1], "timestamp", bound[1].name)
         if isinstance(instant, Unusable):
             return instant
