@@ -1,7 +1,7 @@
 """Parquet footers by hand: an encoder for Thrift's compact protocol, and files that consist of little but a footer.
 
-A structure is a dictionary by field id; numbers become i64 (``I8`` makes a byte), booleans, bytes, text, dictionaries
-and lists what they look like. That is all that ``parquet.thrift`` needs.
+A structure is a dictionary by field id; numbers become i64 (``I8`` makes a byte, ``I32`` an i32); booleans, bytes,
+text, dictionaries and lists what they look like. That is all that ``parquet.thrift`` needs.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ _COUNTER = itertools.count()
 
 class I8(int):
     """A number that is written as one byte."""
+
+
+class I32(int):
+    """A number that is written as an i32; readers that were generated from the definition insist on it."""
 
 
 # --- Thrift's compact protocol, write side ---
@@ -49,6 +53,8 @@ def _wire(value: Any) -> int:
         return 1 if value else 2
     if isinstance(value, I8):
         return 3
+    if isinstance(value, I32):
+        return 5
     if isinstance(value, int):
         return 6
     if isinstance(value, float):
@@ -73,6 +79,7 @@ def _value(value: Any) -> bytes:
     if isinstance(value, Mapping):
         return encode(value)
     kind = _wire(value[0]) if value else 6
+    kind = 1 if kind == 2 else kind
     header = bytes((len(value) << 4 | kind,)) if len(value) < 15 else bytes((0xF0 | kind,)) + varint(len(value))
     return header + b"".join(map(_value, value))
 

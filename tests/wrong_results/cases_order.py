@@ -8,9 +8,9 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from parquet.crafted import BYTE_ARRAY, FIXED, I8, INT32, INT64, INT96
+from parquet.crafted import BYTE_ARRAY, FIXED, I8, I32, INT32, INT64, INT96
 from wrong_results.case import Case, F, Place, Query, ids, table
-from wrong_results.parquet_bytes import I32, Col, Stats, int96, raw, write
+from wrong_results.parquet_bytes import Col, Stats, int96, raw, write
 
 _BIG = 2**63 + 5
 _BEYOND_DOUBLE = 2**53 + 1

@@ -12,70 +12,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from parquet.crafted import BOOLEAN, BYTE_ARRAY, DOUBLE, FIXED, FLOAT, I8, INT32, INT64, INT96, varint, zigzag
+from parquet.crafted import (
+    BOOLEAN,
+    BYTE_ARRAY,
+    DOUBLE,
+    FIXED,
+    FLOAT,
+    I32,
+    INT32,
+    INT64,
+    INT96,
+    encode,
+    varint,
+)
 
 PLAIN, RLE, RLE_DICTIONARY = 0, 3, 8
 REQUIRED, OPTIONAL = 0, 1
 TYPE_ORDER: Mapping[int, Any] = {1: {}}
 IEEE_754_ORDER: Mapping[int, Any] = {2: {}}
-
-
-class I32(int):
-    """A number that is written as an i32; readers that were generated from the definition insist on it."""
-
-
-# --- Thrift's compact protocol with the types that parquet.thrift names ---
-
-
-def _wire(value: Any) -> int:
-    if isinstance(value, bool):
-        return 1 if value else 2
-    if isinstance(value, I8):
-        return 3
-    if isinstance(value, I32):
-        return 5
-    if isinstance(value, int):
-        return 6
-    if isinstance(value, bytes | str):
-        return 8
-    return 12 if isinstance(value, Mapping) else 9
-
-
-def _value(value: Any) -> bytes:
-    if isinstance(value, bool):
-        return b"\x01" if value else b"\x02"
-    if isinstance(value, I8):
-        return (value & 255).to_bytes(1, "little")
-    if isinstance(value, int):
-        return zigzag(value)
-    if isinstance(value, bytes | str):
-        raw = value.encode() if isinstance(value, str) else value
-        return varint(len(raw)) + raw
-    if isinstance(value, Mapping):
-        return encode(value)
-    kind = _wire(value[0]) if value else 6
-    kind = 1 if kind == 2 else kind
-    header = bytes((len(value) << 4 | kind,)) if len(value) < 15 else bytes((0xF0 | kind,)) + varint(len(value))
-    return header + b"".join(map(_value, value))
-
-
-def encode(fields: Mapping[int, Any]) -> bytes:
-    """A structure by field id; members that are None are left out."""
-    out = bytearray()
-    last = 0
-    for number, value in sorted(fields.items()):
-        if value is None:
-            continue
-        kind = _wire(value)
-        if 0 < number - last < 16:
-            out.append((number - last) << 4 | kind)
-        else:
-            out.append(kind)
-            out += zigzag(number)
-        last = number
-        if not isinstance(value, bool):
-            out += _value(value)
-    return bytes(out) + b"\x00"
 
 
 # --- columns ---

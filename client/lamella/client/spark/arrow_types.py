@@ -8,26 +8,16 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lamella.snapshot.errors import InvalidSchema
+from lamella.snapshot.rows.arrow_types import leaf_type
 from lamella.snapshot.schema import Column, DataType, Schema, parse_type
 
-_PLAIN: Final[dict[str, Any]] = {
-    "boolean": pa.bool_(),
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "uint8": pa.uint8(),
-    "uint16": pa.uint16(),
-    "uint32": pa.uint32(),
-    "uint64": pa.uint64(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
-    "date": pa.date32(),
-    "string": pa.string(),
-    "enum": pa.string(),
-    "json": pa.string(),
-    "binary": pa.binary(),
-}
+#: Types that Spark has too, or reads as ones it has.
+_WRITABLE: Final = frozenset(
+    {
+        *("boolean", "float32", "float64", "date", "string", "enum", "json", "binary", "fixed"),
+        *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    }
+)
 _UNWRITABLE: Final = "Lamella's Spark writer cannot write columns of type"
 
 
@@ -57,17 +47,15 @@ def _type(column: Column) -> Any:
 
 
 def _leaf(dtype: DataType, name: str) -> Any:
-    if dtype.name == "decimal" and dtype.precision <= 38:
-        return pa.decimal128(dtype.precision, dtype.scale)
-    if dtype.name in ("timestamp", "timestamp_ntz") and dtype.unit != "ns":
-        return pa.timestamp(dtype.unit, tz="UTC" if dtype.name == "timestamp" else None)
-    if dtype.name == "time" and dtype.unit == "us":
-        return pa.time64("us")
-    if dtype.name == "fixed":
-        return pa.binary(dtype.length)
-    if dtype.name in _PLAIN:
-        return _PLAIN[dtype.name]
-    raise InvalidSchema(f"{_UNWRITABLE} {dtype}: {name!r}", column=name)
+    writable = (
+        dtype.name in _WRITABLE
+        or (dtype.name == "decimal" and dtype.precision <= 38)
+        or (dtype.name in ("timestamp", "timestamp_ntz") and dtype.unit != "ns")
+        or (dtype.name == "time" and dtype.unit == "us")
+    )
+    if not writable:
+        raise InvalidSchema(f"{_UNWRITABLE} {dtype}: {name!r}", column=name)
+    return leaf_type(dtype, name)
 
 
 _OF_SPARK: Final[dict[str, Any]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -10,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lamella.snapshot.errors import SchemaMismatch
-from lamella.snapshot.layout import FsspecStore, Store
+from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.parquet.store_file import StoreFile
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.arrow import conformed, file_columns
 
@@ -38,8 +38,9 @@ def read_rows(
         UnknownColumn: the table has no column of that name.
         SchemaMismatch: a value does not fit the wanted type, or dates stand in the old calendar.
     """
+    store = FsspecStore(storage_options)
     with (
-        StoreFile(FsspecStore(storage_options), location) as opened,
+        StoreFile(store, store.stat(location)) as opened,
         pq.ParquetFile(opened, coerce_int96_timestamp_unit="us", pre_buffer=True) as file,
     ):
         if any(key in (file.metadata.metadata or {}) for key in _OTHER_CALENDAR):
@@ -50,34 +51,3 @@ def read_rows(
                 yield conformed(batch, target, written, current)
             except SchemaMismatch as error:
                 raise SchemaMismatch(f"{location}: {error.message}", **error.details) from error
-
-
-class StoreFile(io.RawIOBase):
-    """An object of a store as a file that pyarrow can read; errors are the store's."""
-
-    def __init__(self, store: Store, location: str) -> None:
-        super().__init__()
-        self._store = store
-        self._location = location
-        self._size_bytes = store.stat(location).size_bytes
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size_bytes}[whence]
-        self._at = start + offset
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        left = max(0, self._size_bytes - self._at)
-        data = self._store.read_range(self._location, self._at, left if size < 0 else min(size, left))
-        self._at += len(data)
-        return data

@@ -11,15 +11,13 @@ from lamella.snapshot.schema.column import Column
 Path = str | tuple[str, ...]
 
 
-class AddColumn(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-    tag_field="change",
-    tag="add",
+class _Change(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="change"
 ):
+    """One change, told apart by its member ``change``."""
+
+
+class AddColumn(_Change, frozen=True, kw_only=True, tag="add"):
     """A new column, or with ``parent`` a new field of that struct.
 
     ``fields`` are the parts of a nested type. ``default``: what rows hold that were written without the column (as
@@ -38,59 +36,27 @@ class AddColumn(
     after: str | None = None
 
 
-class DropColumn(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-    tag_field="change",
-    tag="drop",
-):
+class DropColumn(_Change, frozen=True, kw_only=True, tag="drop"):
     """The column is no longer part of the table. Files keep its values, nothing reads them again."""
 
     column: Path
 
 
-class RenameColumn(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-    tag_field="change",
-    tag="rename",
-):
+class RenameColumn(_Change, frozen=True, kw_only=True, tag="rename"):
     """Another name for a column; ``name`` is the last part only."""
 
     column: Path
     name: str
 
 
-class WidenColumn(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-    tag_field="change",
-    tag="widen",
-):
+class WidenColumn(_Change, frozen=True, kw_only=True, tag="widen"):
     """A type that holds every value of the old one: see :func:`lamella.snapshot.schema.evolution.can_widen`."""
 
     column: Path
     type: str
 
 
-class MoveColumn(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-    tag_field="change",
-    tag="move",
-):
+class MoveColumn(_Change, frozen=True, kw_only=True, tag="move"):
     """Another place among its siblings: ``first``, or ``after`` one of them."""
 
     column: Path
@@ -98,30 +64,14 @@ class MoveColumn(
     after: str | None = None
 
 
-class SetNullable(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-    tag_field="change",
-    tag="set-nullable",
-):
+class SetNullable(_Change, frozen=True, kw_only=True, tag="set-nullable"):
     """Let a required column hold nulls. The reverse is refused: old rows may be null."""
 
     column: Path
     nullable: bool
 
 
-class SetDoc(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-    tag_field="change",
-    tag="set-doc",
-):
+class SetDoc(_Change, frozen=True, kw_only=True, tag="set-doc"):
     """Another comment; None takes it away."""
 
     column: Path
