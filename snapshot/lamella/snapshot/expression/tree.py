@@ -10,15 +10,12 @@ A null comparison value keeps everything: clients write infinity as null (seen f
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any, Final
 
-from lamella.snapshot.errors import InvalidFilter, LimitExceeded
+from lamella.snapshot.errors import LimitExceeded
+from lamella.snapshot.expression.json_literal import encodable, json_literal, shown, wrong
 from lamella.snapshot.expression.limits import MAX_DEPTH, MAX_IN_LITERALS, MAX_NODES
-from lamella.snapshot.expression.moments import is_unicode, single
 from lamella.snapshot.expression.nodes import (
     FUNCTIONS,
     And,
@@ -32,7 +29,6 @@ from lamella.snapshot.expression.nodes import (
     IsTrue,
     Like,
     Literal,
-    LiteralKind,
     Not,
     NullSafeEqual,
     Operator,
@@ -54,10 +50,6 @@ _OPERATORS: Final[dict[str, Operator]] = {
     "eq": "eq",
     "not-eq": "ne",
 }
-_INT64: Final = 1 << 63
-#: No type holds more than 128 bits; far longer numbers would only cost time.
-_MAX_BITS: Final = 1024
-_DECIMAL: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
 
 
 def read_tree(tree: Any) -> Predicate:
@@ -83,13 +75,13 @@ class _Reader:
         if isinstance(node, bool):
             return Constant(node)
         if not isinstance(node, dict) or not isinstance(node.get("type"), str):
-            raise _wrong(path, "an expression is true, false or an object with a type")
+            raise wrong(path, "an expression is true, false or an object with a type")
         kind = node["type"].lower()
         if kind in _OPERATORS:
             return self._compare(kind, node, path)
         reader = _READERS.get(kind)
         if reader is None:
-            raise _wrong(f"{path}.type", f"unknown expression type {_shown(node['type'])}")
+            raise wrong(f"{path}.type", f"unknown expression type {shown(node['type'])}")
         return reader(self, node, path, depth)
 
     def _constant(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
@@ -100,7 +92,7 @@ class _Reader:
         if "children" in node:
             parts = node["children"]
             if not isinstance(parts, list) or not parts:
-                raise _wrong(f"{path}.children", "a list of expressions is needed")
+                raise wrong(f"{path}.children", "a list of expressions is needed")
             children = tuple(self.predicate(p, f"{path}.children[{i}]", depth + 1) for i, p in enumerate(parts))
         else:
             children = tuple(
@@ -148,10 +140,10 @@ class _Reader:
         if isinstance(values, dict):
             values = values.get("values")
         if not isinstance(values, list):
-            raise _wrong(f"{path}.values", "a list of values is needed")
+            raise wrong(f"{path}.values", "a list of values is needed")
         if len(values) > MAX_IN_LITERALS:
             raise LimitExceeded(f"IN lists may have {MAX_IN_LITERALS} values", limit=MAX_IN_LITERALS)
-        literals = tuple(_literal(value, f"{path}.values[{i}]") for i, value in enumerate(values))
+        literals = tuple(json_literal(value, f"{path}.values[{i}]") for i, value in enumerate(values))
         if isinstance(term, Unknown):
             return term
         if not literals:
@@ -169,7 +161,7 @@ class _Reader:
         if isinstance(term, Unknown):
             return term
         if literal.kind not in ("text", "string", "binary"):
-            raise _wrong(f"{path}.value", "a prefix is text")
+            raise wrong(f"{path}.value", "a prefix is text")
         test = StartsWith(term, literal)
         return Not(test) if node["type"].lower().startswith("not-") else test
 
@@ -180,8 +172,8 @@ class _Reader:
         if isinstance(term, Unknown):
             return term
         if literal.kind not in ("text", "string") or not isinstance(escape, str) or len(escape) > 1:
-            raise _wrong(f"{path}.value", "a pattern is text, its escape one character")
-        _encodable(escape, path)
+            raise wrong(f"{path}.value", "a pattern is text, its escape one character")
+        encodable(escape, path)
         return Like(term, str(literal.value), escape)
 
     def _term(self, node: dict[str, Any], path: str) -> Ref | Call | Cast | Unknown:
@@ -190,7 +182,7 @@ class _Reader:
             name = "child"
         term = self._read_term(_member(node, name, path), f"{path}.{name}", 1)
         if isinstance(term, Literal):
-            raise _wrong(f"{path}.{name}", "a term is a column's name, a reference or a function")
+            raise wrong(f"{path}.{name}", "a term is a column's name, a reference or a function")
         return term
 
     def _operand(self, node: dict[str, Any], path: str) -> Term | Unknown:
@@ -199,7 +191,7 @@ class _Reader:
         given = _member(node, name, path)
         if isinstance(given, dict) and given.get("type") != "literal":
             return self._read_term(given, f"{path}.{name}", 1)
-        return _literal(given, f"{path}.{name}")
+        return json_literal(given, f"{path}.{name}")
 
     def _read_term(self, term: Any, path: str, depth: int) -> Term | Unknown:
         self._nodes += 1
@@ -208,33 +200,33 @@ class _Reader:
         if depth > MAX_DEPTH:
             raise LimitExceeded(f"a term is nested deeper than {MAX_DEPTH} levels", limit=MAX_DEPTH)
         if isinstance(term, str) and term:
-            _encodable(term, path)
+            encodable(term, path)
             return Ref(term)
         if isinstance(term, dict):
             kind, named = term.get("type"), term.get("name", term.get("term"))
             if kind == "reference" and isinstance(named, str):
-                _encodable(named, path)
+                encodable(named, path)
                 return Ref(named)
             if kind == "literal":
-                return _literal(term, path)
+                return json_literal(term, path)
             if kind == "cast" and "term" in term and isinstance(term.get("to"), str):
                 inner = self._read_term(term["term"], f"{path}.term", depth + 1)
-                _encodable(term["to"], path)
+                encodable(term["to"], path)
                 return inner if isinstance(inner, Unknown) else Cast(inner, term["to"])
             if kind == "apply" and isinstance(term.get("arguments"), list):
                 return self._call(term, path, depth)
             if kind in ("transform", "apply"):
-                transform = _shown(term.get("transform", term.get("function")))
+                transform = shown(term.get("transform", term.get("function")))
                 return Unknown(f"{kind} {transform}", "transforms of columns are not used")
-        raise _wrong(path, "a term is a column's name, a reference or a function")
+        raise wrong(path, "a term is a column's name, a reference or a function")
 
     def _call(self, term: dict[str, Any], path: str, depth: int) -> Term | Unknown:
         function, given = term.get("function"), term["arguments"]
         counts = FUNCTIONS.get(function) if isinstance(function, str) else None
         if counts is None:
-            return Unknown(f"function {_shown(function)}", "this function is not used for pruning")
+            return Unknown(f"function {shown(function)}", "this function is not used for pruning")
         if len(given) not in counts:
-            raise _wrong(f"{path}.arguments", f"{function} has not {len(given)} arguments")
+            raise wrong(f"{path}.arguments", f"{function} has not {len(given)} arguments")
         arguments: list[Term] = []
         for index, each in enumerate(given):
             made = self._read_term(each, f"{path}.arguments[{index}]", depth + 1)
@@ -247,19 +239,15 @@ class _Reader:
         del depth
         text, reason = node.get("text", "?"), node.get("reason", "the client could not express it")
         if not isinstance(text, str) or not isinstance(reason, str):
-            raise _wrong(path, "text and reason of an unknown expression are text")
-        _encodable(text, path)
-        _encodable(reason, path)
+            raise wrong(path, "text and reason of an unknown expression are text")
+        encodable(text, path)
+        encodable(reason, path)
         return Unknown(text, reason)
-
-
-def _wrong(path: str, message: str) -> InvalidFilter:
-    return InvalidFilter(f"{message} (at {path})", position=path)
 
 
 def _member(node: dict[str, Any], name: str, path: str) -> Any:
     if name not in node:
-        raise _wrong(path, f"{node['type']} needs {name!r}")
+        raise wrong(path, f"{node['type']} needs {name!r}")
     return node[name]
 
 
@@ -278,102 +266,8 @@ def _columns(term: Term) -> tuple[str, ...]:
 
 def _value(node: dict[str, Any], path: str) -> Literal:
     name = "value" if "value" in node else "right"
-    return _literal(_member(node, name, path), f"{path}.{name}")
+    return json_literal(_member(node, name, path), f"{path}.{name}")
 
-
-def _literal(value: Any, path: str) -> Literal:
-    if value is None:
-        return Literal("null")
-    if isinstance(value, bool):
-        return Literal("boolean", value)
-    if isinstance(value, int):
-        if value.bit_length() >= _MAX_BITS:
-            raise _wrong(path, "the number is too long")
-        return Literal("integer", value)
-    if isinstance(value, float):
-        return Literal("double", value)
-    if isinstance(value, str):
-        _encodable(value, path)
-        return Literal("text", value)
-    if isinstance(value, dict) and value.get("type") == "literal":
-        return _typed(value, path)
-    raise _wrong(path, "a value is a JSON scalar or a typed literal")
-
-
-def _encodable(text: str, path: str) -> None:
-    if not is_unicode(text):
-        raise _wrong(path, "the text is not valid Unicode")
-
-
-def _shown(value: Any) -> str:
-    """A short text of a JSON value for messages; a long or deep one is named by its type."""
-    return repr(value) if isinstance(value, str | float | bool) and len(str(value)) <= 100 else type(value).__name__
-
-
-def _typed(node: dict[str, Any], path: str) -> Literal:
-    kind, value = node.get("data-type"), node.get("value")
-    if kind is None and not isinstance(value, dict):
-        return _literal(value, f"{path}.value")
-    reader = _TYPED.get(kind) if isinstance(kind, str) else None
-    literal = reader(value) if reader is not None else None
-    if literal is None:
-        raise _wrong(path, f"{_shown(value)} is not a value of {_shown(kind)}")
-    return literal
-
-
-def _typed_integer(kind: LiteralKind) -> Callable[[Any], Literal | None]:
-    def read(value: Any) -> Literal | None:
-        inside = isinstance(value, int) and not isinstance(value, bool) and -_INT64 <= value < _INT64
-        return Literal(kind, value) if inside else None
-
-    return read
-
-
-def _typed_float(value: Any, kind: LiteralKind = "double") -> Literal | None:
-    special = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-    if isinstance(value, str):
-        number = special.get(value)
-    else:
-        fits = isinstance(value, float) or (isinstance(value, int) and value.bit_length() < _MAX_BITS)
-        number = float(value) if fits and not isinstance(value, bool) else None
-    if number is None:
-        return None
-    return Literal(kind, single(number) if kind == "float" else number)
-
-
-def _typed_decimal(value: Any) -> Literal | None:
-    if not isinstance(value, str) or len(value) > 128 or not _DECIMAL.fullmatch(value):
-        return None
-    return Literal("decimal", format(Decimal(value), "f"))
-
-
-def _typed_text(value: Any) -> Literal | None:
-    if not isinstance(value, str):
-        return None
-    _encodable(value, "$")
-    return Literal("string", value)
-
-
-def _typed_binary(value: Any) -> Literal | None:
-    try:
-        return Literal("binary", bytes.fromhex(value)) if isinstance(value, str) else None
-    except ValueError:
-        return None
-
-
-_TYPED: Final[dict[str, Callable[[Any], Literal | None]]] = {
-    "null": lambda value: Literal("null") if value is None else None,
-    "boolean": lambda value: Literal("boolean", value) if isinstance(value, bool) else None,
-    "long": _typed_integer("integer"),
-    "double": _typed_float,
-    "float": lambda value: _typed_float(value, "float"),
-    "decimal": _typed_decimal,
-    "string": _typed_text,
-    "binary": _typed_binary,
-    "date": _typed_integer("date"),
-    "timestamp": _typed_integer("timestamp"),
-    "timestamp_ntz": _typed_integer("timestamp_ntz"),
-}
 
 _READERS: Final[dict[str, Callable[[_Reader, dict[str, Any], str, int], Predicate]]] = {
     "true": _Reader._constant,
