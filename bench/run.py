@@ -1,4 +1,4 @@
-"""Time pruning: in process and over HTTP, beside what the same answer costs without companions.
+"""Time pruning (in process and over HTTP, beside what the same answer costs without companions) and appends.
 
 ``make bench`` prints ratios of one run (machines are noisy: trust those, not the milliseconds) and writes
 ``build/bench.json``. ``ARGS="--blocks 100000"`` makes it larger.
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import commit_growth
 from synthetic import SCHEMA, filters
 from through_http import Served
 
@@ -41,7 +42,7 @@ def from_json(warehouse: Warehouse, pointer: SnapshotPointer, low: int, high: in
     """The narrow range answered the plain way: decode every segment's JSON, compare block by block."""
     kept = 0
     leaf = SCHEMA.leaf("event_time")
-    for ref in warehouse.snapshot(pointer).segments:
+    for ref in warehouse.segments(pointer):
         for block in warehouse.segment(ref).blocks:
             stats = block.col_stats[leaf.id]
             if stats.min is None or stats.max is None:
@@ -90,6 +91,8 @@ def main() -> None:
     )
     ratio = f"{results['narrow_range_vs_json_scan']:,.0f} times the companion's time"
     print(f"the narrow range by decoding JSON: {results['json_scan_ms']:.0f} ms, {ratio}")
+    print("a one-block append:")
+    results["append"] = commit_growth.measure((1_000, 100_000), 70)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(results, indent=2) + "\n")
     print(f"written to {options.out}", file=sys.stderr)

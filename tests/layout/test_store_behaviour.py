@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LamellaError, ObjectNotFound
+from lamella.snapshot.ids import unix_ms
 from lamella.snapshot.layout import FsspecStore, ObjectStat, check_create_only
 
 Place = tuple[FsspecStore, str]
@@ -130,14 +131,67 @@ def test_delete_is_idempotent(place: Place) -> None:
 
 
 def test_list_gives_everything_below_a_folder(place: Place) -> None:
-    """Hidden objects are listed too, with the same stat, in order; a sibling with the same prefix is not."""
+    """Hidden objects are listed too, as stat knows them, in order; a sibling with the same prefix is not."""
     store, root = place
     fill(place, "t/_ss/b", "t/_ss/a", "t/.hidden", "t/z/y/x.parquet", "t2/x")
     found = list(store.list(f"{root}/t"))
     assert [f.location.removeprefix(root) for f in found] == ["/t/.hidden", "/t/_ss/a", "/t/_ss/b", "/t/z/y/x.parquet"]
-    assert found == [store.stat(f.location) for f in found]
+    stats = [store.stat(f.location) for f in found]
+    assert [(f.size_bytes, f.content_id) for f in found] == [(s.size_bytes, s.content_id) for s in stats]
     assert list(store.list(f"{root}/t/")) == found
     assert list(store.list(f"{root}/nothing")) == []
+
+
+def test_a_listing_says_when_an_object_was_put(place: Place) -> None:
+    """The time of the last change lies around the put; stores round it, to a second at worst."""
+    store, root = place
+    before_ms = unix_ms()
+    fill(place, "t/x")
+    (found,) = store.list(f"{root}/t")
+    assert before_ms - 2_000 <= found.modified_ms <= unix_ms() + 2_000
+
+
+def test_a_listing_goes_on_where_another_ended(place: Place) -> None:
+    """``start_after`` leaves out what sorts up to it, whether it is there or not, and nothing else."""
+    store, root = place
+    fill(place, "t/a", "t/b/c", "t/b/d", "t/e")
+
+    def behind(name: str) -> list[str]:
+        return [f.location.removeprefix(f"{root}/t/") for f in store.list(f"{root}/t", start_after=f"{root}/{name}")]
+
+    assert behind("t/a") == ["b/c", "b/d", "e"]
+    assert behind("t/b/cc") == ["b/d", "e"]
+    assert behind("t/e") == []
+    assert behind("a") == ["a", "b/c", "b/d", "e"]
+    assert behind("z") == []
+
+
+@pytest.mark.parametrize("name", ["x", *ODD_NAMES, "del\x7f.parquet"])
+def test_many_objects_are_deleted_at_once(place: Place, name: str) -> None:
+    """What is named is gone, whatever it is called; what is not there is no failure; the rest stays."""
+    store, root = place
+    fill(place, f"t/{name}", "t/y", "t/z", "t2/y")
+    assert store.delete_many([f"{root}/t/{name}", f"{root}/t/y", f"{root}/t/never there"]) == {}
+    assert [found.location for found in store.list(root)] == [f"{root}/t/z", f"{root}/t2/y"]
+    assert store.delete_many([]) == {}
+
+
+def test_more_objects_than_one_request_takes(place: Place) -> None:
+    """Batches are the store's own affair: the first and the last of many are gone."""
+    store, root = place
+    names = [f"t/{number:04}" for number in range(2_005)]
+    fill(place, names[0], names[1_000], names[-1])
+    assert store.delete_many(f"{root}/{name}" for name in names) == {}
+    assert list(store.list(root)) == []
+
+
+def test_nothing_is_deleted_when_a_location_cannot_be_read(place: Place) -> None:
+    """A mistake in the list is found before the first object goes."""
+    store, root = place
+    fill(place, "t/x")
+    with pytest.raises(InvalidRequest):
+        store.delete_many([f"{root}/t/x", "not/absolute"])
+    assert store.stat(f"{root}/t/x").size_bytes == 3
 
 
 def test_a_file_expands_to_itself(place: Place) -> None:

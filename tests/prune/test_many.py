@@ -64,7 +64,7 @@ def test_a_diff_is_what_two_prunes_differ_in(seed: int) -> None:
     lake = stages.lake(rng)
     warehouse, pointer = lake.warehouse, lake.pointer
     blocks: dict[str, Block] = {}
-    for ref in warehouse.snapshot(pointer).segments:
+    for ref in warehouse.segments(pointer):
         blocks |= {block.location: block for block in warehouse.segment(ref).blocks}
     states = [(pointer, dict(blocks))]
     table_id = warehouse.snapshot(pointer).table_id

@@ -13,8 +13,9 @@ import sqlalchemy as sa
 from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
-from lamella.service.catalog import SqlCatalog, open_catalog
+from lamella.service.catalog import SqlCatalog, StoredAnswer, open_catalog
 from lamella.service.settings import Settings
+from lamella.snapshot.errors import OutcomeUnknown
 from support.service_api import World, fresh_name, read_problem
 
 
@@ -77,12 +78,61 @@ def test_a_key_belongs_to_one_request(world: World) -> None:
 
 
 def test_a_request_that_failed_can_be_repeated_with_its_key(world: World) -> None:
-    """Errors are not stored: what was missing may be there the next time."""
+    """What storage decided is not stored: a file that was missing may be there the next time."""
     table, location = world.table(), f"{world.folder()}/late.parquet"
     body = {"paths": [location]}
     assert world.api.problem("POST", f"{table.path}/register", body, key="k").code == "blocks_refused"
     world.put(location, a=[1], s=["x"])
     assert table.register(location, key="k")["registered"] == 1
+
+
+def test_a_conflict_stays_one(world: World) -> None:
+    """What the table decided is answered the same for ever, byte for byte, even when it could succeed by now."""
+    table, folder = world.table(), world.folder()
+    files = world.numbers(folder, 2)
+    table.register(files[0])
+    table.commit(removed=[files[0]])
+    namespace = table.namespace
+    schema = [{"name": "x", "type": "int"}]
+    added = {"location": files[1], "row_count": 10, "file_size": 0}
+    table.register(files[1])
+    refused: list[tuple[str, str, Any, str]] = [
+        ("POST", f"{table.path}/commits", {"removed": files[:1]}, "commit_conflict"),
+        ("POST", f"{table.path}/commits", {"added": [added]}, "duplicate_block"),
+        ("POST", f"{table.path}/register", {"paths": files[1:]}, "duplicate_block"),
+        ("POST", f"{table.path}/schema", {"changes": [{"change": "drop", "column": "q"}]}, "unknown_column"),
+        ("POST", f"/v1/namespaces/{namespace}/tables", {"name": "t", "schema": schema}, "already_exists"),
+        ("POST", f"/v1/namespaces/{namespace}/tables/u/commits", {"removed": files}, "table_not_found"),
+        ("DELETE", f"/v1/namespaces/{namespace}/tables/u", None, "table_not_found"),
+        ("DELETE", f"/v1/namespaces/{namespace}", None, "namespace_not_empty"),
+    ]
+    answers = []
+    for number, (method, path, body, code) in enumerate(refused):
+        answers.append(world.api.send(method, path, body, key=f"no {number}"))
+        assert (read_problem(answers[-1]).code, is_replay(answers[-1])) == (code, False)
+    table.register(files[0])
+    table.commit(removed=files[1:])
+    add = {"changes": [{"change": "add", "name": "q", "type": "string"}]}
+    world.api.call("POST", f"{table.path}/schema", add)
+    world.api.call("POST", f"/v1/namespaces/{namespace}/tables", {"name": "u", "schema": schema}, expect=201)
+    history = table.history()
+    for number, (method, path, body, _) in enumerate(refused):
+        again, first = world.api.send(method, path, body, key=f"no {number}"), answers[number]
+        assert (again.status_code, is_replay(again)) == (first.status_code, True)
+        assert again.content == first.content
+        assert again.headers["content-type"] == "application/problem+json"
+    assert table.history() == history
+    assert world.api.send("POST", f"{table.path}/commits", {"removed": files[:1]}, key="anew").status_code == 200
+
+
+def test_how_long_keys_are_kept_can_be_asked(world: World) -> None:
+    """`/v1/config` tells the lifetime of an answer, and the limits of a request."""
+    config = world.api.call("GET", "/v1/config")
+    defaults = Settings(warehouse="/w")
+    assert config["idempotency_ttl_s"] == defaults.idempotency_ttl_s == 86_400
+    assert config["max_body_bytes"] == defaults.max_body_bytes
+    assert config["page_size_max"] == defaults.page_size_max
+    assert config["version"]
 
 
 def test_requests_with_one_key_at_once_are_answered_alike(world: World) -> None:
@@ -148,6 +198,31 @@ def test_a_commit_whose_acknowledgement_is_lost_is_never_called_a_conflict(
     assert [info.name for info in catalog.namespaces()] == ["a"]
 
 
+def test_a_conflict_that_cannot_be_stored_is_not_sent(tmp_path: Path) -> None:
+    """The catalog fails between the conflict and its storing: 503 and nothing was done; asked again, it is decided."""
+
+    class Failing(SqlCatalog):
+        """Fails to store answers while it is told to."""
+
+        fails = True
+
+        def keep_answer(self, answer: StoredAnswer) -> None:
+            if self.fails:
+                raise OutcomeUnknown("the database went away in the commit")
+            super().keep_answer(answer)
+
+    opened = open_catalog(str(tmp_path / "c.db"))
+    catalog = Failing(opened._engine)
+    with TestClient(create_app(Settings(warehouse=str(tmp_path / "w")), catalog=catalog)) as client:
+        client.post("/v1/namespaces", json={"name": "a"})
+        headers = {"Idempotency-Key": "k"}
+        problem = read_problem(client.post("/v1/namespaces", json={"name": "a"}, headers=headers))
+        assert (problem.status, problem.code) == (503, "unavailable")
+        catalog.fails = False
+        problem = read_problem(client.post("/v1/namespaces", json={"name": "a"}, headers=headers))
+        assert (problem.status, problem.code) == (409, "already_exists")
+
+
 def test_answers_are_forgotten_when_their_time_is_over(tmp_path: Path) -> None:
     """After `idempotency_ttl_s` the key is free, and its row is gone."""
     now_ms = 1_700_000_000_000
@@ -163,3 +238,19 @@ def test_answers_are_forgotten_when_their_time_is_over(tmp_path: Path) -> None:
         now_ms += 601_000
         client.post("/v1/namespaces", json={"name": "c"})
         assert catalog.answer("k", "POST /v1/namespaces") is None
+
+
+def test_old_answers_are_deleted_some_at_a_time(tmp_path: Path) -> None:
+    """The oldest first, and no more than asked for, so that no transaction holds the database for long."""
+    catalog = open_catalog(str(tmp_path / "c.db"))
+    for number in range(5):
+        catalog.keep_answer(
+            StoredAnswer(
+                key=f"k{number}", scope="s", request_sha256="0" * 64, status=409, body=b"", created_at_ms=100 + number
+            )
+        )
+    assert catalog.forget_answers(before_ms=104, limit=3) == 3
+    assert [catalog.answer(f"k{number}", "s") is not None for number in range(5)] == [False] * 3 + [True] * 2
+    assert catalog.forget_answers(before_ms=104, limit=3) == 1
+    assert catalog.answer("k4", "s") is not None
+    catalog.close()

@@ -47,6 +47,21 @@ def test_version_as_of_reads_that_snapshot(spark: SparkSession, history: tuple[L
     assert joined.collect()[0][0] == 200
 
 
+def test_version_as_of_reads_the_snapshot_that_a_tag_names(
+    spark: SparkSession, history: tuple[LakeTable, list[str]], lake: Lamella
+) -> None:
+    """In SQL and by the reader's option; a frame stays with its snapshot when the tag moves on."""
+    table, ids = history
+    handle = lake.table(table.name)
+    handle.tag("v1.0", ids[1])
+    query = f"SELECT * FROM {table.sql} VERSION AS OF 'v1.0'"
+    frame = spark.sql(query)
+    assert spark.read.option("versionAsOf", "v1.0").table(table.sql).count() == len(frame.collect()) == 100
+    handle.tag("v1.0", ids[2], move=True)
+    assert len(frame.collect()) == 100
+    assert spark.sql(query).count() == 200
+
+
 def test_timestamp_as_of_reads_the_snapshot_in_force_then(
     spark: SparkSession, history: tuple[LakeTable, list[str]], lake: Lamella
 ) -> None:

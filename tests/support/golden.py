@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from lamella.snapshot.commit import Shape
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import FORMAT_VERSION, Block, ColumnMeta, SnapshotPointer
@@ -96,7 +97,7 @@ def build() -> tuple[FsspecStore, SnapshotPointer]:
     store = FsspecStore()
     for old in list(store.list(ROOT)):
         store.delete(old.location)
-    warehouse = Warehouse(store, ROOT, ids=ids, segment_blocks=2)
+    warehouse = Warehouse(store, ROOT, ids=ids, shape=Shape(segment_blocks=2, group_segments=2))
     empty = warehouse.create(
         TABLE_ID, SCHEMA, cluster_key=("n",), properties={"owner": "golden"}, now_ms=1_767_225_600_000
     )

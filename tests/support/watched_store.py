@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from lamella.snapshot.layout import ObjectStat, Store
+from lamella.snapshot.layout import ListedObject, ObjectStat, Store
 
 
 class WatchedStore:
@@ -35,10 +35,14 @@ class WatchedStore:
         """As the store does."""
         return self._store.expand(url)
 
-    def list(self, prefix: str) -> Iterator[ObjectStat]:
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ListedObject]:
         """As the store does."""
-        return self._store.list(prefix)
+        return self._store.list(prefix, start_after=start_after)
 
     def delete(self, location: str) -> None:
         """As the store does."""
         self._store.delete(location)
+
+    def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
+        """As the store does."""
+        return self._store.delete_many(locations)

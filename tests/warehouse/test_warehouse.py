@@ -152,7 +152,7 @@ def test_removed_blocks_are_gone_and_summaries_shrink(warehouse: Warehouse, tabl
     result = warehouse.commit(table, removed=[f"memory://data/{i}.parquet" for i in range(3, 12)], now_ms=3_000)
     assert kept(prune(warehouse, result.pointer, None)) == [0, 1, 2]
     assert result.snapshot.summary.col_stats[1].max == to_bound(SCHEMA.leaf("a").dtype, 29)
-    assert len(result.snapshot.segments) == 1
+    assert result.snapshot.segment_count == 1
     assert prune(warehouse, result.pointer, "a > 29").report.stages[0].kept == 0
 
 
@@ -171,7 +171,11 @@ def test_removing_what_is_gone_is_a_conflict_that_names_it(warehouse: Warehouse,
     first = warehouse.commit(table, removed=["memory://data/3.parquet"], now_ms=3_000)
     with pytest.raises(CommitConflict) as caught:
         warehouse.commit(first.pointer, removed=["memory://data/3.parquet", "memory://data/4.parquet"], now_ms=3_001)
-    assert caught.value.details == {"blocks": ["memory://data/3.parquet"], "snapshot_id": first.pointer.snapshot_id}
+    assert caught.value.details == {
+        "blocks": ["memory://data/3.parquet"],
+        "snapshot_id": first.pointer.snapshot_id,
+        "snapshot_is": "winner",
+    }
 
 
 def test_a_file_that_was_replaced_since_it_was_read_is_not_removed(
@@ -228,7 +232,7 @@ def test_the_companion_holds_the_head_of_its_snapshot(warehouse: Warehouse, tabl
 
 def test_stored_json_is_what_the_api_shows(warehouse: Warehouse, store: CountingStore, table: SnapshotPointer) -> None:
     """A segment's bytes are given as written; an unknown one is named."""
-    segment_id = warehouse.snapshot(table).segments[1].segment_id
+    segment_id = list(warehouse.segments(table))[1].segment_id
     assert b'"memory://data/4.parquet"' in warehouse.segment_bytes(table, segment_id)
     with pytest.raises(SegmentNotFound):
         warehouse.segment_bytes(table, "nosuch")

@@ -140,3 +140,11 @@ def whole_number(request: Request, name: str, default: int, lowest: int, highest
     if not (text.isascii() and text.isdigit() and len(text) <= 18 and lowest <= int(text) <= highest):
         raise InvalidRequest(f"{name} is a number from {lowest} to {highest}, not {text!r}", parameter=name)
     return int(text)
+
+
+def truth(request: Request, name: str) -> bool:
+    """A query parameter that is ``true`` or ``false`` (when it is not given); raises InvalidRequest for another."""
+    text = request.query_params.get(name, "false")
+    if text not in ("true", "false"):
+        raise InvalidRequest(f"{name} is true or false, not {text!r}", parameter=name)
+    return text == "true"

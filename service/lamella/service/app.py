@@ -10,7 +10,6 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import uvicorn
@@ -27,6 +26,7 @@ from lamella.service.metrics import MULTIPROCESS_VARIABLE
 from lamella.service.middleware import AccessMiddleware, BodyLimitMiddleware
 from lamella.service.openapi import describe
 from lamella.service.reference_page import CONTENT_SECURITY_POLICY, reference_page
+from lamella.service.release import release
 from lamella.service.routes import operations
 from lamella.service.services import Services
 from lamella.service.settings import ENV_PREFIX, Settings
@@ -90,14 +90,6 @@ def create_app(
         new_id=Ids(clock).new,
     )
     return app
-
-
-def release() -> str:
-    """The version of the installed distribution."""
-    try:
-        return version("lamella")
-    except PackageNotFoundError:
-        return "unreleased"
 
 
 def serve(settings: Settings) -> None:

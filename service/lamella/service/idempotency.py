@@ -1,7 +1,8 @@
 """``Idempotency-Key``: a mutation that is asked for twice happens once, and both answers are the same.
 
 The answer is stored in the transaction that makes the change, so there is no moment at which one is there without
-the other. An answer that changed nothing (any error) is not stored: asking again cannot do harm.
+the other. An error that the catalog's state decided, such as a conflict, is stored before it is sent; other errors are
+not, since asking again can do no harm.
 """
 
 from __future__ import annotations
@@ -13,9 +14,37 @@ from typing import Final
 import msgspec
 
 from lamella.service.catalog import Catalog, StoredAnswer
-from lamella.snapshot.errors import IdempotencyMismatch, InvalidRequest, LamellaError, Unavailable
+from lamella.snapshot.errors import (
+    BY_CODE,
+    BlocksRefused,
+    Conflict,
+    IdempotencyMismatch,
+    InvalidRequest,
+    InvalidSchema,
+    LamellaError,
+    NamespaceNotFound,
+    OutcomeUnknown,
+    SchemaMismatch,
+    SnapshotNotFound,
+    TableNotFound,
+    TagNotFound,
+    Unavailable,
+    UnknownColumn,
+)
 
 MAX_KEY_LENGTH: Final = 255
+
+#: Errors that the state of the catalog and of the table decides.
+_FINAL: Final = (
+    Conflict,
+    InvalidSchema,
+    NamespaceNotFound,
+    SchemaMismatch,
+    SnapshotNotFound,
+    TableNotFound,
+    TagNotFound,
+    UnknownColumn,
+)
 
 
 class Sealed(msgspec.Struct, frozen=True):
@@ -38,9 +67,12 @@ class Claim(msgspec.Struct, frozen=True):
     def seal(self, status: int, value: object = None) -> Sealed:
         """The answer ``value`` (None: no body) with the row to be stored beside the change."""
         body = b"" if value is None else msgspec.json.encode(value)
-        if self.key is None:
-            return Sealed(status, body)
-        stored = StoredAnswer(
+        return Sealed(status, body, None if self.key is None else self.stored(status, body))
+
+    def stored(self, status: int, body: bytes) -> StoredAnswer:
+        """The row that keeps an answer; only for a request with a key."""
+        assert self.key is not None  # noqa: S101  # see above
+        return StoredAnswer(
             key=self.key,
             scope=self.scope,
             request_sha256=self.request_sha256,
@@ -48,50 +80,87 @@ class Claim(msgspec.Struct, frozen=True):
             body=body,
             created_at_ms=self.now_ms,
         )
-        return Sealed(status, body, stored)
 
 
-def claim(key: str | None, method: str, path: str, body: bytes, now_ms: int) -> Claim:
-    """Read the header's value.
+def claim(key: str | None, method: str, path: str, query: str, body: bytes, now_ms: int) -> Claim:
+    """Read the header's value. The query counts as part of the body: with another one it is another request.
 
     Raises:
         InvalidRequest: empty, longer than 255 characters, or not printable ASCII.
     """
     if key is not None and not (0 < len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
         raise InvalidRequest(f"an Idempotency-Key is 1 to {MAX_KEY_LENGTH} printable ASCII characters")
-    return Claim(key, f"{method} {path}", hashlib.sha256(body).hexdigest(), now_ms)
+    asked = hashlib.sha256(body)
+    if query:
+        asked.update(b"?" + query.encode())
+    return Claim(key, f"{method} {path}", asked.hexdigest(), now_ms)
 
 
-def once(catalog: Catalog, request: Claim, work: Callable[[], Sealed]) -> Sealed:
-    """Do ``work`` unless it was done under this key before; then answer as then.
-
-    A second request may run beside the first. At most one of them commits; the other one fails in some way (the
-    name exists, the blocks are there, the key is taken) and then finds the first one's answer here.
+def replay_of(catalog: Catalog, request: Claim) -> Sealed | None:
+    """The answer that is stored under the request's key; None when there is none, or no key.
 
     Raises:
         IdempotencyMismatch: the key belongs to another request.
     """
     if request.key is None:
-        return work()
-    earlier = _replay(catalog, request, request.key)
-    if earlier is not None:
-        return earlier
-    try:
-        return work()
-    except LamellaError as error:
-        try:
-            earlier = _replay(catalog, request, request.key)
-        except Unavailable:
-            raise error from error.__cause__  # what is known of the change matters more than this failure
-        if earlier is None:
-            raise
-        return earlier
-
-
-def _replay(catalog: Catalog, request: Claim, key: str) -> Sealed | None:
-    stored = catalog.answer(key, request.scope)
+        return None
+    stored = catalog.answer(request.key, request.scope)
     if stored is None:
         return None
     if stored.request_sha256 != request.request_sha256:
-        raise IdempotencyMismatch("the Idempotency-Key was used for another request", key=key)
+        raise IdempotencyMismatch("the Idempotency-Key was used for another request", key=request.key)
     return Sealed(stored.status, stored.body, replayed=True)
+
+
+def settle(catalog: Catalog, request: Claim, error: LamellaError, body: Callable[[], tuple[int, bytes]]) -> Sealed:
+    """What to answer when a request failed with ``error``: what it was answered before, or else the error.
+
+    A second request may run beside the first. At most one of them commits; the other one fails in some way (the
+    name exists, the blocks are there, the key is taken) and then finds the first one's answer here.
+
+    A final error is stored, with the status and ``body`` that will be sent, before anybody hears of it. So no later
+    try, and no copy of the request that was under way for long, can do what a client was told did not happen.
+
+    Raises:
+        LamellaError: ``error``, when no answer is stored.
+        IdempotencyMismatch: the key belongs to another request.
+        Unavailable: ``error`` is final and could not be stored; nothing was done.
+    """
+    if request.key is None:
+        raise error
+    try:
+        earlier = replay_of(catalog, request)
+    except Unavailable:
+        if not is_final(error):
+            raise error from error.__cause__  # what is known of the change matters more than this failure
+        raise
+    if earlier is not None:
+        return earlier
+    if is_final(error):
+        status, data = body()
+        try:
+            catalog.keep_answer(request.stored(status, data))
+        except IdempotencyMismatch:
+            earlier = replay_of(catalog, request)
+            if earlier is not None:
+                return earlier
+        except OutcomeUnknown as failed:
+            raise Unavailable(failed.message, retry_after_s=1) from failed
+    raise error
+
+
+def is_final(error: LamellaError) -> bool:
+    """Whether asking again must be answered the same: the state of the catalog decided it, not what is in storage.
+
+    Not final: what the request alone decides (it is decided the same each time), what files are there or are not,
+    and whatever is the service's trouble.
+    """
+    if isinstance(error, BlocksRefused):
+        refused = error.details.get("refused", ())
+        return bool(refused) and all(_is_final_code(entry["code"]) for entry in refused)
+    return isinstance(error, _FINAL) and not isinstance(error, IdempotencyMismatch)
+
+
+def _is_final_code(code: str) -> bool:
+    kind = BY_CODE.get(code, LamellaError)
+    return issubclass(kind, _FINAL) and kind is not Conflict  # a file that changed meanwhile

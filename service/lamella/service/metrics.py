@@ -27,6 +27,7 @@ from lamella.snapshot.wire import AggregateAnswer, PruneAnswer
 MULTIPROCESS_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 
 _LATENCY_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+_GROUP_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Metrics:
@@ -75,6 +76,35 @@ class Metrics:
         self.commit_retries = self._counter(
             "lamella_commit_retries", "Pointer swaps lost to another commit and tried again."
         )
+        self.commit_attempts = self._counter(
+            "lamella_commit_attempts", "Snapshots begun for a group of commits, also those that another commit beat."
+        )
+        self.commits_rejected = self._counter(
+            "lamella_commits_rejected",
+            "Commits that were refused once they had waited their turn, by error code.",
+            ("code",),
+        )
+        self.mutations_refused = self._counter(
+            "lamella_mutations_refused", "Mutations refused at the door, by the limit that was reached.", ("limit",)
+        )
+        self.group_size = Histogram(
+            "lamella_commit_group_size",
+            "Registrations and commits that a leader took from the queue of a table together.",
+            buckets=_GROUP_SIZES,
+            registry=self.registry,
+        )
+        self.commits_in_progress = Gauge(
+            "lamella_commits_in_progress",
+            "Registrations and commits that wait for their turn or are at work.",
+            registry=self.registry,
+            multiprocess_mode="livesum",
+        )
+        self.queue_seconds = Histogram(
+            "lamella_commit_queue_seconds",
+            "Time that a registration or commit waited in the queue of its table.",
+            buckets=_LATENCY_S,
+            registry=self.registry,
+        )
         self.blocks_added = self._counter("lamella_blocks_added", "Blocks added by commits.")
         self.blocks_removed = self._counter("lamella_blocks_removed", "Blocks removed by commits.")
         self.files_refused = self._counter(
@@ -83,6 +113,12 @@ class Metrics:
         self.replays = self._counter(
             "lamella_idempotent_replays", "Mutations answered from a stored answer by their Idempotency-Key."
         )
+        self.snapshots_expired = self._counter("lamella_snapshots_expired", "Snapshots that left a history.")
+        self.vacuum_deleted = self._counter("lamella_vacuum_deleted", "Objects that clean-ups deleted.", ("kind",))
+        self.vacuum_deleted_bytes = self._counter(
+            "lamella_vacuum_deleted_bytes", "Bytes of the objects that clean-ups deleted.", ("kind",)
+        )
+        self.leases_taken = self._counter("lamella_leases", "Leases of snapshots that were taken.")
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
@@ -109,6 +145,11 @@ class Metrics:
         self.commits.inc()
         self.blocks_added.inc(added)
         self.blocks_removed.inc(removed)
+
+    def vacuumed(self, kind: str, size_bytes: int) -> None:
+        """Count one object that a clean-up deleted."""
+        self.vacuum_deleted.labels(kind).inc()
+        self.vacuum_deleted_bytes.labels(kind).inc(size_bytes)
 
     def text(self) -> bytes:
         """All of it in Prometheus' text format."""

@@ -22,6 +22,8 @@ _PATH_TEXTS: Final = {
     "table": "Name of a table.",
     "snapshot_id": "Id of a snapshot.",
     "segment_id": "Id of a segment.",
+    "tag": "A tag's name.",
+    "lease_id": "Id of a lease.",
 }
 
 

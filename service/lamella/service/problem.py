@@ -18,7 +18,9 @@ from lamella.snapshot.errors import (
     ManifestError,
     NotFound,
     NotParquet,
+    Overloaded,
     SchemaMismatch,
+    SnapshotExpired,
     StoreError,
     Unavailable,
 )
@@ -33,10 +35,12 @@ STATUS: Final[dict[type[LamellaError], int]] = {
     BodyTooLarge: 413,
     NotParquet: 422,
     NotFound: 404,
+    SnapshotExpired: 410,
     Conflict: 409,
     ManifestError: 500,
     StoreError: 502,
     Unavailable: 503,
+    Overloaded: 429,
 }
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -67,6 +71,12 @@ def problem_of(error: LamellaError, *, instance: str | None = None, status: int 
         instance=instance,
         details=error.details,
     )
+
+
+def problem_bytes(error: LamellaError, *, instance: str) -> tuple[int, bytes]:
+    """The status and body that :func:`problem_response` sends for an error."""
+    document = problem_of(error, instance=instance)
+    return document.status, _ENCODER.encode(document)
 
 
 def problem_response(

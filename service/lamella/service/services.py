@@ -11,21 +11,26 @@ from anyio import CapacityLimiter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.api import JSON
 from lamella.service.catalog import Catalog
+from lamella.service.changes import ChangeStream
 from lamella.service.committer import Committer
-from lamella.service.idempotency import Claim, Sealed, claim, once
+from lamella.service.leases import Leases
 from lamella.service.metrics import Metrics
+from lamella.service.mutations import Mutations, Work
+from lamella.service.rollback import Rollback
 from lamella.service.settings import Settings
 from lamella.service.state import History
 from lamella.service.tables import Tables
-from lamella.snapshot.errors import AlreadyExists, ObjectNotFound, Unavailable
+from lamella.service.tags import Tags
+from lamella.service.vacuum import Vacuum
+from lamella.snapshot.errors import AlreadyExists, ObjectNotFound
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import Store, check_create_only
+from lamella.snapshot.prune.signed import SignedTokens
+from lamella.snapshot.vacuum import Retention
 from lamella.snapshot.warehouse import Warehouse
 
 _T = TypeVar("_T")
-_FORGET_EVERY_MS = 600_000
 
 #: The object by which a warehouse is known to be there.
 MARKER = "_lamella_v1.json"
@@ -48,6 +53,7 @@ class Services:
         self.catalog = catalog
         self.clock = clock
         self.metrics = Metrics()
+        secret = _token_secret(settings, catalog)
         self.warehouse = Warehouse(
             store,
             settings.warehouse_url,
@@ -56,10 +62,12 @@ class Services:
             page_cache_bytes=settings.page_cache_bytes,
             page_files=settings.page_files,
             prepare_pages=settings.page_companions,
-            token_secret=_token_secret(settings, catalog),
+            token_secret=secret,
         )
-        self.history = History(catalog, self.warehouse, store)
-        self.tables = Tables(catalog, self.warehouse, store, ids, clock)
+        self.history = History(catalog, self.warehouse, store, clock)
+        self.tables = Tables(catalog, self.warehouse, store, ids, clock, drop_grace_s=settings.drop_grace_s)
+        self.tags = Tags(catalog, self.history, clock)
+        self.changes = ChangeStream(catalog, self.warehouse, self.history, SignedTokens(secret, "lamella change token"))
         self.committer = Committer(
             catalog=catalog,
             warehouse=self.warehouse,
@@ -67,12 +75,26 @@ class Services:
             history=self.history,
             metrics=self.metrics,
             clock=clock,
-            threads=settings.ingest_threads,
-            deadline_s=settings.commit_deadline_s,
+            settings=settings,
         )
+        self.rollback = Rollback(warehouse=self.warehouse, history=self.history, committer=self.committer, clock=clock)
+        self.vacuum = Vacuum(
+            catalog=catalog,
+            warehouse=self.warehouse,
+            store=store,
+            metrics=self.metrics,
+            clock=clock,
+            retention=Retention(
+                max_age_ms=settings.retention_max_age_s * 1000, min_snapshots=settings.retention_min_snapshots
+            ),
+            min_age_ms=settings.vacuum_min_age_s * 1000,
+            drop_grace_ms=settings.drop_grace_s * 1000,
+            max_objects=settings.vacuum_max_objects,
+        )
+        self.leases = Leases(catalog, self.history, self.metrics, ids, clock, longest_s=settings.lease_max_s)
         self._readers: CapacityLimiter | None = None
-        self._writers: CapacityLimiter | None = None
-        self._forget_at_ms = 0
+        self._maintainers: CapacityLimiter | None = None
+        self._mutations = Mutations(settings, catalog, self.metrics, clock)
 
     async def read(self, work: Callable[[], _T]) -> _T:
         """Run blocking work that changes nothing in a thread; slow mutations do not take its place."""
@@ -80,35 +102,15 @@ class Services:
             self._readers = CapacityLimiter(self.settings.read_threads)
         return await anyio.to_thread.run_sync(work, limiter=self._readers)
 
-    async def mutate(self, request: Request, work: Callable[[Claim], Sealed], body: bytes = b"") -> Response:
+    async def maintain(self, work: Callable[[], _T]) -> _T:
+        """Run a part of a clean-up in a thread; one at a time in this process, so that it takes no other's place."""
+        if self._maintainers is None:
+            self._maintainers = CapacityLimiter(1)
+        return await anyio.to_thread.run_sync(work, limiter=self._maintainers)
+
+    async def mutate(self, request: Request, work: Work, body: bytes = b"") -> Response:
         """Run a mutation in a thread, once per idempotency key, and make its answer a response."""
-        if self._writers is None:
-            self._writers = CapacityLimiter(self.settings.write_threads)
-        key = request.headers.get("idempotency-key")
-        claimed = claim(key, request.method, request.url.path, body, self.clock())
-
-        def once_only() -> Sealed:
-            sealed = once(self.catalog, claimed, lambda: work(claimed))
-            self._forget_old_answers()
-            return sealed
-
-        sealed = await anyio.to_thread.run_sync(once_only, limiter=self._writers)
-        headers = {}
-        if sealed.replayed:
-            self.metrics.replays.inc()
-            headers["Idempotency-Replayed"] = "true"
-        media_type = JSON if sealed.body else None
-        return Response(sealed.body, sealed.status, headers, media_type)
-
-    def _forget_old_answers(self) -> None:
-        now_ms = self.clock()
-        if now_ms < self._forget_at_ms:
-            return
-        self._forget_at_ms = now_ms + _FORGET_EVERY_MS
-        try:
-            self.catalog.forget_answers(before_ms=now_ms - self.settings.idempotency_ttl_s * 1000)
-        except Unavailable:
-            self._forget_at_ms = 0  # the mutation itself is done; the next one tries again
+        return await self._mutations.run(request, work, body)
 
     def check_ready(self) -> None:
         """Return when requests can be served: the catalog answers, and the warehouse can be read and written.
@@ -135,5 +137,6 @@ class Services:
                 return  # another worker was faster
 
     def close(self) -> None:
-        """Release the catalog's connections."""
+        """Finish the commits that are waiting, and release the catalog's connections."""
+        self.committer.close()
         self.catalog.close()

@@ -69,17 +69,85 @@ class Settings(BaseSettings):
         default=False, description="Build the page companion of new segments when their blocks are registered."
     )
     read_threads: int = Field(default=8, ge=1, le=256, description="Reads and prunes that run at once in a process.")
-    write_threads: int = Field(default=8, ge=1, le=256, description="Mutations that run at once in a process.")
+    write_threads: int = Field(
+        default=8,
+        ge=1,
+        le=256,
+        description="Mutations that are prepared at once, and tables that are committed to at once, in a process.",
+    )
     ingest_threads: int = Field(
         default=16, ge=1, le=256, description="Footers and file sizes that one registration or commit asks for at once."
     )
     commit_deadline_s: float = Field(
         default=60.0,
         gt=0,
-        description="How long a commit that keeps losing the race for the pointer is tried again, in seconds.",
+        description=(
+            "How long a registration or commit waits for its turn and is tried again when another process was faster, "
+            "in seconds; then it is answered with 503."
+        ),
+    )
+    commit_group: int = Field(
+        default=256, ge=1, le=10_000, description="Commits to one table that are folded into one snapshot, at most."
+    )
+    commit_group_blocks: int = Field(
+        default=10_000,
+        ge=1,
+        description="Blocks that the commits of one snapshot add and remove together; a larger commit goes alone.",
+    )
+    commit_linger_ms: float = Field(
+        default=2.0,
+        ge=0,
+        le=1_000,
+        description=(
+            "How long a table's next snapshot waits for as many commits as the last one had, in milliseconds. A "
+            "commit that comes alone never waits."
+        ),
+    )
+    mutation_queue: int = Field(
+        default=1_024,
+        ge=1,
+        description="Mutations of one table that a process takes on at once; one more is answered with 429.",
+    )
+    mutation_queue_bytes: int = Field(
+        default=256 << 20,
+        ge=1024,
+        description="Bodies of all mutations that a process has taken on, in bytes; beyond it the answer is 429.",
     )
     idempotency_ttl_s: int = Field(
         default=86_400, ge=60, description="How long an answer can be replayed by its `Idempotency-Key`, in seconds."
+    )
+    drop_grace_s: int = Field(
+        default=604_800, ge=0, description="How long a dropped table can be undropped at least, in seconds."
+    )
+    retention_max_age_s: int = Field(
+        default=604_800,
+        ge=0,
+        description=(
+            "How long a snapshot is kept after it ceased to be the current one, in seconds, where the table's property "
+            "`lamella.retention.max_age` does not say."
+        ),
+    )
+    retention_min_snapshots: int = Field(
+        default=1,
+        ge=1,
+        description=(
+            "How many of a table's newest snapshots are kept whatever their age, where its property "
+            "`lamella.retention.min_snapshots` does not say."
+        ),
+    )
+    vacuum_min_age_s: int = Field(
+        default=259_200,
+        ge=0,
+        description=(
+            "Objects that are younger, and snapshots that were current within this time, are never cleaned up, in "
+            "seconds. Must be longer than any commit, job or unleased read takes."
+        ),
+    )
+    vacuum_max_objects: int = Field(
+        default=100_000, ge=1, description="Objects that one request to `.../vacuum` looks at."
+    )
+    lease_max_s: int = Field(
+        default=86_400, ge=1, description="Longest time that a lease holds without being renewed, in seconds."
     )
     page_size_max: int = Field(default=1_000, ge=1, le=100_000, description="Largest `page_size` of a listing.")
     token_secret: str | None = Field(

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from uuid import UUID
 
 from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
-from lamella.snapshot.errors import InvalidRequest, ManifestError, ObjectNotFound, SegmentNotFound, SnapshotNotFound
+from lamella.snapshot.errors import (
+    InvalidRequest,
+    ManifestError,
+    ObjectNotFound,
+    SegmentNotFound,
+    SnapshotNotFound,
+    TagNotFound,
+)
 from lamella.snapshot.expression.moments import instant_us, zone
+from lamella.snapshot.ids import canonical_id
 from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer
 from lamella.snapshot.manifest.codec import check_hash
@@ -45,7 +53,7 @@ def table_info(record: TableRecord, snapshot: Snapshot) -> TableInfo:
         properties=snapshot.properties,
         row_count=summary.row_count,
         block_count=summary.block_count,
-        segment_count=len(snapshot.segments),
+        segment_count=snapshot.segment_count,
         file_size_bytes=summary.compressed_byte_size,
         schemas=snapshot.history[:-1],
         schema_ids_in_use=snapshot.schema_ids_in_use,
@@ -76,7 +84,7 @@ def history_entry(seq: int, pointer: SnapshotPointer, snapshot: Snapshot) -> His
         operation=snapshot.operation,
         row_count=snapshot.summary.row_count,
         block_count=snapshot.summary.block_count,
-        segment_count=len(snapshot.segments),
+        segment_count=snapshot.segment_count,
         file_size_bytes=snapshot.summary.compressed_byte_size,
     )
 
@@ -103,13 +111,22 @@ def instant_ms(timestamp: int | str, time_zone: str) -> int:
     return found // 1000
 
 
-class History:
-    """Snapshots of tables, past and present."""
+def instant_of(text: str) -> int | str:
+    """A time in a query, as it would stand in a body: digits alone are Unix milliseconds."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else text
 
-    def __init__(self, catalog: Catalog, warehouse: Warehouse, store: Store) -> None:
+
+class History:
+    """Snapshots of tables, past and present. A snapshot is named by its id, by a tag, or by a time.
+
+    ``clock`` gives Unix milliseconds; it decides which tags are alive.
+    """
+
+    def __init__(self, catalog: Catalog, warehouse: Warehouse, store: Store, clock: Callable[[], int]) -> None:
         self._catalog = catalog
         self._warehouse = warehouse
         self._store = store
+        self._clock = clock
 
     def pointer(
         self,
@@ -121,39 +138,67 @@ class History:
     ) -> SnapshotPointer:
         """The snapshot that a request asks for; the current one when it names none.
 
+        ``snapshot_id``: an id, or else a tag.
+
         Raises:
             InvalidRequest: both an id and a time, or no time that can be read.
-            SnapshotNotFound: not in the table's history, or before its first snapshot.
+            SnapshotNotFound: not in the table's history (SnapshotExpired: not any more), no such tag, or before the
+                table's first snapshot.
         """
+        if snapshot_id is None and timestamp is None:
+            return record.pointer
+        if timestamp is None and snapshot_id == record.pointer.snapshot_id:
+            return record.pointer
+        if snapshot_id is None and timestamp is not None:
+            timestamp = instant_ms(timestamp, time_zone)
+            if timestamp >= record.pointer.timestamp_ms:
+                return record.pointer
+        return self.entry(record, snapshot_id=snapshot_id, timestamp=timestamp, time_zone=time_zone).pointer
+
+    def entry(
+        self,
+        record: TableRecord,
+        *,
+        snapshot_id: str | None = None,
+        timestamp: int | str | None = None,
+        time_zone: str = "UTC",
+    ) -> HistoryEntry:
+        """As :meth:`pointer`, the snapshot's place in the history."""
         if snapshot_id is not None and timestamp is not None:
             raise InvalidRequest("give snapshot_id or timestamp, not both")
-        if snapshot_id is not None:
-            if snapshot_id == record.pointer.snapshot_id:
-                return record.pointer
-            return self._by_id(record, snapshot_id).pointer
         if timestamp is not None:
             at_ms = instant_ms(timestamp, time_zone)
-            if at_ms >= record.pointer.timestamp_ms:
-                return record.pointer
-            return self._catalog.snapshot_at(record.table_id, at_ms).pointer
-        return record.pointer
-
-    def _by_id(self, record: TableRecord, snapshot_id: str) -> HistoryEntry:
+            if at_ms < record.pointer.timestamp_ms:
+                return self._catalog.snapshot_at(record.table_id, at_ms)
+        if snapshot_id is None:
+            return self._catalog.snapshot(record.table_id, record.pointer.snapshot_id)
+        canonical = canonical_id(snapshot_id)
+        if canonical is not None:
+            return self._catalog.snapshot(record.table_id, canonical)
         try:
-            canonical = str(UUID(snapshot_id))
-        except ValueError as error:
+            return self._catalog.tagged(record.table_id, snapshot_id, now_ms=self._clock())
+        except TagNotFound as error:
             raise SnapshotNotFound(
-                f"the table has no snapshot {snapshot_id!r}; ids are UUIDs", snapshot_id=snapshot_id
+                f"the table has no tag {snapshot_id!r}, and an id is a UUID", snapshot_id=snapshot_id
             ) from error
-        return self._catalog.snapshot(record.table_id, canonical)
 
-    def page(self, record: TableRecord, *, page_size: int, page_token: str | None) -> SnapshotList:
-        """Part of the history, newest first; raises InvalidRequest for a token that is none of ours."""
-        before_seq = None if page_token is None else _read_token(page_token)
+    def page(
+        self, record: TableRecord, *, page_size: int, page_token: str | None, newest: HistoryEntry | None = None
+    ) -> SnapshotList:
+        """Part of the history, newest first, from ``newest`` on; a token goes on behind the page that it came with.
+
+        Raises InvalidRequest for a token that is none of ours.
+        """
+        before_seq = None if newest is None else newest.seq + 1
+        if page_token is not None:
+            before_seq = _read_token(page_token)
         entries = self._catalog.history(record.table_id, before_seq=before_seq, limit=page_size + 1)
         shown = entries[:page_size]
+        names: dict[str, list[str]] = defaultdict(list)
+        for tag in self._catalog.tags(record.table_id, now_ms=self._clock()):
+            names[tag.snapshot_id].append(tag.name)
         return SnapshotList(
-            snapshots=tuple(_info(entry) for entry in shown),
+            snapshots=tuple(_info(entry, names.get(entry.pointer.snapshot_id, ())) for entry in shown),
             next_page_token=_write_token(shown[-1].seq) if len(entries) > page_size else None,
         )
 
@@ -168,17 +213,14 @@ class History:
     def segment_json(self, record: TableRecord, segment_id: str, snapshot_id: str | None) -> bytes:
         """The manifest of a segment of that (or the current) snapshot, byte for byte."""
         pointer = self.pointer(record, snapshot_id=snapshot_id)
-        try:
-            canonical = str(UUID(segment_id))
-        except ValueError as error:
-            raise SegmentNotFound(
-                f"the snapshot has no segment {segment_id!r}; ids are UUIDs", segment_id=segment_id
-            ) from error
+        canonical = canonical_id(segment_id)
+        if canonical is None:
+            raise SegmentNotFound(f"the snapshot has no segment {segment_id!r}; ids are UUIDs", segment_id=segment_id)
         with trusted_manifests():
             return self._warehouse.segment_bytes(pointer, canonical)
 
 
-def _info(entry: HistoryEntry) -> SnapshotInfo:
+def _info(entry: HistoryEntry, tags: Sequence[str]) -> SnapshotInfo:
     return SnapshotInfo(
         snapshot_id=entry.pointer.snapshot_id,
         prev_snapshot_id=entry.prev_snapshot_id,
@@ -188,6 +230,7 @@ def _info(entry: HistoryEntry) -> SnapshotInfo:
         block_count=entry.block_count,
         segment_count=entry.segment_count,
         file_size_bytes=entry.file_size_bytes,
+        tags=tuple(tags),
     )
 
 

@@ -1,8 +1,10 @@
-"""Creating and dropping namespaces and tables."""
+"""Creating, dropping and undropping namespaces and tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+
+import msgspec
 
 from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.idempotency import Claim, Sealed
@@ -13,21 +15,38 @@ from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import Store
 from lamella.snapshot.parquet import read_footer, schema_of
 from lamella.snapshot.schema import Schema
+from lamella.snapshot.vacuum import check_retention
 from lamella.snapshot.warehouse import Warehouse
-from lamella.snapshot.wire import CreateNamespace, CreateTable, NamespaceInfo, TableInfo
+from lamella.snapshot.wire import (
+    CreateNamespace,
+    CreateTable,
+    DroppedList,
+    DroppedTable,
+    NamespaceInfo,
+    TableInfo,
+    UndropRequest,
+)
 
 
 class Tables:
     """What the catalog holds, made and dropped by name."""
 
     def __init__(
-        self, catalog: Catalog, warehouse: Warehouse, store: Store, ids: Ids, clock: Callable[[], int]
+        self,
+        catalog: Catalog,
+        warehouse: Warehouse,
+        store: Store,
+        ids: Ids,
+        clock: Callable[[], int],
+        *,
+        drop_grace_s: int,
     ) -> None:
         self._catalog = catalog
         self._warehouse = warehouse
         self._store = store
         self._ids = ids
         self._clock = clock
+        self._drop_grace_ms = drop_grace_s * 1000
 
     def create_namespace(self, request: CreateNamespace, claim: Claim) -> Sealed:
         """Raises InvalidRequest, AlreadyExists."""
@@ -37,7 +56,7 @@ class Tables:
         return sealed
 
     def drop_namespace(self, name: str, claim: Claim) -> Sealed:
-        """Raises NamespaceNotFound, NamespaceNotEmpty."""
+        """Raises NamespaceNotFound, NamespaceNotEmpty. Dropped tables do not keep it; they outlive it."""
         sealed = claim.seal(204)
         self._catalog.drop_namespace(name, now_ms=self._clock(), remember=sealed.stored)
         return sealed
@@ -52,6 +71,7 @@ class Tables:
             NamespaceNotFound, AlreadyExists: what is there.
         """
         name = check_name("table", request.name)
+        check_retention(request.properties)
         self._refuse_taken(namespace, name)
         schema = self._schema(request)
         cluster_key = cluster_columns(schema, request.cluster_key)
@@ -74,10 +94,54 @@ class Tables:
         self._catalog.create_table(record, history_entry(1, pointer, snapshot), remember=sealed.stored)
         return sealed
 
-    def drop_table(self, namespace: str, name: str, claim: Claim) -> Sealed:
-        """Raises NamespaceNotFound, TableNotFound. Files and manifests stay."""
+    def drop_table(self, namespace: str, name: str, claim: Claim, *, purge: bool = False) -> Sealed:
+        """Raises NamespaceNotFound, TableNotFound. Files and manifests stay until a vacuum; ``purge``: no undrop."""
         sealed = claim.seal(204)
-        self._catalog.drop_table(namespace, name, now_ms=self._clock(), remember=sealed.stored)
+        self._catalog.drop_table(namespace, name, now_ms=self._clock(), purge=purge, remember=sealed.stored)
+        return sealed
+
+    def dropped(self, namespace: str) -> DroppedList:
+        """The tables that can be undropped, newest drop first; raises NamespaceNotFound."""
+        return DroppedList(
+            tables=tuple(
+                DroppedTable(
+                    table_id=found.record.table_id,
+                    name=found.record.name,
+                    location=found.record.location,
+                    snapshot_id=found.record.pointer.snapshot_id,
+                    dropped_at_ms=found.dropped_at_ms,
+                    undrop_before_ms=found.dropped_at_ms + self._drop_grace_ms,
+                )
+                for found in self._catalog.dropped_tables(namespace)
+            )
+        )
+
+    def undrop(self, namespace: str, request: UndropRequest, claim: Claim) -> Sealed:
+        """Bring a dropped table back, with its history and tags.
+
+        Raises:
+            InvalidRequest: both or none of ``table_id`` and ``name``, or a new name that is none.
+            NamespaceNotFound, TableNotFound: no such dropped table.
+            AlreadyExists: the name is taken.
+        """
+        if (request.table_id is None) == (request.name is None):
+            raise InvalidRequest("give exactly one of table_id and name")
+        found = next(
+            (
+                each.record
+                for each in self._catalog.dropped_tables(namespace)
+                if request.name == each.record.name or request.table_id == each.record.table_id
+            ),
+            None,
+        )
+        if found is None:
+            which = f"named {request.name!r}" if request.table_id is None else f"with the id {request.table_id!r}"
+            raise TableNotFound(f"namespace {namespace!r} has no dropped table {which}", namespace=namespace)
+        name = found.name if request.as_name is None else check_name("table", request.as_name)
+        record = msgspec.structs.replace(found, namespace=namespace, name=name)
+        with trusted_manifests():
+            sealed = claim.seal(200, table_info(record, self._warehouse.snapshot(record.pointer)))
+        self._catalog.undrop_table(found.table_id, namespace, name, remember=sealed.stored)
         return sealed
 
     def info(self, namespace: str, name: str) -> TableInfo:

@@ -24,6 +24,9 @@
     │   ├── NamespaceNotFound
     │   ├── TableNotFound
     │   ├── SnapshotNotFound
+    │   │   └── SnapshotExpired     it was one, and is no longer in the history
+    │   ├── TagNotFound
+    │   ├── LeaseNotFound
     │   ├── SegmentNotFound
     │   └── ObjectNotFound          a file that a path or a manifest names is not in the store
     ├── Conflict                    certainly not done, because of what is there already
@@ -31,6 +34,8 @@
     │   ├── NamespaceNotEmpty
     │   ├── DuplicateBlock
     │   ├── CommitConflict          another commit won (carries ``blocks`` and ``snapshot_id``)
+    │   ├── BlocksGone              files of an old snapshot are not there as they were (carries ``blocks``)
+    │   ├── NotAppendOnly           blocks were removed (carries ``snapshot_id`` and ``operation``)
     │   ├── SchemaConflict          the schema is not the one that was expected (carries ``schema_id``)
     │   └── IdempotencyMismatch     the key was used for another request
     ├── ManifestError               a manifest cannot be trusted
@@ -38,6 +43,7 @@
     │   └── HashMismatch            bytes differ from the recorded content hash
     ├── StoreError                  object storage failed or refused
     └── Unavailable                 try again later (carries ``retry_after_s``)
+        ├── Overloaded              too much is waiting already; nothing was done
         └── OutcomeUnknown          a mutation may or may not have happened; the idempotency key resolves it
 
 ``code`` is part of the API: it stands in problem documents, and the client rebuilds the same class from it.
@@ -197,6 +203,24 @@ class SnapshotNotFound(NotFound):
     code = "snapshot_not_found"
 
 
+class SnapshotExpired(SnapshotNotFound):
+    """A snapshot that is no longer in the table's history."""
+
+    code = "snapshot_expired"
+
+
+class TagNotFound(NotFound):
+    """No such tag of the table, or not any more."""
+
+    code = "tag_not_found"
+
+
+class LeaseNotFound(NotFound):
+    """No such lease of the table, or it ran out."""
+
+    code = "lease_not_found"
+
+
 class SegmentNotFound(NotFound):
     """No such segment in the snapshot."""
 
@@ -239,6 +263,18 @@ class CommitConflict(Conflict):
     code = "commit_conflict"
 
 
+class BlocksGone(Conflict):
+    """Blocks of an older snapshot are missing, or are other files by now; ``blocks`` names them."""
+
+    code = "blocks_gone"
+
+
+class NotAppendOnly(Conflict):
+    """Blocks were removed where a reader of appended rows wants none removed; ``snapshot_id`` is the first to do so."""
+
+    code = "not_append_only"
+
+
 class SchemaConflict(Conflict):
     """The table's schema is not the one that the change was made for; ``schema_id`` names the one there is."""
 
@@ -279,6 +315,12 @@ class Unavailable(LamellaError):
     """The service cannot answer now; ``retry_after_s`` says when to try again."""
 
     code = "unavailable"
+
+
+class Overloaded(Unavailable):
+    """The service refused a request before it looked at it, since too many are waiting; nothing was done."""
+
+    code = "overloaded"
 
 
 class OutcomeUnknown(Unavailable):

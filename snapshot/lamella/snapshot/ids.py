@@ -42,6 +42,14 @@ def uuid7(at_ms: int, entropy: bytes) -> uuid.UUID:
     return uuid.UUID(int=value)
 
 
+def canonical_id(text: str) -> str | None:
+    """An id in canonical spelling; None for text that is no UUID, however spelled."""
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        return None
+
+
 def is_uuid7(text: str) -> bool:
     """True when ``text`` is a v7 UUID in canonical spelling."""
     try:

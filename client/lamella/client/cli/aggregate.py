@@ -9,6 +9,7 @@ import msgspec
 
 from lamella.client.cli.connection import Session, connected
 from lamella.client.cli.failure import Failure
+from lamella.client.cli.moment import one_snapshot, time_of
 from lamella.client.cli.output import Justify, print_table, size_text, time_text
 from lamella.client.http import Aggregated
 from lamella.client.http.aggregated import python_value
@@ -29,7 +30,9 @@ from lamella.snapshot.wire import AggregateMode, AggregateValue
     show_default=True,
     help="What is proven and the blocks to scan, or the limits of the true values.",
 )
-@click.option("--snapshot", "snapshot_id", metavar="ID", help="Use this snapshot, not the current one.")
+@click.option(
+    "--snapshot", "snapshot_id", metavar="ID", help="Use this snapshot (an id or a tag), not the current one."
+)
 @click.option("--timestamp", metavar="TIME", help="Use the snapshot of that time: ISO 8601, or Unix milliseconds.")
 @click.option("--time-zone", default="UTC", show_default=True, help="For timestamps in the filter that have none.")
 @click.option("--case-sensitive", is_flag=True, help="Tell apart columns that differ in case.")
@@ -47,11 +50,7 @@ def aggregate(
     case_sensitive: bool,
 ) -> None:
     """Count rows and find least and greatest values from statistics: count(*), count(c), min(c), max(c)."""
-    if snapshot_id is not None and timestamp is not None:
-        raise click.UsageError("give at most one of --snapshot and --timestamp")
-    at: int | str | None = timestamp
-    if timestamp is not None and timestamp.removeprefix("-").isdecimal():
-        at = int(timestamp)
+    one_snapshot(snapshot_id, timestamp)
     try:
         answer = session.lake.table(table).aggregate(
             aggregates,
@@ -59,7 +58,7 @@ def aggregate(
             group_by=[name.strip() for name in group_by.split(",")] if group_by is not None else (),
             mode=mode,
             snapshot_id=snapshot_id,
-            timestamp=at,
+            timestamp=time_of(timestamp),
             time_zone=time_zone,
             case_sensitive=case_sensitive,
         )

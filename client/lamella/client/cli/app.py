@@ -10,10 +10,13 @@ from lamella.client.cli.completion import completion
 from lamella.client.cli.demo import demo
 from lamella.client.cli.diff import diff
 from lamella.client.cli.failure import LamellaGroup
+from lamella.client.cli.history import changes, rollback, tag
 from lamella.client.cli.prune import prune
 from lamella.client.cli.register import register
 from lamella.client.cli.schema import schema
 from lamella.client.cli.serve import serve
+from lamella.client.cli.vacuum import vacuum
+from lamella.client.cli.verify import verify
 
 
 @click.group(cls=LamellaGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -29,10 +32,15 @@ for command in (
     catalog.tables,
     schema,
     catalog.snapshots,
+    tag,
+    rollback,
+    changes,
     register,
     prune,
     diff,
     aggregate,
+    vacuum,
+    verify,
     completion,
 ):
     cli.add_command(command)

@@ -10,6 +10,7 @@ import msgspec
 
 from lamella.client.cli.connection import Session, connected
 from lamella.client.cli.location import location_of
+from lamella.client.cli.moment import snapshot_of
 from lamella.client.cli.output import print_table, size_text, time_text
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidSchema
@@ -145,14 +146,48 @@ def show_table(session: Session, table: str) -> None:
 
 @tables.command("drop")
 @click.argument("table", metavar="NAMESPACE.TABLE")
+@click.option("--purge", is_flag=True, help="For good: it cannot be undropped, and the next vacuum clears up.")
 @connected()
-def drop_table(session: Session, table: str) -> None:
-    """Drop a table. Its files stay where they are."""
-    session.lake.drop_table(table)
+def drop_table(session: Session, table: str, purge: bool) -> None:
+    """Drop a table. It can be undropped for a time; registered files stay where they are."""
+    session.lake.drop_table(table, purge=purge)
     if session.as_json:
         session.emit({})
+    elif purge:
+        click.echo(f"table {table} is gone for good")
     else:
-        click.echo(f"table {table} is gone; its files are still there")
+        click.echo(f"table {table} is gone; `lamella tables undrop {table}` brings it back")
+
+
+@tables.command("dropped")
+@click.argument("namespace")
+@connected()
+def dropped_tables(session: Session, namespace: str) -> None:
+    """List the dropped tables of a namespace that can be undropped, the last one first."""
+    found = session.lake.dropped_tables(namespace)
+    if session.as_json:
+        session.emit(wire.DroppedList(tables=found))
+    else:
+        print_table(
+            ["table", "id", "dropped", "can be undropped until"],
+            [(t.name, t.table_id, time_text(t.dropped_at_ms), time_text(t.undrop_before_ms)) for t in found],
+        )
+
+
+@tables.command("undrop")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.option("--id", "table_id", metavar="ID", help="This dropped table, whatever it was called.")
+@click.option("--as", "as_name", metavar="NAME", help="A new name, when the old one is taken.")
+@connected()
+def undrop_table(session: Session, table: str, table_id: str | None, as_name: str | None) -> None:
+    """Bring back the table that was last dropped of that name, with its history and tags."""
+    if table_id is not None and as_name is not None:
+        raise click.UsageError("with --id the table gets the name that is given")
+    info = session.lake.undrop_table(table, table_id=table_id, as_name=as_name)
+    if session.as_json:
+        session.emit(info)
+    else:
+        click.echo(f"table {info.namespace}.{info.name} is back, with {info.row_count:,} rows")
 
 
 @click.command()
@@ -160,10 +195,17 @@ def drop_table(session: Session, table: str) -> None:
 @click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="So many at most, the newest first."
 )
+@click.option(
+    "--from", "start", metavar="SNAPSHOT", help="Begin with this one, not the current: an id, a tag, or @TIME."
+)
 @connected()
-def snapshots(session: Session, table: str, limit: int) -> None:
+def snapshots(session: Session, table: str, limit: int, start: str | None) -> None:
     """List the snapshots of a table, newest first."""
-    found = tuple(islice(session.lake.table(table).snapshots(page_size=min(limit, 1000)), limit))
+    snapshot_id, timestamp = snapshot_of(start)
+    listed = session.lake.table(table).snapshots(
+        page_size=min(limit, 1000), snapshot_id=snapshot_id, timestamp=timestamp
+    )
+    found = tuple(islice(listed, limit))
     if session.as_json:
         session.emit(wire.SnapshotList(snapshots=found))
         return
@@ -176,6 +218,7 @@ def snapshots(session: Session, table: str, limit: int) -> None:
             ("blocks", "right"),
             ("segments", "right"),
             ("size", "right"),
+            "tags",
         ],
         [
             (
@@ -186,6 +229,7 @@ def snapshots(session: Session, table: str, limit: int) -> None:
                 f"{s.block_count:,}",
                 f"{s.segment_count:,}",
                 size_text(s.file_size_bytes),
+                ", ".join(s.tags),
             )
             for s in found
         ],

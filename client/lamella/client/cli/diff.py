@@ -6,6 +6,7 @@ import click
 
 from lamella.client.cli.connection import Session, connected
 from lamella.client.cli.failure import Failure
+from lamella.client.cli.moment import snapshot_of
 from lamella.client.cli.output import print_table, size_text
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.wire import DiffAnswer
@@ -13,8 +14,8 @@ from lamella.snapshot.wire import DiffAnswer
 
 @click.command()
 @click.argument("table", metavar="NAMESPACE.TABLE")
-@click.argument("from_snapshot_id", metavar="FROM")
-@click.argument("to_snapshot_id", metavar="TO", required=False)
+@click.argument("before", metavar="FROM")
+@click.argument("after", metavar="TO", required=False)
 @click.option("--where", "filter", metavar="SQL", help="Only blocks that may hold matching rows, in Spark's dialect.")
 @click.option("--time-zone", default="UTC", show_default=True, help="For timestamps in the filter that have none.")
 @click.option("--case-sensitive", is_flag=True, help="Tell apart columns that differ in case.")
@@ -23,20 +24,28 @@ from lamella.snapshot.wire import DiffAnswer
 def diff(
     session: Session,
     table: str,
-    from_snapshot_id: str,
-    to_snapshot_id: str | None,
+    before: str,
+    after: str | None,
     filter: str | None,
     time_zone: str,
     case_sensitive: bool,
     show: int,
 ) -> None:
-    """Show which blocks came and went between two snapshots; without TO, up to the current one.
+    """Show which blocks came and went between two snapshots (ids, tags, or @TIME); without TO, up to the current one.
 
     With --json: the service's answer with all blocks.
     """
+    from_id, from_time = snapshot_of(before)
+    to_id, to_time = snapshot_of(after)
     try:
         answer = session.lake.table(table).diff(
-            from_snapshot_id, to_snapshot_id, filter, time_zone=time_zone, case_sensitive=case_sensitive
+            from_id,
+            to_id,
+            filter,
+            from_timestamp=from_time,
+            to_timestamp=to_time,
+            time_zone=time_zone,
+            case_sensitive=case_sensitive,
         )
     except LamellaError as error:
         raise Failure(error, source=filter) from error

@@ -9,6 +9,7 @@ import click
 
 from lamella.client.cli.connection import Session, connected
 from lamella.client.cli.failure import Failure
+from lamella.client.cli.moment import one_snapshot, time_of
 from lamella.client.cli.output import Justify, percent, print_table, size_text, time_text
 from lamella.client.http import Pruned
 from lamella.snapshot.errors import LamellaError
@@ -19,7 +20,9 @@ from lamella.snapshot.wire import Level, Report
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.argument("filter", required=False)
 @click.option("--columns", metavar="A,B,...", help="The columns that will be read: their bytes are counted.")
-@click.option("--snapshot", "snapshot_id", metavar="ID", help="Prune this snapshot, not the current one.")
+@click.option(
+    "--snapshot", "snapshot_id", metavar="ID", help="Prune this snapshot (an id or a tag), not the current one."
+)
 @click.option("--timestamp", metavar="TIME", help="Prune the snapshot of that time: ISO 8601, or Unix milliseconds.")
 @click.option("--time-zone", default="UTC", show_default=True, help="For timestamps in the filter that have none.")
 @click.option("--case-sensitive", is_flag=True, help="Tell apart columns that differ in case.")
@@ -54,14 +57,13 @@ def prune(
 
     With --json: the service's answer with all blocks.
     """
-    if snapshot_id is not None and timestamp is not None:
-        raise click.UsageError("give at most one of --snapshot and --timestamp")
+    one_snapshot(snapshot_id, timestamp)
     try:
         answer = session.lake.table(table).prune(
             filter,
             [name.strip() for name in columns.split(",")] if columns is not None else None,
             snapshot_id=snapshot_id,
-            timestamp=_timestamp(timestamp),
+            timestamp=time_of(timestamp),
             time_zone=time_zone,
             case_sensitive=case_sensitive,
             level=level,
@@ -79,10 +81,6 @@ def prune(
         session.emit(answer)
     else:
         _show(answer, show)
-
-
-def _timestamp(text: str | None) -> int | str | None:
-    return int(text) if text is not None and text.removeprefix("-").isdecimal() else text
 
 
 def _show(answer: Pruned, limit: int) -> None:

@@ -9,14 +9,18 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from lamella.client.http import call as calls
+from lamella.client.http import past
 from lamella.client.http.aggregated import Aggregated
 from lamella.client.http.call import Call, Filter, TableName
 from lamella.client.http.exchange import Exchange, Outcome, Send
+from lamella.client.http.history import AsyncTableHistory
+from lamella.client.http.maintenance import AsyncMaintainedLake, AsyncMaintainedTable
 from lamella.client.http.pruned import Pruned
 from lamella.client.http.pruning import Asked, batch_body, next_page, prune_call
 from lamella.client.http.retry import RetryPolicy
 from lamella.client.http.stages import OrderSpec, merged, stages
 from lamella.client.http.transport import AsyncTransport, TransportFailure
+from lamella.client.http.verifying import AsyncVerifiedTable
 from lamella.snapshot import wire
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import Block, Segment, Snapshot
@@ -26,7 +30,7 @@ from lamella.snapshot.schema.evolution import SchemaChange
 Answer = TypeVar("Answer")
 
 
-class AsyncLamella:
+class AsyncLamella(AsyncMaintainedLake):
     """A Lamella service, for asyncio: ``async with AsyncLamella("http://127.0.0.1:8181") as lake: ...``.
 
     Arguments and errors as of :class:`~lamella.client.http.client.Lamella`. Needs ``lamella[aio]`` unless a
@@ -53,6 +57,10 @@ class AsyncLamella:
     def url(self) -> str:
         """The service's base URL."""
         return str(self._exchange.address)
+
+    async def config(self) -> wire.ServiceConfig:
+        """As :meth:`Lamella.config`."""
+        return await self.run(calls.config())
 
     async def namespaces(self) -> tuple[wire.NamespaceInfo, ...]:
         """As :meth:`Lamella.namespaces`."""
@@ -86,9 +94,24 @@ class AsyncLamella:
         call = calls.create_table(TableName.parse(name), schema, schema_from, cluster_key, properties or {})
         return await self.run(call, idempotency_key)
 
-    async def drop_table(self, name: str, *, idempotency_key: str | None = None) -> None:
+    async def drop_table(self, name: str, *, purge: bool = False, idempotency_key: str | None = None) -> None:
         """As :meth:`Lamella.drop_table`."""
-        await self.run(calls.drop_table(TableName.parse(name)), idempotency_key)
+        await self.run(past.drop_table(TableName.parse(name), purge), idempotency_key)
+
+    async def dropped_tables(self, namespace: str) -> tuple[wire.DroppedTable, ...]:
+        """As :meth:`Lamella.dropped_tables`."""
+        return (await self.run(past.dropped_tables(namespace))).tables
+
+    async def undrop_table(
+        self,
+        name: str,
+        *,
+        table_id: str | None = None,
+        as_name: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> wire.TableInfo:
+        """As :meth:`Lamella.undrop_table`."""
+        return await self.run(past.undrop_table(TableName.parse(name), table_id, as_name), idempotency_key)
 
     def table(self, name: str) -> AsyncTable:
         """As :meth:`Lamella.table`."""
@@ -129,7 +152,7 @@ class AsyncLamella:
             return answer
 
 
-class AsyncTable:
+class AsyncTable(AsyncMaintainedTable, AsyncTableHistory, AsyncVerifiedTable):
     """One table of a service; made by :meth:`AsyncLamella.table`."""
 
     def __init__(self, lake: AsyncLamella, name: TableName) -> None:
@@ -188,17 +211,6 @@ class AsyncTable:
         """As :meth:`Table.commit`."""
         call = calls.commit(self._name, added, removed, base_snapshot_id, operation, properties or {})
         return await self._lake.run(call, idempotency_key)
-
-    async def snapshots(self, *, page_size: int | None = None) -> AsyncIterator[wire.SnapshotInfo]:
-        """As :meth:`Table.snapshots`, with ``async for``."""
-        token: str | None = None
-        while True:
-            page = await self._lake.run(calls.snapshots(self._name, page_size, token))
-            for info in page.snapshots:
-                yield info
-            token = page.next_page_token
-            if token is None:
-                return
 
     async def snapshot(self, snapshot_id: str) -> Snapshot:
         """As :meth:`Table.snapshot`."""
@@ -283,11 +295,13 @@ class AsyncTable:
 
     async def diff(
         self,
-        from_snapshot_id: str,
+        from_snapshot_id: str | None = None,
         to_snapshot_id: str | None = None,
         filter: Filter = None,
         columns: Sequence[str] | None = None,
         *,
+        from_timestamp: int | str | dt.datetime | None = None,
+        to_timestamp: int | str | dt.datetime | None = None,
         time_zone: str = "UTC",
         case_sensitive: bool = False,
     ) -> wire.DiffAnswer:
@@ -295,6 +309,8 @@ class AsyncTable:
         body = wire.DiffRequest(
             from_snapshot_id=from_snapshot_id,
             to_snapshot_id=to_snapshot_id,
+            from_timestamp=calls.timestamp_of(from_timestamp),
+            to_timestamp=calls.timestamp_of(to_timestamp),
             filter=filter,
             columns=None if columns is None else tuple(columns),
             time_zone=time_zone,

@@ -61,13 +61,19 @@ class TableName(msgspec.Struct, frozen=True):
     @property
     def path(self) -> str:
         """The table's path in the API."""
-        return f"{_namespace(self.namespace)}/tables/{quote(self.table, safe='')}"
+        return f"{namespace_path(self.namespace)}/tables/{quote(self.table, safe='')}"
 
 
-def _namespace(name: str) -> str:
+def namespace_path(name: str) -> str:
+    """A namespace's path in the API; raises InvalidRequest for an empty name."""
     if not name:
         raise InvalidRequest("the name of a namespace is empty")
     return f"/v1/namespaces/{quote(name, safe='')}"
+
+
+def config() -> Call[wire.ServiceConfig]:
+    """The service's version and limits."""
+    return Call(method="GET", path="/v1/config", answer=wire.ServiceConfig)
 
 
 def namespaces() -> Call[wire.NamespaceList]:
@@ -78,17 +84,17 @@ def namespaces() -> Call[wire.NamespaceList]:
 def create_namespace(name: str, properties: Mapping[str, str]) -> Call[wire.NamespaceInfo]:
     """Make a namespace."""
     body = wire.CreateNamespace(name=name, properties=dict(properties))
-    return _mutation("POST", "/v1/namespaces", wire.NamespaceInfo, body)
+    return mutation("POST", "/v1/namespaces", wire.NamespaceInfo, body)
 
 
 def drop_namespace(name: str) -> Call[Nothing]:
     """Drop an empty namespace."""
-    return _mutation("DELETE", _namespace(name), Nothing)
+    return mutation("DELETE", namespace_path(name), Nothing)
 
 
 def tables(namespace: str) -> Call[wire.TableList]:
     """List the tables of a namespace."""
-    return Call(method="GET", path=f"{_namespace(namespace)}/tables", answer=wire.TableList)
+    return Call(method="GET", path=f"{namespace_path(namespace)}/tables", answer=wire.TableList)
 
 
 def create_table(
@@ -109,7 +115,7 @@ def create_table(
         cluster_key=texts("cluster_key", cluster_key),
         properties=dict(properties),
     )
-    return _mutation("POST", f"{_namespace(name.namespace)}/tables", wire.TableInfo, body)
+    return mutation("POST", f"{namespace_path(name.namespace)}/tables", wire.TableInfo, body)
 
 
 def table(name: TableName) -> Call[wire.TableInfo]:
@@ -117,15 +123,10 @@ def table(name: TableName) -> Call[wire.TableInfo]:
     return Call(method="GET", path=name.path, answer=wire.TableInfo)
 
 
-def drop_table(name: TableName) -> Call[Nothing]:
-    """Drop a table; its files stay."""
-    return _mutation("DELETE", name.path, Nothing)
-
-
 def register(name: TableName, paths: Sequence[str], strict: bool, verify: bool) -> Call[wire.RegisterAnswer]:
     """Append Parquet files that exist."""
     body = wire.Register(paths=texts("paths", paths), strict=strict, verify=verify)
-    return _mutation("POST", f"{name.path}/register", wire.RegisterAnswer, body)
+    return mutation("POST", f"{name.path}/register", wire.RegisterAnswer, body)
 
 
 def commit(
@@ -144,7 +145,7 @@ def commit(
         operation=operation,
         properties=dict(properties),
     )
-    return _mutation("POST", f"{name.path}/commits", wire.CommitAnswer, body)
+    return mutation("POST", f"{name.path}/commits", wire.CommitAnswer, body)
 
 
 def schema(name: TableName) -> Call[wire.SchemaInfo]:
@@ -155,14 +156,7 @@ def schema(name: TableName) -> Call[wire.SchemaInfo]:
 def evolve(name: TableName, changes: Sequence[SchemaChange], base_schema_id: int | None) -> Call[wire.SchemaInfo]:
     """Change a table's columns."""
     body = wire.EvolveRequest(changes=tuple(changes), base_schema_id=base_schema_id)
-    return _mutation("POST", f"{name.path}/schema", wire.SchemaInfo, body)
-
-
-def snapshots(name: TableName, page_size: int | None, page_token: str | None) -> Call[wire.SnapshotList]:
-    """One page of a table's history, newest first."""
-    query = {"page_size": page_size, "page_token": page_token}
-    text = urlencode({key: value for key, value in query.items() if value is not None})
-    return Call(method="GET", path=f"{name.path}/snapshots{'?' if text else ''}{text}", answer=wire.SnapshotList)
+    return mutation("POST", f"{name.path}/schema", wire.SchemaInfo, body)
 
 
 def snapshot(name: TableName, snapshot_id: str) -> Call[Snapshot]:
@@ -204,17 +198,17 @@ def prune(
         reader_columns=texts("reader_columns", reader_columns),
         **msgspec.structs.asdict(behind),
     )
-    return Call(method="POST", path=f"{name.path}/prune", answer=Pruned, body=_encode(body))
+    return Call(method="POST", path=f"{name.path}/prune", answer=Pruned, body=encoded(body))
 
 
 def prune_batch(name: TableName, body: wire.BatchRequest) -> Call[PrunedBatch]:
     """The blocks that each of many filters leaves."""
-    return Call(method="POST", path=f"{name.path}/prune/batch", answer=PrunedBatch, body=_encode(body))
+    return Call(method="POST", path=f"{name.path}/prune/batch", answer=PrunedBatch, body=encoded(body))
 
 
 def diff(name: TableName, body: wire.DiffRequest) -> Call[wire.DiffAnswer]:
     """The blocks that came and went between two snapshots."""
-    return Call(method="POST", path=f"{name.path}/diff", answer=wire.DiffAnswer, body=_encode(body))
+    return Call(method="POST", path=f"{name.path}/diff", answer=wire.DiffAnswer, body=encoded(body))
 
 
 def aggregate(
@@ -239,7 +233,7 @@ def aggregate(
         time_zone=time_zone,
         case_sensitive=case_sensitive,
     )
-    return Call(method="POST", path=f"{name.path}/aggregate", answer=Aggregated, body=_encode(body))
+    return Call(method="POST", path=f"{name.path}/aggregate", answer=Aggregated, body=encoded(body))
 
 
 def timestamp_of(timestamp: int | str | dt.datetime | None) -> int | str | None:
@@ -251,12 +245,14 @@ def timestamp_of(timestamp: int | str | dt.datetime | None) -> int | str | None:
     return timestamp.isoformat()
 
 
-def _mutation(method: str, path: str, answer: type[Answer], body: msgspec.Struct | None = None) -> Call[Answer]:
-    data = b"" if body is None else _encode(body)
+def mutation(method: str, path: str, answer: type[Answer], body: msgspec.Struct | None = None) -> Call[Answer]:
+    """A call that changes something."""
+    data = b"" if body is None else encoded(body)
     return Call(method=method, path=path, answer=answer, body=data, mutates=True)
 
 
-def _encode(body: msgspec.Struct) -> bytes:
+def encoded(body: object) -> bytes:
+    """A value as JSON; raises InvalidRequest when it cannot be written so."""
     try:
         return msgspec.json.encode(body)
     except (TypeError, ValueError, OverflowError) as error:
@@ -270,6 +266,7 @@ def _id(text: str) -> str:
 
 
 def texts(name: str, values: Sequence[str]) -> tuple[str, ...]:
+    """A list of strings; raises InvalidRequest for one string."""
     # A lone string is a sequence of one-letter strings: almost certainly a mistake, and costly to find.
     if isinstance(values, str):
         raise InvalidRequest(f"{name} is a list of strings, not one string")

@@ -6,19 +6,25 @@ import datetime as dt
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from lamella.client.http import call as calls
+from lamella.client.http import past
 from lamella.client.http.aggregated import Aggregated
 from lamella.client.http.call import Call, Filter, TableName
 from lamella.client.http.exchange import Exchange, Outcome, Send
+from lamella.client.http.history import TableHistory
+from lamella.client.http.holding import Holding
+from lamella.client.http.maintenance import MaintainedLake, MaintainedTable
 from lamella.client.http.pool import PooledTransport
 from lamella.client.http.pruned import Pruned
 from lamella.client.http.pruning import Asked, batch_body, next_page, prune_call
 from lamella.client.http.retry import RetryPolicy
 from lamella.client.http.stages import OrderSpec, merged, read_order, stages
 from lamella.client.http.transport import Transport, TransportFailure
+from lamella.client.http.verifying import VerifiedTable
 from lamella.snapshot import wire
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import Block, Segment, Snapshot
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
-class Lamella:
+class Lamella(MaintainedLake):
     """A Lamella service: ``lake = Lamella("http://127.0.0.1:8181")``.
 
     Safe to share between threads. Every method raises a :class:`~lamella.snapshot.errors.LamellaError`: the class
@@ -66,6 +72,10 @@ class Lamella:
     def url(self) -> str:
         """The service's base URL."""
         return str(self._exchange.address)
+
+    def config(self) -> wire.ServiceConfig:
+        """The service's version and limits, and how long an idempotency key can be used."""
+        return self.run(calls.config())
 
     def namespaces(self) -> tuple[wire.NamespaceInfo, ...]:
         """All namespaces."""
@@ -102,9 +112,33 @@ class Lamella:
         call = calls.create_table(TableName.parse(name), schema, schema_from, cluster_key, properties or {})
         return self.run(call, idempotency_key)
 
-    def drop_table(self, name: str, *, idempotency_key: str | None = None) -> None:
-        """Drop a table; its files stay. Raises TableNotFound."""
-        self.run(calls.drop_table(TableName.parse(name)), idempotency_key)
+    def drop_table(self, name: str, *, purge: bool = False, idempotency_key: str | None = None) -> None:
+        """Drop a table; it can be undropped for a time. Raises TableNotFound.
+
+        ``purge``: it cannot; the next vacuum removes what the service wrote for it.
+        """
+        self.run(past.drop_table(TableName.parse(name), purge), idempotency_key)
+
+    def dropped_tables(self, namespace: str) -> tuple[wire.DroppedTable, ...]:
+        """The tables of a namespace that can be undropped, newest drop first; raises NamespaceNotFound."""
+        return self.run(past.dropped_tables(namespace)).tables
+
+    def undrop_table(
+        self,
+        name: str,
+        *,
+        table_id: str | None = None,
+        as_name: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> wire.TableInfo:
+        """Bring a dropped table back, with its history and tags.
+
+        ``name``: ``namespace.table`` as it was, the last one dropped of that name; ``as_name``: a new table name.
+        With ``table_id`` it is that table, whatever it was called, and ``name`` is what it gets.
+
+        Raises TableNotFound, NamespaceNotFound, AlreadyExists (the name is taken).
+        """
+        return self.run(past.undrop_table(TableName.parse(name), table_id, as_name), idempotency_key)
 
     def table(self, name: str) -> Table:
         """The handle of ``namespace.name`` (the table is what follows the last dot); asks nothing of the service."""
@@ -145,7 +179,7 @@ class Lamella:
             return answer
 
 
-class Table:
+class Table(MaintainedTable, TableHistory, VerifiedTable):
     """One table of a service; made by :meth:`Lamella.table`. Holds no state but its name."""
 
     def __init__(self, lake: Lamella, name: TableName) -> None:
@@ -222,18 +256,8 @@ class Table:
         call = calls.commit(self._name, added, removed, base_snapshot_id, operation, properties or {})
         return self._lake.run(call, idempotency_key)
 
-    def snapshots(self, *, page_size: int | None = None) -> Iterator[wire.SnapshotInfo]:
-        """The history, newest first, fetched page by page as it is iterated."""
-        token: str | None = None
-        while True:
-            page = self._lake.run(calls.snapshots(self._name, page_size, token))
-            yield from page.snapshots
-            token = page.next_page_token
-            if token is None:
-                return
-
     def snapshot(self, snapshot_id: str) -> Snapshot:
-        """The manifest of a snapshot; raises SnapshotNotFound."""
+        """The manifest of a snapshot, by id or tag; raises SnapshotNotFound."""
         return self._lake.run(calls.snapshot(self._name, snapshot_id))
 
     def segment(self, segment_id: str, *, snapshot_id: str | None = None) -> Segment:
@@ -267,8 +291,8 @@ class Table:
         """The blocks that may hold a row for which ``filter`` is true, and how they were found.
 
         ``filter``: SQL text in Spark's dialect, or a JSON tree. ``columns``: what will be read, for
-        ``column_size_bytes``. At most one of ``snapshot_id`` and ``timestamp`` (Unix milliseconds, ISO 8601 text or
-        an aware datetime). ``time_zone``: for timestamps in the filter that have none.
+        ``column_size_bytes``. At most one of ``snapshot_id`` (an id or a tag) and ``timestamp`` (Unix milliseconds,
+        ISO 8601 text or an aware datetime). ``time_zone``: for timestamps in the filter that have none.
 
         ``limit``: so many matching rows are enough, any of them, or the first ones of ``order_by`` (``"a DESC, b"``);
         then the blocks come best first. ``join``: only rows whose key is among these can matter (see
@@ -306,10 +330,12 @@ class Table:
         timestamp: int | str | dt.datetime | None = None,
         time_zone: str = "UTC",
         case_sensitive: bool = False,
+        changes_since: str | None = None,
         store: Store | None = None,
         storage_options: Mapping[str, Mapping[str, Any]] | None = None,
         workers: int = 8,
         progress: bool = False,
+        lease: bool = True,
     ) -> Scan:
         """The rows for which ``filter`` is true: ``.to_arrow()``, ``.to_batches()``, ``.count()``; ``.plan`` says why.
 
@@ -317,9 +343,13 @@ class Table:
         of them, or the first ones of ``order_by`` (``"a DESC, b"``). What the rest of the filter means is said at
         :meth:`prune`; every row is decided by Spark SQL's rules in its ANSI mode, or FilterNotEvaluable is raised.
 
+        ``changes_since``: only rows of blocks that came after that snapshot (an id or a tag); NotAppendOnly when
+        blocks were removed since, for then the rows that are new cannot be told.
+
         The files are read from here, at the blocks' own locations: ``storage_options`` are fsspec's by scheme
         (``{"s3": {"endpoint_url": ...}}``), ``store`` is another store altogether. ``workers``: row groups read at a
-        time, with twice as many requests under way. ``progress``: a bar on stderr.
+        time, with twice as many requests under way. ``progress``: a bar on stderr. ``lease``: while rows are read for
+        longer than ten minutes, hold the snapshot, so that a clean-up leaves its files alone.
         """
         from lamella.client.scan import Request, Scan, open_store
 
@@ -333,7 +363,15 @@ class Table:
             time_zone=time_zone,
             case_sensitive=case_sensitive,
         )
-        return Scan(self, request, open_store(store, storage_options), workers=workers, progress=progress)
+        only = None if changes_since is None else partial(self._added, changes_since)
+        opened = open_store(store, storage_options)
+        hold = partial(Holding.of_snapshot, self) if lease else None
+        return Scan(self, request, opened, workers=workers, progress=progress, only=only, hold=hold)
+
+    def _added(self, since: str, until: str) -> set[str]:
+        """Locations of the blocks that came between two snapshots."""
+        found = self.changes(since, until, net=True, append_only=True)
+        return {block.location for changes in found for block in changes.added}
 
     def prune_pages(
         self, filter: Filter = None, columns: Sequence[str] | None = None, *, page_size: int, **asked: Unpack[Asked]
@@ -376,22 +414,26 @@ class Table:
 
     def diff(
         self,
-        from_snapshot_id: str,
+        from_snapshot_id: str | None = None,
         to_snapshot_id: str | None = None,
         filter: Filter = None,
         columns: Sequence[str] | None = None,
         *,
+        from_timestamp: int | str | dt.datetime | None = None,
+        to_timestamp: int | str | dt.datetime | None = None,
         time_zone: str = "UTC",
         case_sensitive: bool = False,
     ) -> wire.DiffAnswer:
         """The blocks that may match ``filter`` and that only one of two snapshots has.
 
-        ``to_snapshot_id`` None: the current snapshot. Names and types in the filter are those of the newer
-        snapshot. Raises as :meth:`prune`.
+        Each is named by its id or a tag, or by a time; the second is the current one unless it is named. Names and
+        types in the filter are those of the newer snapshot. Raises as :meth:`prune`.
         """
         body = wire.DiffRequest(
             from_snapshot_id=from_snapshot_id,
             to_snapshot_id=to_snapshot_id,
+            from_timestamp=calls.timestamp_of(from_timestamp),
+            to_timestamp=calls.timestamp_of(to_timestamp),
             filter=filter,
             columns=None if columns is None else tuple(columns),
             time_zone=time_zone,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -105,6 +106,9 @@ class _Plan(msgspec.Struct, frozen=True):
 class Scan:
     """The rows of a table that match a filter, in no particular order unless one was asked for.
 
+    ``only``: which blocks of a snapshot, by its id, are read at all (their locations); None: whichever may match.
+    ``hold``: what is entered while files of a snapshot are read, to keep it from expiring; None: nothing.
+
     Planned when it is first used, and then for good: what is committed later is not seen. Files are read anew by each
     method. Safe to share between threads.
 
@@ -112,7 +116,17 @@ class Scan:
     BlockReplaced, ObjectNotFound, StoreError, NotParquet, SchemaMismatch and EvaluationFailed.
     """
 
-    def __init__(self, table: Planner, request: Request, store: Store, *, workers: int, progress: bool) -> None:
+    def __init__(
+        self,
+        table: Planner,
+        request: Request,
+        store: Store,
+        *,
+        workers: int,
+        progress: bool,
+        only: Callable[[str], AbstractSet[str]] | None = None,
+        hold: Callable[[str], AbstractContextManager[object]] | None = None,
+    ) -> None:
         if workers < 1:
             raise InvalidRequest("a scan needs at least one worker", workers=workers)
         if request.limit is not None and request.limit < 0:
@@ -122,6 +136,8 @@ class Scan:
         self._store = store
         self._workers = workers
         self._progress = progress
+        self._only = only
+        self._hold = hold
         self._lock = threading.Lock()
         self._made: _Plan | None = None
 
@@ -152,7 +168,7 @@ class Scan:
     def count(self) -> int:
         """How many rows there are: from statistics alone where they prove it, else by reading the filter's columns."""
         request = self._request
-        if self._made is None:
+        if self._made is None and self._only is None:
             answer = self._table.aggregate(["count(*)"], request.filter, **request.asked())
             if answer.complete:
                 bound = answer.groups[0].values[0].value if answer.groups else None
@@ -212,7 +228,8 @@ class Scan:
         """What ``read`` makes of each piece of the blocks, in their order, some ahead of its use."""
         # An order needs all of a block's rows, but any rows of a block will do where there is none.
         limit = self._request.limit if planned.ordering is None and not counting else None
-        with self._working(len(blocks)) as (pool, fetcher, progress):
+        held = nullcontext() if self._hold is None or not blocks else self._hold(planned.answer.snapshot_id)
+        with held, self._working(len(blocks)) as (pool, fetcher, progress):
 
             def opened(block: PrunedBlock) -> list[Piece]:
                 written = planned.schema
@@ -252,7 +269,12 @@ class Scan:
         given = request.filter
         predicate = given if isinstance(given, Predicate) else read_filter(given, time_zone=request.time_zone)
         answer = self._table.prune(
-            request.filter, level="page", limit=request.limit, order_by=request.order_by, **request.asked()
+            request.filter,
+            level="page",
+            # blocks that are not to be read must not be what a limit is reached by
+            limit=request.limit if self._only is None else None,
+            order_by=request.order_by,
+            **request.asked(),
         )
         versions: TableInfo | Snapshot = self._table.info()
         if versions.snapshot_id != answer.snapshot_id:
@@ -268,7 +290,11 @@ class Scan:
             fields += [one.field for one in ordering.wanted]
         columns: tuple[Wanted, ...] = tuple(wanted_leaf(schema, leaf) for leaf in row_filter.columns)
         reading = Reading(output, pa.schema(fields), row_filter, columns)
-        return _Plan(answer, blocks_of(answer), versions, schema, reading, ordering)
+        blocks = blocks_of(answer)
+        if self._only is not None:
+            wanted = self._only(answer.snapshot_id)
+            blocks = tuple(block for block in blocks if block.location in wanted)
+        return _Plan(answer, blocks, versions, schema, reading, ordering)
 
 
 def open_store(store: Store | None, storage_options: Mapping[str, Mapping[str, Any]] | None) -> Store:

@@ -8,6 +8,7 @@ key is stored already, the mutation raises :class:`~lamella.snapshot.errors.Idem
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -17,7 +18,10 @@ from lamella.snapshot.wire import NamespaceInfo
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One snapshot of a table. ``seq`` counts from 1 without gaps and is the table's ``version`` at that snapshot."""
+    """One snapshot of a table. ``seq`` counts from 1 and is the table's ``version`` at that snapshot.
+
+    Expired snapshots are gaps. ``until_ms``: the time of the snapshot that followed, when that is in a gap.
+    """
 
     seq: int
     pointer: SnapshotPointer
@@ -27,6 +31,19 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     block_count: int
     segment_count: int
     file_size_bytes: int
+    until_ms: int | None = None
+
+
+class TagRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A name for a snapshot of a table. From ``expires_at_ms`` on (None: for ever) there is no such tag any more."""
+
+    table_id: str
+    name: str
+    seq: int
+    snapshot_id: str
+    timestamp_ms: int
+    created_at_ms: int
+    expires_at_ms: int | None = None
 
 
 class TableRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +56,48 @@ class TableRecord(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     pointer: SnapshotPointer
     created_at_ms: int
+
+
+class DroppedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table that was dropped. ``doomed``: it cannot be undropped any more, and its files may be gone."""
+
+    record: TableRecord
+    dropped_at_ms: int
+    doomed: bool
+
+
+class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Who reads a snapshot of a table. It holds the snapshot until ``expires_at_ms``, and then ends by itself."""
+
+    lease_id: str
+    table_id: str
+    seq: int
+    snapshot_id: str
+    owner: str
+    created_at_ms: int
+    expires_at_ms: int
+
+
+class Condemned(msgspec.Struct, frozen=True, kw_only=True):
+    """An object that a clean-up decided to delete. ``kind``: one of :data:`lamella.snapshot.vacuum.names.Kind`."""
+
+    location: str
+    table_id: str
+    kind: str
+    size_bytes: int
+    condemned_at_ms: int
+
+
+class CommitGuard(msgspec.Struct, frozen=True, kw_only=True):
+    """What a commit knew of clean-ups before it looked at its files or wrote anything.
+
+    ``since_ms``: every object that it writes has a later name time. ``epochs``: see ``sweeps`` in the catalog.
+    ``adds_files``: it adds blocks, which a clean-up may have been deleting.
+    """
+
+    since_ms: int
+    epochs: tuple[int, int]
+    adds_files: bool
 
 
 class StoredAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,30 +141,140 @@ class Catalog(Protocol):
     def table_by_id(self, table_id: str) -> TableRecord:
         """Raises TableNotFound, also when the table was dropped."""
 
-    def drop_table(self, namespace: str, name: str, *, now_ms: int, remember: StoredAnswer | None = None) -> None:
+    def drop_table(
+        self, namespace: str, name: str, *, now_ms: int, purge: bool = False, remember: StoredAnswer | None = None
+    ) -> None:
         """The table leaves the listing and its name is free again; nothing in storage is touched.
 
-        Raises NamespaceNotFound, TableNotFound.
+        ``purge``: it is doomed at once. Raises NamespaceNotFound, TableNotFound.
         """
 
-    def advance(self, table_id: str, entry: HistoryEntry, *, remember: StoredAnswer | None = None) -> bool:
+    def dropped_tables(self, namespace: str) -> list[DroppedTable]:
+        """Those that can be undropped, newest drop first, also of earlier namespaces of that name.
+
+        Raises NamespaceNotFound.
+        """
+
+    def undrop_table(self, table_id: str, namespace: str, name: str, *, remember: StoredAnswer | None = None) -> None:
+        """Bring a dropped table back under that name.
+
+        Raises NamespaceNotFound, TableNotFound (not dropped, or doomed), AlreadyExists (the name is taken).
+        """
+
+    def dropped_before(self, before_ms: int) -> list[DroppedTable]:
+        """The tables of the whole catalog that were dropped before then, and all doomed ones; oldest drop first."""
+
+    def doom_table(self, table_id: str, *, dropped_before_ms: int, now_ms: int) -> bool:
+        """From now on the table cannot be undropped, so its files may be deleted.
+
+        False: it is not dropped (any more), or was dropped later than that.
+        """
+
+    def forget_table(self, table_id: str) -> bool:
+        """Delete all that the catalog knows of a doomed table, once its files are gone; False: it is not doomed."""
+
+    def advance(
+        self,
+        table_id: str,
+        entry: HistoryEntry,
+        *,
+        while_kept: int | None = None,
+        guard: CommitGuard | None = None,
+        remember: StoredAnswer | Sequence[StoredAnswer] | None = None,
+    ) -> bool:
         """Make ``entry`` current if the table still is at version ``entry.seq - 1``; False: another commit won,
-        or the table was dropped."""
+        or the table was dropped.
+
+        ``while_kept``: only if the snapshot with this ``seq`` is still in the history; else raises SnapshotExpired.
+        ``guard``: only if no clean-up deleted meanwhile what the commit relies on; else raises Unavailable.
+        """
 
     def history(self, table_id: str, *, before_seq: int | None = None, limit: int) -> list[HistoryEntry]:
         """Newest first, from below ``before_seq``."""
 
     def snapshot(self, table_id: str, snapshot_id: str) -> HistoryEntry:
-        """Raises SnapshotNotFound."""
+        """Raises SnapshotNotFound, or SnapshotExpired when it must have been one that expired."""
 
     def snapshot_at(self, table_id: str, timestamp_ms: int) -> HistoryEntry:
-        """The snapshot that was current at that instant. Raises SnapshotNotFound when it is before the first."""
+        """The snapshot that was current at that instant.
+
+        Raises SnapshotNotFound when it is before the first, SnapshotExpired when that snapshot is no longer there.
+        """
+
+    def tags(self, table_id: str, *, now_ms: int) -> list[TagRecord]:
+        """The tags of a table that are alive, by name."""
+
+    def tag(self, table_id: str, name: str, *, now_ms: int) -> TagRecord:
+        """Raises TagNotFound, also for a tag that expired."""
+
+    def tagged(self, table_id: str, name: str, *, now_ms: int) -> HistoryEntry:
+        """The snapshot that a tag names. Raises TagNotFound."""
+
+    def put_tag(self, tag: TagRecord, *, move: bool, now_ms: int, remember: StoredAnswer | None = None) -> None:
+        """Make a tag, or ``move`` the one of that name.
+
+        Raises TableNotFound, SnapshotExpired (the snapshot is not in the history), AlreadyExists; TagNotFound when
+        there is none to move.
+        """
+
+    def drop_tag(self, table_id: str, name: str, *, now_ms: int, remember: StoredAnswer | None = None) -> None:
+        """Raises TagNotFound."""
+
+    def expire_snapshots(self, table_id: str, seqs: Sequence[int], *, now_ms: int) -> list[int]:
+        """Take snapshots out of a table's history; returns the ``seq`` of those that were taken out now, ascending.
+
+        The current snapshot stays, and so does one that a living tag names or a lease holds: nobody can tag, lease
+        or roll back to a snapshot once it is out. Tags and leases that are not alive are forgotten. Works for dropped
+        tables too.
+        """
+
+    def add_lease(self, lease: LeaseRecord) -> None:
+        """Raises TableNotFound, SnapshotExpired (the snapshot is not in the history)."""
+
+    def renew_lease(self, table_id: str, lease_id: str, *, expires_at_ms: int, now_ms: int) -> None:
+        """Raises LeaseNotFound, also when the lease ran out already."""
+
+    def release_lease(self, table_id: str, lease_id: str) -> None:
+        """End a lease; one that is not there is no error."""
+
+    def leases(self, table_id: str, *, now_ms: int) -> list[LeaseRecord]:
+        """The leases of a table that have not run out, oldest first."""
+
+    def kept(self, table_id: str) -> list[HistoryEntry]:
+        """The whole history as it is, newest first; also of a dropped table. Empty when there is no such table."""
+
+    def tables_with_files(self) -> list[str]:
+        """The ids of all tables that are there or can be undropped."""
+
+    def guard(self, table_id: str, files: Iterable[str], *, since_ms: int) -> CommitGuard:
+        """What a commit carries into :meth:`advance`; to be asked before its files are looked at.
+
+        Raises Unavailable when a clean-up is about to delete one of the files.
+        """
+
+    def condemn(self, table_id: str, objects: Sequence[Condemned], *, watermark_ms: int) -> None:
+        """Note what is about to be deleted, so that no commit takes it up from now on.
+
+        ``watermark_ms``: the newest name time among the objects that are not blocks. Raises TableNotFound.
+        """
+
+    def condemned(self, table_id: str, *, after: str, limit: int) -> list[Condemned]:
+        """What was condemned and not acquitted, by location as the database orders them, from behind ``after``."""
+
+    def acquit(self, table_id: str, locations: Iterable[str]) -> None:
+        """Take objects off that list: they are gone, or turned out to be needed."""
 
     def answer(self, key: str, scope: str) -> StoredAnswer | None:
         """What was stored under the key, if anything."""
 
-    def forget_answers(self, *, before_ms: int) -> int:
-        """Delete answers that were stored before then; returns how many."""
+    def keep_answer(self, answer: StoredAnswer) -> None:
+        """Store the answer of a request that changed nothing.
+
+        Raises IdempotencyMismatch when there is one under the key already.
+        """
+
+    def forget_answers(self, *, before_ms: int, limit: int = 1000) -> int:
+        """Delete up to ``limit`` answers that were stored before then, the oldest first; returns how many."""
 
     def secret(self, name: str, fresh: bytes) -> bytes:
         """The secret of that name; the first to ask gives it its value, ``fresh``. All replicas get the same."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 
 from lamella.service.catalog.tables import idempotency, namespaces, secrets, snapshots, tables
 
@@ -49,7 +49,7 @@ SELECT_TABLE_NAMES = (
     .order_by(tables.c.name)
 )
 
-_table_row = select(
+table_row = select(
     tables.c.table_id,
     namespaces.c.name.label("namespace"),
     tables.c.name,
@@ -59,17 +59,20 @@ _table_row = select(
     tables.c.created_at_ms,
 ).join_from(tables, namespaces)
 
-SELECT_TABLE = _table_row.where(
+SELECT_TABLE = table_row.where(
     _live_table,
     _live_namespace,
     namespaces.c.name == bindparam("namespace"),
     tables.c.name == bindparam("table"),
 )
 
-SELECT_TABLE_BY_ID = _table_row.where(_live_table, tables.c.table_id == bindparam("id"))
+SELECT_TABLE_BY_ID = table_row.where(_live_table, tables.c.table_id == bindparam("id"))
 
+#: ``doomed``: None, or the time as well, when nobody is to undrop it.
 DROP_TABLE = (
-    update(tables).where(_live_table, tables.c.table_id == bindparam("id")).values(dropped_at_ms=bindparam("now_ms"))
+    update(tables)
+    .where(_live_table, tables.c.table_id == bindparam("id"))
+    .values(dropped_at_ms=bindparam("now_ms"), doomed_at_ms=bindparam("doomed"))
 )
 
 #: The swap that makes a commit visible: no row is changed when another commit came first.
@@ -81,7 +84,7 @@ SWAP_POINTER = (
 
 INSERT_SNAPSHOT = insert(snapshots)
 
-_history_row = select(
+history_row = select(
     snapshots.c.seq,
     snapshots.c.prev_snapshot_id,
     snapshots.c.operation,
@@ -90,19 +93,42 @@ _history_row = select(
     snapshots.c.segment_count,
     snapshots.c.file_size_bytes,
     snapshots.c.pointer,
+    snapshots.c.until_ms,
 ).where(snapshots.c.table_id == bindparam("id"))
 
 SELECT_HISTORY = (
-    _history_row.where(snapshots.c.seq < bindparam("before_seq"))
+    history_row.where(snapshots.c.seq < bindparam("before_seq"))
     .order_by(snapshots.c.seq.desc())
     .limit(bindparam("rows"))
 )
 
-SELECT_SNAPSHOT = _history_row.where(snapshots.c.snapshot_id == bindparam("wanted"))
+SELECT_SNAPSHOT = history_row.where(snapshots.c.snapshot_id == bindparam("wanted"))
 
 SELECT_SNAPSHOT_AT = (
-    _history_row.where(snapshots.c.timestamp_ms <= bindparam("at_ms")).order_by(snapshots.c.seq.desc()).limit(1)
+    history_row.where(snapshots.c.timestamp_ms <= bindparam("at_ms")).order_by(snapshots.c.seq.desc()).limit(1)
 )
+
+#: Whether a snapshot is in the history still, asked by a transaction that holds the table's row.
+SELECT_KEPT = select(snapshots.c.seq).where(
+    snapshots.c.table_id == bindparam("id"), snapshots.c.seq == bindparam("wanted_seq")
+)
+
+#: How long a table's history has been, and how much of it is there.
+SELECT_EXTENT = (
+    select(
+        tables.c.created_at_ms,
+        tables.c.version,
+        select(func.count())
+        .select_from(snapshots)
+        .where(snapshots.c.table_id == tables.c.table_id)
+        .scalar_subquery()
+        .label("kept"),
+        select(func.max(snapshots.c.timestamp_ms))
+        .where(snapshots.c.table_id == tables.c.table_id)
+        .scalar_subquery()
+        .label("newest_ms"),
+    )
+).where(tables.c.table_id == bindparam("id"))
 
 INSERT_ANSWER = insert(idempotency)
 
@@ -114,5 +140,3 @@ SELECT_ANSWER = select(
     idempotency.c.body,
     idempotency.c.created_at_ms,
 ).where(idempotency.c.key == bindparam("wanted_key"), idempotency.c.scope == bindparam("wanted_scope"))
-
-DELETE_ANSWERS = delete(idempotency).where(idempotency.c.created_at_ms < bindparam("before_ms"))

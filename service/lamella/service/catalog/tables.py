@@ -1,7 +1,8 @@
 """The catalog's tables, as SQLAlchemy Core sees them. The migrations create them; a test holds the two together.
 
-Rows of ``namespaces`` and ``tables`` are never deleted: dropping sets ``dropped_at_ms``, and names are unique among
-the rows where it is null. Times are Unix milliseconds. Pointers, properties and answers are JSON text.
+Dropping a namespace or a table sets ``dropped_at_ms``, and names are unique among the rows where it is null. With
+``doomed_at_ms`` a table cannot be undropped any more, since files may be missing; once they are gone, so is its row.
+Times are Unix milliseconds. Pointers, properties and answers are JSON text.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from sqlalchemy import (
     BigInteger,
     Column,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
@@ -58,6 +60,7 @@ tables = Table(
     Column("pointer", Text, nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
     Column("dropped_at_ms", BigInteger),
+    Column("doomed_at_ms", BigInteger),
     Index(
         "uq_tables_live_name",
         "namespace_id",
@@ -82,8 +85,21 @@ snapshots = Table(
     Column("segment_count", BigInteger, nullable=False),
     Column("file_size_bytes", BigInteger, nullable=False),
     Column("pointer", Text, nullable=False),
+    Column("until_ms", BigInteger),
     UniqueConstraint("table_id", "snapshot_id"),
     Index("ix_snapshots_table_id_timestamp_ms", "table_id", "timestamp_ms"),
+)
+
+tags = Table(
+    "tags",
+    metadata,
+    Column("table_id", String(36), primary_key=True),
+    Column("name", String(128), primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("expires_at_ms", BigInteger),
+    ForeignKeyConstraint(["table_id", "seq"], ["snapshots.table_id", "snapshots.seq"], name="fk_tags_table_id_seq"),
+    Index("ix_tags_table_id_seq", "table_id", "seq"),
 )
 
 idempotency = Table(
@@ -103,4 +119,40 @@ secrets = Table(
     metadata,
     Column("name", String(64), primary_key=True),
     Column("value", LargeBinary, nullable=False),
+)
+
+#: A lease names a snapshot; the key keeps the snapshot's row from going while the lease's row is there.
+leases = Table(
+    "leases",
+    metadata,
+    Column("lease_id", String(36), primary_key=True),
+    Column("table_id", String(36), nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("owner", String(255), nullable=False),
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("expires_at_ms", BigInteger, nullable=False),
+    ForeignKeyConstraint(["table_id", "seq"], ["snapshots.table_id", "snapshots.seq"], name="fk_leases_table_id_seq"),
+    Index("ix_leases_table_id_seq", "table_id", "seq"),
+)
+
+#: Objects that a clean-up has decided to delete and may not have deleted yet. No commit may add a file among them.
+condemned = Table(
+    "condemned",
+    metadata,
+    Column("location", Text, primary_key=True),
+    Column("table_id", String(36), primary_key=True),
+    Column("kind", String(16), nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("condemned_at_ms", BigInteger, nullable=False),
+    Index("ix_condemned_table_id", "table_id"),
+)
+
+#: How far deletions have gone, by table, and for files outside of tables ("*"). ``epoch`` grows when blocks are
+#: condemned; ``watermark_ms`` is the newest name time of what else was.
+sweeps = Table(
+    "sweeps",
+    metadata,
+    Column("table_id", String(36), primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("watermark_ms", BigInteger, nullable=False),
 )

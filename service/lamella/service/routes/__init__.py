@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from lamella.service.api import Operation
 from lamella.service.routes.aggregate import AggregateRoutes
+from lamella.service.routes.changes import ChangesRoutes
 from lamella.service.routes.commits import CommitRoutes
+from lamella.service.routes.config import ConfigRoutes
+from lamella.service.routes.dropped import DroppedRoutes
 from lamella.service.routes.health import HealthRoutes
 from lamella.service.routes.history import HistoryRoutes
+from lamella.service.routes.maintenance import MaintenanceRoutes
 from lamella.service.routes.namespaces import NamespaceRoutes
 from lamella.service.routes.prune import PruneRoutes
 from lamella.service.routes.prune_many import PruneManyRoutes
+from lamella.service.routes.rollback import RollbackRoutes
 from lamella.service.routes.schema import SchemaRoutes
 from lamella.service.routes.tables import TableRoutes
+from lamella.service.routes.tags import TagRoutes
+from lamella.service.routes.verify import VerifyRoutes
 from lamella.service.services import Services
 
 
@@ -26,5 +33,12 @@ def operations(services: Services) -> tuple[Operation, ...]:
         *SchemaRoutes(services).operations(),
         *NamespaceRoutes(services).operations(),
         *HistoryRoutes(services).operations(),
+        *TagRoutes(services).operations(),
+        *RollbackRoutes(services).operations(),
+        *ChangesRoutes(services).operations(),
+        *DroppedRoutes(services).operations(),
+        *VerifyRoutes(services).operations(),
+        *MaintenanceRoutes(services).operations(),
+        *ConfigRoutes(services).operations(),
         *HealthRoutes(services).operations(),
     )

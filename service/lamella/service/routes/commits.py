@@ -7,8 +7,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.api import IDEMPOTENCY_KEY, Operation, require_json
-from lamella.service.idempotency import Claim, Sealed
+from lamella.service.idempotency import Claim
 from lamella.service.json_body import read_json
+from lamella.service.pending import Pending
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
 from lamella.snapshot.errors import (
@@ -42,7 +43,7 @@ class CommitRoutes:
         body = await request.body()
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
-        def work(claim: Claim) -> Sealed:
+        def work(claim: Claim) -> Pending:
             asked = read_json(_REGISTER, body)
             return self._services.committer.register(self._services.catalog.table(namespace, name), asked, claim)
 
@@ -53,7 +54,7 @@ class CommitRoutes:
         body = await request.body()
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
-        def work(claim: Claim) -> Sealed:
+        def work(claim: Claim) -> Pending:
             asked = read_json(_COMMIT, body)
             return self._services.committer.commit(self._services.catalog.table(namespace, name), asked, claim)
 

@@ -10,11 +10,13 @@ from starlette.responses import Response
 from lamella.service.api import JSON, Operation, Parameter, json_response, whole_number
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
+from lamella.service.state import instant_of
 from lamella.snapshot.errors import (
     InvalidRequest,
     ManifestError,
     NamespaceNotFound,
     SegmentNotFound,
+    SnapshotExpired,
     SnapshotNotFound,
     StoreError,
     TableNotFound,
@@ -34,12 +36,19 @@ class HistoryRoutes:
     async def list_snapshots(self, request: Request) -> Response:
         largest = self._services.settings.page_size_max
         page_size = whole_number(request, "page_size", min(_DEFAULT_PAGE, largest), 1, largest)
-        page_token = request.query_params.get("page_token")
+        given = request.query_params
+        page_token, snapshot_id, timestamp = (given.get(key) for key in ("page_token", "snapshot_id", "timestamp"))
+        time_zone = given.get("time_zone", "UTC")
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
         def work() -> SnapshotList:
+            history = self._services.history
             record = self._services.catalog.table(namespace, name)
-            return self._services.history.page(record, page_size=page_size, page_token=page_token)
+            newest = None
+            if page_token is None and (snapshot_id is not None or timestamp is not None):
+                at = None if timestamp is None else instant_of(timestamp)
+                newest = history.entry(record, snapshot_id=snapshot_id, timestamp=at, time_zone=time_zone)
+            return history.page(record, page_size=page_size, page_token=page_token, newest=newest)
 
         return json_response(await self._services.read(work))
 
@@ -83,8 +92,14 @@ class HistoryRoutes:
                         schema={"type": "integer", "minimum": 1, "maximum": self._services.settings.page_size_max},
                     ),
                     Parameter(name="page_token", description="`next_page_token` of the answer before."),
+                    Parameter(name="snapshot_id", description="Begin with this one: its id, or a tag."),
+                    Parameter(
+                        name="timestamp",
+                        description="Begin with the one in force then: Unix milliseconds, or ISO 8601 text.",
+                    ),
+                    Parameter(name="time_zone", description="For a time without one; `UTC` when not given."),
                 ),
-                errors=(InvalidRequest, *missing),
+                errors=(InvalidRequest, *missing, SnapshotNotFound, SnapshotExpired),
             ),
             Operation(
                 method="GET",
@@ -92,9 +107,10 @@ class HistoryRoutes:
                 handler=self.get_snapshot,
                 summary="Read a snapshot's manifest",
                 tag="History",
-                description="The JSON as it was written, after a check of its content hash.",
+                description="The JSON as it was written, after a check of its content hash. A tag may stand in place "
+                "of the id.",
                 answer_type=Snapshot,
-                errors=(*missing, SnapshotNotFound, *damaged),
+                errors=(*missing, SnapshotNotFound, SnapshotExpired, *damaged),
             ),
             Operation(
                 method="GET",
@@ -107,9 +123,10 @@ class HistoryRoutes:
                 parameters=(
                     Parameter(
                         name="snapshot_id",
-                        description="The snapshot that the segment belongs to; the current one when not given.",
+                        description="The snapshot that the segment belongs to, by id or tag; the current one when "
+                        "not given.",
                     ),
                 ),
-                errors=(*missing, SnapshotNotFound, SegmentNotFound, *damaged),
+                errors=(*missing, SnapshotNotFound, SnapshotExpired, SegmentNotFound, *damaged),
             ),
         )

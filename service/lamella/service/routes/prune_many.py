@@ -21,6 +21,7 @@ from lamella.snapshot.errors import (
     LimitExceeded,
     ManifestError,
     NamespaceNotFound,
+    SnapshotExpired,
     SnapshotNotFound,
     StoreError,
     TableNotFound,
@@ -40,6 +41,7 @@ _ERRORS: Final = (
     NamespaceNotFound,
     TableNotFound,
     SnapshotNotFound,
+    SnapshotExpired,
     ManifestError,
     StoreError,
 )
@@ -79,8 +81,11 @@ class PruneManyRoutes:
     def _diff(self, namespace: str, name: str, body: bytes) -> bytes:
         asked = read_json(_DIFF, body)
         record = self._services.catalog.table(namespace, name)
-        before = self._services.history.pointer(record, snapshot_id=asked.from_snapshot_id)
-        after = self._services.history.pointer(record, snapshot_id=asked.to_snapshot_id)
+        if (asked.from_snapshot_id is None) == (asked.from_timestamp is None):
+            raise InvalidRequest("give exactly one of from_snapshot_id and from_timestamp")
+        point, zone = self._services.history.pointer, asked.time_zone
+        before = point(record, snapshot_id=asked.from_snapshot_id, timestamp=asked.from_timestamp, time_zone=zone)
+        after = point(record, snapshot_id=asked.to_snapshot_id, timestamp=asked.to_timestamp, time_zone=zone)
         with trusted_manifests():
             return _ENCODER.encode(self._services.warehouse.diff(before, after, asked))
 

@@ -7,8 +7,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.api import IDEMPOTENCY_KEY, Operation, json_response, require_json
-from lamella.service.idempotency import Claim, Sealed
+from lamella.service.idempotency import Claim
 from lamella.service.json_body import read_json
+from lamella.service.pending import Pending
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
 from lamella.service.state import schema_info, trusted_manifests
@@ -52,7 +53,7 @@ class SchemaRoutes:
         body = await request.body()
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
-        def work(claim: Claim) -> Sealed:
+        def work(claim: Claim) -> Pending:
             asked = read_json(_EVOLVE, body)
             return self._services.committer.evolve(self._services.catalog.table(namespace, name), asked, claim)
 

@@ -6,7 +6,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.api import IDEMPOTENCY_KEY, Operation, json_response, require_json
+from lamella.service.api import IDEMPOTENCY_KEY, Operation, Parameter, json_response, require_json, truth
 from lamella.service.json_body import read_json
 from lamella.service.routes.paths import TABLE, TABLES
 from lamella.service.services import Services
@@ -24,6 +24,7 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.wire import CreateTable, TableInfo, TableList
 
+_FLAG = {"type": "boolean"}
 _CREATE = msgspec.json.Decoder(CreateTable)
 
 
@@ -52,8 +53,12 @@ class TableRoutes:
 
     async def drop_table(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
-        tables = self._services.tables
-        return await self._services.mutate(request, lambda claim: tables.drop_table(namespace, name, claim))
+        tables, purge = self._services.tables, truth(request, "purge")
+        # As if it were a body: a key that was used without it belongs to another request.
+        body = b"purge" if purge else b""
+        return await self._services.mutate(
+            request, lambda claim: tables.drop_table(namespace, name, claim, purge=purge), body
+        )
 
     def operations(self) -> tuple[Operation, ...]:
         """What these routes are."""
@@ -106,9 +111,14 @@ class TableRoutes:
                 handler=self.drop_table,
                 summary="Drop a table",
                 tag="Tables",
-                description="The table leaves the listing and its name is free again. No file is deleted.",
+                description="The table leaves the listing and its name is free again. No file is deleted now. The "
+                "table can be undropped for a time (`drop_grace_s`), after which a vacuum may remove what the service "
+                "wrote for it; with `purge` the next vacuum may, and the table cannot be undropped.",
                 status=204,
-                parameters=(IDEMPOTENCY_KEY,),
-                errors=(NamespaceNotFound, TableNotFound, IdempotencyMismatch),
+                parameters=(
+                    IDEMPOTENCY_KEY,
+                    Parameter(name="purge", description="No grace: the table is not coming back.", schema=_FLAG),
+                ),
+                errors=(InvalidRequest, NamespaceNotFound, TableNotFound, IdempotencyMismatch),
             ),
         )

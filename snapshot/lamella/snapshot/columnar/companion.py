@@ -1,7 +1,8 @@
 """Companions: one layer's zone maps and addresses as an Arrow IPC file of one record batch, uncompressed.
 
 Derived from the JSON manifest of the same id and rebuilt from it at will; its own bytes are checked against the hash
-that the parent manifest records. A segment's companion has one row a block, a snapshot's one row a segment.
+that the parent manifest records. A segment's companion has one row a block, a group's one row a segment, and a
+snapshot's one for each segment that the snapshot lists itself.
 
 Per column id c: ``c.flags`` (uint8, see ``zones``), ``c.nulls`` (int64, -1 unknown), ``c.min``/``c.max`` (int64,
 uint64 or float64; large_binary for bytes with ``c.min.key``/``c.max.key``, the uint64 prefixes; ``c.min.hi`` and
@@ -24,7 +25,7 @@ from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, WideKeys
 from lamella.snapshot.columnar.spans import Spans
 from lamella.snapshot.columnar.zones import Zones, arrays_of, is_wide, nothing_known, number_dtype
 from lamella.snapshot.errors import ManifestError, UnsupportedFormat
-from lamella.snapshot.manifest import FORMAT_VERSION, Block, SegmentRef
+from lamella.snapshot.manifest import FORMAT_VERSION, SEGMENT_FORMAT, SNAPSHOT_FORMAT, Block, SegmentRef
 from lamella.snapshot.schema import DataType, Schema
 from lamella.snapshot.stats import ColumnStats, from_bound
 
@@ -167,7 +168,7 @@ class Companion:
 
 def build_blocks(schema: Schema, blocks: Sequence[Block], header: bytes = b"") -> bytes:
     """The companion of a segment: one row a block; their statistics are in terms of ``schema``."""
-    columns = _Columns(schema.schema_id)
+    columns = _Columns(schema.schema_id, SEGMENT_FORMAT)
     columns.add("location", pa.array([b.location for b in blocks], pa.large_string()))
     for name in ("row_count", "file_size", "block_size"):
         columns.add(name, pa.array([getattr(b, name) for b in blocks], pa.int64()))
@@ -185,8 +186,8 @@ def build_blocks(schema: Schema, blocks: Sequence[Block], header: bytes = b"") -
 
 
 def build_segments(schema: Schema, segments: Sequence[SegmentRef], header: bytes = b"") -> bytes:
-    """The companion of a snapshot: one row a segment; their statistics are in terms of ``schema``."""
-    columns = _Columns(schema.schema_id)
+    """The companion of a snapshot or group: one row a segment; their statistics are in terms of ``schema``."""
+    columns = _Columns(schema.schema_id, SNAPSHOT_FORMAT)
     columns.add("segment_id", pa.array([s.segment_id for s in segments], pa.large_string()))
     for part in ("manifest", "companion"):
         refs = [getattr(s, part) for s in segments]
@@ -203,8 +204,9 @@ def build_segments(schema: Schema, segments: Sequence[SegmentRef], header: bytes
 
 
 class _Columns:
-    def __init__(self, schema_id: int) -> None:
+    def __init__(self, schema_id: int, format_version: int) -> None:
         self._schema_id = schema_id
+        self._format_version = format_version
         self._fields: list[pa.Field] = []
         self._arrays: list[pa.Array] = []
 
@@ -213,7 +215,7 @@ class _Columns:
         self._arrays.append(array)
 
     def file(self, header: bytes) -> bytes:
-        metadata = {_VERSION: str(FORMAT_VERSION).encode(), _HEADER: header}
+        metadata = {_VERSION: str(self._format_version).encode(), _HEADER: header}
         if self._schema_id:
             metadata[_SCHEMA_ID] = str(self._schema_id).encode()
         schema = pa.schema(self._fields, metadata=metadata)

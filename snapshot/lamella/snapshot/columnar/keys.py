@@ -143,6 +143,28 @@ def bytes_keys(values: Sequence[bytes]) -> BytesKeys:
     return BytesKeys(prefix, offsets, memoryview(b"".join(values)))
 
 
+def joined_keys(parts: Sequence[Keys]) -> Keys:
+    """The bounds of several layers one after another; all of one order, and at least one part."""
+    if all(isinstance(part, NumberKeys) for part in parts):
+        return NumberKeys(np.concatenate([part.array for part in parts if isinstance(part, NumberKeys)]))
+    if all(isinstance(part, WideKeys) for part in parts):
+        wide = [part for part in parts if isinstance(part, WideKeys)]
+        return WideKeys(np.concatenate([part.high for part in wide]), np.concatenate([part.low for part in wide]))
+    if all(isinstance(part, BytesKeys) for part in parts):
+        texts = [part for part in parts if isinstance(part, BytesKeys)]
+        # An offset counts from the start of its own part's bytes.
+        data = [
+            bytes(part.data[part.offsets[0] : part.offsets[-1]]) if len(part.offsets) > 1 else b"" for part in texts
+        ]
+        starts = np.cumsum([0, *(len(each) for each in data)])
+        moved = [
+            part.offsets[:-1] - part.offsets[0] + start for part, start in zip(texts, starts[:-1].tolist(), strict=True)
+        ]
+        offsets = np.concatenate([*moved, starts[-1:]]).astype(np.int64)
+        return BytesKeys(np.concatenate([part.prefix for part in texts]), offsets, memoryview(b"".join(data)))
+    raise TypeError("the parts are not of one order")
+
+
 def lesser(left: Keys, right: Keys) -> Mask:
     """Where the left bound is less than the right one, entry by entry; both of one order."""
     if isinstance(left, NumberKeys) and isinstance(right, NumberKeys):

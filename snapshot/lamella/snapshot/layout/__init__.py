@@ -4,6 +4,15 @@ from lamella.snapshot.layout.fsspec_store import FsspecStore
 from lamella.snapshot.layout.location import normal
 from lamella.snapshot.layout.paths import TableLayout, table_root
 from lamella.snapshot.layout.probe import check_create_only
-from lamella.snapshot.layout.store import ObjectStat, Store
+from lamella.snapshot.layout.store import ListedObject, ObjectStat, Store
 
-__all__ = ["FsspecStore", "ObjectStat", "Store", "TableLayout", "check_create_only", "normal", "table_root"]
+__all__ = [
+    "FsspecStore",
+    "ListedObject",
+    "ObjectStat",
+    "Store",
+    "TableLayout",
+    "check_create_only",
+    "normal",
+    "table_root",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from lamella.snapshot.errors import InvalidRequest, ObjectNotFound, StoreError
@@ -11,7 +11,7 @@ from lamella.snapshot.layout.local import LocalFiles
 from lamella.snapshot.layout.location import Location, parse
 from lamella.snapshot.layout.memory import MemoryFiles
 from lamella.snapshot.layout.selection import Glob, glob_root, has_magic, is_data_file
-from lamella.snapshot.layout.store import ObjectStat
+from lamella.snapshot.layout.store import ListedObject, ObjectStat
 
 
 class _Files(Protocol):
@@ -22,8 +22,9 @@ class _Files(Protocol):
     def stat(self, path: str) -> ObjectStat: ...
     def put(self, path: str, data: bytes) -> ObjectStat: ...
     def exists(self, path: str) -> bool: ...
-    def list(self, folder: str) -> Iterator[ObjectStat]: ...
+    def list(self, folder: str, start_after: str | None = None) -> Iterator[ListedObject]: ...
     def delete(self, path: str) -> None: ...
+    def delete_many(self, paths: Iterable[str]) -> dict[str, str]: ...
 
 
 class FsspecStore:
@@ -82,15 +83,30 @@ class FsspecStore:
             raise ObjectNotFound(f"no Parquet file at {url}", location=url)
         return sorted(found)
 
-    def list(self, prefix: str) -> Iterator[ObjectStat]:
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ListedObject]:
         """Every object below a folder."""
         at = parse(prefix)
-        return self._of(at).list(at.path)
+        behind = None if start_after is None else parse(start_after)
+        if behind is not None and behind.scheme != at.scheme:
+            raise InvalidRequest(f"{start_after!r} is not in the store of {prefix!r}", location=start_after)
+        return self._of(at).list(at.path, None if behind is None else behind.path)
 
     def delete(self, location: str) -> None:
         """Remove an object."""
         at = parse(location)
         self._of(at).delete(at.path)
+
+    def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
+        """Remove objects."""
+        by_scheme: dict[str, dict[str, str]] = {}
+        for location in locations:
+            at = parse(location)
+            by_scheme.setdefault(at.scheme, {})[at.path] = location
+        failed = {}
+        for of_scheme in by_scheme.values():
+            files = self._of(parse(next(iter(of_scheme.values()))))
+            failed.update({of_scheme[path]: why for path, why in files.delete_many(of_scheme).items()})
+        return failed
 
     def _of(self, location: Location) -> _Files:
         files = self._files.get(location.scheme)

@@ -6,11 +6,11 @@ import errno
 import os
 import stat as modes
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from lamella.snapshot.errors import AlreadyExists, ObjectNotFound, StoreError
-from lamella.snapshot.layout.store import ObjectStat
+from lamella.snapshot.layout.store import ListedObject, ObjectStat
 
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
@@ -62,9 +62,11 @@ class LocalFiles:
         """True for a file."""
         return os.path.isfile(path)
 
-    def list(self, folder: str) -> Iterator[ObjectStat]:
+    def list(self, folder: str, start_after: str | None = None) -> Iterator[ListedObject]:
         """Every file below a folder; links to folders are followed, each folder once."""
-        return iter(sorted(_walk(folder, set()), key=lambda found: found.location))
+        found = sorted(_walk(folder, set()), key=lambda found: found.location)
+        behind = None if start_after is None else f"file://{start_after}"
+        return (each for each in found if behind is None or each.location > behind)
 
     def delete(self, path: str) -> None:
         """Remove a file."""
@@ -73,6 +75,16 @@ class LocalFiles:
                 os.unlink(path)
         except ObjectNotFound:
             return
+
+    def delete_many(self, paths: Iterable[str]) -> dict[str, str]:
+        """Remove files, one after another."""
+        failed = {}
+        for path in paths:
+            try:
+                self.delete(path)
+            except StoreError as error:
+                failed[path] = error.message
+        return failed
 
 
 def _pread(descriptor: int, start: int, length: int) -> bytes:
@@ -96,7 +108,17 @@ def _stat(path: str, found: os.stat_result) -> ObjectStat:
     )
 
 
-def _walk(folder: str, seen: set[tuple[int, int]]) -> Iterator[ObjectStat]:
+def _listed(path: str, found: os.stat_result) -> ListedObject:
+    stat = _stat(path, found)
+    return ListedObject(
+        location=stat.location,
+        size_bytes=stat.size_bytes,
+        content_id=stat.content_id,
+        modified_ms=found.st_mtime_ns // 1_000_000,
+    )
+
+
+def _walk(folder: str, seen: set[tuple[int, int]]) -> Iterator[ListedObject]:
     try:
         with _errors(folder):
             here = os.stat(folder)
@@ -116,7 +138,7 @@ def _walk(folder: str, seen: set[tuple[int, int]]) -> Iterator[ObjectStat]:
             if entry.is_dir():
                 yield from _walk(entry.path, seen)
             elif entry.is_file():
-                yield _stat(entry.path, entry.stat())
+                yield _listed(entry.path, entry.stat())
         except FileNotFoundError:
             continue  # removed since the folder was read
 

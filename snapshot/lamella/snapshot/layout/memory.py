@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fsspec.implementations.memory import MemoryFileSystem
 
 from lamella.snapshot.errors import AlreadyExists, ObjectNotFound
-from lamella.snapshot.layout.store import ObjectStat
+from lamella.snapshot.layout.store import ListedObject, ObjectStat
 
 #: fsspec keeps one set of objects for the whole process, so one lock guards it.
 _LOCK = threading.Lock()
@@ -48,16 +48,23 @@ class MemoryFiles:
         """True for an object."""
         return path in self._files.store
 
-    def list(self, folder: str) -> Iterator[ObjectStat]:
+    def list(self, folder: str, start_after: str | None = None) -> Iterator[ListedObject]:
         """Every object below a folder."""
         prefix = folder.rstrip("/") + "/"
         with _LOCK:
-            return iter([self._stat(path) for path in sorted(self._files.store) if path.startswith(prefix)])
+            paths = sorted(path for path in self._files.store if path.startswith(prefix))
+            return iter([self._listed(path) for path in paths if start_after is None or path > start_after])
 
     def delete(self, path: str) -> None:
         """Remove an object."""
         with _LOCK:
             self._files.store.pop(path, None)
+
+    def delete_many(self, paths: Iterable[str]) -> dict[str, str]:
+        """Remove objects."""
+        for path in paths:
+            self.delete(path)
+        return {}
 
     def _file(self, path: str) -> Any:
         file = self._files.store.get(path)
@@ -66,7 +73,16 @@ class MemoryFiles:
         return file
 
     def _stat(self, path: str) -> ObjectStat:
+        found = self._listed(path)
+        return ObjectStat(location=found.location, size_bytes=found.size_bytes, content_id=found.content_id)
+
+    def _listed(self, path: str) -> ListedObject:
         file = self._file(path)
         size_bytes = len(file.getbuffer())
-        modified_ns = int(file.modified.timestamp() * 1_000_000) * 1_000
-        return ObjectStat(location=f"memory:/{path}", size_bytes=size_bytes, content_id=f"{size_bytes}-{modified_ns}")
+        modified_us = int(file.modified.timestamp() * 1_000_000)
+        return ListedObject(
+            location=f"memory:/{path}",
+            size_bytes=size_bytes,
+            content_id=f"{size_bytes}-{modified_us * 1_000}",
+            modified_ms=modified_us // 1_000,
+        )

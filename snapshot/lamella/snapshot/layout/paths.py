@@ -3,11 +3,13 @@
 ::
 
     <warehouse>/<table id>/
-        _ss/<snapshot id>_v1.json     snapshot manifest      _ss/<snapshot id>_v1.arrow   its companion
+        _ss/<snapshot id>_v2.json     snapshot manifest      _ss/<snapshot id>_v2.arrow   its companion
+        _sl/<group id>_v2.json        manifest of a group    _sl/<group id>_v2.arrow      its companion
+                                                             _sl/<group id>_v2.loc        its location index
         _sg/<segment id>_v1.json      segment manifest       _sg/<segment id>_v1.arrow    its companion
                                       _sg/<segment id>_v1.pages its page companion, when one was built
         _b/<block id>_v1.parquet      blocks that Lamella's jobs wrote
-        _ts/<segment or snapshot id>_v1.hll   sketches of distinct values
+        _ts/<segment, group or snapshot id>_v1.hll   sketches of distinct values
 """
 
 from __future__ import annotations
@@ -30,12 +32,24 @@ class TableLayout(msgspec.Struct, frozen=True):
     root: str
 
     def snapshot(self, snapshot_id: str | UUID) -> str:
-        """A snapshot's manifest."""
-        return f"{self.root}/_ss/{snapshot_id}_v1.json"
+        """A snapshot's manifest, as it is named today; a version 1 snapshot's ends in ``_v1.json``."""
+        return f"{self.root}/_ss/{snapshot_id}_v2.json"
 
     def snapshot_companion(self, snapshot_id: str | UUID) -> str:
         """A snapshot's companion: one row a segment."""
-        return f"{self.root}/_ss/{snapshot_id}_v1.arrow"
+        return f"{self.root}/_ss/{snapshot_id}_v2.arrow"
+
+    def group(self, group_id: str | UUID) -> str:
+        """A segment group's manifest."""
+        return f"{self.root}/_sl/{group_id}_v2.json"
+
+    def group_companion(self, group_id: str | UUID) -> str:
+        """A group's companion: one row a segment."""
+        return f"{self.root}/_sl/{group_id}_v2.arrow"
+
+    def group_locations(self, group_id: str | UUID) -> str:
+        """A group's location index: which blocks there are, by hash."""
+        return f"{self.root}/_sl/{group_id}_v2.loc"
 
     def segment(self, segment_id: str | UUID) -> str:
         """A segment's manifest."""
@@ -46,7 +60,7 @@ class TableLayout(msgspec.Struct, frozen=True):
         return f"{self.root}/_sg/{segment_id}_v1.arrow"
 
     def sketches(self, owner_id: str | UUID) -> str:
-        """The sketches of a segment and its blocks, or of a snapshot."""
+        """The sketches of a segment and its blocks, or of a group or snapshot."""
         return f"{self.root}/_ts/{owner_id}_v1.hll"
 
     def block(self, block_id: str | UUID) -> str:

@@ -7,9 +7,12 @@ attempt's object, and reading the id back tells our object from another writer's
 
 from __future__ import annotations
 
+import builtins
+import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Final
 
 import aiohttp
@@ -18,13 +21,16 @@ from botocore.exceptions import BotoCoreError, ClientError
 from fsspec.asyn import sync
 
 from lamella.snapshot.errors import AlreadyExists, ObjectNotFound, StoreError
-from lamella.snapshot.layout.store import ObjectStat
+from lamella.snapshot.layout.store import ListedObject, ObjectStat
 
 _WRITE_ID: Final = "lamella-write-id"
 _ABSENT: Final = frozenset({"NoSuchKey", "NoSuchBucket", "404", "NotFound"})
 _CONFLICT: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "409", "412"})
 _PUT_TRIES: Final = 4
 _READ_TRIES: Final = 3
+_DELETE_BATCH: Final = 1_000  # what one DeleteObjects request takes
+#: Characters that XML 1.0 cannot hold, or whose place an XML reader may change.
+_NOT_XML: Final = re.compile("[\x00-\x1f\x7f\ufffe\uffff]")
 _FAILURES: Final = (OSError, BotoCoreError, ClientError, aiohttp.ClientError)
 
 
@@ -83,11 +89,16 @@ class S3Objects:
             return False
         return True
 
-    def list(self, folder: str) -> Iterator[ObjectStat]:
+    def list(self, folder: str, start_after: str | None = None) -> Iterator[ListedObject]:
         """Every object below a folder, page by page."""
         bucket, _, key = folder.partition("/")
         prefix = key.rstrip("/") + "/" if key.strip("/") else ""
         more: dict[str, str] = {}
+        if start_after is not None:
+            if start_after.partition("/")[0] > bucket:
+                return
+            if start_after.partition("/")[0] == bucket:
+                more = {"StartAfter": start_after.partition("/")[2]}
         while True:
             try:
                 with _errors(folder):
@@ -96,8 +107,11 @@ class S3Objects:
                 return
             for item in page.get("Contents", ()):
                 if not item["Key"].endswith("/"):  # a marker that some tools write for an empty folder
-                    yield ObjectStat(
-                        location=f"s3://{bucket}/{item['Key']}", size_bytes=item["Size"], content_id=_etag(item)
+                    yield ListedObject(
+                        location=f"s3://{bucket}/{item['Key']}",
+                        size_bytes=item["Size"],
+                        content_id=_etag(item),
+                        modified_ms=int(item["LastModified"].timestamp() * 1000),
                     )
             if not page.get("IsTruncated"):
                 return
@@ -110,6 +124,45 @@ class S3Objects:
                 self._call("delete_object", path)
         except ObjectNotFound:
             return
+
+    def delete_many(self, paths: Iterable[str]) -> dict[str, str]:
+        """Remove objects, a thousand in one request where their keys can stand in XML."""
+        failed: dict[str, str] = {}
+        by_bucket: dict[str, builtins.list[str]] = {}
+        for path in paths:
+            bucket, _, key = path.partition("/")
+            if not key or _NOT_XML.search(key):
+                failed.update(self._delete_alone(path))
+            else:
+                by_bucket.setdefault(bucket, []).append(key)
+        for bucket, keys in by_bucket.items():
+            waiting = iter(keys)
+            while batch := list(islice(waiting, _DELETE_BATCH)):
+                failed.update(self._delete_batch(bucket, batch))
+        return failed
+
+    def _delete_alone(self, path: str) -> dict[str, str]:
+        try:
+            self.delete(path)
+        except StoreError as error:
+            return {path: error.message}
+        return {}
+
+    def _delete_batch(self, bucket: str, keys: Sequence[str]) -> dict[str, str]:
+        wanted = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
+        try:
+            with _errors(bucket):
+                answer = self._files.call_s3("delete_objects", Bucket=bucket, Delete=wanted)
+        except ObjectNotFound:  # no such bucket
+            return {}
+        except StoreError as error:
+            return {f"{bucket}/{key}": error.message for key in keys}
+        refused = {item["Key"]: item for item in answer.get("Errors", ())}
+        return {
+            f"{bucket}/{key}": f"{item.get('Code')}: {item.get('Message')}"
+            for key, item in refused.items()
+            if item.get("Code") not in _ABSENT
+        }
 
     def _call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         bucket, _, key = path.partition("/")

@@ -15,7 +15,7 @@ Error rules, the same for every store:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import msgspec
@@ -30,6 +30,12 @@ class ObjectStat(msgspec.Struct, frozen=True, kw_only=True):
     location: str
     size_bytes: int
     content_id: str
+
+
+class ListedObject(ObjectStat, frozen=True, kw_only=True):
+    """An object as a listing shows it; ``modified_ms`` is the store's own time of its last change (Unix, UTC)."""
+
+    modified_ms: int
 
 
 class Store(Protocol):
@@ -64,10 +70,26 @@ class Store(Protocol):
         """
         ...
 
-    def list(self, prefix: str) -> Iterator[ObjectStat]:
-        """Every object below a folder, hidden ones too, sorted by location; nothing when there is no such folder."""
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ListedObject]:
+        """Every object below a folder, hidden ones too, sorted by location; nothing when there is no such folder.
+
+        A folder ends at a slash, given or not: listing ``t`` never shows what is in ``t-2``. ``start_after``: only
+        what sorts behind this location (which need not be there). Stores that list in pages fetch them as needed, so
+        what changes meanwhile may be seen or not.
+        """
         ...
 
     def delete(self, location: str) -> None:
         """Remove an object; one that is not there is no error."""
+        ...
+
+    def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
+        """Remove objects, many in one request where the store can; one that is not there is no error.
+
+        Returns:
+            The reason for each location that may still be there. The others are gone.
+
+        Raises:
+            InvalidRequest: a location that cannot be read as one; nothing was removed.
+        """
         ...

@@ -2,7 +2,10 @@
 
 from lamella.snapshot.manifest.codec import (
     FORMAT_VERSION,
+    SEGMENT_FORMAT,
+    SNAPSHOT_FORMAT,
     content_hash,
+    decode_group,
     decode_segment,
     decode_snapshot,
     encode,
@@ -10,6 +13,8 @@ from lamella.snapshot.manifest.codec import (
 from lamella.snapshot.manifest.structs import (
     Block,
     ColumnMeta,
+    Group,
+    GroupRef,
     ObjectRef,
     Segment,
     SegmentRef,
@@ -20,8 +25,12 @@ from lamella.snapshot.manifest.structs import (
 
 __all__ = [
     "FORMAT_VERSION",
+    "SEGMENT_FORMAT",
+    "SNAPSHOT_FORMAT",
     "Block",
     "ColumnMeta",
+    "Group",
+    "GroupRef",
     "ObjectRef",
     "Segment",
     "SegmentRef",
@@ -29,6 +38,7 @@ __all__ = [
     "SnapshotPointer",
     "Summary",
     "content_hash",
+    "decode_group",
     "decode_segment",
     "decode_snapshot",
     "encode",

@@ -12,12 +12,15 @@ from typing import Final, TypeVar
 import msgspec
 
 from lamella.snapshot.errors import HashMismatch, ManifestError, UnsupportedFormat
-from lamella.snapshot.manifest.structs import Segment, Snapshot
+from lamella.snapshot.manifest.structs import Group, Segment, Snapshot
 
-#: The version that this release writes.
-FORMAT_VERSION: Final = 1
+#: The newest version that this release reads.
+FORMAT_VERSION: Final = 2
+#: What it writes: segments are as they were in version 1, version 2 gave snapshots their groups.
+SEGMENT_FORMAT: Final = 1
+SNAPSHOT_FORMAT: Final = 2
 
-_Manifest = TypeVar("_Manifest", Segment, Snapshot)
+_Manifest = TypeVar("_Manifest", Segment, Group, Snapshot)
 
 
 class _Header(msgspec.Struct):
@@ -27,6 +30,7 @@ class _Header(msgspec.Struct):
 _ENCODER: Final = msgspec.json.Encoder()
 _HEADER: Final = msgspec.json.Decoder(_Header)
 _SEGMENT: Final = msgspec.json.Decoder(Segment)
+_GROUP: Final = msgspec.json.Decoder(Group)
 _SNAPSHOT: Final = msgspec.json.Decoder(Snapshot)
 
 
@@ -42,7 +46,7 @@ def check_hash(data: bytes | memoryview, expected: str, location: str) -> None:
         raise HashMismatch(f"{location} has changed since it was written", location=location, sha256=found)
 
 
-def encode(manifest: Segment | Snapshot) -> bytes:
+def encode(manifest: Segment | Group | Snapshot) -> bytes:
     """The manifest as JSON."""
     return _ENCODER.encode(manifest)
 
@@ -50,6 +54,11 @@ def encode(manifest: Segment | Snapshot) -> bytes:
 def decode_segment(data: bytes, *, sha256: str | None = None, location: str = "segment") -> Segment:
     """Read a segment manifest; raises HashMismatch, UnsupportedFormat, ManifestError."""
     return _decode(_SEGMENT, data, sha256, location)
+
+
+def decode_group(data: bytes, *, sha256: str | None = None, location: str = "group") -> Group:
+    """Read a group's manifest; raises HashMismatch, UnsupportedFormat, ManifestError."""
+    return _decode(_GROUP, data, sha256, location)
 
 
 def decode_snapshot(data: bytes, *, sha256: str | None = None, location: str = "snapshot") -> Snapshot:

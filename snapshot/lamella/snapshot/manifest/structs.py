@@ -101,6 +101,7 @@ class SegmentRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A snapshot's entry for one segment: where its manifest and companion are, and its summary.
 
     ``schema_id``: see :class:`Segment`. ``block_schema_ids``: those of its blocks, ascending, when there are others.
+    ``first_location``, ``last_location``: the least and the greatest of its blocks' (None: not recorded).
     """
 
     segment_id: str
@@ -110,6 +111,42 @@ class SegmentRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     summary: Summary
     schema_id: int = 0
     block_schema_ids: tuple[int, ...] = ()
+    first_location: str | None = None
+    last_location: str | None = None
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Some segments of a table, written once for all snapshots that have them.
+
+    ``schema_id``: its companion, with one row a segment, is in terms of that schema.
+    """
+
+    format_version: int
+    group_id: str
+    segments: tuple[SegmentRef, ...]
+    schema_id: int = 0
+
+
+class GroupRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A snapshot's entry for a group: where its manifest, companion and location index are, and what it holds.
+
+    ``dropped``: numbers of the group's segments, ascending, that are no longer in the table; ``segment_count`` and
+    ``summary`` (in terms of the schema ``schema_id``) are those of the others, and the locations lie among
+    ``first_location`` to ``last_location``. ``block_schema_ids``: the schemas that blocks were written with.
+    """
+
+    group_id: str
+    manifest: ObjectRef
+    companion: ObjectRef
+    locations: ObjectRef
+    format_version: int
+    segment_count: int
+    summary: Summary
+    first_location: str
+    last_location: str
+    block_schema_ids: tuple[int, ...]
+    schema_id: int = 0
+    dropped: tuple[int, ...] = ()
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
@@ -117,6 +154,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 
     ``schemas`` are the earlier schemas, oldest first; there is no such member while the table has had only one.
     ``block_schema_ids`` are those of all blocks, ascending, likewise.
+
+    The segments of a larger table are those of its ``groups``, oldest first, and then ``segments``. ``prev_manifest``
+    is the manifest of the snapshot before this one (None in snapshots of format version 1, and in the first).
     """
 
     format_version: int
@@ -134,11 +174,18 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     companion: ObjectRef | None = None
     schemas: tuple[Schema, ...] | msgspec.UnsetType = msgspec.UNSET
     block_schema_ids: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    groups: tuple[GroupRef, ...] = ()
+    prev_manifest: ObjectRef | None = None
 
     @property
     def history(self) -> tuple[Schema, ...]:
         """Every schema the table has had, the current one last."""
         return (self.schema,) if self.schemas is msgspec.UNSET else (*self.schemas, self.schema)
+
+    @property
+    def segment_count(self) -> int:
+        """How many segments there are; ``segments`` may list only some of them."""
+        return len(self.segments) + sum(group.segment_count for group in self.groups)
 
     @property
     def schema_ids_in_use(self) -> tuple[int, ...]:

@@ -14,9 +14,10 @@ the hash of the segment's manifest, and that holds the hash of each file's foote
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 import numpy as np
@@ -73,10 +74,18 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(_Directory)
 
 
+class Ranges(Protocol):
+    """Where a companion's bytes come from: a store, or the bytes themselves."""
+
+    def read_range(self, location: str, start: int, length: int) -> bytes:
+        """Some bytes of an object, as of :class:`~lamella.snapshot.layout.store.Store`."""
+        ...
+
+
 class PageCompanion:
     """A page companion that can be read: its directory."""
 
-    def __init__(self, store: Store, location: str, segment_id: str, manifest_sha256: str) -> None:
+    def __init__(self, store: Ranges, location: str, segment_id: str, manifest_sha256: str) -> None:
         """Fetch the directory of the companion at ``location`` of this segment.
 
         Raises:
@@ -129,6 +138,11 @@ class PageCompanion:
         """True when it has cells of the column."""
         return column_id in self._columns
 
+    @property
+    def column_types(self) -> dict[int, str]:
+        """The columns that it was built for, in order, and the types that they had then."""
+        return {column_id: column[0] for column_id, column in self._columns.items()}
+
     def cells(self, column_id: int, dtype: DataType, blocks: Sequence[int]) -> list[Cell | None]:
         """A column's cells of some blocks (ascending), None for those without; reads just these.
 
@@ -138,21 +152,27 @@ class PageCompanion:
             ObjectNotFound, StoreError: as the store says.
             ManifestError: the bytes are not those that were written.
         """
-        built_for, offsets, sizes, checks = self._columns[column_id]
-        raw = _read_parts(self._store, self._location, [(int(offsets[b]), int(sizes[b])) for b in blocks])
+        built_for = self._columns[column_id][0]
         found: list[Cell | None] = []
-        for block, data in zip(blocks, raw, strict=True):
-            if not sizes[block]:
+        for data in self._raw(column_id, blocks):
+            if not data:
                 found.append(None)
                 continue
-            if _check(data) != checks[block * _CHECK_BYTES : (block + 1) * _CHECK_BYTES]:
-                raise ManifestError(f"the page statistics in {self._location} are damaged")
             cell = decode(data, parse_type(built_for))
             if built_for != str(dtype) and cell.zones is not None:
                 zones = widened_zones(cell.zones, parse_type(built_for), dtype)
                 cell = msgspec.structs.replace(cell, zones=zones)
             found.append(cell)
         return found
+
+    def _raw(self, column_id: int, blocks: Sequence[int]) -> list[bytes]:
+        """A column's cells of some blocks (ascending) as they are stored, empty for those without."""
+        _, offsets, sizes, checks = self._columns[column_id]
+        raw = _read_parts(self._store, self._location, [(int(offsets[b]), int(sizes[b])) for b in blocks])
+        for block, data in zip(blocks, raw, strict=True):
+            if sizes[block] and _check(data) != checks[block * _CHECK_BYTES : (block + 1) * _CHECK_BYTES]:
+                raise ManifestError(f"the page statistics in {self._location} are damaged")
+        return raw
 
 
 def build_pages(
@@ -203,11 +223,43 @@ def build_pages(
     return b"".join((head, directory, *body))
 
 
+def join_pages(parts: Sequence[tuple[PageCompanion, int]], segment_id: str, manifest_sha256: str) -> bytes | None:
+    """The page companion of a segment whose blocks others had before: each with its companion and number in it.
+
+    No file is read. None when the companions are not of the same columns and types: then it has to be built.
+
+    Raises:
+        ObjectNotFound, StoreError, ManifestError: a part cannot be read, or is damaged.
+    """
+    shapes = {tuple((column_id, each[0]) for column_id, each in part._columns.items()) for part, _ in parts}
+    if len(shapes) != 1:
+        return None
+    columns: list[_Column] = []
+    body: list[bytes] = []
+    for column_id, dtype in shapes.pop():
+        cells_of: list[bytes] = []
+        for part, numbers in _runs(parts):
+            cells_of += part._raw(column_id, numbers)
+        sizes: npt.NDArray[np.int64] = np.array([len(data) for data in cells_of], dtype=np.int64)
+        columns.append(_Column(column_id, dtype, pack(sizes), b"".join(_check(data) for data in cells_of)))
+        body.extend(cells_of)
+    entries = tuple(part._blocks[number] for part, number in parts)
+    directory = _ENCODER.encode(_Directory(VERSION, segment_id, manifest_sha256, entries, tuple(columns)))
+    head = MAGIC + len(directory).to_bytes(8, "little") + hashlib.sha256(directory).digest()
+    return b"".join((head, directory, *body))
+
+
+def _runs(parts: Sequence[tuple[PageCompanion, int]]) -> Iterator[tuple[PageCompanion, list[int]]]:
+    for _, run in itertools.groupby(parts, key=lambda part: id(part[0])):
+        members = list(run)
+        yield members[0][0], [number for _, number in members]
+
+
 def _check(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=_CHECK_BYTES).digest()
 
 
-def _read_parts(store: Store, location: str, parts: Iterable[tuple[int, int]]) -> list[bytes]:
+def _read_parts(store: Ranges, location: str, parts: Iterable[tuple[int, int]]) -> list[bytes]:
     """Parts of an object, given in ascending order; near ones by one request."""
     wanted = list(parts)
     out: list[bytes] = []

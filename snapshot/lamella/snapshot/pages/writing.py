@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from lamella.snapshot.errors import AlreadyExists, ManifestError, ObjectNotFound
 from lamella.snapshot.layout.store import Store
 from lamella.snapshot.manifest import Segment, SegmentRef
-from lamella.snapshot.pages.companion import PageCompanion, build_pages
+from lamella.snapshot.pages.companion import PageCompanion, build_pages, join_pages
 from lamella.snapshot.pages.source import PageSource, SegmentPages
 from lamella.snapshot.schema import Schema
 
@@ -65,6 +65,33 @@ def write_page_companions(
             size_bytes += len(data)
         source.forget(pages)
     return PagesBuilt(segments=written, skipped=skipped, blocks=blocks, left_out=left_out, size_bytes=size_bytes)
+
+
+def carry_page_companions(store: Store, made: Sequence[SegmentRef], of: Sequence[SegmentRef]) -> None:
+    """Give segments the page statistics of others that they were made of: the blocks of ``of``, one after another.
+
+    Nothing is written unless each of those has a page companion that can be used, and all are of the same columns and
+    types; then the companions are missing until somebody builds them.
+
+    Raises:
+        StoreError: as the store says.
+    """
+    parts: list[tuple[PageCompanion, int]] = []
+    try:
+        for ref in of:
+            pages = SegmentPages(ref.segment_id, ref.manifest)
+            part = PageCompanion(store, pages.location, pages.segment_id, pages.manifest.sha256)
+            parts += ((part, number) for number in range(len(part)))
+        start = 0
+        for ref in made:
+            stop = start + ref.summary.block_count
+            data = join_pages(parts[start:stop], ref.segment_id, ref.manifest.sha256)
+            if data is None:
+                return
+            store.put(SegmentPages(ref.segment_id, ref.manifest).location, data)
+            start = stop
+    except (ObjectNotFound, ManifestError):
+        return
 
 
 def _is_there(store: Store, pages: SegmentPages) -> bool:

@@ -41,6 +41,7 @@ __all__ = [
     "SetNullable",
     "Versioned",
     "WidenColumn",
+    "can_read_as",
     "can_widen",
     "evolve",
     "physical_names",
@@ -89,6 +90,25 @@ def can_widen(source: DataType, target: DataType) -> bool:
     if source.name == target.name and source.name in ("time", "timestamp", "timestamp_ntz"):
         return PER_SECOND[target.unit] >= PER_SECOND[source.unit]
     return not source.is_nested and widens(source, target)
+
+
+def can_read_as(written: Schema, wanted: Schema) -> bool:
+    """True when every file of one schema of a table can be read by the columns of another.
+
+    Always true for a later schema, as long as changes only add, widen and so on; after a rollback the current schema
+    may be one that a file of the time in between does not fit: a column that was widened, dropped or made nullable.
+    """
+    before = written.by_id()
+    for leaf in wanted.leaves():
+        old = before.get(leaf.id)
+        if old is None:
+            fits = leaf.id > written.last_column_id  # still to come then, and not dropped already
+        else:
+            same = old.dtype == leaf.dtype or can_widen(old.dtype, leaf.dtype)
+            fits = same and (leaf.nullable or not old.nullable)
+        if not fits:
+            return False
+    return True
 
 
 def schema_at(table: Versioned, schema_id: int) -> Schema:

@@ -1,4 +1,4 @@
-"""Sketches through the layers: a block's arrive with it, a segment's and a snapshot's are unions of those below.
+"""Sketches through the layers: a block's arrive with it, a segment's, group's and snapshot's are unions of those below.
 
 A column's count is known above only where every part with rows has a sketch of it; after a removal the union is made
 again from what is left, so counts shrink. A table without sketches costs nothing: no object is looked for.
@@ -7,13 +7,13 @@ again from what is left, so counts shrink. A table without sketches costs nothin
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from cachetools import LRUCache
 
 from lamella.snapshot.layout import Store, TableLayout
-from lamella.snapshot.manifest import Block, SegmentRef, Snapshot, Summary
+from lamella.snapshot.manifest import Block, GroupRef, SegmentRef, Snapshot, Summary
 from lamella.snapshot.sketch.hll import Sketch, estimate, united
 from lamella.snapshot.sketch.objects import Columns, encode, read_blocks, read_union
 
@@ -44,20 +44,71 @@ class SketchLayers:
         found = read_blocks(self._store, layout.sketches(ref.segment_id))
         return [msgspec.structs.replace(block, sketches=found.get(block.location, {})) for block in blocks]
 
-    def of_snapshot(self, layout: TableLayout, base: Snapshot, following: Snapshot) -> Snapshot:
-        """Write the sketches of the snapshot that follows ``base``, if its segments have any, and count."""
-        filled = [ref for ref in following.segments if ref.summary.row_count]
+    def of_group(self, layout: TableLayout, group_id: str, summary: Summary, segments: Sequence[SegmentRef]) -> Summary:
+        """Write a new group's union, if its segments are counted; the summary with the counts that are known."""
+        filled = [ref for ref in segments if ref.summary.row_count]
+        if not _counted_everywhere(filled):
+            return summary
+        union = _united([self._read(layout.sketches(ref.segment_id)) or {} for ref in filled])
+        self._write(layout.sketches(group_id), union, {})
+        return counted(summary, union)
+
+    def of_rest(self, layout: TableLayout, group: GroupRef, left: Sequence[SegmentRef]) -> GroupRef:
+        """A group of which only the segments ``left`` are still in the table, with the counts that are known."""
+        filled = [ref for ref in left if ref.summary.row_count]
+        if not _counted_everywhere(filled):
+            return group
+        union = _united([self._read(layout.sketches(ref.segment_id)) or {} for ref in filled])
+        with self._lock:  # no object: it is made again from the segments' when it is needed and no longer held
+            self._unions[_rest_key(layout, group)] = union
+        return msgspec.structs.replace(group, summary=counted(group.summary, union))
+
+    def of_snapshot(
+        self,
+        layout: TableLayout,
+        base: Snapshot,
+        following: Snapshot,
+        *,
+        appended: Sequence[SegmentRef] | None,
+        segments_of: Callable[[GroupRef], Sequence[SegmentRef]],
+    ) -> Snapshot:
+        """Write the sketches of the snapshot that follows ``base``, if its segments have any, and count.
+
+        ``appended``: what came to the blocks of ``base``, None when something was removed. ``segments_of``: the
+        segments of a group that are in the table.
+        """
+        parts_of: list[SegmentRef | GroupRef] = [*following.groups, *following.segments]
+        filled = [ref for ref in parts_of if ref.summary.row_count]
         if not _counted_everywhere(filled):
             return following
-        old = {ref.segment_id for ref in base.segments}
-        added = [ref for ref in filled if ref.segment_id not in old]
-        is_append = old <= {ref.segment_id for ref in following.segments}
-        below = self._read(layout.sketches(base.snapshot_id)) if is_append and base.summary.row_count else None
-        parts = [below] if below is not None else []
-        parts += [self._read(layout.sketches(r.segment_id)) or {} for r in (added if below is not None else filled)]
+        below = (
+            self._read(layout.sketches(base.snapshot_id)) if appended is not None and base.summary.row_count else None
+        )
+        if appended is not None and below is not None:
+            news = [ref for ref in appended if ref.summary.row_count]
+            parts = [below, *(self._read(layout.sketches(ref.segment_id)) or {} for ref in news)]
+        else:
+            parts = [self._part(layout, ref, segments_of) for ref in filled]
         union = _united(parts)
         self._write(layout.sketches(following.snapshot_id), union, {})
         return msgspec.structs.replace(following, summary=counted(following.summary, union))
+
+    def _part(
+        self,
+        layout: TableLayout,
+        ref: SegmentRef | GroupRef,
+        segments_of: Callable[[GroupRef], Sequence[SegmentRef]],
+    ) -> Columns:
+        if isinstance(ref, SegmentRef):
+            return self._read(layout.sketches(ref.segment_id)) or {}
+        if not ref.dropped:
+            return self._read(layout.sketches(ref.group_id)) or {}
+        with self._lock:
+            found = self._unions.get(_rest_key(layout, ref))
+        if found is None:
+            left = [each for each in segments_of(ref) if each.summary.row_count]
+            found = _united([self._read(layout.sketches(each.segment_id)) or {} for each in left])
+        return found
 
     def _read(self, location: str) -> Columns | None:
         with self._lock:
@@ -73,6 +124,10 @@ class SketchLayers:
         self._store.put(location, encode(union, blocks))
         with self._lock:
             self._unions[location] = union
+
+
+def _rest_key(layout: TableLayout, group: GroupRef) -> str:
+    return f"{layout.sketches(group.group_id)} without {group.dropped}"
 
 
 def counted(summary: Summary, union: Columns) -> Summary:
@@ -91,11 +146,11 @@ def unsketched(blocks: Sequence[Block]) -> tuple[Block, ...]:
     return tuple(msgspec.structs.replace(block, sketches={}) if block.sketches else block for block in blocks)
 
 
-def _counted_everywhere(segments: Sequence[SegmentRef]) -> set[int]:
-    """The columns that every segment has counted."""
+def _counted_everywhere(parts: Sequence[SegmentRef | GroupRef]) -> set[int]:
+    """The columns that every part has counted."""
     counted_in = [
         {column_id for column_id, stats in ref.summary.col_stats.items() if stats.distinct_of_values is not None}
-        for ref in segments
+        for ref in parts
     ]
     return set.intersection(*counted_in) if counted_in else set()
 

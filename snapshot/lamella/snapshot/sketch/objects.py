@@ -48,7 +48,7 @@ def read_union(store: Store, location: str) -> Columns | None:
         if len(part) < stored:
             part = store.read_range(location, _HEADER.size, stored)
         return _UNION.decode(_plain(part, plain))
-    except (ObjectNotFound, ManifestError, msgspec.MsgspecError):
+    except (ObjectNotFound, ManifestError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 
@@ -59,7 +59,7 @@ def read_blocks(store: Store, location: str) -> dict[str, Columns]:
         first, _, stored, plain = _lengths(data)
         start = _HEADER.size + first
         return _BLOCKS.decode(_plain(data[start : start + stored], plain))
-    except (ObjectNotFound, ManifestError, msgspec.MsgspecError):
+    except (ObjectNotFound, ManifestError, msgspec.MsgspecError, UnicodeDecodeError):
         return {}
 
 

@@ -1,6 +1,8 @@
 """Tables in object storage; see :class:`Warehouse`."""
 
-from lamella.snapshot.warehouse.changes import CommitResult
+from lamella.snapshot.commit import ChangeSet, Landed
+from lamella.snapshot.warehouse.changes import CommitResult, ManyCommitted
+from lamella.snapshot.warehouse.objects import SnapshotObjects
 from lamella.snapshot.warehouse.warehouse import Warehouse
 
-__all__ = ["CommitResult", "Warehouse"]
+__all__ = ["ChangeSet", "CommitResult", "Landed", "ManyCommitted", "SnapshotObjects", "Warehouse"]

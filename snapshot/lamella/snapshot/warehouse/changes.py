@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
 from lamella.snapshot import commit as commits
-from lamella.snapshot.errors import CommitConflict, DuplicateBlock
+from lamella.snapshot.commit import ChangeSet, Landed
+from lamella.snapshot.errors import CommitConflict, LamellaError, ObjectNotFound
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import Block, SegmentRef, Snapshot, SnapshotPointer
 from lamella.snapshot.schema import Schema
-from lamella.snapshot.schema.evolution import SchemaChange, Versioned
+from lamella.snapshot.schema.evolution import SchemaChange, Versioned, can_read_as
 from lamella.snapshot.sketch.layers import SketchLayers
+from lamella.snapshot.warehouse.lookup import Found, Lookup
 from lamella.snapshot.warehouse.manifests import Manifests
+from lamella.snapshot.warehouse.reshape import Reshaper
 from lamella.snapshot.warehouse.writing import ManifestWriter
+
+#: How many snapshots are looked through for the one that took a block away.
+_WINNER_STEPS = 16
+#: The operation of a snapshot of change sets with different ones.
+SEVERAL = "several"
 
 
 class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +33,23 @@ class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: Snapshot
     added: int
     removed: int
+
+
+class ManyCommitted(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of several change sets: one outcome each, in their order, and the snapshot of those that landed.
+
+    ``result`` is None when none of them did; nothing was written then.
+    """
+
+    result: CommitResult | None
+    outcomes: tuple[Landed | LamellaError, ...]
+
+    @property
+    def landed(self) -> CommitResult:
+        """The snapshot; raises the first outcome that is an error when there is none."""
+        if self.result is not None:
+            return self.result
+        raise next(outcome for outcome in self.outcomes if isinstance(outcome, LamellaError))
 
 
 class _OneSchema(msgspec.Struct, frozen=True):
@@ -44,6 +69,7 @@ class Changes:
         manifests: Manifests,
         writer: ManifestWriter,
         sketches: SketchLayers,
+        reshaper: Reshaper,
         ids: Ids,
         *,
         segment_blocks: int,
@@ -52,6 +78,8 @@ class Changes:
         self._manifests = manifests
         self._writer = writer
         self._sketches = sketches
+        self._reshaper = reshaper
+        self._lookup = Lookup(manifests)
         self._ids = ids
         self._segment_blocks = segment_blocks
         self._with_pages = with_pages
@@ -118,28 +146,56 @@ class Changes:
 
         Raises:
             DuplicateBlock: an added block is in the table already, or twice in ``added``.
-            CommitConflict: a removed block is not in ``base``, or not the one of ``read_at`` (``blocks`` names them).
-            SchemaConflict: an added segment was prepared under a schema that ``base`` does not know.
+            CommitConflict: a removed block is not in ``base``, or not the one of ``read_at``. ``blocks`` names them;
+                ``snapshot_id`` is the snapshot that took the newest of them away where ``snapshot_is`` is "winner",
+                and ``base`` where it is "current", because none of the few before that was looked at has them.
+            SchemaConflict: an added segment was prepared under a schema that ``base`` does not know, or whose files
+                cannot be read by its columns (after a rollback).
+        """
+        change = ChangeSet(
+            added=tuple(added),
+            removed=tuple(removed),
+            read_at=read_at,
+            operation=operation,
+            properties=dict(properties or {}),
+        )
+        done = self.commit_many(base, [change], now_ms=now_ms)
+        for outcome in done.outcomes:
+            if isinstance(outcome, LamellaError):
+                raise outcome
+        return done.landed
+
+    def commit_many(self, base: SnapshotPointer, changes: Sequence[ChangeSet], *, now_ms: int) -> ManyCommitted:
+        """Write one snapshot after ``base`` that has several callers' change sets, as if made one after another.
+
+        A change set that cannot be made is left out as a whole; its outcome is the error that :meth:`commit` raises
+        for it (DuplicateBlock, CommitConflict, SchemaConflict), and the others are made all the same. The snapshot's
+        operation is that of the change sets that landed, or "several" when they differ; later properties win. One
+        difference from a chain of commits: a removal with ``read_at`` never takes a block that an earlier change set
+        of the same call added.
+
+        Raises:
+            StoreError, ManifestError, ObjectNotFound: of the whole call; nothing landed.
         """
         snapshot = self._manifests.snapshot(base)
-        if read_at is not None and removed and read_at.snapshot_id != base.snapshot_id:
-            self._check_same(read_at, base, removed)
-        locations = [block for ref in added for block in self._manifests.locations(ref.companion)]
-        self._check_new(base, locations, removed)
-        replaced = self._without(snapshot, removed)
-        following = commits.next_snapshot(
-            snapshot,
-            snapshot_id=str(self._ids.new()),
-            added=added,
-            replaced=replaced,
-            operation=operation,
-            properties=properties,
-            now_ms=now_ms,
-        )
-        layout = self._writer.layout(snapshot.table_id)
-        following = self._sketches.of_snapshot(layout, snapshot, following)
-        pointer, written = self._writer.snapshot(following)
-        return CommitResult(pointer=pointer, snapshot=written, added=len(locations), removed=len(removed))
+        requests = [self._request(change) for change in changes]
+        named = {place for request in requests for place in (*request.removed, *(p for p, _ in request.added))}
+        found = self._lookup.find(snapshot, named)
+        held = {place: each.ref.segment_id for place, each in found.items()}
+        for number, change in enumerate(changes):
+            if change.read_at is not None and change.removed and change.read_at.snapshot_id != base.snapshot_id:
+                stale = self._stale(change.read_at, requests[number].removed, found)
+                requests[number] = msgspec.structs.replace(requests[number], stale=stale)
+        schemas = [schema.schema_id for schema in snapshot.history if can_read_as(schema, snapshot.schema)]
+        folded = commits.fold(held, requests, known_schemas=schemas, snapshot_id=base.snapshot_id)
+        for request, outcome in zip(requests, folded.outcomes, strict=True):
+            if isinstance(outcome, CommitConflict):
+                self._name_winner(snapshot, outcome, request.stale or frozenset())
+        landed = [
+            change for change, outcome in zip(changes, folded.outcomes, strict=True) if isinstance(outcome, Landed)
+        ]
+        result = self._follow(base, snapshot, landed, folded, found, now_ms) if landed else None
+        return ManyCommitted(result=result, outcomes=folded.outcomes)
 
     def evolve(
         self,
@@ -164,68 +220,98 @@ class Changes:
             snapshot_id=str(self._ids.new()),
             now_ms=now_ms,
             base_schema_id=base_schema_id,
+            prev_manifest=base.manifest,
         )
         pointer, written = self._writer.snapshot(following)
         return CommitResult(pointer=pointer, snapshot=written, added=0, removed=0)
 
     def has_blocks(self, pointer: SnapshotPointer, locations: Iterable[str]) -> set[str]:
         """Which of these locations are blocks of the snapshot."""
-        wanted = set(locations)
-        found: set[str] = set()
-        if not wanted:
-            return found
-        for ref in self._manifests.snapshot(pointer).segments:
-            found.update(wanted.intersection(self._manifests.locations(ref.companion)))
-        return found
+        return set(self._lookup.find(self._manifests.snapshot(pointer), locations))
 
-    def _check_new(self, base: SnapshotPointer, locations: Sequence[str], removed: Sequence[str]) -> None:
-        doubled = sorted(place for place, count in Counter(locations).items() if count > 1)
-        present = [] if doubled else sorted(self.has_blocks(base, locations) - set(removed))
-        if doubled or present:
-            blocks = doubled or present
-            where = "twice in the request" if doubled else "already in the table"
-            raise DuplicateBlock(f"{len(blocks)} blocks are {where}, first {blocks[0]!r}", blocks=blocks[:100])
+    def _request(self, change: ChangeSet) -> commits.Request:
+        return commits.Request(
+            added=[
+                (place, ref.segment_id) for ref in change.added for place in self._manifests.locations(ref.companion)
+            ],
+            removed=list(dict.fromkeys(change.removed)),
+            schema_ids=frozenset(
+                schema_id for ref in change.added for schema_id in (ref.schema_id, *ref.block_schema_ids)
+            ),
+        )
 
-    def _check_same(self, read_at: SnapshotPointer, base: SnapshotPointer, removed: Sequence[str]) -> None:
-        then, now = self._contents(read_at, removed), self._contents(base, removed)
-        changed = sorted(place for place in removed if place not in then or then[place] != now.get(place))
-        if changed:
-            raise CommitConflict(
-                f"{len(changed)} blocks to be removed are not those that were read, first {changed[0]!r}",
-                blocks=changed[:100],
-                snapshot_id=base.snapshot_id,
-            )
+    def _stale(self, read_at: SnapshotPointer, removed: Sequence[str], found: Mapping[str, Found]) -> frozenset[str]:
+        """Which of these blocks are not in the base (``found``) as they were when they were read.
 
-    def _contents(self, pointer: SnapshotPointer, locations: Sequence[str]) -> dict[str, tuple[str | None, str | None]]:
-        """Content id and footer hash of the blocks at these locations."""
-        wanted = set(locations)
-        found: dict[str, tuple[str | None, str | None]] = {}
-        for ref in self._manifests.snapshot(pointer).segments:
-            if wanted.intersection(self._manifests.locations(ref.companion)):
-                for block in self._manifests.segment(ref).blocks:
-                    if block.location in wanted:
-                        found[block.location] = (block.content_id, block.footer_sha256)
-        return found
+        A block of the same segment is the same block, so segments are opened only where that does not tell.
+        """
+        then = self._lookup.find(self._manifests.snapshot(read_at), removed)
+        both = [place for place in removed if place in then and place in found]
+        moved = [place for place in both if then[place].ref.segment_id != found[place].ref.segment_id]
+        before = self._lookup.contents({place: then[place] for place in moved})
+        after = self._lookup.contents({place: found[place] for place in moved})
+        changed = {place for place in moved if before.get(place) != after.get(place)}
+        return frozenset(changed.union(removed).difference(set(both) - changed))
 
-    def _without(self, snapshot: Snapshot, removed: Sequence[str]) -> dict[str, SegmentRef | None]:
-        """The segments that change when blocks are removed, by id; None where nothing is left."""
-        missing = set(removed)
-        replaced: dict[str, SegmentRef | None] = {}
-        layout = self._writer.layout(snapshot.table_id)
-        for ref in snapshot.segments:
-            if not missing:
-                break
-            hit = missing.intersection(self._manifests.locations(ref.companion))
-            if hit:
-                missing -= hit
-                left = [block for block in self._manifests.segment(ref).blocks if block.location not in hit]
-                left = self._sketches.restored(layout, ref, left)
-                replaced[ref.segment_id] = self._writer.segment(layout, snapshot, left) if left else None
-        if missing:
-            blocks = sorted(missing)
-            raise CommitConflict(
-                f"{len(blocks)} blocks to be removed are not in the table, first {blocks[0]!r}",
-                blocks=blocks[:100],
-                snapshot_id=snapshot.snapshot_id,
-            )
-        return replaced
+    def _follow(
+        self,
+        base: SnapshotPointer,
+        snapshot: Snapshot,
+        landed: Sequence[ChangeSet],
+        folded: commits.Folded,
+        found: Mapping[str, Found],
+        now_ms: int,
+    ) -> CommitResult:
+        """Write the snapshot that has the change sets."""
+        added = [ref for change in landed for ref in change.added]
+        shaped = self._reshaper.after(snapshot, added, folded.removals, found)
+        appended = None if folded.removals else added
+        operations = {change.operation for change in landed}
+        following = commits.next_snapshot(
+            snapshot,
+            snapshot_id=str(self._ids.new()),
+            groups=shaped.groups,
+            segments=shaped.segments,
+            appended=appended,
+            operation=operations.pop() if len(operations) == 1 else SEVERAL,
+            properties={name: value for change in landed for name, value in change.properties.items()},
+            prev_manifest=base.manifest,
+            now_ms=now_ms,
+        )
+        following = self._sketches.of_snapshot(
+            self._writer.layout(snapshot.table_id),
+            snapshot,
+            following,
+            appended=appended,
+            segments_of=self._manifests.group_segments,
+        )
+        pointer, written = self._writer.snapshot(following)
+        outcomes = [outcome for outcome in folded.outcomes if isinstance(outcome, Landed)]
+        return CommitResult(
+            pointer=pointer,
+            snapshot=written,
+            added=sum(outcome.added for outcome in outcomes),
+            removed=sum(outcome.removed for outcome in outcomes),
+        )
+
+    def _name_winner(self, base: Snapshot, error: CommitConflict, stale: AbstractSet[str]) -> None:
+        """Let the error say which snapshot took the blocks away, if one of the last few did."""
+        blocks: list[str] = error.details["blocks"]
+        now = self._lookup.find(base, blocks)
+        gone = [place for place in blocks if place not in now]
+        replaced = [] if gone else [place for place in blocks if place in stale]
+        contents = self._lookup.contents({place: now[place] for place in replaced})
+        snapshot = base
+        for _ in range(_WINNER_STEPS if gone or replaced else 0):
+            if snapshot.prev_manifest is None or snapshot.prev_snapshot_id is None:
+                return
+            try:
+                before = self._manifests.snapshot_at(snapshot.prev_snapshot_id, snapshot.prev_manifest)
+                then = self._lookup.find(before, gone or replaced)
+                differs = bool(then) if gone else self._lookup.contents(then) != contents
+            except ObjectNotFound:  # cleaned up since
+                return
+            if differs:
+                error.details.update(snapshot_id=snapshot.snapshot_id, snapshot_is="winner")
+                return
+            snapshot = before

@@ -76,12 +76,21 @@ class Questions:
         head = self._manifests.head(pointer)
         return BatchAnswer(snapshot_id=head.snapshot_id, timestamp_ms=head.timestamp_ms, answers=tuple(answers))
 
-    def diff(self, before: SnapshotPointer, after: SnapshotPointer, request: DiffRequest) -> DiffAnswer:
+    def diff(
+        self,
+        before: SnapshotPointer,
+        after: SnapshotPointer,
+        request: DiffRequest,
+        *,
+        seen_from: SnapshotPointer | None = None,
+    ) -> DiffAnswer:
         """The blocks that came and went between two snapshots, as far as they may match a filter.
 
-        Names and types are those of the newer snapshot. Raises as :meth:`prune`.
+        Names and types are those of the newer snapshot, or of ``seen_from``, which is at least as new. Which snapshots
+        they are, the request need not say. Raises as :meth:`prune`.
         """
-        newer = max(self._manifests.head(before), self._manifests.head(after), key=lambda head: head.timestamp_ms)
+        heads = [self._manifests.head(pointer) for pointer in (seen_from or before, seen_from or after)]
+        newer = max(heads, key=lambda head: head.timestamp_ms)
         predicate = read_filter(request.filter, time_zone=request.time_zone)
         bound = bind(predicate, newer.schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive)
         columns = None
@@ -91,13 +100,15 @@ class Questions:
         return difference(*sides, bound, columns, newer.schema.schema_id)
 
     def _side(self, pointer: SnapshotPointer, newer: Snapshot) -> Side:
-        segments = self._manifests.companion(pointer.companion)
+        segments = self._manifests.layer(pointer)
         refs = _companion_refs(segments)
         return Side(
             head=self._manifests.head(pointer),
             segments=segments,
             load=lambda row: self._manifests.blocks(newer, refs(row)),
-            manifest=lambda row: self._manifests.segment(self._manifests.snapshot(pointer).segments[row]).blocks,
+            manifest=lambda row: (
+                self._manifests.segment(self._manifests.ref_at(self._manifests.snapshot(pointer), row)).blocks
+            ),
         )
 
     def prune_predicate(
@@ -114,7 +125,7 @@ class Questions:
         """
         head = self._manifests.head(pointer)
         bound = bind(predicate, head.schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive)
-        segments = self._manifests.companion(pointer.companion)
+        segments = self._manifests.layer(pointer)
         columns = None
         if request.columns is not None:
             columns = head.schema.select(request.columns, case_sensitive=request.case_sensitive)
@@ -158,7 +169,7 @@ class Questions:
         head = self._manifests.head(pointer)
         bound = bind(predicate, head.schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive)
         plan = read_plan(request, head.schema)
-        segments = self._manifests.companion(pointer.companion)
+        segments = self._manifests.layer(pointer)
         refs = _companion_refs(segments)
         aggregation = Aggregation(head, segments, lambda row: self._manifests.blocks(head, refs(row)), self._timer)
         return aggregate_answer(head, plan, aggregation.run(bound, plan), request, bound)

@@ -10,17 +10,22 @@ import secrets
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from lamella.snapshot import commit as commits
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import Store, table_root
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.pages import PageSource
-from lamella.snapshot.pages.writing import OnBlock, PagesBuilt, write_page_companions
+from lamella.snapshot.pages.writing import OnBlock, PagesBuilt, carry_page_companions, write_page_companions
 from lamella.snapshot.prune.paging import PageTokens
 from lamella.snapshot.sketch.layers import SketchLayers
 from lamella.snapshot.warehouse.changes import Changes
 from lamella.snapshot.warehouse.manifests import Manifests
+from lamella.snapshot.warehouse.objects import Objects
 from lamella.snapshot.warehouse.questions import Questions
+from lamella.snapshot.warehouse.reshape import Reshaper
+from lamella.snapshot.warehouse.rollback import Rollbacks
 from lamella.snapshot.warehouse.writing import ManifestWriter
 
 
@@ -28,7 +33,8 @@ class Warehouse:
     """Tables below one root URL.
 
     ``store`` is the object storage, ``ids`` the source of names, ``cache_bytes`` bounds the companions held in
-    memory, ``segment_blocks`` the blocks of a new segment. ``token_secret`` signs page tokens: those of another
+    memory, ``shape`` says how segments and groups are cut and folded, ``segment_blocks`` only the blocks of a full
+    segment. ``token_secret`` signs page tokens: those of another
     warehouse are only taken when it has the same one (None: a secret of its own). Safe to share between threads.
     """
 
@@ -39,7 +45,8 @@ class Warehouse:
         *,
         ids: Ids | None = None,
         cache_bytes: int = 256 << 20,
-        segment_blocks: int = commits.SEGMENT_BLOCKS,
+        segment_blocks: int | None = None,
+        shape: commits.Shape | None = None,
         page_cache_bytes: int = 64 << 20,
         page_files: int = 256,
         prepare_pages: bool = False,
@@ -53,28 +60,39 @@ class Warehouse:
         manifests = self._manifests = Manifests(store, cache_bytes)
         pages = self._pages = PageSource(store, manifests.read, cache_bytes=page_cache_bytes, files=page_files)
         sketches = SketchLayers(store)
+        shape = shape if shape is not None else commits.Shape()
+        if segment_blocks is not None:
+            shape = msgspec.structs.replace(shape, segment_blocks=segment_blocks)
+        writer = ManifestWriter(store, root, ids, sketches, manifests)
         changes = Changes(
             manifests,
-            ManifestWriter(store, root, ids, sketches),
+            writer,
             sketches,
+            Reshaper(manifests, writer, sketches, shape, lambda made, of: carry_page_companions(store, made, of)),
             ids,
-            segment_blocks=segment_blocks,
+            segment_blocks=shape.segment_blocks,
             with_pages=(
                 (lambda schema, refs: write_page_companions(store, pages, schema, refs, manifests.segment))
                 if prepare_pages
                 else None
             ),
         )
+        objects = Objects(manifests, root)
         questions = Questions(manifests, pages, self.page_tokens, root, timer)
         # One object for callers; the parts behind it know nothing of each other.
         self.snapshot = manifests.snapshot
         self.head = manifests.head
         self.segment = manifests.segment
         self.segment_bytes = manifests.segment_bytes
+        self.segments = objects.segments
+        self.objects = objects.objects
+        self.block_locations = objects.block_locations
         self.create = changes.create
         self.prepare = changes.prepare
         self.commit = changes.commit
+        self.commit_many = changes.commit_many
         self.evolve = changes.evolve
+        self.rollback = Rollbacks(manifests, writer, store, ids).rollback
         self.has_blocks = changes.has_blocks
         self.prune = questions.prune
         self.prune_predicate = questions.prune_predicate
@@ -99,7 +117,7 @@ class Warehouse:
         Raises:
             StoreError: a companion cannot be written.
         """
-        head = self.snapshot(pointer)
+        schema, refs = self.snapshot(pointer).schema, self.segments(pointer)
         return write_page_companions(
-            self._store, self._pages, head.schema, head.segments, self.segment, rebuild=rebuild, on_done=on_done
+            self._store, self._pages, schema, refs, self.segment, rebuild=rebuild, on_done=on_done
         )

@@ -96,23 +96,3 @@ class TableList(msgspec.Struct, frozen=True, kw_only=True):
     """``GET /v1/namespaces/{ns}/tables``."""
 
     tables: tuple[str, ...]
-
-
-class SnapshotInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a table's history."""
-
-    snapshot_id: str
-    prev_snapshot_id: str | None
-    timestamp_ms: int
-    operation: str
-    row_count: int
-    block_count: int
-    segment_count: int
-    file_size_bytes: int
-
-
-class SnapshotList(msgspec.Struct, frozen=True, kw_only=True):
-    """``GET .../snapshots``, newest first."""
-
-    snapshots: tuple[SnapshotInfo, ...]
-    next_page_token: str | None = None

@@ -38,11 +38,14 @@ class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class DiffRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``POST .../diff``: the blocks that came and went between two snapshots, as far as they may match ``filter``.
 
-    ``to_snapshot_id`` None: the current snapshot.
+    Exactly one of ``from_snapshot_id`` (an id or a tag) and ``from_timestamp``; at most one of the other two, by
+    default the current snapshot. Times as of :class:`PruneRequest`.
     """
 
-    from_snapshot_id: str
+    from_snapshot_id: str | None = None
     to_snapshot_id: str | None = None
+    from_timestamp: int | str | None = None
+    to_timestamp: int | str | None = None
     filter: Any = None
     columns: tuple[str, ...] | None = None
     time_zone: str = "UTC"

@@ -39,7 +39,8 @@ class PruneRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """``POST .../prune``.
 
     ``filter``: SQL text (Spark's dialect) or a JSON tree (Iceberg's expression grammar); None matches every row.
-    At most one of ``snapshot_id`` and ``timestamp`` (Unix ms, or ISO 8601 text; the snapshot in force then).
+    At most one of ``snapshot_id`` (an id, or a tag) and ``timestamp`` (Unix ms, or ISO 8601 text; the snapshot in
+    force then).
     ``columns``: what will be read, for ``column_size_bytes``. ``time_zone``: the session's, for timestamps without one.
     ``reader_columns``: columns by whose Parquet statistics the reader would like to skip inside the blocks; the answer
     names those for which that loses no row.

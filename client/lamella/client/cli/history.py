@@ -1,0 +1,218 @@
+"""``lamella tag``, ``lamella rollback``, ``lamella changes``."""
+
+from __future__ import annotations
+
+import click
+
+from lamella.client.cli.connection import Session, connected
+from lamella.client.cli.failure import Failure
+from lamella.client.cli.moment import age_of, instant_of, one_snapshot, snapshot_of, time_of
+from lamella.client.cli.output import print_table, size_text, time_text
+from lamella.snapshot import wire
+from lamella.snapshot.errors import LamellaError
+
+
+@click.group()
+def tag() -> None:
+    """List, make, move and drop tags: names for snapshots, which do not expire as long as they have one."""
+
+
+@tag.command("list")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@connected()
+def list_tags(session: Session, table: str) -> None:
+    """List the tags of a table."""
+    found = session.lake.table(table).tags()
+    if session.as_json:
+        session.emit(wire.TagList(tags=found))
+        return
+    print_table(
+        ["tag", "snapshot", "of", "made", "until"],
+        [(t.name, t.snapshot_id, time_text(t.timestamp_ms), time_text(t.created_at_ms), _until(t)) for t in found],
+    )
+
+
+@tag.command("create")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("name")
+@click.option(
+    "--snapshot", "snapshot_id", metavar="ID", help="Tag this snapshot (an id or a tag), not the current one."
+)
+@click.option("--timestamp", metavar="TIME", help="Tag the snapshot of that time: ISO 8601, or Unix milliseconds.")
+@click.option("--time-zone", default="UTC", show_default=True, help="For a time that has none.")
+@click.option("--expires", metavar="TIME", help="The tag is gone from then on: ISO 8601, or Unix milliseconds.")
+@click.option("--max-age", metavar="AGE", help="The tag is gone after so long: 90s, 15m, 12h, 30d, 4w.")
+@connected()
+def create_tag(
+    session: Session,
+    table: str,
+    name: str,
+    snapshot_id: str | None,
+    timestamp: str | None,
+    time_zone: str,
+    expires: str | None,
+    max_age: str | None,
+) -> None:
+    """Tag a snapshot; it must be a new name."""
+    _put(session, table, name, snapshot_id, timestamp, time_zone, expires, max_age, move=False)
+
+
+@tag.command("move")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("name")
+@click.option("--snapshot", "snapshot_id", metavar="ID", help="To this snapshot (an id or a tag), not the current one.")
+@click.option("--timestamp", metavar="TIME", help="To the snapshot of that time: ISO 8601, or Unix milliseconds.")
+@click.option("--time-zone", default="UTC", show_default=True, help="For a time that has none.")
+@click.option("--expires", metavar="TIME", help="A new end: ISO 8601, or Unix milliseconds.")
+@click.option("--max-age", metavar="AGE", help="A new end, so long from now: 90s, 15m, 12h, 30d, 4w.")
+@connected()
+def move_tag(
+    session: Session,
+    table: str,
+    name: str,
+    snapshot_id: str | None,
+    timestamp: str | None,
+    time_zone: str,
+    expires: str | None,
+    max_age: str | None,
+) -> None:
+    """Let a tag name another snapshot. It keeps its end unless a new one is given."""
+    _put(session, table, name, snapshot_id, timestamp, time_zone, expires, max_age, move=True)
+
+
+@tag.command("drop")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("name")
+@connected()
+def drop_tag(session: Session, table: str, name: str) -> None:
+    """Drop a tag. The snapshot stays, as long as the table's retention lets it."""
+    session.lake.table(table).drop_tag(name)
+    if session.as_json:
+        session.emit({})
+    else:
+        click.echo(f"tag {name} is gone")
+
+
+@click.command()
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("snapshot", metavar="SNAPSHOT")
+@click.option("--time-zone", default="UTC", show_default=True, help="For a time that has none.")
+@click.option("--base", metavar="ID", help="Only if this is the id of the current snapshot.")
+@connected(timeout_s=600.0)
+def rollback(session: Session, table: str, snapshot: str, time_zone: str, base: str | None) -> None:
+    """Make a new snapshot with the blocks and columns of an older one: an id, a tag, or @TIME.
+
+    Nothing leaves the history, so a rollback can be rolled back.
+    """
+    snapshot_id, timestamp = snapshot_of(snapshot)
+    done = session.lake.table(table).rollback(
+        snapshot_id, timestamp=timestamp, time_zone=time_zone, base_snapshot_id=base
+    )
+    if session.as_json:
+        session.emit(done)
+        return
+    click.echo(
+        f"snapshot {done.snapshot_id} has the {done.block_count:,} blocks ({done.row_count:,} rows) of "
+        f"{done.restored_snapshot_id}: {done.added:,} blocks came back, {done.removed:,} left"
+    )
+
+
+@click.command()
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("since", metavar="SINCE")
+@click.argument("until", metavar="UNTIL", required=False)
+@click.option("--where", "filter", metavar="SQL", help="Only blocks that may hold matching rows, in Spark's dialect.")
+@click.option("--net", is_flag=True, help="All in all: without what came and went in between.")
+@click.option("--append-only", is_flag=True, help="Fail where blocks were removed.")
+@click.option("--time-zone", default="UTC", show_default=True, help="For times that have none.")
+@click.option("--case-sensitive", is_flag=True, help="Tell apart columns that differ in case.")
+@click.option("--show", type=click.IntRange(min=0), default=10, show_default=True, help="So many blocks are listed.")
+@connected()
+def changes(
+    session: Session,
+    table: str,
+    since: str,
+    until: str | None,
+    filter: str | None,
+    net: bool,
+    append_only: bool,
+    time_zone: str,
+    case_sensitive: bool,
+    show: int,
+) -> None:
+    """Show which blocks came and went after SINCE, snapshot by snapshot; ids, tags, or @TIME.
+
+    With --json: one line of JSON a snapshot, as it comes.
+    """
+    since_id, since_time = snapshot_of(since)
+    until_id, until_time = snapshot_of(until)
+    found = session.lake.table(table).changes(
+        since_id,
+        until_id,
+        filter,
+        since_timestamp=since_time,
+        until_timestamp=until_time,
+        net=net,
+        append_only=append_only,
+        time_zone=time_zone,
+        case_sensitive=case_sensitive,
+    )
+    try:
+        for each in found:
+            if session.as_json:
+                session.emit(each)
+            else:
+                show = _show(each, show)
+    except LamellaError as error:
+        raise Failure(error, source=filter) from error
+
+
+def _show(changes: wire.SnapshotChanges, left: int) -> int:
+    """Print one snapshot's changes with at most ``left`` blocks; how many may still be listed."""
+    click.echo(
+        f"{time_text(changes.timestamp_ms)} {changes.operation} {changes.snapshot_id}: "
+        f"{len(changes.added):,} blocks added, {len(changes.removed):,} removed"
+    )
+    blocks = [("+", block) for block in changes.added] + [("-", block) for block in changes.removed]
+    if blocks[:left]:
+        print_table(
+            ["", "verdict", ("rows", "right"), ("size", "right"), "location"],
+            [(sign, b.verdict, f"{b.row_count:,}", size_text(b.file_size), b.location) for sign, b in blocks[:left]],
+        )
+    return max(0, left - len(blocks))
+
+
+def _put(
+    session: Session,
+    table: str,
+    name: str,
+    snapshot_id: str | None,
+    timestamp: str | None,
+    time_zone: str,
+    expires: str | None,
+    max_age: str | None,
+    *,
+    move: bool,
+) -> None:
+    one_snapshot(snapshot_id, timestamp)
+    if expires is not None and max_age is not None:
+        raise click.UsageError("give at most one of --expires and --max-age")
+    made = session.lake.table(table).tag(
+        name,
+        snapshot_id,
+        timestamp=time_of(timestamp),
+        time_zone=time_zone,
+        expires_at=instant_of(expires),
+        max_age=age_of(max_age),
+        move=move,
+    )
+    if session.as_json:
+        session.emit(made)
+    else:
+        click.echo(
+            f"tag {made.name} is snapshot {made.snapshot_id} of {time_text(made.timestamp_ms)}, until {_until(made)}"
+        )
+
+
+def _until(tag: wire.TagInfo) -> str:
+    return "it is dropped" if tag.expires_at_ms is None else time_text(tag.expires_at_ms)

@@ -1,0 +1,135 @@
+"""What a clean-up and the commits beside it tell each other, in the catalog's database.
+
+A clean-up *condemns* objects in one transaction before it looks a last time at what is needed, and only then deletes.
+A commit carries a :class:`CommitGuard`, made before it looked at its files, into the transaction that makes it
+current. Both transactions hold the table's row (and for files outside of tables the row ``*`` of ``sweeps``), so they
+come one after the other: either the clean-up's last look sees the commit, or the commit sees the clean-up and is
+refused. docs/decisions/0016-vacuum.md argues the cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+import msgspec
+from sqlalchemy import Connection, Row, bindparam, case, delete, insert, select, update
+
+from lamella.service.catalog.expiry import LOCK_TABLE
+from lamella.service.catalog.port import CommitGuard, Condemned, HistoryEntry
+from lamella.service.catalog.rows import entry_record
+from lamella.service.catalog.session import SqlSession
+from lamella.service.catalog.statements import history_row
+from lamella.service.catalog.tables import condemned, snapshots, sweeps, tables
+from lamella.snapshot.errors import TableNotFound, Unavailable
+
+_EVERYWHERE: Final = "*"
+_AT_ONCE: Final = 500
+
+_Item = TypeVar("_Item")
+
+_KEPT = history_row.order_by(snapshots.c.seq.desc())
+_TABLES = select(tables.c.table_id).where(tables.c.doomed_at_ms.is_(None))
+_STATE = select(sweeps.c.table_id, sweeps.c.epoch, sweeps.c.watermark_ms).where(
+    sweeps.c.table_id.in_([bindparam("id"), _EVERYWHERE])
+)
+#: Shared, so that commits do not wait for each other, only for a clean-up that condemns files.
+_HELD_STATE = _STATE.with_for_update(read=True)
+_AMONG = select(condemned.c.location).where(condemned.c.location.in_(bindparam("wanted", expanding=True)))
+_OF_TABLE = (
+    select(
+        condemned.c.location,
+        condemned.c.table_id,
+        condemned.c.kind,
+        condemned.c.size_bytes,
+        condemned.c.condemned_at_ms,
+    )
+    .where(condemned.c.table_id == bindparam("id"), condemned.c.location > bindparam("after"))
+    .order_by(condemned.c.location)
+    .limit(bindparam("rows"))
+)
+_CONDEMN = insert(condemned)
+_FORGET = delete(condemned).where(
+    condemned.c.table_id == bindparam("id"), condemned.c.location.in_(bindparam("wanted", expanding=True))
+)
+_ADVANCE = (
+    update(sweeps)
+    .where(sweeps.c.table_id == bindparam("whose"))
+    .values(
+        epoch=sweeps.c.epoch + bindparam("steps"),
+        watermark_ms=case(
+            (sweeps.c.watermark_ms < bindparam("to_ms"), bindparam("to_ms")), else_=sweeps.c.watermark_ms
+        ),
+    )
+)
+_START = insert(sweeps)
+
+
+def require_unswept(connection: Connection, table_id: str, guard: CommitGuard) -> None:
+    """Raise Unavailable when a clean-up may have deleted what a commit relies on; the caller holds the table's row."""
+    rows = connection.execute(_HELD_STATE, {"id": table_id}).all()
+    state = {row.table_id: row for row in rows}
+    own = state.get(table_id)
+    if own is not None and own.watermark_ms >= guard.since_ms:
+        raise Unavailable("a clean-up passed this commit, which took very long; send it again", retry_after_s=0)
+    if guard.adds_files and _epochs(state, table_id) != guard.epochs:
+        raise Unavailable("a clean-up deleted files while this commit was made; send it again", retry_after_s=0)
+
+
+def _epochs(state: Mapping[str, Row[Any, Any, Any]], table_id: str) -> tuple[int, int]:
+    own, everywhere = (int(state[key].epoch) if key in state else 0 for key in (table_id, _EVERYWHERE))
+    return own, everywhere
+
+
+class SqlCleanup(SqlSession):
+    """The part of :class:`~lamella.service.catalog.port.Catalog` that knows what is being deleted."""
+
+    def kept(self, table_id: str) -> list[HistoryEntry]:
+        return [entry_record(row) for row in self._rows(_KEPT, {"id": table_id})]
+
+    def tables_with_files(self) -> list[str]:
+        return sorted(row["table_id"] for row in self._rows(_TABLES, {}))
+
+    def guard(self, table_id: str, files: Iterable[str], *, since_ms: int) -> CommitGuard:
+        # The state first: what is condemned after it was read raises the epoch.
+        state = {row["table_id"]: row for row in self._rows(_STATE, {"id": table_id})}
+        epochs = tuple(int(state[key]["epoch"]) if key in state else 0 for key in (table_id, _EVERYWHERE))
+        adds_files = False
+        for some in _parts(files):
+            adds_files = True
+            for row in self._rows(_AMONG, {"wanted": some}):
+                raise Unavailable(f"{row['location']} is about to be deleted by a clean-up", retry_after_s=1)
+        return CommitGuard(since_ms=since_ms, epochs=(epochs[0], epochs[1]), adds_files=adds_files)
+
+    def condemn(self, table_id: str, objects: Sequence[Condemned], *, watermark_ms: int) -> None:
+        kinds = {one.kind for one in objects}
+        with self._transaction(None) as connection:
+            if connection.execute(LOCK_TABLE, {"id": table_id}).first() is None:
+                raise TableNotFound("the table is not in the catalog", table_id=table_id)
+            known: set[str] = set()
+            for some in _parts(one.location for one in objects):
+                found = connection.execute(_AMONG.where(condemned.c.table_id == table_id), {"wanted": some})
+                known.update(found.scalars())
+            for part in _parts(one for one in objects if one.location not in known):
+                connection.execute(_CONDEMN, [msgspec.structs.asdict(one) for one in part])
+            step = {"whose": table_id, "steps": int("block" in kinds), "to_ms": watermark_ms}
+            if connection.execute(_ADVANCE, step).rowcount != 1:
+                connection.execute(_START, {"table_id": table_id, "epoch": step["steps"], "watermark_ms": watermark_ms})
+            if "external" in kinds:
+                connection.execute(_ADVANCE, {"whose": _EVERYWHERE, "steps": 1, "to_ms": 0})
+
+    def condemned(self, table_id: str, *, after: str, limit: int) -> list[Condemned]:
+        which = {"id": table_id, "after": after, "rows": limit}
+        return [Condemned(**row) for row in self._rows(_OF_TABLE, which)]
+
+    def acquit(self, table_id: str, locations: Iterable[str]) -> None:
+        with self._transaction(None) as connection:
+            for some in _parts(locations):
+                connection.execute(_FORGET, {"id": table_id, "wanted": some})
+
+
+def _parts(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+    waiting = iter(items)
+    while part := list(islice(waiting, _AT_ONCE)):
+        yield part

@@ -1,0 +1,77 @@
+"""Statements and transactions on the catalog's database; the parts of the catalog are built on this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Engine, Executable, RowMapping
+from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from lamella.service.catalog import statements as sql
+from lamella.service.catalog.engine import WRITES
+from lamella.service.catalog.port import StoredAnswer
+from lamella.snapshot.errors import IdempotencyMismatch, OutcomeUnknown, Unavailable
+
+
+class SqlSession:
+    """An engine whose schema is up to date, for reading single statements and for writing in transactions."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._writer = engine.execution_options(**{WRITES: True})
+        # One statement needs no transaction around it: on PostgreSQL that saves two round trips.
+        self._reader = engine if _is_sqlite(engine) else engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    def _rows(self, statement: Executable, parameters: Mapping[str, Any]) -> list[RowMapping]:
+        if never_stored(parameters):
+            return []
+        with database_errors(), self._reader.connect() as connection:
+            return list(connection.execute(statement, parameters).mappings())
+
+    @contextmanager
+    def _transaction(self, remember: StoredAnswer | Sequence[StoredAnswer] | None) -> Iterator[Connection]:
+        answers = [remember] if isinstance(remember, StoredAnswer) else remember
+        with database_errors(), self._writer.connect() as connection:
+            transaction = connection.begin()
+            if answers:
+                # First, so that a second request with this key waits here for the first one's outcome; and all
+                # transactions in the same order, so that two of them do not wait for each other.
+                rows = sorted((msgspec.structs.asdict(answer) for answer in answers), key=_key_and_scope)
+                try:
+                    connection.execute(sql.INSERT_ANSWER, rows)
+                except IntegrityError as error:
+                    key = rows[0]["key"] if len(rows) == 1 else None
+                    raise IdempotencyMismatch("the idempotency key was used meanwhile", key=key) from error
+            yield connection
+            try:
+                transaction.commit()
+            except DBAPIError as error:
+                raise OutcomeUnknown(
+                    "the catalog database failed while committing; ask again with the same idempotency key"
+                ) from error
+
+
+def _key_and_scope(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["key"], row["scope"]
+
+
+@contextmanager
+def database_errors() -> Iterator[None]:
+    """Failures of the database, as opposed to our own mistakes, mean: nothing was done, try again later."""
+    try:
+        yield
+    except (OperationalError, InterfaceError, PoolTimeout) as error:
+        raise Unavailable("the catalog database does not answer", retry_after_s=1) from error
+
+
+def never_stored(parameters: Mapping[str, Any]) -> bool:
+    """True for text with a NUL: PostgreSQL cannot even look for it, and nothing that is stored has one."""
+    return any(isinstance(value, str) and "\0" in value for value in parameters.values())
+
+
+def _is_sqlite(engine: Engine) -> bool:
+    return engine.dialect.name == "sqlite"

@@ -1,0 +1,52 @@
+"""What waits in the queue of a table: changes of blocks, which are folded together, and steps, which are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from lamella.service.catalog import CommitGuard
+from lamella.service.idempotency import Claim
+from lamella.snapshot.manifest import Block, SnapshotPointer
+from lamella.snapshot.warehouse import CommitResult
+
+_APPEND: Final = "append"
+
+#: Makes the body of a caller's answer; ``added`` and ``removed`` of the result are the caller's own.
+Answer = Callable[[CommitResult], msgspec.Struct]
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks to be added, whose ``schema_id`` says what they were checked against, and locations to be removed.
+
+    ``guard``: what was known of clean-ups before the files of the blocks were looked at.
+    """
+
+    claim: Claim
+    answer: Answer
+    blocks: Sequence[Block] = ()
+    removed: tuple[str, ...] = ()
+    read_at: SnapshotPointer | None = None
+    operation: str = _APPEND
+    properties: dict[str, str] = {}
+    guard: CommitGuard | None = None
+
+    @property
+    def is_plain_append(self) -> bool:
+        """Whether it may share its segments with others."""
+        return bool(self.blocks) and not self.removed and not self.properties and self.operation == _APPEND
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit of another kind, which shares its snapshot with nobody.
+
+    ``step`` writes the snapshot that follows a base, and is called again when the swap was lost. ``while_kept``: only
+    if the snapshot with this ``seq`` is still in the history.
+    """
+
+    claim: Claim
+    answer: Answer
+    step: Callable[[SnapshotPointer], CommitResult]
+    while_kept: int | None = None

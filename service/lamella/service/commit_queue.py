@@ -1,0 +1,181 @@
+"""Queues of commits, one a table: whoever waits is taken in the order of arrival, several at a time, by one leader.
+
+The leader is no caller but a thread that works for one group and then lets the next table have its turn, so that a
+busy table does not keep others waiting. A leader that fails, in whatever way, answers everybody it took.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from typing import Final, Generic, TypeVar
+
+from cachetools import LRUCache
+
+from lamella.snapshot.errors import OutcomeUnknown, Unavailable
+
+Change = TypeVar("Change")
+Answer = TypeVar("Answer")
+
+#: Tables whose last group's size is remembered.
+_SIZES_KEPT: Final = 1024
+
+
+class Entry(Generic[Change, Answer]):
+    """A change that waits for its answer. ``blocks``: how much of a group it takes; ``alone``: it shares none."""
+
+    __slots__ = ("alone", "answered", "blocks", "change", "deadline_s", "queued_s")
+
+    def __init__(self, change: Change, *, blocks: int, alone: bool, queued_s: float, deadline_s: float) -> None:
+        self.change = change
+        self.blocks = blocks
+        self.alone = alone
+        self.queued_s = queued_s
+        self.deadline_s = deadline_s
+        self.answered: Future[Answer] = Future()
+
+    def answer(self, value: Answer) -> None:
+        """Let the caller have its answer; the first one counts."""
+        try:
+            self.answered.set_result(value)
+        except InvalidStateError:
+            return
+
+    def refuse(self, error: BaseException) -> None:
+        """Let the caller have an error, unless it was answered."""
+        try:
+            self.answered.set_exception(error)
+        except InvalidStateError:
+            return
+
+
+class _Line(Generic[Change, Answer]):
+    """The entries of one table, and whether a leader is at work or on its way."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Entry[Change, Answer]] = deque()
+        self.led = False
+
+
+class CommitQueue(Generic[Change, Answer]):
+    """Takes changes and has ``lead(table_id, group)`` answer them in groups, ``threads`` tables at a time.
+
+    A group holds at most ``most_changes`` entries and, unless its first one alone has more, ``most_blocks`` blocks.
+    Where the last group had company, the leader waits ``linger_s`` for more before it takes the next: those who were
+    answered together are about to come back together.
+    """
+
+    def __init__(
+        self,
+        lead: Callable[[str, Sequence[Entry[Change, Answer]]], None],
+        *,
+        threads: int,
+        most_changes: int,
+        most_blocks: int,
+        linger_s: float,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._lead = lead
+        self._most_changes = most_changes
+        self._most_blocks = most_blocks
+        self._linger_s = linger_s
+        self._timer = timer
+        self._lock = threading.Lock()
+        self._lines: dict[str, _Line[Change, Answer]] = {}
+        self._last_sizes: LRUCache[str, int] = LRUCache(_SIZES_KEPT)
+        self._leaders = ThreadPoolExecutor(threads, thread_name_prefix="lamella-commit")
+
+    def submit(
+        self, table_id: str, change: Change, *, blocks: int = 0, alone: bool = False, deadline_s: float
+    ) -> Entry[Change, Answer]:
+        """Put a change at the end of its table's queue; it is not begun after ``deadline_s`` of the queue's timer.
+
+        Raises:
+            Unavailable: the service is ending.
+        """
+        entry: Entry[Change, Answer] = Entry(
+            change, blocks=blocks, alone=alone, queued_s=self._timer(), deadline_s=deadline_s
+        )
+        with self._lock:
+            line = self._lines.get(table_id)
+            if line is None:
+                line = self._lines[table_id] = _Line()
+            line.waiting.append(entry)
+            begin, line.led = not line.led, True
+        if begin:
+            self._send_leader(table_id)
+        return entry
+
+    def waiting(self) -> int:
+        """How many changes no leader has taken yet, over all tables."""
+        with self._lock:
+            return sum(len(line.waiting) for line in self._lines.values())
+
+    def close(self) -> None:
+        """Finish the groups that are at work or next in line, refuse what waits behind, and take nothing more."""
+        self._leaders.shutdown()
+
+    def _send_leader(self, table_id: str) -> None:
+        try:
+            self._leaders.submit(self._serve, table_id)
+        except RuntimeError:  # how an executor says that it was shut down
+            with self._lock:
+                left = self._lines.pop(table_id).waiting
+            for entry in left:
+                entry.refuse(Unavailable("the service is ending", retry_after_s=1))
+
+    def _serve(self, table_id: str) -> None:
+        group = self._next_group(table_id)
+        try:
+            if group:
+                self._lead(table_id, group)
+        except Exception as error:
+            for entry in group:
+                entry.refuse(error)
+        except BaseException as error:
+            unknown = OutcomeUnknown("the service failed in a commit; ask again with the same idempotency key")
+            unknown.__cause__ = error
+            for entry in group:
+                entry.refuse(unknown)
+        finally:
+            for entry in group:
+                entry.refuse(OutcomeUnknown("the commit ended without an answer"))
+            with self._lock:
+                line = self._lines[table_id]
+                self._last_sizes[table_id] = len(group)
+                line.led = again = bool(line.waiting)
+                if not again:
+                    del self._lines[table_id]
+            if again:
+                self._send_leader(table_id)
+
+    def _next_group(self, table_id: str) -> list[Entry[Change, Answer]]:
+        with self._lock:
+            line = self._lines[table_id]
+            expected = min(self._last_sizes.get(table_id, 0), self._most_changes)
+        if expected > 1:
+            self._linger(line, expected)
+        group: list[Entry[Change, Answer]] = []
+        blocks = 0
+        with self._lock:
+            waiting = line.waiting
+            while waiting and len(group) < self._most_changes:
+                entry = waiting[0]
+                if group and (entry.alone or blocks + entry.blocks > self._most_blocks):
+                    break
+                waiting.popleft()
+                if not entry.answered.set_running_or_notify_cancel():
+                    continue  # its caller gave up
+                group.append(entry)
+                blocks += entry.blocks
+                if entry.alone:
+                    break
+        return group
+
+    def _linger(self, line: _Line[Change, Answer], expected: int) -> None:
+        until = self._timer() + self._linger_s
+        while len(line.waiting) < expected and self._timer() < until:
+            time.sleep(self._linger_s / 8)

@@ -1,0 +1,92 @@
+"""Registered files outside of tables' folders: which of them no table needs any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+
+from lamella.service.catalog import Catalog, Condemned, HistoryEntry
+from lamella.service.vacuum_report import Report
+from lamella.snapshot.errors import ObjectNotFound
+from lamella.snapshot.layout import Store
+from lamella.snapshot.manifest import Block
+from lamella.snapshot.vacuum import BlockSet
+from lamella.snapshot.warehouse import Warehouse
+
+
+class ExternalBlocks:
+    """Looks at the blocks of every table, since a file may be registered in several."""
+
+    def __init__(self, catalog: Catalog, warehouse: Warehouse, store: Store) -> None:
+        self._catalog = catalog
+        self._warehouse = warehouse
+        self._store = store
+
+    def needed(self, *, without: AbstractSet[str] = frozenset()) -> BlockSet:
+        """The blocks of all snapshots of all tables, except those snapshots; dropped tables count until their end.
+
+        Raises:
+            ManifestError, HashMismatch, UnsupportedFormat, StoreError: one of them cannot be read.
+        """
+        found = BlockSet(self._warehouse)
+        for table_id in self._catalog.tables_with_files():
+            pointers = (entry.pointer for entry in self._catalog.kept(table_id))
+            found.add(pointer for pointer in pointers if pointer.snapshot_id not in without)
+        return found
+
+    def of(
+        self,
+        table_id: str,
+        gone: Sequence[HistoryEntry],
+        report: Report,
+        *,
+        without: AbstractSet[str],
+        now_ms: int,
+    ) -> list[Condemned]:
+        """The files that only the snapshots ``gone`` need, as long as they are the files that were registered.
+
+        Raises as :meth:`needed`.
+        """
+        if not gone:
+            return []
+        needed = self.needed(without=without)
+        condemned: dict[str, Condemned] = {}
+        for block in self._blocks(gone, needed):
+            if block.location in needed or block.location in condemned or self._is_inside(block.location):
+                continue
+            reason = self._changed(block)
+            if reason is None:
+                condemned[block.location] = Condemned(
+                    location=block.location,
+                    table_id=table_id,
+                    kind="external",
+                    size_bytes=block.file_size,
+                    condemned_at_ms=now_ms,
+                )
+            elif reason:
+                report.is_left(block.location, reason)
+        return list(condemned.values())
+
+    def _blocks(self, gone: Sequence[HistoryEntry], needed: BlockSet) -> Iterable[Block]:
+        seen: set[str] = set()
+        for entry in gone:
+            for ref in needed.others(entry.pointer):
+                if ref.segment_id not in seen:
+                    seen.add(ref.segment_id)
+                    yield from self._warehouse.segment(ref).blocks
+
+    def _is_inside(self, location: str) -> bool:
+        """What is below the warehouse belongs to its tables, whose own clean-up knows it by its name."""
+        return location.startswith(self._warehouse.table_location(""))
+
+    def _changed(self, block: Block) -> str | None:
+        """Why the file must stay; None: it may go; empty: it is gone."""
+        if block.content_id is None:
+            return "it is not known whether this is the file that was registered"
+        try:
+            stat = self._store.stat(block.location)
+        except ObjectNotFound:
+            return ""
+        if stat.content_id != block.content_id:
+            return "another file has taken the place of the one that was registered"
+        return None

@@ -1,0 +1,109 @@
+"""Mutations as requests: let in by the door, done once for each idempotency key, waited for, answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamella.service.api import JSON
+from lamella.service.catalog import Catalog
+from lamella.service.door import Door
+from lamella.service.idempotency import Claim, Sealed, claim, replay_of, settle
+from lamella.service.metrics import Metrics
+from lamella.service.pending import Pending, answer_of
+from lamella.service.problem import MEDIA_TYPE, problem_bytes
+from lamella.service.settings import Settings
+from lamella.snapshot.errors import LamellaError, Unavailable
+
+_T = TypeVar("_T")
+_FORGET_EVERY_MS: Final = 600_000
+_FORGET_AT_ONCE: Final = 1_000
+
+#: What a route wants done; it runs in a thread.
+Work = Callable[[Claim], Sealed | Pending]
+
+
+class Mutations:
+    """Runs mutations, ``write_threads`` of them at once; those that wait for their turn take no thread."""
+
+    def __init__(self, settings: Settings, catalog: Catalog, metrics: Metrics, clock: Callable[[], int]) -> None:
+        self._settings = settings
+        self._catalog = catalog
+        self._metrics = metrics
+        self._clock = clock
+        self._threads: CapacityLimiter | None = None
+        self._forget_at_ms = 0
+        self._door = Door(
+            most_waiting=settings.mutation_queue, most_bytes=settings.mutation_queue_bytes, metrics=metrics
+        )
+
+    async def run(self, request: Request, work: Work, body: bytes) -> Response:
+        """The response to a mutation.
+
+        Raises:
+            LamellaError: what ``work`` raises, unless the key has an answer.
+            Overloaded: too many are waiting.
+        """
+        key = request.headers.get("idempotency-key")
+        claimed = claim(key, request.method, request.url.path, request.url.query, body, self._clock())
+        place = "/".join(request.path_params.get(part, "") for part in ("namespace", "table"))
+        with self._door.enter(place, len(body)):
+            try:
+                outcome = await self._in_thread(lambda: self._begin(claimed, work))
+                while isinstance(outcome, Pending):
+                    outcome = await self._wait(outcome)
+            except LamellaError as error:
+                if key is None:
+                    raise
+                failed = error  # Python forgets the name of an exception at the end of its clause
+                outcome = await self._in_thread(
+                    lambda: settle(
+                        self._catalog, claimed, failed, lambda: problem_bytes(failed, instance=request.url.path)
+                    )
+                )
+        if self._clock() >= self._forget_at_ms:
+            await self._in_thread(self._forget_old_answers)
+        return self._response(outcome)
+
+    def _begin(self, claimed: Claim, work: Work) -> Sealed | Pending:
+        return replay_of(self._catalog, claimed) or work(claimed)
+
+    async def _wait(self, pending: Pending) -> Sealed | Pending:
+        try:
+            return await answer_of(pending.answered, self._settings.commit_deadline_s)
+        except LamellaError as error:
+            again, failed = pending.again, error
+            if again is None:
+                raise
+        return await self._in_thread(lambda: again(failed))
+
+    def _response(self, sealed: Sealed) -> Response:
+        headers = {}
+        if sealed.replayed:
+            self._metrics.replays.inc()
+            headers["Idempotency-Replayed"] = "true"
+        media_type = MEDIA_TYPE if sealed.status >= 400 else JSON
+        return Response(sealed.body, sealed.status, headers, media_type if sealed.body else None)
+
+    def _forget_old_answers(self) -> None:
+        """Some at a time, so that no transaction holds the database for long."""
+        now_ms = self._clock()
+        self._forget_at_ms = now_ms + _FORGET_EVERY_MS
+        before_ms = now_ms - self._settings.idempotency_ttl_s * 1000
+        try:
+            forgotten = self._catalog.forget_answers(before_ms=before_ms, limit=_FORGET_AT_ONCE)
+        except Unavailable:
+            self._forget_at_ms = 0  # the mutation itself is done; the next one tries again
+        else:
+            if forgotten == _FORGET_AT_ONCE:
+                self._forget_at_ms = 0  # there are more
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        if self._threads is None:  # made here because it belongs to the event loop
+            self._threads = CapacityLimiter(self._settings.write_threads)
+        return await anyio.to_thread.run_sync(work, limiter=self._threads)

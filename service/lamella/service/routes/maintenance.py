@@ -1,0 +1,169 @@
+"""``.../vacuum`` and ``.../leases``: clean-up, and what keeps it away."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamella.service.api import Operation, json_response, require_json
+from lamella.service.json_body import read_json
+from lamella.service.routes.paths import TABLE
+from lamella.service.services import Services
+from lamella.snapshot.errors import (
+    InvalidPageToken,
+    InvalidRequest,
+    LeaseNotFound,
+    ManifestError,
+    NamespaceNotFound,
+    SnapshotExpired,
+    SnapshotNotFound,
+    StoreError,
+    TableNotFound,
+    Unavailable,
+)
+from lamella.snapshot.wire import LeaseInfo, LeaseList, LeaseRequest, RenewRequest, VacuumAnswer, VacuumRequest
+
+_VACUUM: Final = msgspec.json.Decoder(VacuumRequest)
+_LEASE: Final = msgspec.json.Decoder(LeaseRequest)
+_RENEW: Final = msgspec.json.Decoder(RenewRequest)
+_LEASES: Final = TABLE + "/leases"
+_ONE_LEASE: Final = TABLE + "/leases/{lease_id}"
+
+
+class MaintenanceRoutes:
+    """Clean up; take, renew, list and end leases."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def vacuum(self, request: Request) -> Response:
+        require_json(request)
+        asked = read_json(_VACUUM, await request.body())
+        namespace, name = request.path_params["namespace"], request.path_params["table"]
+
+        def work() -> VacuumAnswer:
+            return self._services.vacuum.vacuum(self._services.catalog.table(namespace, name), asked)
+
+        return json_response(await self._services.maintain(work))
+
+    async def vacuum_dropped(self, request: Request) -> Response:
+        require_json(request)
+        asked = read_json(_VACUUM, await request.body())
+        return json_response(await self._services.maintain(lambda: self._services.vacuum.purge_dropped(asked)))
+
+    async def take_lease(self, request: Request) -> Response:
+        require_json(request)
+        asked = read_json(_LEASE, await request.body())
+        namespace, name = request.path_params["namespace"], request.path_params["table"]
+
+        def work() -> LeaseInfo:
+            return self._services.leases.take(self._services.catalog.table(namespace, name), asked)
+
+        return json_response(await self._services.read(work), 201)
+
+    async def list_leases(self, request: Request) -> Response:
+        namespace, name = request.path_params["namespace"], request.path_params["table"]
+
+        def work() -> LeaseList:
+            return self._services.leases.list(self._services.catalog.table(namespace, name))
+
+        return json_response(await self._services.read(work))
+
+    async def renew_lease(self, request: Request) -> Response:
+        require_json(request)
+        asked = read_json(_RENEW, await request.body())
+        namespace, name = request.path_params["namespace"], request.path_params["table"]
+        lease_id = request.path_params["lease_id"]
+
+        def work() -> LeaseInfo:
+            return self._services.leases.renew(self._services.catalog.table(namespace, name), lease_id, asked)
+
+        return json_response(await self._services.read(work))
+
+    async def release_lease(self, request: Request) -> Response:
+        namespace, name = request.path_params["namespace"], request.path_params["table"]
+        lease_id = request.path_params["lease_id"]
+
+        def work() -> None:
+            self._services.leases.release(self._services.catalog.table(namespace, name), lease_id)
+
+        await self._services.read(work)
+        return Response(status_code=204)
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What these routes are."""
+        missing = (NamespaceNotFound, TableNotFound)
+        failures = (ManifestError, StoreError, Unavailable)
+        return (
+            Operation(
+                method="POST",
+                path=TABLE + "/vacuum",
+                handler=self.vacuum,
+                summary="Clean up a table, part by part",
+                tag="Maintenance",
+                description="Snapshots that retention does not keep expire, and objects in the table's folder that no "
+                "snapshot needs are deleted, if they are old enough. Without `execute` it is only said what would be "
+                "done. Each answer is a part; go on with its `next_page_token`. Repeating a part does no harm.",
+                request_type=VacuumRequest,
+                answer_type=VacuumAnswer,
+                errors=(InvalidRequest, InvalidPageToken, *missing, *failures),
+            ),
+            Operation(
+                method="POST",
+                path="/v1/vacuum-dropped",
+                handler=self.vacuum_dropped,
+                summary="Purge dropped tables whose grace is over",
+                tag="Maintenance",
+                description="Deletes what is in the folders of tables that were dropped longer than `drop_grace_s` "
+                "ago, and forgets them. Without `execute` it is only said what would be done. While "
+                "`next_page_token` is there, send the same request again.",
+                request_type=VacuumRequest,
+                answer_type=VacuumAnswer,
+                errors=(InvalidRequest, *failures),
+            ),
+            Operation(
+                method="POST",
+                path=_LEASES,
+                handler=self.take_lease,
+                summary="Hold a snapshot while it is read",
+                tag="Maintenance",
+                description="The snapshot does not expire until the lease ends: by itself after `ttl_s` seconds, "
+                "unless it is renewed, or when it is released.",
+                request_type=LeaseRequest,
+                answer_type=LeaseInfo,
+                status=201,
+                errors=(InvalidRequest, *missing, SnapshotNotFound, SnapshotExpired, Unavailable),
+            ),
+            Operation(
+                method="GET",
+                path=_LEASES,
+                handler=self.list_leases,
+                summary="List the leases of a table",
+                tag="Maintenance",
+                answer_type=LeaseList,
+                errors=missing,
+            ),
+            Operation(
+                method="POST",
+                path=_ONE_LEASE,
+                handler=self.renew_lease,
+                summary="Renew a lease",
+                tag="Maintenance",
+                request_type=RenewRequest,
+                answer_type=LeaseInfo,
+                errors=(InvalidRequest, *missing, LeaseNotFound, Unavailable),
+            ),
+            Operation(
+                method="DELETE",
+                path=_ONE_LEASE,
+                handler=self.release_lease,
+                summary="Release a lease",
+                tag="Maintenance",
+                description="One that is not there is no error.",
+                status=204,
+                errors=(*missing, Unavailable),
+            ),
+        )

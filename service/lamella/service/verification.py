@@ -1,0 +1,157 @@
+"""Verifications, part by part: each request does some steps of one and says where the next goes on.
+
+Long work thus needs no open connection, survives a restart, and may go on at another replica.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
+from lamella.service.state import History
+from lamella.snapshot.errors import InvalidPageToken, InvalidRequest
+from lamella.snapshot.layout import Store
+from lamella.snapshot.verify import Deep, Options, Recorded, Verification
+from lamella.snapshot.wire import VerifyAnswer, VerifyRequest
+
+#: How long a request works when it does not say, and at most, in milliseconds; the last step may take longer.
+DEFAULT_MS: Final = 5_000.0
+MOST_MS: Final = 60_000.0
+_MOST_HISTORY: Final = 1_000_000
+
+
+class _Place(msgspec.Struct, frozen=True, array_like=True):
+    """Where a verification goes on: of which snapshot, with which ``seq``, at which step, of which request."""
+
+    snapshot_id: str
+    seq: int
+    step: int
+    asked: str
+
+
+_PLACE: Final = msgspec.json.Decoder(_Place)
+
+
+class Verifications:
+    """Verifies tables. ``warehouse_url`` is the folder of all tables; ``timer`` gives seconds."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        history: History,
+        store: Store,
+        warehouse_url: str,
+        *,
+        page_companions: bool,
+        workers: int,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._catalog = catalog
+        self._history = history
+        self._store = store
+        self._warehouse_url = warehouse_url
+        self._page_companions = page_companions
+        self._workers = workers
+        self._timer = timer
+
+    def verify(self, record: TableRecord, request: VerifyRequest) -> VerifyAnswer:
+        """Do a part.
+
+        Raises:
+            InvalidRequest: options that cannot be.
+            InvalidPageToken: the token is none, or of another request.
+            SnapshotNotFound: no such snapshot in the history.
+            StoreError: the store failed at the snapshot's manifest.
+        """
+        deadline_s = self._timer() + self._budget_ms(request) / 1_000
+        place = self._place(record, request)
+        pointer = self._history.pointer(record, snapshot_id=place.snapshot_id)
+        options = Options(
+            files=request.files,
+            pages=self._page_companions if request.pages is None else request.pages,
+            history=(place.seq, request.history),
+            deep=_deep(request),
+            repair=request.repair,
+            workers=self._workers,
+        )
+        verification = Verification(
+            self._store,
+            self._warehouse_url,
+            record.table_id,
+            pointer,
+            options,
+            lambda below, limit: self._records(record.table_id, below, limit),
+        )
+        answer = verification.run(place.step, until=lambda _done: self._timer() >= deadline_s)
+        if answer.steps_done >= answer.steps:
+            return answer
+        following = msgspec.structs.replace(place, step=answer.steps_done)
+        return msgspec.structs.replace(answer, next_page_token=_token(following))
+
+    def _budget_ms(self, request: VerifyRequest) -> float:
+        if not 0 <= request.history <= _MOST_HISTORY:
+            raise InvalidRequest(f"history is a number from 0 to {_MOST_HISTORY}, not {request.history}")
+        if request.max_ms is None:
+            return DEFAULT_MS
+        if not 0 < request.max_ms <= MOST_MS:
+            raise InvalidRequest(f"max_ms is above 0 and up to {MOST_MS:.0f}, not {request.max_ms}", parameter="max_ms")
+        return request.max_ms
+
+    def _place(self, record: TableRecord, request: VerifyRequest) -> _Place:
+        asked = _digest(request)
+        if request.page_token is not None:
+            place = _read_token(request.page_token)
+            if place.asked != asked:
+                raise InvalidPageToken("page_token belongs to another request", parameter="page_token")
+            return place
+        pointer = self._history.pointer(record, snapshot_id=request.snapshot_id, timestamp=request.timestamp)
+        if pointer.snapshot_id == record.pointer.snapshot_id:
+            seq = record.version
+        else:
+            seq = self._catalog.snapshot(record.table_id, pointer.snapshot_id).seq
+        return _Place(pointer.snapshot_id, seq, 0, asked)
+
+    def _records(self, table_id: str, below: int, limit: int) -> Sequence[Recorded]:
+        return [_recorded(entry) for entry in self._catalog.history(table_id, before_seq=below, limit=limit)]
+
+
+def _deep(request: VerifyRequest) -> Deep | None:
+    deep = Deep(sample=request.sample, blocks=request.blocks, seed=request.seed, filters=request.filters)
+    deep.check()
+    if not request.deep and (request.sample is not None or request.blocks is not None):
+        raise InvalidRequest("sample and blocks say how much deep reads; set deep too")
+    if request.deep and not request.files:
+        raise InvalidRequest("deep reads the blocks' files; do not set files to false")
+    return deep if request.deep else None
+
+
+def _recorded(entry: HistoryEntry) -> Recorded:
+    return Recorded(**{name: getattr(entry, name) for name in Recorded.__struct_fields__})
+
+
+def _digest(request: VerifyRequest) -> str:
+    """What a request asks for, but for how it is cut into parts."""
+    same = msgspec.structs.replace(request, max_ms=None, page_token=None)
+    return hashlib.sha256(msgspec.json.encode(same)).hexdigest()[:16]
+
+
+def _token(place: _Place) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+
+
+def _read_token(token: str) -> _Place:
+    # Not signed: whoever makes one up only leaves out steps of their own verification.
+    try:
+        place = _PLACE.decode(base64.urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4)))
+    except (binascii.Error, ValueError) as error:
+        raise InvalidPageToken("page_token is not one of a verification", parameter="page_token") from error
+    if place.step < 0:
+        raise InvalidPageToken("page_token is not one of a verification", parameter="page_token")
+    return place

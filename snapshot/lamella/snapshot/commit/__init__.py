@@ -1,0 +1,41 @@
+"""Commits as pure logic: a base snapshot and change sets give the next snapshot, or a conflict for some of them.
+
+Conflicts are per block: appends always merge, and a removal conflicts only when a block it names is gone or replaced.
+"""
+
+from lamella.snapshot.commit.changes import ChangeSet, Folded, Landed, Request, conflict, fold
+from lamella.snapshot.commit.shape import SEGMENT_BLOCKS, Shape, to_fold, to_merge, to_move
+from lamella.snapshot.commit.snapshots import empty_snapshot, evolved_snapshot, iso, next_snapshot, schema_ids
+from lamella.snapshot.commit.summaries import (
+    is_perfect,
+    seen_blocks,
+    seen_refs,
+    seen_summary,
+    summarize,
+    summarize_blocks,
+)
+
+__all__ = [
+    "SEGMENT_BLOCKS",
+    "ChangeSet",
+    "Folded",
+    "Landed",
+    "Request",
+    "Shape",
+    "conflict",
+    "empty_snapshot",
+    "evolved_snapshot",
+    "fold",
+    "is_perfect",
+    "iso",
+    "next_snapshot",
+    "schema_ids",
+    "seen_blocks",
+    "seen_refs",
+    "seen_summary",
+    "summarize",
+    "summarize_blocks",
+    "to_fold",
+    "to_merge",
+    "to_move",
+]

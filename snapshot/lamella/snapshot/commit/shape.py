@@ -1,0 +1,89 @@
+"""How a table's segments and groups are kept well-shaped: what a commit folds together, as decisions over counts.
+
+Small segments are folded size-tiered, like the runs of a log-structured tree: eight of a tier become one of the next,
+and when all small ones together fill a segment, they become it. Full segments move from the snapshot's own list into
+groups, and groups merge the same way. So a block's metadata is written again a number of times that grows with the
+logarithm of a segment's size, and a segment's entry with that of the table's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+#: Blocks per segment when segments are cut.
+SEGMENT_BLOCKS = 1_000
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """``segment_blocks``: blocks of a full segment; one of up to half as many is small. ``fan_in``: see above. One
+    commit fills segments from at most ``most_folded`` small ones.
+
+    ``group_segments``: when the snapshot's own list has that many segments that are not small, they move into a
+    group; one commit moves at most ``most_moved``. Groups of more than ``most_grouped`` segments are not made.
+    """
+
+    segment_blocks: int = SEGMENT_BLOCKS
+    fan_in: int = 8
+    most_folded: int = 512
+    group_segments: int = 32
+    most_moved: int = 256
+    most_grouped: int = 2_048
+
+    def is_small(self, block_count: int) -> bool:
+        """True for a segment that later commits may fold into another."""
+        return 2 * block_count <= self.segment_blocks
+
+
+def to_fold(block_counts: Sequence[int], shape: Shape) -> list[int]:
+    """Which of a snapshot's own segments, by their numbers of blocks, one commit folds together: none, or at least two.
+
+    All small ones when they fill a segment. Else, of the highest tier that has ``fan_in`` members, those and all below
+    it; but not into a segment that would be neither small nor full.
+    """
+    small = [index for index, count in enumerate(block_counts) if shape.is_small(count)]
+    if sum(block_counts[index] for index in small) >= shape.segment_blocks:
+        return small[: shape.most_folded] if len(small) > 1 else []
+    chosen: list[int] = []
+    for tier in range(_tier(shape.segment_blocks, shape.fan_in) + 1):
+        upto = [index for index in small if _tier(block_counts[index], shape.fan_in) <= tier]
+        made = _tier(sum(block_counts[index] for index in chosen), shape.fan_in) if chosen else -1
+        members = [i for i in upto if _tier(block_counts[i], shape.fan_in) == tier and i not in chosen]
+        enough = len(members) + (made == tier) >= shape.fan_in
+        if enough and shape.is_small(sum(block_counts[index] for index in {*upto, *chosen})):
+            chosen = sorted({*upto, *chosen})
+    return chosen if len(chosen) > 1 else []
+
+
+def to_move(block_counts: Sequence[int], shape: Shape) -> list[list[int]]:
+    """Which of a snapshot's own segments move into groups, the oldest first: the members of each new group."""
+    settled = [index for index, count in enumerate(block_counts) if not shape.is_small(count)]
+    left = settled[: shape.most_moved]
+    moved: list[list[int]] = []
+    while len(left) >= shape.group_segments:
+        size = shape.group_segments
+        while size * shape.fan_in <= min(len(left), shape.most_grouped):
+            size *= shape.fan_in
+        moved.append(left[:size])
+        left = left[size:]
+    return moved
+
+
+def to_merge(segment_counts: Sequence[int], shape: Shape) -> list[int]:
+    """Which groups, by their numbers of segments, one commit merges next; none when they are well-shaped."""
+    levels = [_tier(max(1, count // shape.group_segments), shape.fan_in) for count in segment_counts]
+    for level in sorted(set(levels)):
+        members = [index for index, each in enumerate(levels) if each == level][: shape.fan_in]
+        if len(members) == shape.fan_in and sum(segment_counts[i] for i in members) <= shape.most_grouped:
+            return members
+    return []
+
+
+def _tier(count: int, fan_in: int) -> int:
+    """The greatest power of ``fan_in`` that is at most ``count`` (at least 1)."""
+    tier = 0
+    while count >= fan_in:
+        count //= fan_in
+        tier += 1
+    return tier

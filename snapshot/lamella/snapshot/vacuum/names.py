@@ -1,0 +1,58 @@
+"""What the objects below a table's folder are, read off their names. A name that is not understood is nobody's."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+from uuid import UUID
+
+import msgspec
+
+from lamella.snapshot.ids import is_uuid7
+
+Kind = Literal["snapshot", "group", "segment", "pages", "sketch", "block", "temporary", "external"]
+
+_ID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+_NAME: Final = re.compile(rf"(?P<folder>_ss|_sl|_sg|_ts|_b)/(?P<id>{_ID})_v(?P<version>[12])\.(?P<kind>[a-z]+)")
+_TEMPORARY: Final = re.compile(rf"(?P<folder>_ss|_sl|_sg|_ts|_b)/\.(?P<id>{_ID})_v[12]\.[a-z]+\.[0-9a-f]{{32}}\.tmp")
+_KINDS: Final[dict[tuple[str, str], Kind]] = {
+    ("_ss", "json"): "snapshot",
+    ("_ss", "arrow"): "snapshot",
+    ("_sl", "json"): "group",
+    ("_sl", "arrow"): "group",
+    ("_sl", "loc"): "group",
+    ("_sg", "json"): "segment",
+    ("_sg", "arrow"): "segment",
+    ("_sg", "pages"): "pages",
+    ("_ts", "hll"): "sketch",
+    ("_b", "parquet"): "block",
+}
+
+
+class ObjectName(msgspec.Struct, frozen=True):
+    """What a name says: the kind, the folder, the v7 id and when (Unix milliseconds) that id was made."""
+
+    kind: Kind
+    folder: str
+    id: str
+    made_ms: int
+
+
+def object_name(root: str, location: str) -> ObjectName | None:
+    """What the object is, by its whole location; None: not below ``root``, or not a name that Lamella gives.
+
+    ``root``: the table's folder, without a slash at its end. A folder that only begins with the same letters
+    (``abc-2`` beside ``abc``) is another folder.
+    """
+    if not location.startswith(root + "/"):
+        return None
+    below = location[len(root) + 1 :]
+    found = _NAME.fullmatch(below)
+    kind: Kind | None = "temporary"
+    if found is not None:
+        kind = _KINDS.get((found["folder"], found["kind"]))
+    else:  # what a put left behind that died before its file had its name
+        found = _TEMPORARY.fullmatch(below)
+    if found is None or kind is None or not is_uuid7(found["id"]):
+        return None
+    return ObjectName(kind, found["folder"], found["id"], UUID(found["id"]).int >> 80)

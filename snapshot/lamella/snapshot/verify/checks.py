@@ -1,0 +1,148 @@
+"""Every check by its code: how bad a finding is, what it means, what to do. ``docs/verify.md`` shows this table.
+
+``error``: an answer may be wrong, or cannot be given. ``warning``: answers are right, something beside them is not.
+``info``: worth knowing. Codes are stable: scripts may rely on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from lamella.snapshot.wire.verify import Finding, Severity
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One check. ``repairable``: ``repair`` may put it right."""
+
+    code: str
+    severity: Severity
+    meaning: str
+    advice: str
+    repairable: bool = False
+
+
+_RESTORE: Final = "restore the object from a backup of the warehouse, or roll back to a snapshot that does not need it"
+_REWRITE: Final = "register the blocks of the segment again, or roll back"
+_REGISTER: Final = "remove the block and register its file again; with verify when the writer is not to be trusted"
+_REPAIR: Final = "run verify with repair"
+_FILE: Final = "restore the file as it was, or remove the block"
+
+_ALL: Final = (
+    # Objects that Lamella wrote.
+    Check("pointer_differs", "error", "The catalog's pointer and the snapshot it points to disagree.", "roll back"),
+    Check("manifest_missing", "error", "A manifest that is needed is not in the store.", _RESTORE),
+    Check("manifest_hash", "error", "A manifest's bytes are not those that were written.", _RESTORE),
+    Check("manifest_unreadable", "error", "A manifest cannot be decoded.", _RESTORE),
+    Check("manifest_version", "error", "A manifest is of a newer format version.", "use a release that reads it"),
+    Check("manifest_identity", "error", "A manifest is another one than its name says.", _RESTORE),
+    Check("manifest_size", "warning", "A recorded size is not the object's size.", _REWRITE),
+    Check("companion_missing", "error", "A companion is not in the store.", _REPAIR, True),
+    Check("companion_hash", "error", "A companion's bytes are not those that were written.", _REPAIR, True),
+    Check("companion_differs", "error", "A companion says something else than its manifest.", _REWRITE),
+    Check(
+        "companion_older",
+        "info",
+        "A companion says the same as its manifest, but this release would write other bytes.",
+        "nothing; if it is ever damaged, it cannot be repaired by this release",
+    ),
+    Check("unreachable", "error", "The store failed while something was read; it was not checked.", "try again"),
+    # What manifests say.
+    Check("schema_unknown", "error", "A schema id that the table's snapshot does not know.", _REWRITE),
+    Check("group_segments", "error", "A group does not have the segments that are recorded of it.", _REWRITE),
+    Check("locations_differ", "error", "A location index, or a range of locations, lacks a block.", _REWRITE),
+    Check("schema_ids_differ", "error", "The schema ids of blocks are not those recorded above.", _REWRITE),
+    Check("summary_differs", "error", "A summary is not the same in the two places that hold it.", _REWRITE),
+    Check("layer_counts", "error", "Counts or sizes of a layer do not add up to those above.", _REWRITE),
+    Check("layer_bounds", "error", "A bound lies outside the bounds of the layer above.", _REWRITE),
+    Check("layer_unknown", "error", "The layer above claims a bound where one below is not known.", _REWRITE),
+    Check("layer_nulls", "error", "The layer above claims another null count.", _REWRITE),
+    Check("layer_nan", "error", "The layer above excludes NaN, or numbers, that may be below.", _REWRITE),
+    Check("layer_exact", "error", "The layer above claims that a bound is a value, and no layer below does.", _REWRITE),
+    Check("stats_invalid", "error", "Statistics contradict themselves or the column's type.", _REGISTER),
+    Check("block_counts", "error", "A block's row counts contradict each other.", _REGISTER),
+    Check("block_duplicate", "error", "A block is in the table more than once: its rows count twice.", "remove it"),
+    # The blocks' files, and their footers.
+    Check("block_missing", "error", "A block's file is not there.", _FILE),
+    Check("block_size", "error", "A block's file has another size.", _FILE),
+    Check("block_replaced", "error", "A block's file is another one than the statistics come from.", _FILE),
+    Check(
+        "block_touched",
+        "warning",
+        "A block's file was written again with the same footer: its content id differs.",
+        "register the file again if it was copied on purpose",
+    ),
+    Check("footer_unreadable", "error", "The footer of a block's file cannot be read.", _FILE),
+    Check("footer_schema", "error", "A file's columns do not fit the schema that it was written with.", _REGISTER),
+    Check("footer_rows", "error", "Rows or row groups are not those of the footer.", _REGISTER),
+    Check("footer_places", "error", "Column chunks or indexes lie elsewhere in the file.", _REGISTER),
+    Check("footer_bounds", "error", "Bounds do not contain those of the footer.", _REGISTER),
+    Check("footer_nulls", "error", "A null count is not that of the footer.", _REGISTER),
+    Check("footer_nan", "error", "NaN is excluded, and the footer does not say so.", _REGISTER),
+    Check(
+        "footer_untrusted",
+        "warning",
+        "A statistic comes from a footer that this release does not believe.",
+        "remove the block and register its file again with verify",
+    ),
+    # Page companions and sketches.
+    Check("page_companion_missing", "warning", "A segment has no page companion.", _REPAIR, True),
+    Check("page_companion_damaged", "warning", "A page companion cannot be used.", _REPAIR, True),
+    Check("page_companion_differs", "error", "A page companion says something else than the files.", _REPAIR, True),
+    Check(
+        "page_companion_incomplete",
+        "warning",
+        "A page companion lacks a block whose file can be read now.",
+        _REPAIR,
+        True,
+    ),
+    Check("sketch_unreadable", "warning", "A sketch object is missing or damaged; its counts end here.", _REGISTER),
+    Check("sketch_differs", "warning", "A count of distinct values is not that of the sketches.", _REGISTER),
+    # The catalog's history.
+    Check("history_chain", "error", "A snapshot does not follow the one before it.", "roll back"),
+    Check("history_time", "error", "Time does not grow along the history.", "roll back"),
+    Check("history_row", "error", "The catalog says something else of a snapshot than its manifest.", "roll back"),
+    # Values (deep).
+    Check("values_unreadable", "error", "A block's values cannot be read.", _FILE),
+    Check("values_bounds", "error", "A value lies outside the bounds.", _REGISTER),
+    Check("values_nulls", "error", "The null count is not the number of nulls.", _REGISTER),
+    Check("values_nan", "error", "NaN, or numbers, are there that the statistics exclude.", _REGISTER),
+    Check("values_exact", "error", "A bound is said to be a value, and is none.", _REGISTER),
+    Check("values_ranges", "error", "A value lies in a gap between the ranges.", _REGISTER),
+    Check("values_distinct", "warning", "A count of distinct values is far off.", _REGISTER),
+    Check("false_skip", "error", "A filter skips a block, or rows of it, that hold a matching row.", _REGISTER),
+    Check("false_all", "error", "A filter is said to match every row, and does not.", _REGISTER),
+)
+
+#: Every check by its code.
+CHECKS: Final[dict[str, Check]] = {check.code: check for check in _ALL}
+
+#: So many findings of one code are listed for one object; the rest is counted.
+LISTED: Final = 100
+
+Findings = Iterator[Finding]
+
+
+def found(
+    code: str,
+    message: str,
+    *,
+    at: str,
+    segment_id: str | None = None,
+    block: str | None = None,
+    column: str | None = None,
+) -> Finding:
+    """A finding of a check; ``at`` is the object that it is about."""
+    check = CHECKS[code]
+    return Finding(
+        code=code,
+        severity=check.severity,
+        object=at,
+        message=message,
+        advice=check.advice,
+        segment_id=segment_id,
+        block=block,
+        column=column,
+    )

@@ -1,0 +1,154 @@
+"""What must hold between a layer and the one below it, and of statistics by themselves.
+
+Nothing here merges: a parent is looked at beside each of its children, so a mistake of the code that merges is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from lamella.snapshot.errors import ManifestError
+from lamella.snapshot.manifest import Summary
+from lamella.snapshot.schema import DataType, Leaf
+from lamella.snapshot.stats import Bound, ColumnStats, from_bound
+from lamella.snapshot.stats.column import is_all_null, unknown
+from lamella.snapshot.stats.ranges import problem as range_problem
+
+#: Counts that add up from blocks to segments, and on.
+_SUMMED = ("row_count", "block_count", "uncompressed_byte_size", "compressed_byte_size", "index_size")
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What is wrong: a check's code, a sentence, the column's id and the child's name where there is one."""
+
+    code: str
+    message: str
+    column_id: int | None = None
+    child: str | None = None
+
+
+class Child(msgspec.Struct, frozen=True):
+    """An entry of the layer below: what it is called, its rows, its statistics in the parent's types."""
+
+    name: str
+    row_count: int
+    col_stats: Mapping[int, ColumnStats]
+
+
+def count_problems(parent: Summary, parts: Iterable[Summary], *, of_blocks: bool = False) -> Iterator[Problem]:
+    """Counts and sizes must be the sums of those below.
+
+    Which blocks count as perfect is a matter of the release that wrote them (``of_blocks``: that is not compared).
+    """
+    below = list(parts)
+    for name in _SUMMED if of_blocks else (*_SUMMED, "perfect_block_count"):
+        total = sum(getattr(part, name) for part in below)
+        if getattr(parent, name) != total:
+            yield Problem("layer_counts", f"{name} is {getattr(parent, name)} and adds up to {total} below")
+
+
+def stats_problem(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None:
+    """What is wrong with a column's statistics by themselves, None when nothing is."""
+    nulls = stats.null_count
+    if nulls is not None and not 0 <= nulls <= row_count:
+        return f"the null count is {nulls} in {row_count} rows"
+    if stats.nan != "none" and not leaf.dtype.is_float:
+        return f"nan is {stats.nan!r} in a column of type {leaf.dtype}"
+    if any(count is not None and count < 0 for count in (stats.distinct_of_values, stats.in_memory_size)):
+        return "a count is negative"
+    if stats.min is None and stats.max is None:
+        return "there are ranges, but no bounds" if stats.ranges else None
+    if leaf.dtype.order is None or leaf.repeated:
+        return "a column of this kind has no bounds"
+    if row_count and (stats.nan == "all" or nulls == row_count):
+        return "there are bounds, but no value that they could bound"
+    try:
+        low, high = value_of(leaf.dtype, stats.min), value_of(leaf.dtype, stats.max)
+        wrong = range_problem(leaf.dtype, stats.ranges, low, high)
+    except (ManifestError, ValueError) as error:
+        return f"a bound is not of type {leaf.dtype}: {error}"
+    if wrong is None and low is not None and high is not None and low > high:
+        return "min is greater than max"
+    return wrong
+
+
+def value_of(dtype: DataType, bound: Bound | None) -> Any:
+    """A bound's value, None without one; raises ManifestError."""
+    return None if bound is None else from_bound(dtype, bound)
+
+
+def layer_problems(
+    types: Mapping[int, DataType], parent: Mapping[int, ColumnStats], children: Sequence[Child]
+) -> Iterator[Problem]:
+    """Where a parent's statistics exclude what a child's do not; a column whose bounds cannot be read is left out."""
+    if not any(child.row_count for child in children):
+        return  # there is no value that anything could be said of
+    for column_id, dtype in types.items():
+        above = parent.get(column_id)
+        if above is None:
+            continue  # the parent says nothing
+        try:
+            yield from _Column(column_id, dtype, above).problems(children)
+        except (ManifestError, ValueError):
+            continue  # reported where those statistics stand
+
+
+class _Column:
+    def __init__(self, column_id: int, dtype: DataType, above: ColumnStats) -> None:
+        self._id = column_id
+        self._dtype = dtype
+        self._above = above
+        self._low = value_of(dtype, above.min)
+        self._high = value_of(dtype, above.max)
+        self._low_attained = self._high_attained = False
+
+    def problems(self, children: Sequence[Child]) -> Iterator[Problem]:
+        above = self._above
+        nulls: int | None = 0
+        for child in children:
+            if not child.row_count:
+                continue
+            stats = child.col_stats.get(self._id)
+            known = None if stats is None else stats.null_count
+            nulls = None if nulls is None or known is None else nulls + known
+            if above.null_count is not None and known is None:
+                yield self._problem("layer_nulls", "the null count is known above and not known below", child)
+            if stats is not None and is_all_null(stats, child.row_count):
+                continue
+            yield from self._nan(child, stats if stats is not None else unknown(self._dtype, "no statistics"))
+            if stats is None or stats.nan != "all":
+                yield from self._bounds(child, stats)
+        if above.null_count is not None and nulls is not None and above.null_count != nulls:
+            yield self._problem("layer_nulls", f"the null count is {above.null_count} and adds up to {nulls} below")
+        for side, exact, value, attained in (
+            ("min", above.min_exact, self._low, self._low_attained),
+            ("max", above.max_exact, self._high, self._high_attained),
+        ):
+            if exact and value is not None and not attained:
+                yield self._problem("layer_exact", f"{side} is said to be a value, and no entry below has it as one")
+
+    def _nan(self, child: Child, below: ColumnStats) -> Iterator[Problem]:
+        if below.nan != "none" and self._above.nan == "none":
+            yield self._problem("layer_nan", f"nan is {below.nan!r} below and excluded above", child)
+        if below.nan != "all" and self._above.nan == "all":
+            yield self._problem("layer_nan", "every value is NaN above, and not below", child)
+
+    def _bounds(self, child: Child, stats: ColumnStats | None) -> Iterator[Problem]:
+        low = None if stats is None else value_of(self._dtype, stats.min)
+        high = None if stats is None else value_of(self._dtype, stats.max)
+        if stats is not None:
+            self._low_attained = self._low_attained or (stats.min_exact and low == self._low)
+            self._high_attained = self._high_attained or (stats.max_exact and high == self._high)
+        for side, above, below in (("min", self._low, low), ("max", self._high, high)):
+            if above is None:
+                continue
+            if below is None:
+                yield self._problem("layer_unknown", f"{side} is known above and not known below", child)
+            elif below < above if side == "min" else below > above:
+                yield self._problem("layer_bounds", f"{side} is {below!r} below and {above!r} above", child)
+
+    def _problem(self, code: str, message: str, child: Child | None = None) -> Problem:
+        return Problem(code, message, self._id, None if child is None else child.name)

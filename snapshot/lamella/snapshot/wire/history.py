@@ -1,0 +1,146 @@
+"""Requests and answers about a table's past: its snapshots, tags, changes, rollback; and dropped tables."""
+
+from __future__ import annotations
+
+import msgspec
+
+from lamella.snapshot.wire.prune import PrunedBlock
+
+
+class SnapshotInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a table's history; ``tags`` name it."""
+
+    snapshot_id: str
+    prev_snapshot_id: str | None
+    timestamp_ms: int
+    operation: str
+    row_count: int
+    block_count: int
+    segment_count: int
+    file_size_bytes: int
+    tags: tuple[str, ...] = ()
+
+
+class SnapshotList(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET .../snapshots``, newest first."""
+
+    snapshots: tuple[SnapshotInfo, ...]
+    next_page_token: str | None = None
+
+
+class TagRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST .../tags``: name a snapshot; by default the current one.
+
+    ``snapshot_id``: an id or another tag; or ``timestamp`` (Unix ms, or ISO 8601 text, without a zone in
+    ``time_zone``). ``expires_at_ms`` (Unix) or ``max_age_ms`` (from now): the tag is gone from then on; neither: it
+    stays. ``move``: the tag is there and gets another snapshot; unless a time is given it keeps its own.
+    """
+
+    name: str
+    snapshot_id: str | None = None
+    timestamp: int | str | None = None
+    time_zone: str = "UTC"
+    expires_at_ms: int | None = None
+    max_age_ms: int | None = None
+    move: bool = False
+
+
+class TagInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A tag: the snapshot that it names and that snapshot's time, and when the tag was made and ends (None: never)."""
+
+    name: str
+    snapshot_id: str
+    timestamp_ms: int
+    created_at_ms: int
+    expires_at_ms: int | None = None
+
+
+class TagList(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET .../tags``, by name."""
+
+    tags: tuple[TagInfo, ...]
+
+
+class RollbackRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST .../rollback``: make a new snapshot with the blocks of an older one.
+
+    Exactly one of ``snapshot_id`` (an id or a tag) and ``timestamp`` (as of :class:`TagRequest`).
+    ``base_snapshot_id``: do it only if that is the current snapshot; else a conflict.
+    """
+
+    snapshot_id: str | None = None
+    timestamp: int | str | None = None
+    time_zone: str = "UTC"
+    base_snapshot_id: str | None = None
+
+
+class RollbackAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The new snapshot, the one before it, and the one whose blocks it has.
+
+    ``added`` blocks came back, ``removed`` ones left the table.
+    """
+
+    snapshot_id: str
+    prev_snapshot_id: str
+    restored_snapshot_id: str
+    added: int
+    removed: int
+    row_count: int
+    block_count: int
+
+
+class DroppedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A dropped table. It can be undropped until ``undrop_before_ms`` (Unix), and perhaps a while longer."""
+
+    table_id: str
+    name: str
+    location: str
+    snapshot_id: str
+    dropped_at_ms: int
+    undrop_before_ms: int
+
+
+class DroppedList(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET /v1/namespaces/{ns}/dropped``, newest drop first."""
+
+    tables: tuple[DroppedTable, ...]
+
+
+class UndropRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST /v1/namespaces/{ns}/undrop``: exactly one of ``table_id`` and ``name`` (the last dropped one of it).
+
+    ``as``: the name that it gets; by default the one it had.
+    """
+
+    table_id: str | None = None
+    name: str | None = None
+    as_name: str | None = msgspec.field(name="as", default=None)
+
+
+class SnapshotChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """The blocks by which a snapshot differs from an earlier one, as far as they may match the filter.
+
+    ``from_snapshot_id``: the earlier one. ``operation``: what made the snapshot. ``continues``: the next page has more
+    of the same two snapshots. A block that was replaced in place is in both lists.
+    """
+
+    snapshot_id: str
+    from_snapshot_id: str
+    timestamp_ms: int
+    operation: str
+    added: tuple[PrunedBlock, ...]
+    removed: tuple[PrunedBlock, ...]
+    continues: bool = False
+
+
+class ChangesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET .../changes``: what came and went after ``since_snapshot_id``, up to and with ``until_snapshot_id``.
+
+    Oldest first, one entry a snapshot; with ``net`` one entry for all of it. Ask on later with ``since`` =
+    ``until_snapshot_id``.
+    """
+
+    since_snapshot_id: str
+    until_snapshot_id: str
+    changes: tuple[SnapshotChanges, ...]
+    next_page_token: str | None = None

@@ -1,0 +1,134 @@
+"""Clean-up and leases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+
+class VacuumRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST .../vacuum`` and ``POST /v1/vacuum-dropped``: one part of a clean-up.
+
+    ``execute``: False only says what would be done. ``older_than``: expire snapshots that were superseded so long ago
+    (``7d``, ``12h``), in place of the table's retention; its tags, leases and ``min_snapshots`` count all the same.
+    ``include_external_blocks``: also delete files outside of the table's folder that were blocks of the snapshots
+    that expire now and of no snapshot of any table that stays. ``max_objects``: look at so many at most.
+    ``page_token``: go on where the answer before ended.
+    """
+
+    execute: bool = False
+    older_than: str | None = None
+    include_external_blocks: bool = False
+    max_objects: int | None = None
+    page_token: str | None = None
+
+
+class SnapshotFate(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot, whether it expires, and why or why not."""
+
+    snapshot_id: str
+    timestamp_ms: int
+    expires: bool
+    reason: str
+
+
+class ObjectCount(msgspec.Struct, frozen=True, kw_only=True):
+    """Objects of one kind, and their bytes."""
+
+    objects: int = 0
+    size_bytes: int = 0
+
+
+class LeftObject(msgspec.Struct, frozen=True, kw_only=True):
+    """An object that was left alone although nothing needs it, and why."""
+
+    location: str
+    reason: str
+
+
+class VacuumAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of a clean-up, or all of it.
+
+    ``snapshots``: only in the first part. ``garbage``: by kind, what was deleted, or without ``executed`` what would
+    be. ``live``, ``young`` (made since ``before_ms``) and ``unknown`` (not a name of Lamella's) stay; ``unknowns``
+    names some. ``left``: what could not be deleted, or must not; it is tried again next time where that may help.
+    ``tables``: ids of dropped tables that were, or would be, purged. ``next_page_token``: None when this is the end.
+    """
+
+    executed: bool
+    before_ms: int
+    snapshots: tuple[SnapshotFate, ...] = ()
+    garbage: dict[str, ObjectCount] = {}
+    live: ObjectCount = ObjectCount()
+    young: ObjectCount = ObjectCount()
+    unknown: ObjectCount = ObjectCount()
+    unknowns: tuple[str, ...] = ()
+    left: tuple[LeftObject, ...] = ()
+    tables: tuple[str, ...] = ()
+    next_page_token: str | None = None
+
+    @property
+    def deleted(self) -> ObjectCount:
+        """All of ``garbage`` together."""
+        return counted(self.garbage.values())
+
+
+class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST .../leases``: hold a snapshot (None: the current one) for ``ttl_s`` seconds from now."""
+
+    ttl_s: int
+    owner: str
+    snapshot_id: str | None = None
+
+
+class RenewRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST .../leases/{lease_id}``: hold on for ``ttl_s`` seconds from now."""
+
+    ttl_s: int
+
+
+class LeaseInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A lease; it ends by itself at ``expires_at_ms``."""
+
+    lease_id: str
+    snapshot_id: str
+    owner: str
+    created_at_ms: int
+    expires_at_ms: int
+
+
+class LeaseList(msgspec.Struct, frozen=True, kw_only=True):
+    """The leases of a table that have not run out, oldest first."""
+
+    leases: tuple[LeaseInfo, ...]
+
+
+def counted(counts: Iterable[ObjectCount]) -> ObjectCount:
+    """Counts added up."""
+    found = list(counts)
+    return ObjectCount(
+        objects=sum(count.objects for count in found), size_bytes=sum(count.size_bytes for count in found)
+    )
+
+
+def merged_vacuum(parts: Sequence[VacuumAnswer]) -> VacuumAnswer:
+    """The parts of one clean-up as one answer."""
+    first, last = parts[0], parts[-1]
+    garbage: dict[str, ObjectCount] = {}
+    for part in parts:
+        for kind, count in part.garbage.items():
+            garbage[kind] = counted((garbage.get(kind, ObjectCount()), count))
+    return VacuumAnswer(
+        executed=first.executed,
+        before_ms=first.before_ms,
+        snapshots=first.snapshots,
+        garbage=garbage,
+        live=counted([part.live for part in parts]),
+        young=counted([part.young for part in parts]),
+        unknown=counted([part.unknown for part in parts]),
+        unknowns=tuple(name for part in parts for name in part.unknowns),
+        left=tuple(one for part in parts for one in part.left),
+        tables=tuple(dict.fromkeys(table for part in parts for table in part.tables)),
+        next_page_token=last.next_page_token,
+    )

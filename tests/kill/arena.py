@@ -1,0 +1,227 @@
+"""Services, tables, files and clients for a kill test, and the rounds of it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from kill.ledger import Ledger
+from kill.load import ROWS, Client, Gate
+from kill.walk import Walker
+from lamella.service.catalog import SqlCatalog, open_catalog
+from lamella.snapshot.layout import FsspecStore
+from support.nursery import Nursling
+from support.service_api import parquet_bytes
+
+NAMESPACE = "kill"
+_FINISH_S = 300
+#: The longest that a round waits for acknowledgements.
+_ROUND_S = 30
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A catalog and a place for the warehouse and the data; ``options`` are the store's."""
+
+    catalog_url: str
+    root: str
+    options: dict[str, Any]
+
+    def settings(self) -> dict[str, Any]:
+        """Of a service that stands on it."""
+        return {
+            "warehouse": f"{self.root}/warehouse",
+            "catalog": self.catalog_url,
+            "store_options": self.options,
+            "catalog_timeout_s": 20.0,
+        }
+
+
+class Arena:
+    """``services`` serve the same tables to the same clients; see :func:`arena`."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        folder: Path,
+        *,
+        services: int,
+        clients: int,
+        tables: int,
+        seed: int,
+        settings: Mapping[str, Any],
+    ) -> None:
+        self.ground = ground
+        self.ledger = Ledger()
+        self.gate = Gate()
+        self.random = random.Random(seed)
+        self.services = [Nursling({**ground.settings(), **settings}, folder) for _ in range(services)]
+        self.kills = 0
+        self._usual_s = 0.2
+        self._store = FsspecStore(ground.options)
+        for service in self.services:
+            service.start()
+        for service in self.services:
+            service.wait_ready()
+        self.catalog: SqlCatalog = open_catalog(ground.catalog_url, timeout_s=20.0, connections=4)
+        self.walker = Walker(self.catalog, self._store, f"{ground.root}/warehouse")
+        self._paths = self._tables(tables)
+        self._data = parquet_bytes({"a": list(range(ROWS))})
+        self._numbers = itertools.count()
+        if ground.root.startswith("file://"):
+            Path(f"{ground.root.removeprefix('file://')}/data").mkdir()
+        self.clients = [
+            Client(
+                number,
+                seed=seed,
+                urls=[service.url for service in self.services],
+                tables=list(self._paths),
+                fresh=self._fresh,
+                ledger=self.ledger,
+                gate=self.gate,
+            )
+            for number in range(clients)
+        ]
+
+    def _tables(self, count: int) -> dict[str, str]:
+        """New tables: the path in the API, and the id."""
+        found = {}
+        with httpx2.Client(base_url=self.services[0].url, timeout=60) as http:
+            assert http.post("/v1/namespaces", json={"name": NAMESPACE}).status_code == 201
+            for number in range(count):
+                body = {"name": f"t{number}", "schema": [{"name": "a", "type": "int64"}]}
+                answer = http.post(f"/v1/namespaces/{NAMESPACE}/tables", json=body)
+                assert answer.status_code == 201, answer.text
+                path = f"/v1/namespaces/{NAMESPACE}/tables/t{number}"
+                found[path] = answer.json()["table_id"]
+                self.ledger.believed[path] = set()
+        return found
+
+    def _fresh(self) -> str:
+        """A small file that no table has yet."""
+        place = f"{self.ground.root}/data/{next(self._numbers):06}.parquet"
+        if place.startswith("file://"):
+            # not through the store, which would sync it: half of what a round does otherwise
+            Path(place.removeprefix("file://")).write_bytes(self._data)
+        else:
+            self._store.put(place, self._data)
+        return place
+
+    def start(self) -> None:
+        """Let the clients go."""
+        for client in self.clients:
+            client.start()
+        self.gate.open()
+
+    def check(self) -> None:
+        """Every table against what is known; nothing may have gone wrong for the clients."""
+        for path, table_id in self._paths.items():
+            self.walker.check(path, table_id, self.ledger)
+        assert not self.ledger.wrong, self.ledger.wrong[:5]
+
+    def run_for_a_while(self) -> None:
+        """Some acknowledgements long, and then a random part of what one takes; as fast or slow as the machine is."""
+        before = self.ledger.counts["acknowledged"]
+        wanted = self.random.randint(0, 3 * len(self.clients))
+        began = time.monotonic()
+        while (done := self.ledger.counts["acknowledged"] - before) < wanted and time.monotonic() < began + _ROUND_S:
+            time.sleep(0.002)
+        if done:
+            self._usual_s = (time.monotonic() - began) / done * len(self.clients)
+        time.sleep(self.random.uniform(0, self._usual_s))
+
+    def kill_round(self) -> None:
+        """Run for a while, kill one service or all, check what is there, and start them again.
+
+        Now and then a service is killed again while it starts.
+        """
+        self.run_for_a_while()
+        every = self.random.random() < 0.3
+        victims = self.services if every else [self.random.choice(self.services)]
+        for victim in victims:
+            victim.kill()
+            self.kills += 1
+        self.gate.close()
+        self.check()
+        for victim in victims:
+            if self.random.random() < 0.05:
+                victim.start()
+                time.sleep(self.random.uniform(0, 0.5))
+                victim.kill()
+                self.kills += 1
+            victim.start()
+        for victim in victims:
+            victim.wait_ready()
+        self.gate.open()
+
+    def rounds(self, kills: int) -> None:
+        """Kill rounds until there were that many kills."""
+        while self.kills < kills:
+            self.kill_round()
+
+    def finish(self) -> dict[str, int]:
+        """Bring every open intent to its end, check everything anew without any cache; returns the figures."""
+        for client in self.clients:
+            client.finishing = True
+        self.gate.open()
+        for client in self.clients:
+            client.join(_FINISH_S)
+        self.gate.close()
+        assert not self.ledger.open, f"{len(self.ledger.open)} outcomes were never known"
+        self.walker = Walker(self.catalog, self._store, f"{self.ground.root}/warehouse")
+        self.check()
+        return {"kills": self.kills, **self.ledger.figures(), "snapshots verified": self.walker.snapshots}
+
+    def close(self) -> None:
+        """End everything."""
+        self.gate.end()
+        for client in self.clients:
+            if client.is_alive():
+                client.join(_FINISH_S)
+        for service in self.services:
+            service.kill()
+        self.catalog.close()
+
+
+@contextmanager
+def arena(
+    ground: Ground,
+    folder: Path,
+    *,
+    services: int = 1,
+    clients: int = 4,
+    tables: int = 2,
+    seed: int,
+    **settings: Any,
+) -> Iterator[Arena]:
+    """Services that are ready, and clients that wait for :meth:`Arena.start`."""
+    built = Arena(
+        ground,
+        folder,
+        services=services,
+        clients=clients,
+        tables=tables,
+        seed=seed,
+        settings=settings,
+    )
+    try:
+        yield built
+    finally:
+        built.close()
+
+
+NewGround = Callable[[str], Ground]
+_NUMBERS = itertools.count()
+
+
+def fresh_bucket() -> str:
+    """A bucket's name that no other test of this run has."""
+    return f"kill-{next(_NUMBERS)}"

@@ -1,0 +1,200 @@
+"""The queue of commits: the order of arrival, bounds of a group, and leaders that fail."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+
+import pytest
+
+from lamella.service.commit_queue import CommitQueue, Entry
+from lamella.snapshot.errors import OutcomeUnknown, Unavailable
+
+Group = Sequence[Entry[str, str]]
+NEVER = float("inf")
+WAIT_S = 30
+
+
+class Leader:
+    """Answers each change with itself. The first group of each table waits for ``go`` when it is told to."""
+
+    def __init__(self) -> None:
+        self.groups: list[tuple[str, list[str]]] = []
+        self.go = threading.Event()
+        self.go.set()
+        self.begun = threading.Event()
+        self.failure: Callable[[Group], None] | None = None
+
+    def __call__(self, table_id: str, group: Group) -> None:
+        self.groups.append((table_id, [entry.change for entry in group]))
+        self.begun.set()
+        assert self.go.wait(WAIT_S)
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            failure(group)
+        for entry in group:
+            entry.answer(f"answer to {entry.change}")
+
+
+NewQueue = Callable[..., CommitQueue[str, str]]
+
+
+@pytest.fixture
+def leader() -> Leader:
+    """Who answers."""
+    return Leader()
+
+
+@pytest.fixture
+def new_queue(leader: Leader) -> Iterator[NewQueue]:
+    """Makes a queue that this leader serves."""
+    with ExitStack() as opened:
+
+        def make(
+            *, threads: int = 4, most_changes: int = 100, most_blocks: int = 100, linger_s: float = 0
+        ) -> CommitQueue[str, str]:
+            queue: CommitQueue[str, str] = CommitQueue(
+                leader, threads=threads, most_changes=most_changes, most_blocks=most_blocks, linger_s=linger_s
+            )
+            opened.callback(queue.close)
+            opened.callback(leader.go.set)
+            return queue
+
+        yield make
+
+
+def busy(leader: Leader, queue: CommitQueue[str, str], table: str = "t") -> Entry[str, str]:
+    """Let a first change be at work, so that those that follow have to wait."""
+    leader.go.clear()
+    leader.begun.clear()
+    first = queue.submit(table, "first", deadline_s=NEVER)
+    assert leader.begun.wait(WAIT_S)
+    return first
+
+
+def send(queue: CommitQueue[str, str], *changes: str, table: str = "t", blocks: int = 1) -> list[Entry[str, str]]:
+    """Several changes, one after another."""
+    return [queue.submit(table, change, blocks=blocks, deadline_s=NEVER) for change in changes]
+
+
+def answers(*entries: Entry[str, str]) -> list[str]:
+    """What they were answered."""
+    return [entry.answered.result(WAIT_S) for entry in entries]
+
+
+def test_what_waits_is_taken_together_in_the_order_of_arrival(leader: Leader, new_queue: NewQueue) -> None:
+    """While one group is at work the next one gathers; each caller gets its own answer."""
+    queue = new_queue()
+    first = busy(leader, queue)
+    entries = send(queue, "a", "b", "c")
+    assert queue.waiting() == 3
+    leader.go.set()
+    assert answers(first, *entries) == ["answer to first", "answer to a", "answer to b", "answer to c"]
+    assert leader.groups == [("t", ["first"]), ("t", ["a", "b", "c"])]
+    assert queue.waiting() == 0
+
+
+def test_a_group_is_bounded_in_changes_and_in_blocks(leader: Leader, new_queue: NewQueue) -> None:
+    """What does not fit is in the next group, still in order; a change that is too large for any group goes alone."""
+    queue = new_queue(most_changes=3, most_blocks=10)
+    busy(leader, queue)
+    entries = [*send(queue, "a", "b", "c", "d"), *send(queue, "e", "f", blocks=6), *send(queue, "g", blocks=50)]
+    leader.go.set()
+    answers(*entries)
+    assert [group for _, group in leader.groups[1:]] == [["a", "b", "c"], ["d", "e"], ["f"], ["g"]]
+
+
+def test_a_change_that_goes_alone_keeps_its_place(leader: Leader, new_queue: NewQueue) -> None:
+    """It is neither overtaken nor does it overtake."""
+    queue = new_queue()
+    busy(leader, queue)
+    before = send(queue, "a", "b")
+    alone = queue.submit("t", "alone", alone=True, deadline_s=NEVER)
+    after = send(queue, "c", "d")
+    leader.go.set()
+    answers(*before, alone, *after)
+    assert [group for _, group in leader.groups[1:]] == [["a", "b"], ["alone"], ["c", "d"]]
+
+
+def test_tables_take_turns(leader: Leader, new_queue: NewQueue) -> None:
+    """With one thread for all, a table whose queue is never empty does not keep another one waiting."""
+    queue = new_queue(threads=1, most_changes=1)
+    busy(leader, queue)
+    entries = [*send(queue, "a", "b"), *send(queue, "x", "y", table="u")]
+    leader.go.set()
+    answers(*entries)
+    assert [change for _, (change,) in leader.groups[1:]] == ["x", "a", "y", "b"]
+
+
+def test_a_change_that_was_given_up_is_not_begun(leader: Leader, new_queue: NewQueue) -> None:
+    """Its caller has gone; the others do not notice. Once begun, it cannot be given up."""
+    queue = new_queue()
+    first = busy(leader, queue)
+    gone, stays = send(queue, "gone", "stays")
+    assert gone.answered.cancel()
+    assert not first.answered.cancel()
+    leader.go.set()
+    answers(first, stays)
+    assert leader.groups[1] == ("t", ["stays"])
+
+
+@pytest.mark.parametrize("death", [ValueError, KeyboardInterrupt, SystemExit])
+def test_a_leader_that_dies_leaves_nobody_waiting(
+    leader: Leader, new_queue: NewQueue, death: type[BaseException]
+) -> None:
+    """Those of its group that it had not answered hear of it; those behind get another leader."""
+    queue = new_queue(most_changes=3)
+    busy(leader, queue)
+    entries = send(queue, "a", "b", "c", "d")
+
+    def die(group: Group) -> None:
+        if group[0].change == "first":
+            leader.failure = die
+            return
+        group[0].answer("in time")
+        raise death("the leader died")
+
+    leader.failure = die
+    leader.go.set()
+    assert answers(entries[0], entries[3]) == ["in time", "answer to d"]
+    for entry in entries[1:3]:
+        error = entry.answered.exception(WAIT_S)
+        # An ordinary error is passed on as it is; after anything worse nobody can say what was done.
+        assert type(error) is (ValueError if death is ValueError else OutcomeUnknown)
+
+
+def test_a_leader_that_forgets_an_answer_leaves_nobody_waiting() -> None:
+    """Nobody can say what became of the change then."""
+    queue: CommitQueue[str, str] = CommitQueue(
+        lambda _table, _group: None, threads=1, most_changes=1, most_blocks=1, linger_s=0
+    )
+    (forgotten,) = send(queue, "forgotten")
+    with pytest.raises(OutcomeUnknown):
+        forgotten.answered.result(WAIT_S)
+    queue.close()
+
+
+def test_a_queue_that_is_closed_finishes_and_takes_nothing_more(leader: Leader, new_queue: NewQueue) -> None:
+    """What is at work is answered, what comes later is refused with nothing done."""
+    queue = new_queue()
+    first = busy(leader, queue)
+    leader.go.set()
+    queue.close()
+    assert answers(first) == ["answer to first"]
+    (late,) = send(queue, "late")
+    with pytest.raises(Unavailable, match="ending"):
+        late.answered.result(WAIT_S)
+
+
+def test_a_commit_that_comes_alone_does_not_linger(leader: Leader, new_queue: NewQueue) -> None:
+    """Only after a group with company the leader waits for more, and then takes them together."""
+    queue = new_queue(linger_s=WAIT_S)
+    assert answers(*send(queue, "a")) == ["answer to a"]
+    assert answers(*send(queue, "b")) == ["answer to b"]
+    busy(leader, queue)
+    entries = send(queue, "c", "d")
+    leader.go.set()
+    answers(*entries)
+    answers(*send(queue, "e", "f"))
+    assert [group for _, group in leader.groups[-2:]] == [["c", "d"], ["e", "f"]]

@@ -1,0 +1,327 @@
+"""Group commit through the whole service: what callers get when their commits share a snapshot."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.testclient import TestClient
+
+from lamella.service.app import create_app
+from lamella.service.catalog import SqlCatalog, open_catalog
+from lamella.service.settings import Settings
+from lamella.snapshot.layout import FsspecStore
+from support.service_api import TableApi, World, fresh_name, parquet_bytes, read_problem
+from support.watched_store import WatchedStore
+
+TABLE = "/v1/namespaces/db/tables/t"
+WAIT_S = 60
+
+
+class Gate:
+    """An app whose first commit can be held up while others queue behind it."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.folder = folder
+        self.opened = ExitStack()
+        self.held = threading.Event()
+        self.go = threading.Event()
+        self.holding = False
+        self.failing: Callable[[str], None] | None = None
+        self.pool = self.opened.enter_context(ThreadPoolExecutor(80))
+        self.catalog: SqlCatalog = open_catalog(str(folder / "catalog.db"))
+        self.app = self.opened.enter_context(
+            TestClient(
+                create_app(
+                    Settings(warehouse=str(folder / "warehouse"), **settings),
+                    store=WatchedStore(FsspecStore(), self._before_put),
+                    catalog=self.catalog,
+                ),
+                raise_server_exceptions=False,
+            )
+        )
+        columns = [{"name": "a", "type": "int64"}]
+        assert self.app.post("/v1/namespaces", json={"name": "db"}).status_code == 201
+        created = self.app.post("/v1/namespaces/db/tables", json={"name": "t", "schema": columns})
+        assert created.status_code == 201
+        self.puts: list[str] = []
+
+    def _before_put(self, location: str) -> None:
+        if hasattr(self, "puts"):
+            self.puts.append(location)
+        if self.failing is not None:
+            self.failing(location)
+        if self.holding:
+            self.holding = False
+            self.held.set()
+            assert self.go.wait(WAIT_S)
+
+    def file(self, name: str) -> str:
+        """A Parquet file of one row."""
+        location = f"file://{self.folder}/{name}.parquet"
+        FsspecStore().put(location, parquet_bytes({"a": [1]}))
+        return location
+
+    def send(self, route: str, body: Any, key: str | None = None) -> Future[httpx2.Response]:
+        """A request from a thread of its own."""
+        headers = {} if key is None else {"Idempotency-Key": key}
+        return self.pool.submit(self.app.post, f"{TABLE}/{route}", json=body, headers=headers)
+
+    def hold(self) -> Future[httpx2.Response]:
+        """Begin a commit and stop in the middle of it, so that what comes next has to queue."""
+        self.held.clear()
+        self.go.clear()
+        self.holding = True
+        first = self.send("register", {"paths": [self.file(fresh_name("held"))]})
+        assert self.held.wait(WAIT_S)
+        return first
+
+    def queued(self, count: int) -> None:
+        """Return once so many changes wait behind the one that is held."""
+        for _ in range(WAIT_S * 100):
+            lines = self.app.get("/metrics").text.splitlines()
+            if f"lamella_commits_in_progress {count + 1}.0" in lines:
+                return
+            threading.Event().wait(0.01)
+        pytest.fail(f"{count} changes never waited")
+
+    def history(self) -> list[dict[str, Any]]:
+        """The table's snapshots, newest first."""
+        return list(self.app.get(f"{TABLE}/snapshots").json()["snapshots"])
+
+    def locations(self) -> set[str]:
+        """The table's blocks."""
+        return {block["location"] for block in self.app.post(f"{TABLE}/prune", json={}).json()["blocks"]}
+
+
+NewGate = Callable[..., Gate]
+
+
+@pytest.fixture
+def new_gate(tmp_path: Path) -> Iterator[NewGate]:
+    """Makes a gate with settings."""
+    with ExitStack() as opened:
+
+        def make(**settings: Any) -> Gate:
+            gate = Gate(tmp_path, **settings)
+            opened.enter_context(gate.opened)
+            opened.callback(gate.go.set)
+            return gate
+
+        yield make
+
+
+@pytest.fixture
+def gate(new_gate: NewGate) -> Gate:
+    """An app whose first commit can be held up."""
+    return new_gate()
+
+
+def test_commits_that_wait_become_one_snapshot_and_each_gets_its_own_answer(gate: Gate) -> None:
+    """Counts are the caller's own, the snapshot is shared, and the appends share one segment."""
+    old = [gate.file("old0"), gate.file("old1")]
+    gate.app.post(f"{TABLE}/register", json={"paths": old})
+    new = [gate.file(f"new{i}") for i in range(6)]
+    first = gate.hold()
+    block = {"location": new[5], "row_count": 1, "file_size": 0}
+    sent = [
+        gate.send("register", {"paths": new[:2]}, key="a"),
+        gate.send("register", {"paths": new[2:5]}, key="b"),
+        gate.send("commits", {"added": [block], "removed": old[:1], "operation": "compact"}, key="c"),
+        gate.send("commits", {"removed": old[1:], "operation": "delete"}, key="d"),
+    ]
+    gate.queued(4)
+    gate.puts.clear()
+    gate.go.set()
+    a, b, c, d = (future.result(WAIT_S) for future in sent)
+    assert [answer.status_code for answer in (first.result(WAIT_S), a, b, c, d)] == [200] * 5
+    assert len({answer.json()["snapshot_id"] for answer in (a, b, c, d)}) == 1
+    assert [a.json()["registered"], b.json()["registered"]] == [2, 3]
+    assert [(x.json()["added"], x.json()["removed"]) for x in (c, d)] == [(1, 1), (0, 1)]
+    history = gate.history()
+    assert (history[0]["operation"], history[0]["block_count"], len(history)) == ("several", 7, 4)
+    assert gate.locations() >= set(new)
+    for key, future in zip("abcd", sent, strict=True):
+        route = "register" if key in "ab" else "commits"
+        stored = gate.catalog.answer(key, f"POST {TABLE}/{route}")
+        assert stored is not None
+        assert stored.body == future.result().content
+
+
+def test_many_small_appends_of_a_group_are_one_segment(gate: Gate) -> None:
+    """Twenty files by twenty callers: one segment is written for them, and at most one more to fold small ones."""
+    files = [gate.file(f"f{i}") for i in range(20)]
+    gate.hold()
+    sent = [gate.send("register", {"paths": [file]}) for file in files]
+    gate.queued(20)
+    gate.puts.clear()
+    gate.go.set()
+    assert {future.result(WAIT_S).status_code for future in sent} == {200}
+    assert sum("/_sg/" in put and put.endswith(".json") for put in gate.puts) <= 2
+    assert gate.locations() >= set(files)
+
+
+def test_what_fails_in_a_group_fails_alone(gate: Gate) -> None:
+    """A duplicate, a conflict and a strict registration are refused; their neighbours land in the same snapshot."""
+    old, shared, good = gate.file("old"), gate.file("shared"), gate.file("good")
+    gate.app.post(f"{TABLE}/register", json={"paths": [old]})
+    gate.hold()
+    bodies: list[tuple[str, Any]] = [
+        ("register", {"paths": [shared]}),
+        ("register", {"paths": [shared], "strict": True}),
+        ("commits", {"removed": [old]}),
+        ("commits", {"removed": [old]}),
+        ("register", {"paths": [good]}),
+        ("commits", {"removed": [gate.file("never")]}),
+    ]
+    sent = []
+    for number, (route, body) in enumerate(bodies):
+        sent.append(gate.send(route, body))
+        gate.queued(number + 1)
+    gate.go.set()
+    answers = [future.result(WAIT_S) for future in sent]
+    assert [answer.status_code for answer in answers] == [200, 409, 200, 409, 200, 409]
+    codes = [read_problem(answers[i]).code for i in (1, 3, 5)]
+    assert codes == ["duplicate_block", "commit_conflict", "commit_conflict"]
+    assert len({answers[i].json()["snapshot_id"] for i in (0, 2, 4)}) == 1
+    assert gate.locations() >= {shared, good}
+    assert old not in gate.locations()
+
+
+def test_a_damaged_segment_fails_only_those_who_need_it(gate: Gate) -> None:
+    """One removal has to read a manifest that is gone: it gets a 500, the appends beside it land."""
+    old = [gate.file("old0"), gate.file("old1")]
+    snapshot = gate.app.post(f"{TABLE}/register", json={"paths": old}).json()["snapshot_id"]
+    segment = gate.app.get(f"{TABLE}/snapshots/{snapshot}").json()["segments"][0]["manifest"]["location"]
+    new = [gate.file("new0"), gate.file("new1")]
+    with TestClient(create_app(Settings(warehouse=str(gate.folder / "warehouse")), catalog=gate.catalog)) as fresh:
+        # Another process: it has not the segment in memory.
+        gate.app, kept = fresh, gate.app
+        Path(segment.removeprefix("file://")).unlink()
+        with ThreadPoolExecutor(3) as pool:
+            sent = [
+                pool.submit(fresh.post, f"{TABLE}/commits", json={"removed": old[:1]}),
+                *(pool.submit(fresh.post, f"{TABLE}/register", json={"paths": [file]}) for file in new),
+            ]
+            answers = [future.result(WAIT_S) for future in sent]
+        gate.app = kept
+    assert [answer.status_code for answer in answers] == [500, 200, 200]
+    assert read_problem(answers[0]).code == "manifest_error"
+
+
+def test_a_store_that_fails_once_fails_that_group_and_nobody_waits(gate: Gate) -> None:
+    """All that share the segment which could not be written hear of it; the next group goes through."""
+    gate.hold()
+    sent = [gate.send("register", {"paths": [gate.file(f"f{i}")]}) for i in range(3)]
+    gate.queued(3)
+
+    def fail(location: str) -> None:
+        gate.failing = None
+        raise OSError(f"the disk broke at {location}")
+
+    gate.failing = fail
+    gate.go.set()
+    statuses = {future.result(WAIT_S).status_code for future in sent}
+    assert statuses <= {200, 500, 502}
+    assert gate.send("register", {"paths": [gate.file("later")]}).result(WAIT_S).status_code == 200
+
+
+def test_a_schema_change_keeps_its_place_in_the_queue(gate: Gate) -> None:
+    """It has a snapshot of its own, between those before and those behind it."""
+    gate.hold()
+    sent = []
+    change = {"changes": [{"change": "add", "name": "b", "type": "string"}]}
+    requests: list[tuple[str, Any]] = [
+        ("register", {"paths": [gate.file("before")]}),
+        ("schema", change),
+        ("register", {"paths": [gate.file("behind")]}),
+    ]
+    for number, (route, body) in enumerate(requests):
+        sent.append(gate.send(route, body))
+        gate.queued(number + 1)
+    gate.go.set()
+    answers = [future.result(WAIT_S) for future in sent]
+    assert [answer.status_code for answer in answers] == [200] * 3, [answer.text for answer in answers]
+    ids = [answer.json()["snapshot_id"] for answer in answers]
+    assert [entry["snapshot_id"] for entry in gate.history()[:3]] == ids[::-1]
+
+
+def test_a_full_queue_is_answered_with_429(new_gate: NewGate) -> None:
+    """Beyond `mutation_queue` requests nothing is looked at; `Retry-After` says when to come back."""
+    gate = new_gate(mutation_queue=3)
+    first = gate.hold()
+    waiting = [gate.send("register", {"paths": [gate.file(f"f{i}")]}) for i in range(2)]
+    gate.queued(2)
+    late = gate.file("late")
+    refused = gate.send("register", {"paths": [late]}, key="k").result(WAIT_S)
+    problem = read_problem(refused)
+    assert (problem.status, problem.code, problem.details["limit"]) == (429, "overloaded", "table")
+    assert int(refused.headers["retry-after"]) >= 1
+    assert gate.app.get(f"{TABLE}").status_code == 200
+    gate.go.set()
+    assert {future.result(WAIT_S).status_code for future in (first, *waiting)} == {200}
+    again = gate.send("register", {"paths": [late]}, key="k").result(WAIT_S)
+    assert (again.status_code, again.headers.get("idempotency-replayed")) == (200, None)
+
+
+def test_bodies_that_are_too_large_together_are_answered_with_429(new_gate: NewGate) -> None:
+    """The bytes of all waiting bodies are bounded, over all tables."""
+    gate = new_gate(mutation_queue_bytes=2048)
+    first = gate.hold()
+    refused = gate.send("commits", {"properties": {"k": "v" * 3000}}).result(WAIT_S)
+    problem = read_problem(refused)
+    assert (problem.status, problem.code, problem.details["limit"]) == (429, "overloaded", "bytes")
+    gate.go.set()
+    assert first.result(WAIT_S).status_code == 200
+    assert gate.send("commits", {"properties": {"k": "v" * 3000}}).result(WAIT_S).status_code == 200
+
+
+def test_a_turn_that_does_not_come_in_time_is_answered_with_503(new_gate: NewGate) -> None:
+    """What the leader had not begun is not done later either; what it had begun is answered as it ends."""
+    gate = new_gate(commit_deadline_s=0.5)
+    first = gate.hold()
+    late = gate.file("late")
+    answer = gate.send("register", {"paths": [late]}).result(WAIT_S)
+    assert (read_problem(answer).status, read_problem(answer).code) == (503, "unavailable")
+    gate.go.set()
+    assert first.result(WAIT_S).status_code == 200
+    assert gate.send("register", {"paths": [gate.file("next")]}).result(WAIT_S).status_code == 200
+    assert late not in gate.locations()
+
+
+def clients(world: World, count: int, appends: int) -> tuple[TableApi, set[str]]:
+    """So many clients at once, each registering so many files one after another; the table, and the files."""
+    table, folder = world.table(), world.folder()
+    files = world.numbers(folder, count * appends, rows=1)
+
+    def run(number: int) -> None:
+        for file in files[number::count]:
+            assert table.register(file)["registered"] == 1
+
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(run, range(count)))
+    return table, set(files)
+
+
+def test_of_64_clients_at_once_none_fails_and_no_append_is_lost(world: World) -> None:
+    """Each registers three files: no error, every block once, and far fewer snapshots than appends."""
+    table, files = clients(world, 64, 3)
+    locations = table.locations()
+    assert len(locations) == len(files) == 192
+    assert set(locations) == files
+    assert len(table.history()) < 100
+
+
+@pytest.mark.soak
+def test_of_64_clients_for_long_none_fails_and_no_append_is_lost(world: World) -> None:
+    """The same with forty files each."""
+    table, files = clients(world, 64, 40)
+    locations = table.locations()
+    assert len(locations) == len(files) == 2560
+    assert set(locations) == files

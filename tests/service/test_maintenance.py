@@ -1,0 +1,139 @@
+"""Clean-up and leases over HTTP, by the clients and from the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from lamella.client import AsyncLamella, Lamella
+from lamella.client.cli import cli
+from lamella.client.http.holding import Holding
+from lamella.snapshot.errors import InvalidRequest, LeaseNotFound, SnapshotNotFound
+from lamella.snapshot.ids import Ids
+from support.service_api import TableApi, World
+
+
+def with_garbage(world: World) -> tuple[TableApi, str]:
+    """A table with one file in it, and a block in its folder that is garbage but for its age."""
+    table = world.table()
+    table.register(world.numbers(world.folder(), 1)[0])
+    garbage = world.put(f"{table.info()['location']}/_b/{Ids().new()}_v1.parquet", a=[1], s=["x"])
+    return table, garbage
+
+
+def test_a_fresh_table_has_nothing_to_clean_up(world: World) -> None:
+    """Everything is younger than the minimum age; the answer says so and names why each snapshot stays."""
+    table, garbage = with_garbage(world)
+    for execute in (False, True):
+        answer = table.api.call("POST", f"{table.path}/vacuum", {"execute": execute})
+        assert answer["executed"] is execute
+        assert answer["garbage"] == {}
+        assert answer["young"]["objects"] > 5
+        assert [fate["expires"] for fate in answer["snapshots"]] == [False, False]
+        assert answer["snapshots"][0]["reason"] == "it is the current one"
+    assert world.store.stat(garbage).size_bytes > 0
+
+
+@pytest.mark.parametrize(
+    "body", [{"older_than": "soon"}, {"max_objects": 0}, {"max_objects": 10**9}, {"page_token": "x"}, {"now": True}]
+)
+def test_a_vacuum_that_cannot_be_asked_for(world: World, body: dict[str, object]) -> None:
+    """Wrong ages, numbers, tokens and members are the caller's mistake."""
+    table = world.table()
+    assert table.api.problem("POST", f"{table.path}/vacuum", body).status == 400
+
+
+def test_a_lease_is_taken_renewed_listed_and_released(world: World) -> None:
+    """It stands in the listing until it is released; what is not there cannot be renewed."""
+    table = world.table()
+    with Lamella(world.url) as lake:
+        handle = lake.table(f"{table.namespace}.{table.name}")
+        lease = handle.lease("a report", ttl_s=60)
+        assert lease.snapshot_id == table.info()["snapshot_id"]
+        renewed = handle.renew_lease(lease.lease_id, ttl_s=600)
+        assert renewed.expires_at_ms > lease.expires_at_ms
+        assert [one.lease_id for one in handle.leases()] == [lease.lease_id]
+        handle.release_lease(lease.lease_id)
+        handle.release_lease(lease.lease_id)
+        assert handle.leases() == ()
+        with pytest.raises(LeaseNotFound):
+            handle.renew_lease(lease.lease_id)
+        with pytest.raises(SnapshotNotFound):
+            handle.lease("a report", snapshot_id=str(Ids().new()))
+        for ttl_s, owner in ((0, "x"), (10**9, "x"), (60, ""), (60, "a\nb")):
+            with pytest.raises(InvalidRequest):
+                handle.lease(owner, ttl_s=ttl_s)
+
+
+def test_a_snapshot_is_held_while_a_block_of_code_runs(world: World) -> None:
+    """There is a lease inside and none afterwards; one that is only for long work is not taken for short."""
+    table = world.table()
+    with Lamella(world.url) as lake:
+        handle = lake.table(f"{table.namespace}.{table.name}")
+        with Holding(handle, owner="a test") as held:
+            assert held.lease is not None
+            assert [one.owner for one in handle.leases()] == ["a test"]
+        assert handle.leases() == ()
+        with Holding(handle, after_s=3600) as held:
+            assert held.lease is None
+        assert handle.leases() == ()
+
+
+def test_the_async_client_does_the_same(world: World) -> None:
+    """Vacuum, leases and the purge of dropped tables are there for asyncio too."""
+    table = world.table()
+
+    async def work() -> None:
+        async with AsyncLamella(world.url) as lake:
+            handle = lake.table(f"{table.namespace}.{table.name}")
+            assert not (await handle.vacuum()).executed
+            lease = await handle.lease("a test")
+            await handle.renew_lease(lease.lease_id)
+            assert [one.lease_id for one in await handle.leases()] == [lease.lease_id]
+            await handle.release_lease(lease.lease_id)
+            assert (await lake.purge_dropped()).tables == ()
+
+    asyncio.run(work())
+
+
+def test_a_table_refuses_files_of_another_table(world: World) -> None:
+    """What stands in a table's folder goes with that table, so no other one may register it."""
+    table, theirs = with_garbage(world)
+    other = world.table()
+    problem = other.api.problem("POST", f"{other.path}/register", {"paths": [theirs]})
+    assert "belongs to another table" in problem.detail
+    added = [{"location": theirs, "row_count": 1, "file_size": 1}]
+    problem = other.api.problem("POST", f"{other.path}/commits", {"added": added})
+    assert "belongs to another table" in problem.detail
+    assert table.register(theirs)["registered"] == 1
+
+
+def test_retention_properties_are_checked_when_they_are_set(world: World) -> None:
+    """A spelling mistake in retention is an error at once, and not found by the first clean-up."""
+    table = world.table(properties={"lamella.retention.max_age": "30d", "lamella.retention.min_snapshots": "3"})
+    for properties in ({"lamella.retention.max_age": "30 days"}, {"lamella.retention.max_ages": "30d"}):
+        problem = table.api.problem("POST", f"{table.path}/commits", {"properties": properties})
+        assert problem.code == "invalid_request"
+        body = {"name": "u", "schema": [{"name": "a", "type": "int64"}], "properties": properties}
+        problem = table.api.problem("POST", table.path.rpartition("/")[0], body)
+        assert problem.code == "invalid_request"
+
+
+def test_the_command_says_what_it_would_do(local: World) -> None:
+    """As a table for people and as JSON; without --execute it is a dry run."""
+    table, _ = with_garbage(local)
+    name = f"{table.namespace}.{table.name}"
+    runner = CliRunner()
+    said = runner.invoke(cli, ["vacuum", name, "--url", local.url])
+    assert said.exit_code == 0, said.output
+    assert "nothing was done" in said.output
+    done = runner.invoke(cli, ["vacuum", name, "--execute", "--older-than", "7d", "--json", "--url", local.url])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output)["executed"] is True
+    dropped = runner.invoke(cli, ["vacuum", "--dropped", "--json", "--url", local.url])
+    assert json.loads(dropped.output)["tables"] == []
+    for wrong in (["vacuum"], ["vacuum", name, "--dropped"], ["vacuum", "--dropped", "--older-than", "1d"]):
+        assert runner.invoke(cli, [*wrong, "--url", local.url]).exit_code == 2
