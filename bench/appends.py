@@ -223,10 +223,11 @@ def iceberg(folder: Path, files: Sequence[Path], clients: int) -> dict[str, Any]
 def delta_actions(folder: Path, files: Sequence[Path], clients: int) -> dict[str, Any]:
     """delta-rs, each file as an add action with its statistics; the library itself tries lost commits again."""
     from deltalake import DeltaTable, Field, Schema
+    from deltalake.schema import PrimitiveType
     from deltalake.transaction import AddAction, CommitProperties
 
     folder.mkdir()
-    schema = Schema([Field("id", "long"), Field("name", "string")])
+    schema = Schema([Field("id", PrimitiveType("long")), Field("name", PrimitiveType("string"))])
     DeltaTable.create(str(folder), schema)
     sizes = {}
     for file in files:  # an add action names a file inside the table's folder
@@ -272,23 +273,23 @@ def delta_write(folder: Path, files: Sequence[Path], clients: int) -> dict[str, 
 PEERS = {"pyiceberg add_files": iceberg, "delta-rs add actions": delta_actions, "delta-rs write": delta_write}
 
 
-def run(options: argparse.Namespace) -> dict[str, Any]:
-    """All of it; prints as it goes."""
+def run(
+    appends: int, peer_appends: int, *, catalog: str | None = None, workers: int = 1, folder: str | None = None
+) -> dict[str, Any]:
+    """All of it, or without the others (``peer_appends`` 0); prints as it goes."""
     results: dict[str, Any] = {"clients": CLIENTS, "lamella": {}, "peers": {}}
-    with tempfile.TemporaryDirectory(prefix="lamella-bench-", dir=options.folder) as name:
-        folder = Path(name)
-        files = write_files(folder / "files", max(options.appends, options.peer_appends))
+    with tempfile.TemporaryDirectory(prefix="lamella-bench-", dir=folder) as name:
+        place = Path(name)
+        files = write_files(place / "files", max(appends, peer_appends))
         print(f"{'appends to one table':<34}{'clients':>8}{'appends/s':>11}{'landed':>9}  errors")
-        for way, each in lamella(
-            folder / "lamella", files[: options.appends], CLIENTS, options.catalog, options.workers
-        ).items():
+        for way, each in lamella(place / "lamella", files[:appends], CLIENTS, catalog, workers).items():
             results["lamella"][way] = each
             line(f"Lamella {way}", CLIENTS, each, f"{each['snapshots']:.0f} snapshots")
-        for peer, work in PEERS.items() if options.peer_appends else ():
+        for peer, work in PEERS.items() if peer_appends else ():
             for clients in (1, CLIENTS):
                 # The more peers fight over the table, the slower each append: fewer of them tell the rate as well.
-                some = files[: options.peer_appends if clients == 1 else max(CLIENTS, options.peer_appends // 2)]
-                each = work(folder / f"{peer} {clients}".replace(" ", "-"), some, clients)
+                some = files[: peer_appends if clients == 1 else max(CLIENTS, peer_appends // 2)]
+                each = work(place / f"{peer} {clients}".replace(" ", "-"), some, clients)
                 results["peers"][f"{peer}, {clients} clients"] = each
                 line(peer, clients, each, f"{each['lost_commits']} lost" if "lost_commits" in each else "")
     if results["peers"]:
@@ -321,7 +322,13 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Run, print and keep."""
     options = parser().parse_args()
-    results = run(options)
+    results = run(
+        options.appends,
+        options.peer_appends,
+        catalog=options.catalog,
+        workers=options.workers,
+        folder=options.folder,
+    )
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(results, indent=2) + "\n")
     print(f"written to {options.out}", file=sys.stderr)

@@ -1,7 +1,8 @@
 """Time pruning (in process and over HTTP, beside what the same answer costs without companions) and appends.
 
 ``make bench`` prints ratios of one run (machines are noisy: trust those, not the milliseconds) and writes
-``build/bench.json``. ``ARGS="--blocks 100000"`` makes it larger.
+``build/bench.json``. ``ARGS="--blocks 100000"`` makes it larger, ``ARGS="--peer-appends 300"`` sets pyiceberg and
+delta-rs beside the appends; see ``appends.py``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import appends
 import commit_growth
 from synthetic import SCHEMA, filters
 from through_http import Served
@@ -58,6 +60,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--blocks", type=int, default=20_000)
     parser.add_argument("--out", type=Path, default=Path("build/bench.json"))
+    parser.add_argument("--appends", type=int, default=1_000, help="by 64 clients; 0: none")
+    parser.add_argument("--peer-appends", type=int, default=0, help="pyiceberg and delta-rs beside (group `bench`)")
     options = parser.parse_args()
     results: dict[str, Any] = {"blocks": options.blocks, "columns": len(SCHEMA.leaves()), "prune_ms": {}}
     with tempfile.TemporaryDirectory(prefix="lamella-bench-") as folder:
@@ -91,6 +95,8 @@ def main() -> None:
     )
     ratio = f"{results['narrow_range_vs_json_scan']:,.0f} times the companion's time"
     print(f"the narrow range by decoding JSON: {results['json_scan_ms']:.0f} ms, {ratio}")
+    if options.appends:
+        results["appends"] = appends.run(options.appends, options.peer_appends)
     print("a one-block append:")
     results["append"] = commit_growth.measure((1_000, 100_000), 70)
     options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -388,7 +388,11 @@ def test_blocks_that_are_gone_are_named_with_the_snapshot_that_lacks_them(local:
     body = {"removed": [gone, table.blocks()[0]["location"]]}
     with unchanged(table):
         problem = local.api.problem("POST", f"{table.path}/commits", body)
-    assert problem.details == {"blocks": [gone], "snapshot_id": table.info()["snapshot_id"]}
+    assert problem.details == {
+        "blocks": [gone],
+        "snapshot_id": table.info()["snapshot_id"],
+        "snapshot_is": "current",
+    }
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "ключ".encode()])

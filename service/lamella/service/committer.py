@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -167,9 +168,7 @@ class Committer:
         sent = read_blocks(request.added)
         guard = None
         if sent:
-            guard = self._catalog.guard(
-                table.table_id, [normal(block.location) for block in sent], since_ms=self._clock()
-            )
+            guard = self._catalog.guard(table.table_id, _spelled(sent), since_ms=self._clock())
         with trusted_manifests():
             versions = self._warehouse.head(table.pointer)
             unsaid = versions if read_at is None else self._warehouse.head(read_at)
@@ -260,3 +259,12 @@ class Committer:
     def _count_if_done(self, done: Future[Sealed], refused: Sequence[RefusedFile]) -> None:
         if not done.cancelled() and done.exception() is None:
             self._intake.count(refused)
+
+
+def _spelled(blocks: Sequence[Block]) -> list[str]:
+    """The locations of blocks in the one spelling; those that have none are refused where blocks are checked."""
+    found = []
+    for block in blocks:
+        with suppress(InvalidRequest):
+            found.append(normal(block.location))
+    return found
