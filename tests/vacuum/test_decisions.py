@@ -20,7 +20,7 @@ from lamella.snapshot.vacuum import (
 )
 
 DEFAULT = Retention(max_age_ms=1_000, min_snapshots=2)
-ID = str(Ids(lambda: 1_800_000_000_123).new())
+ID = str(Ids(lambda: 1_800_000_000_123, bytes).new())
 
 
 @given(st.integers(0, 10**11))
