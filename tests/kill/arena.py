@@ -13,10 +13,13 @@ from typing import Any
 
 import httpx2
 
+from kill.cleaner import Cleaner
+from kill.finish import clean_up_all, verify_all
 from kill.ledger import Ledger
 from kill.load import ROWS, Client, Gate
 from kill.walk import Walker
 from lamella.service.catalog import SqlCatalog, open_catalog
+from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import FsspecStore
 from support.nursery import Nursling
 from support.service_api import parquet_bytes
@@ -42,6 +45,7 @@ class Ground:
             "catalog": self.catalog_url,
             "store_options": self.options,
             "catalog_timeout_s": 20.0,
+            "retention_max_age_s": 0,
         }
 
 
@@ -68,16 +72,19 @@ class Arena:
         self._usual_s = 0.2
         self._store = FsspecStore(ground.options)
         for service in self.services:
-            service.start()
+            self._start(service)
         for service in self.services:
             service.wait_ready()
         self.catalog: SqlCatalog = open_catalog(ground.catalog_url, timeout_s=20.0, connections=4)
-        self.walker = Walker(self.catalog, self._store, f"{ground.root}/warehouse")
+        self.walker = self._new_walker()
         self._paths = self._tables(tables)
         self._data = parquet_bytes({"a": list(range(ROWS))})
         self._numbers = itertools.count()
+        self._ids = Ids()
         if ground.root.startswith("file://"):
             Path(f"{ground.root.removeprefix('file://')}/data").mkdir()
+            for table_id in self._paths.values():
+                Path(f"{ground.root.removeprefix('file://')}/warehouse/{table_id}/_b").mkdir()
         self.clients = [
             Client(
                 number,
@@ -90,6 +97,26 @@ class Arena:
             )
             for number in range(clients)
         ]
+        self.cleaners = [
+            Cleaner(
+                number,
+                seed=seed,
+                urls=[service.url for service in self.services],
+                tables=list(self._paths),
+                ledger=self.ledger,
+                gate=self.gate,
+                alone=services == 1,
+            )
+            for number in range(services)
+        ]
+
+    def _start(self, service: Nursling) -> None:
+        """With a minimum age that makes clean-ups meet every commit, or with one that leaves most of them alone."""
+        service.start(vacuum_min_age_s=self.random.choice((0, 1, 1)))
+
+    def _new_walker(self) -> Walker:
+        root = self.ground.root
+        return Walker(self.catalog, self._store, f"{root}/warehouse", f"{root}/data")
 
     def _tables(self, count: int) -> dict[str, str]:
         """New tables: the path in the API, and the id."""
@@ -105,9 +132,12 @@ class Arena:
                 self.ledger.believed[path] = set()
         return found
 
-    def _fresh(self) -> str:
-        """A small file that no table has yet."""
-        place = f"{self.ground.root}/data/{next(self._numbers):06}.parquet"
+    def _fresh(self, table: str | None) -> str:
+        """A small file that no table has yet, in a table's own folder or beside all of them."""
+        if table is None:
+            place = f"{self.ground.root}/data/{next(self._numbers):06}.parquet"
+        else:
+            place = f"{self.ground.root}/warehouse/{self._paths[table]}/_b/{self._ids.new()}_v1.parquet"
         if place.startswith("file://"):
             # not through the store, which would sync it: half of what a round does otherwise
             Path(place.removeprefix("file://")).write_bytes(self._data)
@@ -117,8 +147,8 @@ class Arena:
 
     def start(self) -> None:
         """Let the clients go."""
-        for client in self.clients:
-            client.start()
+        for thread in (*self.clients, *self.cleaners):
+            thread.start()
         self.gate.open()
 
     def check(self) -> None:
@@ -153,11 +183,11 @@ class Arena:
         self.check()
         for victim in victims:
             if self.random.random() < 0.05:
-                victim.start()
+                self._start(victim)
                 time.sleep(self.random.uniform(0, 0.5))
                 victim.kill()
                 self.kills += 1
-            victim.start()
+            self._start(victim)
         for victim in victims:
             victim.wait_ready()
         self.gate.open()
@@ -168,24 +198,36 @@ class Arena:
             self.kill_round()
 
     def finish(self) -> dict[str, int]:
-        """Bring every open intent to its end, check everything anew without any cache; returns the figures."""
+        """Bring every open intent to its end, clean up for the last time, and check everything anew without any cache.
+
+        Each table is then one snapshot and what it needs, and its verification finds nothing. Returns the figures.
+        """
         for client in self.clients:
             client.finishing = True
+        for cleaner in self.cleaners:
+            cleaner.finishing = True
         self.gate.open()
-        for client in self.clients:
-            client.join(_FINISH_S)
+        for thread in (*self.clients, *self.cleaners):
+            thread.join(_FINISH_S)
         self.gate.close()
         assert not self.ledger.open, f"{len(self.ledger.open)} outcomes were never known"
-        self.walker = Walker(self.catalog, self._store, f"{self.ground.root}/warehouse")
         self.check()
-        return {"kills": self.kills, **self.ledger.figures(), "snapshots verified": self.walker.snapshots}
+        urls = {f"{self.services[0].url}{path}": table_id for path, table_id in self._paths.items()}
+        clean_up_all(urls, self.ledger)
+        verified = verify_all(urls)
+        self.walker = self._new_walker()
+        self.check()
+        for table_id in self._paths.values():
+            left = self.walker.unreferred(table_id)
+            assert not left, f"nothing refers to {sorted(left)[:5]}"
+        return {"kills": self.kills, **self.ledger.figures(), **verified}
 
     def close(self) -> None:
         """End everything."""
         self.gate.end()
-        for client in self.clients:
-            if client.is_alive():
-                client.join(_FINISH_S)
+        for thread in (*self.clients, *self.cleaners):
+            if thread.is_alive():
+                thread.join(_FINISH_S)
         for service in self.services:
             service.kill()
         self.catalog.close()

@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from lamella.snapshot.wire import VacuumAnswer
+
 Kind = Literal["append", "delete", "compact"]
 
 
@@ -80,6 +82,24 @@ class Ledger:
         """Something that must never be was seen."""
         with self.lock:
             self.wrong.append(text)
+
+    def count(self, what: str, number: int = 1) -> None:
+        """Something worth a figure."""
+        with self.lock:
+            self.counts[what] += number
+
+    def cleaned(self, part: VacuumAnswer) -> None:
+        """A clean-up, or a part of one, was answered."""
+        self.count("clean-up parts")
+        if part.unknowns:
+            self.violation(f"a clean-up did not understand {part.unknowns}")
+        if not part.executed:
+            return
+        self.count("snapshots expired", sum(fate.expires for fate in part.snapshots))
+        self.count("objects deleted", part.deleted.objects)
+        for kind, of_kind in part.garbage.items():
+            self.count(f"objects deleted, {kind}", of_kind.objects)
+        self.count("snapshots without a manifest before their external files were known", len(part.left))
 
     def figures(self) -> dict[str, int]:
         """The counts, without those of single keys."""

@@ -64,7 +64,10 @@ class Gate:
 
 
 class Client(threading.Thread):
-    """One client. ``fresh`` names a file that was never registered; ``urls`` are services over the same tables."""
+    """One client. ``urls`` are services over the same tables.
+
+    ``fresh`` names a file that was never registered, in the folder of the table given or in none.
+    """
 
     def __init__(
         self,
@@ -73,7 +76,7 @@ class Client(threading.Thread):
         seed: int,
         urls: Sequence[str],
         tables: Sequence[str],
-        fresh: Callable[[], str],
+        fresh: Callable[[str | None], str],
         ledger: Ledger,
         gate: Gate,
     ) -> None:
@@ -155,7 +158,7 @@ class Client(threading.Thread):
         # More removals the more there is, so that tables stay small however long this runs.
         crowded = min(1.0, len(believed) / 40)
         if len(believed) < 4 or dice > 0.2 + 0.5 * crowded:
-            files = [self._fresh() for _ in range(chosen.choice((1, 1, 1, 3)))]
+            files = [self._fresh(None) for _ in range(chosen.choice((1, 1, 1, 3)))]
             return self._intent(table, "append", "register", {"paths": files, "strict": True}, files, [])
         removed = chosen.sample(believed, chosen.choice((1, 2, 4)))
         body: dict[str, object] = {"removed": removed, "operation": "delete"}
@@ -163,7 +166,7 @@ class Client(threading.Thread):
             body["base_snapshot_id"] = newest
         if chosen.random() < 0.4:
             return self._intent(table, "delete", "commits", body, [], removed)
-        merged = self._fresh()
+        merged = self._fresh(table)  # as a job leaves it: a clean-up may take it before this commit is made
         block = {"location": merged, "row_count": ROWS, "file_size": 0}
         return self._intent(
             table, "compact", "commits", {**body, "added": [block], "operation": "compact"}, [merged], removed

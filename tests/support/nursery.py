@@ -47,9 +47,10 @@ class Nursling:
         self._context.set_forkserver_preload([__name__])
         self._process: BaseProcess | None = None
 
-    def start(self) -> None:
-        """Start it; it is ready later."""
+    def start(self, **changed: Any) -> None:
+        """Start it, from now on with these settings changed; it is ready later."""
         assert self._process is None
+        self._settings.update(changed)
         self._process = self._context.Process(target=run, args=(self._settings, str(self.log)))
         with pytest.MonkeyPatch.context() as patch:
             # The process that services are forked from finds modules by this variable alone.

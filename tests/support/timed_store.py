@@ -12,17 +12,23 @@ Hook = Callable[[str, str], None]
 
 
 class TimedStore:
-    """Objects by location; ``clock`` gives Unix milliseconds, ``hook`` may be set at any time."""
+    """Objects by location; ``clock`` gives Unix milliseconds, ``hook`` may be set at any time.
+
+    ``read_hook`` is called with the location before an object is read.
+    """
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
         self._objects: dict[str, tuple[bytes, int]] = {}
         self.hook: Hook | None = None
+        self.read_hook: Callable[[str], None] | None = None
         self.deleted: list[str] = []
         self.refusing: set[str] = set()
 
     def read(self, location: str) -> bytes:
         """All bytes of an object."""
+        if self.read_hook is not None:
+            self.read_hook(location)
         return self._found(location)[0]
 
     def read_range(self, location: str, start: int, length: int) -> bytes:

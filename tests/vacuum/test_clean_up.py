@@ -6,7 +6,7 @@ import pytest
 
 from lamella.service.catalog import TableRecord
 from lamella.snapshot.errors import InvalidPageToken, InvalidRequest, SnapshotExpired
-from lamella.snapshot.wire import VacuumRequest, merged_vacuum
+from lamella.snapshot.wire import VacuumAnswer, VacuumRequest, merged_vacuum
 from vacuum.lake import DAY, GRACE, HOUR, MIN_AGE, Lake
 
 
@@ -310,6 +310,23 @@ def test_a_dropped_table_goes_after_its_grace(lake: Lake) -> None:
     assert said.garbage == done.garbage
     assert lake.folder(table_id) == set()
     assert lake.folder(other) == theirs
+    assert lake.catalog.dropped_before(lake.now_ms) == []
+
+
+def test_a_dropped_table_goes_with_its_external_files_in_parts(lake: Lake) -> None:
+    """A later part finds manifests deleted whose external files an earlier part condemned, and goes on."""
+    table_id = lake.table()
+    files = {lake.append(table_id, external=True) for _ in range(4)}
+    lake.catalog.drop_table("db", "t", now_ms=lake.now_ms)
+    lake.now_ms += GRACE + DAY
+    parts: list[VacuumAnswer] = []
+    while not parts or parts[-1].next_page_token is not None:
+        request = VacuumRequest(execute=True, include_external_blocks=True)
+        parts.append(lake.cleaner(max_objects=3).purge_dropped(request))
+    assert len(parts) > 3
+    assert not any(part.left for part in parts)
+    assert files.isdisjoint(lake.store.locations())
+    assert lake.folder(table_id) == set()
     assert lake.catalog.dropped_before(lake.now_ms) == []
 
 

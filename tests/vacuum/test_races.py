@@ -242,6 +242,54 @@ def test_a_clean_up_that_died_is_finished_by_the_next(lake: Lake) -> None:
     pytest.fail("the clean-up has more steps than were tried")
 
 
+@pytest.mark.parametrize("execute", [True, False])
+def test_a_clean_up_is_not_disturbed_by_one_that_expires_more(lake: Lake, execute: bool) -> None:
+    """Whenever another clean-up deletes a snapshot that this one had found in the history, it is no damage."""
+    for number in range(1, 2 * STEPS):
+        table_id, garbage = ready(lake)
+        orphan = lake.file(table_id)
+        lake.now_ms += 2 * MIN_AGE
+        left = number
+
+        def other(_location: str, table_id: str = table_id) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                lake.clean(table_id, older_than="10d")
+                assert [entry.seq for entry in lake.kept(table_id)] == [4]
+
+        lake.store.read_hook = other
+        lake.clean(table_id, older_than="1000d", execute=execute)
+        lake.store.read_hook = None
+        lake.verify(table_id)
+        if left > 0:
+            break
+        assert {garbage, orphan}.isdisjoint(lake.store.locations())
+        assert lake.folder(table_id) <= lake.needed(table_id)
+    else:
+        pytest.fail("the clean-up reads more objects than were tried")
+
+
+def test_external_files_of_snapshots_that_another_clean_up_deleted_are_named(lake: Lake) -> None:
+    """Nothing says any more which files were theirs: the clean-up that expired them says so, and deletes none."""
+    table_id = lake.table()
+    file = lake.append(table_id, external=True)
+    lake.commit(table_id, remove=[file])
+    old = {entry.pointer.manifest.location for entry in lake.kept(table_id)[1:]}
+    lake.now_ms += 30 * DAY
+
+    def other(_location: str) -> None:
+        if [entry.seq for entry in lake.kept(table_id)] == [3]:
+            lake.store.read_hook = None
+            lake.clean(table_id)
+
+    lake.store.read_hook = other
+    (done,) = lake.clean(table_id, include_external_blocks=True)
+    assert {left.location for left in done.left} == old
+    assert file in lake.store.locations()
+    lake.verify(table_id)
+
+
 def test_a_table_that_is_being_purged_cannot_be_undropped(lake: Lake) -> None:
     """The catalog decides first: from then on the table is gone, though its files are still there."""
     table_id, _ = ready(lake)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from typing import Final
 
 from lamella.service.catalog import Catalog, Condemned, HistoryEntry
 from lamella.service.vacuum_report import Report
 from lamella.snapshot.errors import ObjectNotFound
 from lamella.snapshot.layout import Store
-from lamella.snapshot.manifest import Block
+from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.vacuum import BlockSet
 from lamella.snapshot.warehouse import Warehouse
+
+_UNNAMED: Final = "it is gone, so nothing says which external files only this snapshot had; they stay"
 
 
 class ExternalBlocks:
@@ -28,8 +31,13 @@ class ExternalBlocks:
         Raises:
             ManifestError, HashMismatch, UnsupportedFormat, StoreError: one of them cannot be read.
         """
-        found = BlockSet(self._warehouse)
-        for table_id in self._catalog.tables_with_files():
+        tables = self._catalog.tables_with_files()
+
+        def is_gone(pointer: SnapshotPointer) -> bool:
+            return all(entry.pointer != pointer for table_id in tables for entry in self._catalog.kept(table_id))
+
+        found = BlockSet(self._warehouse, is_gone)
+        for table_id in tables:
             pointers = (entry.pointer for entry in self._catalog.kept(table_id))
             found.add(pointer for pointer in pointers if pointer.snapshot_id not in without)
         return found
@@ -42,8 +50,11 @@ class ExternalBlocks:
         *,
         without: AbstractSet[str],
         now_ms: int,
+        half_deleted: bool = False,
     ) -> list[Condemned]:
         """The files that only the snapshots ``gone`` need, as long as they are the files that were registered.
+
+        ``half_deleted``: an earlier part condemned these files and then deleted some of the snapshots' manifests.
 
         Raises as :meth:`needed`.
         """
@@ -51,7 +62,7 @@ class ExternalBlocks:
             return []
         needed = self.needed(without=without)
         condemned: dict[str, Condemned] = {}
-        for block in self._blocks(gone, needed):
+        for block in self._blocks(gone, needed, None if half_deleted else report):
             if block.location in needed or block.location in condemned or self._is_inside(block.location):
                 continue
             reason = self._changed(block)
@@ -67,13 +78,18 @@ class ExternalBlocks:
                 report.is_left(block.location, reason)
         return list(condemned.values())
 
-    def _blocks(self, gone: Sequence[HistoryEntry], needed: BlockSet) -> Iterable[Block]:
+    def _blocks(self, gone: Sequence[HistoryEntry], needed: BlockSet, report: Report | None) -> Iterable[Block]:
         seen: set[str] = set()
         for entry in gone:
-            for ref in needed.others(entry.pointer):
-                if ref.segment_id not in seen:
-                    seen.add(ref.segment_id)
-                    yield from self._warehouse.segment(ref).blocks
+            try:
+                for ref in needed.others(entry.pointer):
+                    if ref.segment_id not in seen:
+                        yield from self._warehouse.segment(ref).blocks
+                        seen.add(ref.segment_id)
+            except ObjectNotFound:
+                # It left the history, so from then on another clean-up may delete it.
+                if report is not None:
+                    report.is_left(entry.pointer.manifest.location, _UNNAMED)
 
     def _is_inside(self, location: str) -> bool:
         """What is below the warehouse belongs to its tables, whose own clean-up knows it by its name."""

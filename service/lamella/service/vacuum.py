@@ -16,6 +16,7 @@ from lamella.service.sweep import Sweep
 from lamella.service.vacuum_report import Report, read_token
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.layout import ListedObject, Store
+from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.vacuum import (
     Decision,
     LiveSet,
@@ -90,7 +91,7 @@ class Vacuum:
             return report.answer(behind=None)
         gone = [entry for entry in entries if entry.seq in going]
         sweep = self._sweep(record, report, request, doomed=False)
-        live = LiveSet(self._warehouse, root)
+        live = self._live(record.table_id)
         with trusted_manifests():
             if request.execute:
                 live.add(entry.pointer for entry in self._catalog.kept(record.table_id))
@@ -124,12 +125,15 @@ class Vacuum:
                 continue  # it was undropped meanwhile
             report.tables.append(record.table_id)
             sweep = self._sweep(record, report, request, doomed=True)
-            live = LiveSet(self._warehouse, root)
+            live = self._live(record.table_id)
             if request.include_external_blocks:
                 with trusted_manifests():
                     gone = self._catalog.kept(record.table_id)
                     without = {entry.pointer.snapshot_id for entry in gone}
-                    sweep.condemn(self._external.of(record.table_id, gone, report, without=without, now_ms=now_ms))
+                    external = self._external.of(
+                        record.table_id, gone, report, without=without, now_ms=now_ms, half_deleted=found.doomed
+                    )
+                    sweep.condemn(external)
             behind = self._look(root, None, live, sweep, report, request)
             clean = sweep.finish(live)
             if behind is not None:
@@ -138,6 +142,12 @@ class Vacuum:
             if request.execute and clean and not sweep.young:
                 self._catalog.forget_table(record.table_id)
         return report.answer(behind=f"{self._warehouse.table_location('')}/" if left_over else None)
+
+    def _live(self, table_id: str) -> LiveSet:
+        def is_gone(pointer: SnapshotPointer) -> bool:
+            return all(entry.pointer != pointer for entry in self._catalog.kept(table_id))
+
+        return LiveSet(self._warehouse, self._warehouse.table_location(table_id), is_gone)
 
     def _sweep(self, record: TableRecord, report: Report, request: VacuumRequest, *, doomed: bool) -> Sweep:
         return Sweep(

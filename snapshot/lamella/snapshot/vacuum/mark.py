@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 from uuid import UUID
 
+from lamella.snapshot.errors import ObjectNotFound
 from lamella.snapshot.manifest import SegmentRef, SnapshotPointer
 from lamella.snapshot.vacuum.names import ObjectName, object_name
 from lamella.snapshot.warehouse import SnapshotObjects, Warehouse
+
+#: Whether a snapshot has left the history since it was found there.
+IsGone = Callable[[SnapshotPointer], bool]
 
 
 class LiveSet:
@@ -16,11 +20,15 @@ class LiveSet:
 
     An object counts as needed when the snapshots need any object of its folder with its id: a companion of a kind
     that is not known here is safe beside its manifest.
+
+    ``is_gone`` is asked of a snapshot that lacks an object: another clean-up may have expired and deleted it. What
+    has left the history needs nothing.
     """
 
-    def __init__(self, warehouse: Warehouse, root: str) -> None:
+    def __init__(self, warehouse: Warehouse, root: str, is_gone: IsGone) -> None:
         self._warehouse = warehouse
         self._root = root
+        self._is_gone = is_gone
         self._pointers: dict[str, SnapshotPointer] = {}
         self._ids: set[tuple[str, str]] = set()
         self._blocks: BlockSet | None = None
@@ -29,13 +37,18 @@ class LiveSet:
         """Take in snapshots; those that were taken in before cost nothing.
 
         Raises:
-            ManifestError, HashMismatch, UnsupportedFormat, ObjectNotFound, StoreError: a manifest cannot be read, so
-                what it needs is not known and nothing may be deleted.
+            ManifestError, HashMismatch, UnsupportedFormat, ObjectNotFound, StoreError: a manifest of a snapshot that
+                is not gone cannot be read, so what it needs is not known and nothing may be deleted.
         """
         for pointer in pointers:
             if pointer.snapshot_id in self._pointers:
                 continue
-            self._ids.update(_names(self._root, self._warehouse.objects(pointer)))
+            try:
+                self._ids.update(_names(self._root, self._warehouse.objects(pointer)))
+            except ObjectNotFound:
+                if not self._is_gone(pointer):
+                    raise
+                continue
             self._pointers[pointer.snapshot_id] = pointer
             if self._blocks is not None:
                 self._blocks.add([pointer])
@@ -46,25 +59,31 @@ class LiveSet:
             return False
         if name.kind == "block":
             if self._blocks is None:  # only where there is a block to ask about: this reads every segment's companion
-                self._blocks = BlockSet(self._warehouse)
-                self._blocks.add(self._pointers.values())
+                blocks = BlockSet(self._warehouse, self._is_gone)
+                blocks.add(self._pointers.values())
+                self._blocks = blocks
             return location in self._blocks
         return (name.folder, name.id) in self._ids
 
 
 class BlockSet:
-    """The blocks of snapshots, of one table or of many."""
+    """The blocks of snapshots, of one table or of many. ``is_gone``: as for :class:`LiveSet`."""
 
-    def __init__(self, warehouse: Warehouse) -> None:
+    def __init__(self, warehouse: Warehouse, is_gone: IsGone) -> None:
         self._warehouse = warehouse
+        self._is_gone = is_gone
         self._segments: set[str] = set()
         self._locations: set[str] = set()
 
     def add(self, pointers: Iterable[SnapshotPointer]) -> None:
         """Take in snapshots; each segment is read once. Raises as :meth:`LiveSet.add`."""
         for pointer in pointers:
-            self._locations.update(self._warehouse.block_locations(pointer, skip=self._segments))
-            self._segments.update(ref.segment_id for ref in self._warehouse.segments(pointer))
+            try:
+                self._locations.update(self._warehouse.block_locations(pointer, skip=self._segments))
+                self._segments.update(ref.segment_id for ref in self._warehouse.segments(pointer))
+            except ObjectNotFound:
+                if not self._is_gone(pointer):
+                    raise
 
     def __contains__(self, location: str) -> bool:
         return location in self._locations
