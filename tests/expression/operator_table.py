@@ -14,7 +14,7 @@ from lamella.snapshot.expression import bind, read_sql
 from lamella.snapshot.expression.bound import Anything, BoundPredicate, Comparison, leaves_of, terms_of
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.prune import ALL, NONE, evaluate, verdicts
-from lamella.snapshot.prune.evaluate import term_zones
+from lamella.snapshot.prune.leaves import term_zones
 from lamella.snapshot.schema import Column, DataType, Schema
 from support import generate
 

@@ -60,6 +60,7 @@ class Companion:
             raise ManifestError(f"a companion cannot be read: {error}") from error
         self.header: bytes = metadata.get(_HEADER, b"")
         self.size_bytes = len(data)
+        self.column_count = len(self._index)
         self._zones: dict[tuple[int, DataType], Zones] = {}
         self._views: dict[int, EvolvedCompanion] = {}
 

@@ -14,11 +14,26 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-Mask = npt.NDArray[np.bool_]
-Ranks = npt.NDArray[np.int64]
+from lamella.snapshot.columnar.bytes_keys import BytesKeys, SharedKeys, bytes_keys, prefix_key
+from lamella.snapshot.columnar.masks import Mask, Ranks
+
+__all__ = [
+    "BytesKeys",
+    "Keys",
+    "Mask",
+    "NumberKeys",
+    "Ranks",
+    "SharedKeys",
+    "WideKeys",
+    "bytes_keys",
+    "choose",
+    "joined_keys",
+    "lesser",
+    "prefix_key",
+    "split_wide",
+]
 
 _LIMB: Final = 1 << 64
-_PREFIX_BYTES: Final = 8
 
 
 class Keys(Protocol):
@@ -35,6 +50,9 @@ class Keys(Protocol):
 
     def take(self, rows: npt.NDArray[Any]) -> Keys:
         """The bounds of some entries, in that order."""
+
+    def cut(self, start: int, stop: int) -> Keys:
+        """The bounds of the entries from ``start`` to before ``stop``, without copying."""
 
 
 class NumberKeys:
@@ -59,6 +77,10 @@ class NumberKeys:
     def take(self, rows: npt.NDArray[Any]) -> NumberKeys:
         """The bounds of some entries, in that order."""
         return NumberKeys(self.array[rows])
+
+    def cut(self, start: int, stop: int) -> NumberKeys:
+        """The bounds of the entries from ``start`` to before ``stop``, without copying."""
+        return NumberKeys(self.array[start:stop])
 
     def _scalar(self, value: Any) -> Any:
         return self.array.dtype.type(value)  # same dtype on both sides: int64 never meets a double
@@ -91,56 +113,9 @@ class WideKeys:
         """The bounds of some entries, in that order."""
         return WideKeys(self.high[rows], self.low[rows])
 
-
-class BytesKeys:
-    """Byte strings: ``prefix`` is each one's first eight bytes, zero-padded, as a big-endian number."""
-
-    def __init__(self, prefix: npt.NDArray[np.uint64], offsets: npt.NDArray[np.int64], data: memoryview) -> None:
-        self.prefix = prefix
-        self.offsets = offsets
-        self.data = data
-
-    def at(self, index: int) -> bytes:
-        """The whole bound of one entry."""
-        return bytes(self.data[self.offsets[index] : self.offsets[index + 1]])
-
-    def less(self, value: bytes) -> Mask:
-        """Where bound < value."""
-        key = np.uint64(prefix_key(value))
-        below = np.asarray(self.prefix < key)
-        for index in np.flatnonzero(self.prefix == key):
-            below[index] = self.at(int(index)) < value
-        return below
-
-    def less_equal(self, value: bytes) -> Mask:
-        """Where bound <= value."""
-        key = np.uint64(prefix_key(value))
-        below = np.asarray(self.prefix < key)
-        for index in np.flatnonzero(self.prefix == key):
-            below[index] = self.at(int(index)) <= value
-        return below
-
-    def rank(self, values: Sequence[bytes], *, right: bool) -> Ranks:
-        """How many of the ascending ``values`` lie below each bound (``right``: at or below)."""
-        keys = np.array([prefix_key(value) for value in values], dtype=np.uint64)
-        ranks = np.searchsorted(keys, self.prefix, side="left")
-        tied = np.searchsorted(keys, self.prefix, side="right") > ranks
-        find = bisect_right if right else bisect_left
-        for index in np.flatnonzero(tied):
-            ranks[index] = find(values, self.at(int(index)))
-        return ranks
-
-    def take(self, rows: npt.NDArray[Any]) -> BytesKeys:
-        """The bounds of some entries, in that order."""
-        return bytes_keys([self.at(int(row)) for row in rows])
-
-
-def bytes_keys(values: Sequence[bytes]) -> BytesKeys:
-    """Byte strings as keys."""
-    offsets = np.zeros(len(values) + 1, dtype=np.int64)
-    np.cumsum([len(value) for value in values], out=offsets[1:])
-    prefix = np.array([prefix_key(value) for value in values], dtype=np.uint64)
-    return BytesKeys(prefix, offsets, memoryview(b"".join(values)))
+    def cut(self, start: int, stop: int) -> WideKeys:
+        """The bounds of the entries from ``start`` to before ``stop``, without copying."""
+        return WideKeys(self.high[start:stop], self.low[start:stop])
 
 
 def joined_keys(parts: Sequence[Keys]) -> Keys:
@@ -188,11 +163,6 @@ def choose(where: Mask, left: Keys, right: Keys) -> Keys:
     if isinstance(left, BytesKeys) and isinstance(right, BytesKeys):
         return bytes_keys([(left if mine else right).at(index) for index, mine in enumerate(where.tolist())])
     raise TypeError(f"{type(left).__name__} and {type(right).__name__} are not of one order")
-
-
-def prefix_key(value: bytes) -> int:
-    """The first eight bytes as a number; a < b as bytes implies prefix_key(a) <= prefix_key(b)."""
-    return int.from_bytes(value[:_PREFIX_BYTES].ljust(_PREFIX_BYTES, b"\0"), "big")
 
 
 def split_wide(value: int) -> tuple[np.int64, np.uint64]:

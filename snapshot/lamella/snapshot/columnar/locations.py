@@ -47,7 +47,7 @@ class LocationIndex:
         self.size_bytes = _HEADER_BYTES + _ENTRY_BYTES * len(hashes)
 
     @classmethod
-    def read(cls, data: bytes) -> LocationIndex:
+    def read(cls, data: bytes | memoryview) -> LocationIndex:
         """Read an index as :meth:`to_bytes` wrote it; raises ManifestError."""
         count = int.from_bytes(data[8:_HEADER_BYTES], "little")
         if data[:8] != _MAGIC or len(data) != _HEADER_BYTES + count * _ENTRY_BYTES:

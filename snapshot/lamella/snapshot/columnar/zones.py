@@ -20,7 +20,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.columnar.keys import Keys, Mask, NumberKeys, WideKeys, bytes_keys, split_wide
+from lamella.snapshot.columnar.keys import Keys, NumberKeys, WideKeys, bytes_keys, split_wide
+from lamella.snapshot.columnar.masks import Mask, Truth
 from lamella.snapshot.columnar.spans import Spans
 from lamella.snapshot.schema import DataType
 from lamella.snapshot.stats import ColumnStats, from_bound, unknown
@@ -44,6 +45,8 @@ class Zones:
     """
 
     spans: Spans | None = None
+    #: The flags that every entry has, and those that some entry may have; made when first asked for.
+    _flags_of_all: tuple[int, int] | None = None
 
     def __init__(
         self, low: Keys | None, high: Keys | None, flags: npt.NDArray[np.uint8], fails: Mask | None = None
@@ -61,8 +64,31 @@ class Zones:
         """Where a flag is not set."""
         return np.asarray((self.flags & np.uint8(bit)) == 0)
 
+    def flag(self, bit: int) -> Truth:
+        """Where one flag is set; a ``bool`` where all entries agree."""
+        every, some = self.flags_of_all()
+        if every & bit:
+            return True
+        return self.has(bit) if some & bit else False
+
+    def flags_of_all(self) -> tuple[int, int]:
+        """The flags that every entry has, and those that some entry may have."""
+        found = self._flags_of_all
+        if found is None:
+            every, some = np.bitwise_and.reduce(self.flags), np.bitwise_or.reduce(self.flags)
+            found = self._flags_of_all = int(every), int(some)
+        return found
+
+    def cut(self, start: int, stop: int) -> Zones:
+        """The zone maps of the entries from ``start`` to before ``stop``, without copying."""
+        low, high = (keys.cut(start, stop) if keys is not None else None for keys in (self.low, self.high))
+        part = Zones(low, high, self.flags[start:stop], None if self.fails is None else self.fails[start:stop])
+        part.spans = None if self.spans is None else self.spans.take(np.arange(start, stop))
+        part._flags_of_all = self._flags_of_all  # of all, so also of these
+        return part
+
     def take(self, rows: npt.NDArray[Any]) -> Zones:
-        """The zone maps of some entries, in that order."""
+        """The zone maps of some entries, in that order; without ``spans``."""
         low, high = (keys.take(rows) if keys is not None else None for keys in (self.low, self.high))
         return Zones(low, high, self.flags[rows], None if self.fails is None else self.fails[rows])
 

@@ -27,7 +27,7 @@ def never_true(node: BoundPredicate, zones_of: ZonesOf) -> Mask | None:
     """Where gaps prove that a predicate is true for no row; None: nowhere."""
     if isinstance(node, BoundAnd):
         return _never_between(node, zones_of)
-    if not isinstance(node, Comparison | Membership) or not _may_have_gaps(node.term):
+    if not isinstance(node, Comparison | Membership) or not may_have_gaps(node.term):
         return None
     zones = zones_of(node.term)
     spans = zones.spans
@@ -41,14 +41,15 @@ def never_true(node: BoundPredicate, zones_of: ZonesOf) -> Mask | None:
     return missed & zones.lacks(MAY_NAN) if node.has_nan else missed
 
 
-def _may_have_gaps(term: BoundTerm) -> bool:
+def may_have_gaps(term: BoundTerm) -> bool:
+    """Whether range sets of a term may be known."""
     return isinstance(term, Leaf) or (isinstance(term, Derived) and isinstance(term.function, PartOfDate | PartOfClock))
 
 
 def _never_between(node: BoundAnd, zones_of: ZonesOf) -> Mask | None:
     sides: dict[BoundTerm, list[Comparison]] = {}
     for part in _comparisons(node):
-        if _may_have_gaps(part.term) and part.op != "eq" and not _is_nan(part.value):
+        if may_have_gaps(part.term) and part.op != "eq" and not _is_nan(part.value):
             sides.setdefault(part.term, []).append(part)
     found: Mask | None = None
     for term, parts in sides.items():

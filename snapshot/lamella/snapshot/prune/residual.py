@@ -145,7 +145,7 @@ def residuals_of(
 
 def state_bits(outcome: Outcome) -> States:
     """The results that rows may have, one entry a block."""
-    true, false, null = (mask.astype(np.uint8) for mask in (outcome.true, outcome.false, outcome.null))
+    true, false, null = (np.asarray(mask, dtype=np.uint8) for mask in (outcome.true, outcome.false, outcome.null))
     return np.asarray(true * np.uint8(TRUE) + false * np.uint8(FALSE) + null * np.uint8(NULL))
 
 

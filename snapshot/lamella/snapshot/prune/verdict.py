@@ -11,7 +11,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.prune.evaluate import Outcome
+from lamella.snapshot.columnar.masks import Mask, both, either, filled, no
+from lamella.snapshot.prune.outcome import Outcome
 
 NONE: Final = 0
 SOME: Final = 1
@@ -24,8 +25,16 @@ VERDICT_NAMES: Final = ("NONE", "SOME", "UNKNOWN", "ALL")
 
 def verdicts(outcome: Outcome, row_counts: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     """One code per entry; an entry without rows is NONE."""
-    kept = outcome.true & (row_counts > 0)
-    codes = np.where(outcome.doubt, UNKNOWN, SOME).astype(np.uint8)
-    codes[~outcome.false & ~outcome.null] = ALL
-    codes[~kept] = NONE
+    return codes_of(outcome, row_counts > 0)
+
+
+def codes_of(outcome: Outcome, has_rows: Mask) -> npt.NDArray[np.uint8]:
+    """As :func:`verdicts`; ``has_rows``: where an entry has any."""
+    kept = filled(both(has_rows, outcome.true), len(has_rows))
+    codes = kept.view(np.uint8) * np.uint8(SOME)
+    if outcome.doubt is not False:
+        codes[both(outcome.doubt, kept)] = UNKNOWN
+    rest = either(outcome.false, outcome.null)
+    if rest is not True:
+        codes[both(no(rest), kept)] = ALL
     return codes

@@ -1,0 +1,192 @@
+"""Byte strings as arrays that can be compared with one value, exactly, in the order of their bytes.
+
+Eight bytes of each, as a big-endian number, decide most comparisons; where they tie, the next eight do.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from lamella.snapshot.columnar.masks import Mask, Ranks
+
+Words = npt.NDArray[np.uint64]
+
+_WORD_BYTES: Final = 8
+#: Up to so many ties are decided one by one, which is then faster.
+_FEW: Final = 16
+#: No more of what strings share at the beginning is looked for.
+_MOST_SHARED_BYTES: Final = 1_024
+
+
+class BytesKeys:
+    """n strings: ``prefix`` is each one's first eight bytes, zero-padded, as a big-endian number.
+
+    String i is ``data[offsets[i]:offsets[i + 1]]``.
+    """
+
+    #: What all strings begin with, as far as it is left out of the words that are compared.
+    _shared: bytes = b""
+
+    def __init__(self, prefix: Words, offsets: npt.NDArray[np.int64], data: memoryview) -> None:
+        self.prefix = prefix
+        self.offsets = offsets
+        self.data = data
+
+    def at(self, index: int) -> bytes:
+        """The whole bound of one entry."""
+        return bytes(self.data[self.offsets[index] : self.offsets[index + 1]])
+
+    def less(self, value: bytes) -> Mask:
+        """Where bound < value."""
+        return self._below(value, or_equal=False)
+
+    def less_equal(self, value: bytes) -> Mask:
+        """Where bound <= value."""
+        return self._below(value, or_equal=True)
+
+    def rank(self, values: Sequence[bytes], *, right: bool) -> Ranks:
+        """How many of the ascending ``values`` lie below each bound (``right``: at or below)."""
+        shared, words = self._shared, self._words()
+        # Of the values that do not begin as all strings do, those before the others lie below every string.
+        before = bisect_left(values, shared)
+        inside = [value for value in values[before:] if value.startswith(shared)]
+        keys = np.array([prefix_key(value[len(shared) :]) for value in inside], dtype=np.uint64)
+        ranks = np.searchsorted(keys, words, side="left")
+        tied = np.searchsorted(keys, words, side="right") > ranks
+        ranks += before
+        find = bisect_right if right else bisect_left
+        for index in np.flatnonzero(tied):
+            ranks[index] = find(values, self.at(int(index)))
+        return ranks
+
+    def take(self, rows: npt.NDArray[Any]) -> BytesKeys:
+        """The bounds of some entries, in that order."""
+        rows = np.asarray(rows)
+        if rows.dtype == np.bool_:
+            rows = np.flatnonzero(rows)
+        starts = self.offsets[rows]
+        lengths = self.offsets[rows + 1] - starts
+        offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        places = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return BytesKeys(self.prefix[rows], offsets, memoryview(self._bytes()[places].tobytes()))
+
+    def cut(self, start: int, stop: int) -> BytesKeys:
+        """The bounds of the entries from ``start`` to before ``stop``, without copying."""
+        return BytesKeys(self.prefix[start:stop], self.offsets[start : stop + 1], self.data)
+
+    def _bytes(self) -> npt.NDArray[np.uint8]:
+        return np.frombuffer(self.data, dtype=np.uint8)
+
+    def _words(self) -> Words:
+        """What decides most comparisons: the eight bytes behind what all strings share."""
+        return self.prefix
+
+    def _below(self, value: bytes, *, or_equal: bool) -> Mask:
+        shared, words = self._shared, self._words()
+        if not value.startswith(shared):
+            # All strings begin with the shared bytes, which decide.
+            return np.full(len(words), shared < value)
+        key = np.uint64(prefix_key(value[len(shared) :]))
+        below = np.asarray(words < key)
+        tied = np.flatnonzero(words == key)
+        if len(tied) <= _FEW:
+            for index in tied.tolist():
+                text = self.at(index)
+                below[index] = text <= value if or_equal else text < value
+        else:
+            self._break_ties(tied, value, below, or_equal=or_equal)
+        return below
+
+    def _break_ties(self, rows: npt.NDArray[np.int64], value: bytes, below: Mask, *, or_equal: bool) -> None:
+        """Decide entries that have the words up to here in common with ``value``, eight bytes at a time."""
+        at = len(self._shared) + _WORD_BYTES
+        while len(rows):
+            lengths = self.offsets[rows + 1] - self.offsets[rows]
+            if at >= max(len(value), int(lengths.max())):
+                # Both end in zero bytes at most, so the shorter one is the lesser.
+                below[rows] = lengths <= len(value) if or_equal else lengths < len(value)
+                return
+            words = words_at(self._bytes(), self.offsets, rows, at)
+            key = np.uint64(prefix_key(value[at : at + _WORD_BYTES]))
+            below[rows] = words < key
+            rows = rows[words == key]
+            at += _WORD_BYTES
+
+
+class SharedKeys(BytesKeys):
+    """Strings that all begin alike, such as paths: the words that are compared come behind what they share.
+
+    ``known``: the entries that count; the others hold an arbitrary value, as everywhere.
+    """
+
+    def __init__(self, keys: BytesKeys, known: Mask) -> None:
+        self.offsets = keys.offsets
+        self.data = keys.data
+        self._given = keys
+        rows = np.flatnonzero(known)
+        self._shared = _shared_beginning(keys, rows)
+        self._behind = np.zeros(len(known), dtype=np.uint64)
+        self._behind[rows] = words_at(self._bytes(), self.offsets, rows, len(self._shared))
+
+    @property
+    def prefix(self) -> Words:  # type: ignore[override]  # made only when somebody asks
+        """Each one's first eight bytes."""
+        return self._given.prefix
+
+    def cut(self, start: int, stop: int) -> BytesKeys:
+        """The bounds of the entries from ``start`` to before ``stop``, without copying."""
+        part = SharedKeys.__new__(SharedKeys)
+        part.offsets, part.data = self.offsets[start : stop + 1], self.data
+        part._given = self._given.cut(start, stop)
+        part._shared, part._behind = self._shared, self._behind[start:stop]
+        return part
+
+    def _words(self) -> Words:
+        return self._behind
+
+
+def words_at(
+    data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], at: int
+) -> Words:
+    """Eight bytes of the strings ``rows`` from byte ``at`` on, zero-padded, as big-endian numbers."""
+    if not len(rows) or not len(data):
+        return np.zeros(len(rows), dtype=np.uint64)
+    places = (offsets[rows] + at)[:, None] + np.arange(_WORD_BYTES)
+    inside = places < offsets[rows + 1][:, None]
+    found = np.where(inside, data[np.where(inside, places, 0)], np.uint8(0))
+    words: Words = found.view(">u8").ravel().astype(np.uint64)
+    return words
+
+
+def bytes_keys(values: Sequence[bytes]) -> BytesKeys:
+    """Byte strings as keys."""
+    offsets = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum([len(value) for value in values], out=offsets[1:])
+    prefix = np.array([prefix_key(value) for value in values], dtype=np.uint64)
+    return BytesKeys(prefix, offsets, memoryview(b"".join(values)))
+
+
+def prefix_key(value: bytes) -> int:
+    """The first eight bytes as a number; a < b as bytes implies prefix_key(a) <= prefix_key(b)."""
+    return int.from_bytes(value[:_WORD_BYTES].ljust(_WORD_BYTES, b"\0"), "big")
+
+
+def _shared_beginning(keys: BytesKeys, rows: npt.NDArray[np.int64]) -> bytes:
+    """What the strings ``rows`` all begin with."""
+    if not len(rows):
+        return b""
+    first = keys.at(int(rows[0]))
+    data = np.frombuffer(keys.data, dtype=np.uint8)
+    starts = keys.offsets[rows]
+    shortest = int((keys.offsets[rows + 1] - starts).min())
+    most = min(shortest, _MOST_SHARED_BYTES)
+    for at in range(most):
+        if not (data[starts + at] == first[at]).all():
+            return first[:at]
+    return first[:most]
