@@ -88,8 +88,9 @@ types: $(READY)  ## check the types
 	$(BIN)/mypy
 
 .PHONY: bench
-bench: $(READY)  ## run the benchmarks
-	$(WITH_JAVA) $(BIN)/python bench/run.py $(ARGS)
+bench: $(READY)  ## measure speed beside other engines (docs/performance.md), which it installs
+	-$(BIN)/uv pip install --quiet --python $(BIN)/python --group bench -c requirements.lock
+	$(BIN)/python bench/run.py $(ARGS)
 
 .PHONY: sharpness
 sharpness: $(READY)  ## measure how sharp pruning is, beside full scans and other planners

@@ -13,13 +13,9 @@ thread that commits by itself, once 64 at a time and once alone, and the best of
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
 import logging
 import os
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -34,6 +30,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from loopback import Service
 
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet import ingest
@@ -41,7 +38,6 @@ from lamella.snapshot.schema import Column, Schema
 
 CLIENTS = 64
 ROWS = 10
-START_S = 60.0
 COLUMNS = (Column(name="id", type="bigint"), Column(name="name", type="string"))
 TABLE = "/v1/namespaces/bench/tables/"
 
@@ -74,76 +70,6 @@ def timed(work: Callable[[Path], None], files: Sequence[Path], clients: int) -> 
     return time.perf_counter() - started, errors
 
 
-class Service:
-    """A Lamella service over a folder; a context manager."""
-
-    def __init__(self, folder: Path, catalog: str | None, workers: int) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            self.port = int(listener.getsockname()[1])
-        settings = {
-            "LAMELLA_WAREHOUSE": str(folder / "warehouse"),
-            "LAMELLA_PORT": str(self.port),
-            "LAMELLA_WORKERS": str(workers),
-            "LAMELLA_LOG_REQUESTS": "false",
-            **({} if catalog is None else {"LAMELLA_CATALOG": catalog}),
-        }
-        self._log = (folder / "service.log").open("wb")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "lamella.service"],
-            env={**os.environ, **settings},
-            stdout=self._log,
-            stderr=self._log,
-        )
-        self._local = threading.local()
-
-    def __enter__(self) -> Service:
-        """Wait until it is ready."""
-        until = time.monotonic() + START_S
-        while True:
-            try:
-                self.send("GET", "/health/ready")
-            except (OSError, RuntimeError):
-                self.hang_up()
-                if time.monotonic() > until or self._process.poll() is not None:
-                    raise
-                time.sleep(0.1)
-            else:
-                return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop it."""
-        self._process.send_signal(signal.SIGTERM)
-        self._process.wait(60)
-        self._log.close()
-
-    def send(self, method: str, path: str, body: bytes = b"", *, key: str | None = None) -> Any:
-        """One request over this thread's own connection; the answer's JSON."""
-        connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._local.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
-        headers = {"content-type": "application/json", **({} if key is None else {"idempotency-key": key})}
-        connection.request(method, path, body, headers)
-        answer = connection.getresponse()
-        data = answer.read()
-        if answer.status >= 400:
-            raise RuntimeError(f"{path}: {answer.status} {data[:500]!r}")
-        return json.loads(data) if data else None
-
-    def hang_up(self) -> None:
-        """Let this thread's next request have a new connection."""
-        connection = self._local.__dict__.pop("connection", None)
-        if connection is not None:
-            connection.close()
-
-    def metric(self, name: str) -> float:
-        """The value of a metric without labels."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request("GET", "/metrics")
-        lines = connection.getresponse().read().decode().splitlines()
-        connection.close()
-        return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
-
-
 def lamella(folder: Path, files: Sequence[Path], clients: int, catalog: str | None, workers: int) -> dict[str, Any]:
     """Both ways of appending, each to a table of its own; every request has an idempotency key."""
     found: dict[str, Any] = {}
@@ -156,7 +82,10 @@ def lamella(folder: Path, files: Sequence[Path], clients: int, catalog: str | No
     }
     columns = msgspec.to_builtins(COLUMNS)
     folder.mkdir()
-    with Service(folder, catalog, workers) as service:
+    settings = {"warehouse": str(folder / "warehouse"), "workers": str(workers)}
+    if catalog is not None:
+        settings["catalog"] = catalog
+    with Service(folder, settings) as service:
         service.send("POST", "/v1/namespaces", b'{"name":"bench"}')
         for way, bodies in ways.items():
             table = {"name": way, "schema": columns}

@@ -1,106 +1,171 @@
-"""Time pruning (in process and over HTTP, beside what the same answer costs without companions) and appends.
+"""Lamella beside what its users would pick otherwise, in one run.
 
-``make bench`` prints ratios of one run (machines are noisy: trust those, not the milliseconds) and writes
-``build/bench.json``. ``ARGS="--blocks 100000"`` makes it larger, ``ARGS="--peer-appends 300"`` sets pyiceberg and
-delta-rs beside the appends; see ``appends.py``.
+``make bench`` measures everything; ``ARGS`` narrows it::
+
+    make bench ARGS="--sizes 10000 100000 --parts prune http"
+    make bench ARGS="--engines lamella 'numpy, two layers' --sizes 1000000 --parts prune"
+    make bench ARGS="--beside before=../lamella-as-it-was --parts prune"
+    make bench ARGS="--docs"            # writes the tables and the plot of docs/performance.md as well
+
+Machines are noisy: trust ratios of one run, and processor time more than the clock's. Tables are kept in
+``build/speed`` for the next run. ``build/bench.json`` has every figure; ``docs/performance.md`` says how to read them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import os
+import platform
+import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import appends
 import commit_growth
-from synthetic import SCHEMA, filters
-from through_http import Served
+from speed import cold, memory, over_http, registering, report, tables
+from speed.engine import ENGINES, FLOORS, OURS
+from speed.figures import figures
+from speed.pruning import Bench
+from speed.self_check import check
 
-from lamella.snapshot.manifest import SnapshotPointer
-from lamella.snapshot.stats import from_bound
-from lamella.snapshot.warehouse import Warehouse
-from lamella.snapshot.wire import PruneRequest
-
-
-def median_ms(call: Callable[[], object], *, at_least: int = 5, seconds: float = 0.5) -> float:
-    """Median milliseconds of one call, after a warm-up."""
-    call()
-    taken: list[float] = []
-    until = time.perf_counter() + seconds
-    while len(taken) < at_least or time.perf_counter() < until:
-        started = time.perf_counter()
-        call()
-        taken.append((time.perf_counter() - started) * 1e3)
-    return statistics.median(taken)
+SIZES: Final = (10_000, 100_000, 1_000_000, 10_000_000)
+PARTS: Final = ("prune", "http", "cold", "memory", "register", "appends", "commit")
+_BENCH: Final = Path(__file__).parent
 
 
-def from_json(warehouse: Warehouse, pointer: SnapshotPointer, low: int, high: int) -> int:
-    """The narrow range answered the plain way: decode every segment's JSON, compare block by block."""
-    kept = 0
-    leaf = SCHEMA.leaf("event_time")
-    for ref in warehouse.segments(pointer):
-        for block in warehouse.segment(ref).blocks:
-            stats = block.col_stats[leaf.id]
-            if stats.min is None or stats.max is None:
-                kept += 1
-                continue
-            first, last = from_bound(leaf.dtype, stats.min), from_bound(leaf.dtype, stats.max)
-            kept += bool(int(first) < high and int(last) >= low)
-    return kept
+class Run:
+    """One run; ``results`` grows with every part, and is written after each, so that what is done is not lost."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._tables = Path(options.folder).resolve() / "tables"
+        self._tables.mkdir(parents=True, exist_ok=True)
+        self.results: dict[str, Any] = {"machine": _machine()}
+
+    def parts(self, parts: Sequence[str]) -> None:
+        """Measure them, one after another."""
+        for part in parts:
+            print(f"== {part}", flush=True)
+            self.results[part] = getattr(self, f"_{part}")()
+            self.results["figures"] = [
+                {"name": f.name, "value": f.value, "unit": f.unit, "goal": f.goal, "reached": f.reached}
+                for f in figures(self.results)
+            ]
+            self._options.out.parent.mkdir(parents=True, exist_ok=True)
+            self._options.out.write_text(json.dumps(self.results, indent=1) + "\n")
+
+    def _prune(self) -> dict[str, Any]:
+        beside = dict(each.split("=", 1) for each in self._options.beside)
+        bench = Bench(self._tables, self._options.budget, {name: Path(path) for name, path in beside.items()})
+        found = {}
+        for size in self._options.sizes:
+            print(f"{size:,} blocks, ms of processor time:{''.join(f'{name:>11}' for name in report.PREDICATES)}")
+            found[str(size)] = bench.measure(size, self._options.engines)
+        return found
+
+    def _http(self) -> dict[str, Any]:
+        found = {}
+        for made in self._served():
+            each = found[str(made.count)] = over_http.measure(made, self._options.budget / 5)
+            for clients in over_http.CLIENTS:
+                beside = each[f"{clients} clients"]
+                print(
+                    f"{made.count:,} blocks, {clients} clients: p50 {beside['narrow']['p50_ms']:.2f} ms, "
+                    f"{beside['p50_ratio']:.1f} times an empty route; {beside['narrow']['per_second']:,.0f} "
+                    f"requests/s, {beside['throughput_ratio']:.2f} of it",
+                    flush=True,
+                )
+        return found
+
+    def _cold(self) -> dict[str, Any]:
+        found = {}
+        for made in self._served():
+            found[str(made.count)] = {
+                "blocks": made.count,
+                "process": cold.in_new_process(made),
+                "service": cold.over_http(made),
+            }
+            print(f"{made.count:,} blocks: {json.dumps(found[str(made.count)])}", flush=True)
+        return found
+
+    def _memory(self) -> dict[str, Any]:
+        made = list(self._served())[-1]
+        found = {"column": memory.of_columns(made), "answers": memory.of_large_answers(made)}
+        print(json.dumps(found, indent=1), flush=True)
+        return found
+
+    def _register(self) -> dict[str, Any]:
+        folder = Path(self._options.folder).resolve() / f"files-{self._options.files}"
+        found = registering.measure(folder, self._options.files)
+        for name, each in found.items():
+            if isinstance(each, dict):
+                print(f"{name:<30}{json.dumps(each)}", flush=True)
+        return found
+
+    def _appends(self) -> dict[str, Any]:
+        return appends.run(self._options.appends, self._options.peer_appends)
+
+    def _commit(self) -> dict[str, Any]:
+        return commit_growth.measure((1_000, 100_000), 70)
+
+    def _served(self) -> list[tables.Made]:
+        """The tables that a service serves: not the largest, whose segments have no JSON."""
+        sizes = [size for size in self._options.sizes if size <= tables.WHOLE_UP_TO] or [SIZES[0]]
+        return [tables.table(self._tables, size) for size in sizes]
+
+
+def _machine() -> dict[str, Any]:
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    model = [line.split(":", 1)[1] for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+    return {
+        "cpus": os.cpu_count(),
+        "cpu": model[0].strip() if model else platform.machine(),
+        "python": platform.python_version(),
+        "commit": commit,
+        "load_at_start": round(os.getloadavg()[0], 1),
+    }
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="blocks, ascending")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES), metavar="ENGINE")
+    parser.add_argument("--ours", action="store_true", help="only Lamella and the yardsticks")
+    parser.add_argument("--budget", type=float, default=300.0, help="seconds for one engine at one size")
+    parser.add_argument(
+        "--beside", nargs="+", default=[], metavar="NAME=TREE", help="other states of Lamella's sources"
+    )
+    parser.add_argument("--files", type=int, default=10_000, help="Parquet files to register")
+    parser.add_argument("--appends", type=int, default=1_000, help="by 64 clients")
+    parser.add_argument("--peer-appends", type=int, default=200, help="pyiceberg's and delta-rs's; 0: none")
+    parser.add_argument("--folder", default="build/speed", help="where tables are kept")
+    parser.add_argument("--out", type=Path, default=Path("build/bench.json"))
+    parser.add_argument("--docs", action="store_true", help="write docs/performance.md's tables and plot")
+    parser.add_argument("--report", action="store_true", help="measure nothing: read --out again")
+    options = parser.parse_args()
+    if options.ours:
+        options.engines = [*OURS, *FLOORS]
+    return options
 
 
 def main() -> None:
-    """Run and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--blocks", type=int, default=20_000)
-    parser.add_argument("--out", type=Path, default=Path("build/bench.json"))
-    parser.add_argument("--appends", type=int, default=1_000, help="by 64 clients; 0: none")
-    parser.add_argument("--peer-appends", type=int, default=0, help="pyiceberg and delta-rs beside (group `bench`)")
-    options = parser.parse_args()
-    results: dict[str, Any] = {"blocks": options.blocks, "columns": len(SCHEMA.leaves()), "prune_ms": {}}
-    with tempfile.TemporaryDirectory(prefix="lamella-bench-") as folder:
-        started = time.perf_counter()
-        with Served(Path(folder), options.blocks) as served:
-            warehouse, pointer = served.warehouse, served.pointer
-            results["write_metadata_s"] = round(time.perf_counter() - started, 2)
-            print(
-                f"{options.blocks:,} blocks x {results['columns']} columns, written in {results['write_metadata_s']} s"
-            )
-            print(f"{'filter':<26}{'kept':>9}{'in process':>14}{'over HTTP':>14}")
-            floor = median_ms(served.floor)
-            for name, text in filters(options.blocks).items():
-                request = PruneRequest(filter=text, shape="columns")
-                answer = warehouse.prune(pointer, request)
-                kept = len(answer.block_columns.location) if answer.block_columns is not None else 0
-                inside = median_ms(lambda request=request: warehouse.prune(pointer, request))
-                outside = median_ms(lambda text=text: served.prune(text))
-                results["prune_ms"][name] = {"kept": kept, "in_process": inside, "http": outside, "filter": text}
-                print(f"{name:<26}{kept:>9,}{inside:>11.2f} ms{outside:>11.2f} ms")
-            narrow = results["prune_ms"]["narrow range"]
-            low, high = options.blocks // 2 * 1_000, (options.blocks // 2 + 5) * 1_000
-            results["http_floor_ms"] = floor
-            results["json_scan_ms"] = median_ms(
-                lambda: from_json(warehouse, pointer, low, high), at_least=1, seconds=0.0
-            )
-            results["narrow_range_vs_json_scan"] = results["json_scan_ms"] / narrow["in_process"]
-            results["narrow_range_http_vs_floor"] = narrow["http"] / floor
-    print(
-        f"an empty route of the same server: {floor:.2f} ms, the narrow range {narrow['http'] / floor:.1f} times that"
-    )
-    ratio = f"{results['narrow_range_vs_json_scan']:,.0f} times the companion's time"
-    print(f"the narrow range by decoding JSON: {results['json_scan_ms']:.0f} ms, {ratio}")
-    if options.appends:
-        results["appends"] = appends.run(options.appends, options.peer_appends)
-    print("a one-block append:")
-    results["append"] = commit_growth.measure((1_000, 100_000), 70)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(results, indent=2) + "\n")
+    """Measure, print, write."""
+    options = _options()
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_BENCH), os.environ.get("PYTHONPATH")]))
+    if options.report:
+        results = json.loads(options.out.read_text())
+    else:
+        check()
+        run = Run(options)
+        run.parts(options.parts)
+        results = run.results
+    print(report.text(results))
+    if options.docs:
+        report.write_docs(results, _BENCH.parent / "docs")
     print(f"written to {options.out}", file=sys.stderr)
 
 

@@ -67,7 +67,7 @@ class CountingStore(FsspecStore):
         return data
 
 
-class CountingFiles(LocalFileSystem):
+class CountingFiles(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
     """fsspec's local files, counting the bytes read."""
 
     cachable = False

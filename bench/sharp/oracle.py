@@ -111,7 +111,7 @@ class Oracle:
         return found
 
     def _per_block(self, selected: str) -> pa.Table:
-        query = f"SELECT {selected} FROM rows GROUP BY {BLOCK} ORDER BY {BLOCK}"  # noqa: S608  # our own filters
+        query = f"SELECT {selected} FROM rows GROUP BY {BLOCK} ORDER BY {BLOCK}"  # our own filters
         return self._db.sql(query).to_arrow_table()
 
     def _decided(self, node: Filter) -> tuple[Mask, Mask]:
@@ -222,7 +222,7 @@ class Oracle:
         more = pa.array([None, float("nan")] if floating else [None], points.type)
         values = pa.concat_arrays([points, more])
         self._db.register("points", pa.table({column: values, "__i": pa.array(range(len(values)))}))
-        query = f"SELECT ({DUCKDB.sql(node)}) IS TRUE AS hit FROM points ORDER BY __i"  # noqa: S608  # our own filters
+        query = f"SELECT ({DUCKDB.sql(node)}) IS TRUE AS hit FROM points ORDER BY __i"  # our own filters
         answer = self._db.sql(query).to_arrow_table()
         self._db.unregister("points")
         hit = answer["hit"].to_numpy()

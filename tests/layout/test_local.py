@@ -68,3 +68,13 @@ def test_without_the_right_to_write_it_is_a_store_error() -> None:
     """What the system refuses is a StoreError with its words."""
     with pytest.raises(StoreError, match="/proc"):
         FsspecStore().put("/proc/lamella/x", b"1")
+
+
+def test_a_file_of_this_machine_can_be_mapped(tmp_path: Path) -> None:
+    """Its path is told, whether it is there or not; what the kernel makes up is none, and no other scheme has any."""
+    store = FsspecStore()
+    assert store.local_path(f"file://{tmp_path}/a b.arrow") == f"{tmp_path}/a b.arrow"
+    assert store.local_path(f"{tmp_path}/not/there.arrow") == f"{tmp_path}/not/there.arrow"
+    assert store.local_path("file:///proc/self/status") is None
+    assert store.local_path("memory://x/y") is None
+    assert store.local_path("s3://bucket/key") is None

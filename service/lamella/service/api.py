@@ -61,8 +61,12 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     answer_type: Any = None
     status: int = 200
     media_type: str = JSON
+    #: Further forms of the answer, by ``Accept``.
+    other_media_types: tuple[str, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     errors: tuple[type[LamellaError], ...] = ()
+    #: Asked so often that it is found before the routes are tried one by one.
+    direct: bool = False
 
     @property
     def operation_id(self) -> str:
@@ -77,8 +81,8 @@ class Boundary:
         self._log = log
         self._metrics = metrics
 
-    def route(self, operation: Operation) -> Route:
-        """The route of one operation."""
+    def endpoint(self, operation: Operation) -> Handler:
+        """The handler of one operation, with a problem document for whatever it raises."""
         handler, template = operation.handler, operation.path
 
         async def endpoint(request: Request) -> Response:
@@ -90,7 +94,12 @@ class Boundary:
             except Exception as error:
                 return self.answer(request, error)
 
-        return Route(template, endpoint, methods=[operation.method], name=operation.operation_id)
+        return endpoint
+
+    def route(self, operation: Operation) -> Route:
+        """The route of one operation."""
+        name = operation.operation_id
+        return Route(operation.path, self.endpoint(operation), methods=[operation.method], name=name)
 
     def answer(
         self,

@@ -21,9 +21,9 @@ from starlette.routing import Match, Route
 
 from lamella.service.api import Boundary
 from lamella.service.catalog import Catalog, open_catalog
-from lamella.service.logs import library_logging, make_log
+from lamella.service.logs import RequestLog, library_logging, make_log
 from lamella.service.metrics import MULTIPROCESS_VARIABLE
-from lamella.service.middleware import AccessMiddleware, BodyLimitMiddleware
+from lamella.service.middleware import AccessMiddleware, BodyLimitMiddleware, DirectMiddleware
 from lamella.service.openapi import describe
 from lamella.service.reference_page import CONTENT_SECURITY_POLICY, reference_page
 from lamella.service.release import release
@@ -82,11 +82,14 @@ def create_app(
     app.openapi = lambda: document  # type: ignore[method-assign]  # FastAPI's documented way to replace it
     _add_reference(app, document)
     _add_fallbacks(app, boundary)
+    # The last one that is added comes first.
+    direct = [(operation, boundary.endpoint(operation)) for operation in described if operation.direct]
+    app.add_middleware(DirectMiddleware, targets=direct)
     app.add_middleware(BodyLimitMiddleware, limit_bytes=settings.max_body_bytes, refuse=boundary.answer)
     app.add_middleware(
         AccessMiddleware,
         metrics=services.metrics,
-        log=log if settings.log_requests else None,
+        log=RequestLog(log, settings.log_level, settings.log_format) if settings.log_requests else None,
         new_id=Ids(clock).new,
     )
     return app

@@ -104,11 +104,10 @@ class Committer:
         workers = min(self._threads, os.cpu_count() or 1) if request.verify else self._threads
         blocks, unreadable = ingest(self._store, fresh, schema, workers=workers, verify=request.verify)
         refused += unreadable
-        blocks, foreign = self._intake.each(blocks, owned)
+        blocks, foreign = self._intake.each_at_once(blocks, owned)
         refused += foreign
         blocks, changed = self._intake.unchanged(blocks)
         refused += changed
-        blocks = [msgspec.structs.replace(block, schema_id=schema.schema_id) for block in blocks]
 
         def enrol(blocks: Sequence[Block], refused: Sequence[RefusedFile]) -> Pending:
             self._intake.refuse(refused, all_or_nothing=request.strict or not blocks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import sys
 from typing import Any, Final, Literal, TextIO
@@ -38,6 +39,57 @@ def make_log(
         cache_logger_on_first_use=True,
     )
     return log
+
+
+class RequestLine(msgspec.Struct, frozen=True, kw_only=True):
+    """The line of one request. ``ms``: from the first byte of the request to the last of its answer."""
+
+    method: str
+    path: str
+    status: int
+    ms: float
+    bytes: int
+    request_id: str
+    event: str = "request"
+    level: str = "info"
+    time: str = ""
+
+
+class RequestLog:
+    """Writes the lines of requests, at level info.
+
+    JSON goes to the stream directly: through the log's processors a line would cost as much as all else that is done
+    around a request.
+    """
+
+    def __init__(
+        self,
+        log: FilteringBoundLogger,
+        level: str = "info",
+        style: Literal["json", "text"] = "json",
+        stream: TextIO | None = None,
+    ) -> None:
+        self._log = log
+        self._stream = stream if stream is not None else sys.stderr
+        self._encode = msgspec.json.Encoder().encode
+        self._is_on = _LEVELS[level] <= logging.INFO
+        self._direct = style == "json"
+
+    def write(self, *, method: str, path: str, status: int, ms: float, size_bytes: int, request_id: str) -> None:
+        """One line."""
+        if not self._is_on:
+            return
+        if not self._direct:
+            self._log.info(
+                "request", method=method, path=path, status=status, ms=ms, bytes=size_bytes, request_id=request_id
+            )
+            return
+        time = dt.datetime.now(dt.UTC).replace(tzinfo=None).isoformat() + "Z"
+        line = RequestLine(
+            method=method, path=path, status=status, ms=ms, bytes=size_bytes, request_id=request_id, time=time
+        )
+        self._stream.write(self._encode(line).decode() + "\n")
+        self._stream.flush()
 
 
 class LibraryFormatter(logging.Formatter):

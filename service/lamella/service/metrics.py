@@ -22,6 +22,7 @@ from prometheus_client import (
     multiprocess,
 )
 
+from lamella.snapshot.cache import Event
 from lamella.snapshot.wire import AggregateAnswer, PruneAnswer
 
 MULTIPROCESS_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
@@ -72,6 +73,12 @@ class Metrics:
             "lamella_aggregate_scan_blocks", "Blocks that aggregate answers left to be scanned."
         )
         self.incomplete = self._counter("lamella_prune_incomplete", "Prunes whose time budget ran out.")
+        self.large_refused = self._counter(
+            "lamella_large_answers_refused", "Large answers refused because too many were waiting for their turn."
+        )
+        self.answers_cut = self._counter(
+            "lamella_answers_cut", "Answers that were not sent to their end, by the reason.", ("reason",)
+        )
         self.commits = self._counter("lamella_commits", "Snapshots that registrations and commits made.")
         self.commit_retries = self._counter(
             "lamella_commit_retries", "Pointer swaps lost to another commit and tried again."
@@ -118,21 +125,45 @@ class Metrics:
         self.vacuum_deleted_bytes = self._counter(
             "lamella_vacuum_deleted_bytes", "Bytes of the objects that clean-ups deleted.", ("kind",)
         )
+        self._stages: dict[str, tuple[Counter, ...]] = {}
         self.leases_taken = self._counter("lamella_leases", "Leases of snapshots that were taken.")
+        self.disk_cache_events = self._counter(
+            "lamella_disk_cache_events", "Files of the cache on disk that were opened, made, evicted, ...", ("event",)
+        )
+        self.disk_cache_bytes = self._counter(
+            "lamella_disk_cache_bytes", "Bytes of those files, where the size is known.", ("event",)
+        )
+        self.disk_cache_size = Gauge(
+            "lamella_disk_cache_size_bytes",
+            "Bytes of all files in the cache on disk, when one was last added.",
+            registry=self.registry,
+            multiprocess_mode="mostrecent",
+        )
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
 
     def pruned(self, answer: PruneAnswer) -> None:
         """Count the funnel of one prune."""
-        for stage in answer.report.stages:
-            self.stage_considered.labels(stage.stage).inc(stage.considered)
-            self.stage_kept.labels(stage.stage).inc(stage.kept)
-            self.stage_kept_bytes.labels(stage.stage).inc(stage.bytes)
-            self.stage_seconds.labels(stage.stage).inc(stage.ms / 1000)
-        self.not_used.inc(len(answer.report.not_used))
+        report = answer.report
+        for stage in report.stages:
+            counters = self._stages.get(stage.stage)
+            if counters is None:
+                counters = self._stages[stage.stage] = self._stage_counters(stage.stage)
+            considered, kept, kept_bytes, seconds = counters
+            considered.inc(stage.considered)
+            kept.inc(stage.kept)
+            kept_bytes.inc(stage.bytes)
+            seconds.inc(stage.ms / 1000)
+        if report.not_used:
+            self.not_used.inc(len(report.not_used))
         if not answer.complete:
             self.incomplete.inc()
+
+    def _stage_counters(self, stage: str) -> tuple[Counter, ...]:
+        """To find a metric by its labels costs more than to count."""
+        of_stages = (self.stage_considered, self.stage_kept, self.stage_kept_bytes, self.stage_seconds)
+        return tuple(counter.labels(stage) for counter in of_stages)
 
     def aggregated(self, answer: AggregateAnswer) -> None:
         """Count one aggregate."""
@@ -150,6 +181,15 @@ class Metrics:
         """Count one object that a clean-up deleted."""
         self.vacuum_deleted.labels(kind).inc()
         self.vacuum_deleted_bytes.labels(kind).inc(size_bytes)
+
+    def cache_event(self, event: Event, files: int, size_bytes: int) -> None:
+        """Count what happened in the cache on disk."""
+        self.disk_cache_events.labels(event).inc(files)
+        self.disk_cache_bytes.labels(event).inc(size_bytes)
+
+    def cache_size(self, size_bytes: int) -> None:
+        """Note how large the cache on disk is."""
+        self.disk_cache_size.set(size_bytes)
 
     def text(self) -> bytes:
         """All of it in Prometheus' text format."""

@@ -88,6 +88,8 @@ def _responses(operation: Operation, schema_of: dict[int, dict[str, Any]]) -> di
         done["content"] = {operation.media_type: {"schema": schema_of[id(operation.answer_type)]}}
     elif operation.status != 204:
         done["content"] = {operation.media_type: {"schema": {"type": "string"}}}
+    for media_type in operation.other_media_types:
+        done["content"][media_type] = {"schema": {"type": "string", "format": "binary"}}
     if IDEMPOTENCY_KEY in operation.parameters:
         done["headers"] = {
             "Idempotency-Replayed": {

@@ -20,9 +20,11 @@ from lamella.service.mutations import Mutations, Work
 from lamella.service.rollback import Rollback
 from lamella.service.settings import Settings
 from lamella.service.state import History
+from lamella.service.streaming import LargeAnswers
 from lamella.service.tables import Tables
 from lamella.service.tags import Tags
 from lamella.service.vacuum import Vacuum
+from lamella.snapshot.cache import DiskCache
 from lamella.snapshot.errors import AlreadyExists, ObjectNotFound
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import Store, check_create_only
@@ -42,6 +44,12 @@ def _token_secret(settings: Settings, catalog: Catalog) -> bytes:
     return catalog.secret("page tokens", secrets.token_bytes(32))
 
 
+def _disk_cache(settings: Settings, metrics: Metrics) -> DiskCache | None:
+    if settings.cache_dir is None:
+        return None
+    return DiskCache(settings.cache_dir, settings.cache_dir_bytes, metrics)
+
+
 class Services:
     """Built once for an app and handed to its routes; there is no global state beside it."""
 
@@ -59,6 +67,7 @@ class Services:
             settings.warehouse_url,
             ids=ids,
             cache_bytes=settings.cache_bytes,
+            disk_cache=_disk_cache(settings, self.metrics),
             page_cache_bytes=settings.page_cache_bytes,
             page_files=settings.page_files,
             prepare_pages=settings.page_companions,
@@ -92,6 +101,12 @@ class Services:
             max_objects=settings.vacuum_max_objects,
         )
         self.leases = Leases(catalog, self.history, self.metrics, ids, clock, longest_s=settings.lease_max_s)
+        self.large_answers = LargeAnswers(
+            at_once=settings.large_answers,
+            waiting=settings.large_answers_waiting,
+            stall_s=settings.answer_stall_s,
+            metrics=self.metrics,
+        )
         self._readers: CapacityLimiter | None = None
         self._maintainers: CapacityLimiter | None = None
         self._mutations = Mutations(settings, catalog, self.metrics, clock)

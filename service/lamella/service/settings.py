@@ -54,6 +54,17 @@ class Settings(BaseSettings):
     cache_bytes: int = Field(
         default=256 << 20, ge=0, description="Memory for manifests and companions, in bytes per process."
     )
+    cache_dir: str | None = Field(
+        default=None,
+        min_length=1,
+        description=(
+            "Folder on a local disk for copies of companions and for columns made of them, shared by all processes "
+            "of the machine. Default: none, they are kept in memory only."
+        ),
+    )
+    cache_dir_bytes: int = Field(
+        default=8 << 30, ge=0, description="Most that the files in `cache_dir` take, in bytes, over all processes."
+    )
     page_cache_bytes: int = Field(
         default=64 << 20, ge=0, description="Memory for page statistics, in bytes per process."
     )
@@ -69,6 +80,19 @@ class Settings(BaseSettings):
         default=False, description="Build the page companion of new segments when their blocks are registered."
     )
     read_threads: int = Field(default=8, ge=1, le=256, description="Reads and prunes that run at once in a process.")
+    large_answers: int = Field(
+        default=4, ge=1, le=256, description="Answers of more than a megabyte that are sent at once in a process."
+    )
+    large_answers_waiting: int = Field(
+        default=16,
+        ge=0,
+        description="Such answers that wait for their turn in a process; one more is answered with 429.",
+    )
+    answer_stall_s: float = Field(
+        default=60.0,
+        gt=0,
+        description="How long a client may take nothing of a large answer before it is cut off, in seconds.",
+    )
     write_threads: int = Field(
         default=8,
         ge=1,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from sqlalchemy import Connection, Executable, RowMapping
+from sqlalchemy import Connection, Engine, Executable, RowMapping
 from sqlalchemy.exc import IntegrityError
 
 from lamella.service.catalog import statements as sql
 from lamella.service.catalog.answers import SqlAnswers
 from lamella.service.catalog.cleanup import SqlCleanup, require_unswept
+from lamella.service.catalog.current import CurrentTables
 from lamella.service.catalog.dropped import SqlDropped
 from lamella.service.catalog.engine import catalog_url, open_engine
 from lamella.service.catalog.expiry import SqlExpiry, require_kept
@@ -52,6 +53,11 @@ def open_catalog(url: str, *, timeout_s: float = 30.0, connections: int = 8) -> 
 
 class SqlCatalog(SqlAnswers, SqlTags, SqlLeases, SqlCleanup, SqlExpiry, SqlDropped, SqlSession):
     """:class:`~lamella.service.catalog.port.Catalog` over an engine whose schema is up to date."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._current = CurrentTables(engine)
+        self.is_instant = self._current.is_instant
 
     def secret(self, name: str, fresh: bytes) -> bytes:
         for row in self._rows(sql.SELECT_SECRET, {"name": name}):
@@ -123,6 +129,9 @@ class SqlCatalog(SqlAnswers, SqlTags, SqlLeases, SqlCleanup, SqlExpiry, SqlDropp
         self.namespace(namespace)
         raise TableNotFound(f"there is no table {namespace}.{name}", namespace=namespace, table=name)
 
+    def current(self, namespace: str, name: str) -> TableRecord | None:
+        return self._current.find(namespace, name)
+
     def table_by_id(self, table_id: str) -> TableRecord:
         for row in self._rows(sql.SELECT_TABLE_BY_ID, {"id": table_id}):
             return table_record(row)
@@ -181,6 +190,7 @@ class SqlCatalog(SqlAnswers, SqlTags, SqlLeases, SqlCleanup, SqlExpiry, SqlDropp
         raise self._missing_time(table_id, timestamp_ms)
 
     def close(self) -> None:
+        self._current.close()
         self._engine.dispose()
 
 

@@ -2,5 +2,6 @@
 
 from lamella.service.middleware.access import AccessMiddleware
 from lamella.service.middleware.body_limit import BodyLimitMiddleware
+from lamella.service.middleware.direct import DirectMiddleware
 
-__all__ = ["AccessMiddleware", "BodyLimitMiddleware"]
+__all__ = ["AccessMiddleware", "BodyLimitMiddleware", "DirectMiddleware"]

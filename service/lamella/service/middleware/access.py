@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from structlog.typing import FilteringBoundLogger
 
 from lamella.service.api import REQUEST_ID, ROUTE
+from lamella.service.logs import RequestLog
 from lamella.service.metrics import Metrics
 
 _HEADER: Final = b"x-request-id"
@@ -27,13 +28,13 @@ class AccessMiddleware:
     ``log`` None: no log lines.
     """
 
-    def __init__(
-        self, app: ASGIApp, *, metrics: Metrics, log: FilteringBoundLogger | None, new_id: Callable[[], object]
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, log: RequestLog | None, new_id: Callable[[], object]) -> None:
         self._app = app
         self._metrics = metrics
         self._log = log
         self._new_id = new_id
+        # Finding a metric by its labels costs more than counting; there are only so many routes and statuses.
+        self._counted: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -64,15 +65,24 @@ class AccessMiddleware:
             route = scope.get(ROUTE, "unmatched")
             method = scope["method"] if scope["method"] in _METHODS else "other"
             # No status: the client went away before the answer, which others write as 499.
-            self._metrics.requests.labels(method, route, str(status or 499)).inc()
-            self._metrics.request_seconds.labels(method, route).observe(elapsed_s)
+            key = (method, route, status or 499)
+            counted = self._counted.get(key)
+            if counted is None:
+                counted = self._counted[key] = self._metrics_of(*key)
+            counted[0].inc()
+            counted[1].observe(elapsed_s)
             if self._log is not None and route not in _QUIET:
-                self._log.info(
-                    "request",
+                self._log.write(
                     method=method,
                     path=scope["path"],
                     status=status or 499,
                     ms=round(elapsed_s * 1000, 3),
-                    bytes=sent_bytes,
+                    size_bytes=sent_bytes,
                     request_id=request_id,
                 )
+
+    def _metrics_of(self, method: str, route: str, status: int) -> tuple[Counter, Histogram]:
+        return (
+            self._metrics.requests.labels(method, route, str(status)),
+            self._metrics.request_seconds.labels(method, route),
+        )

@@ -28,10 +28,19 @@ class BodyLimitMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        if announced.isdigit() and int(announced) > self._limit_bytes:
-            await self._refuse(Request(scope), self._too_large())(scope, receive, send)
-            return
+        announced, in_chunks = b"", False
+        for name, value in scope["headers"]:
+            if name == b"content-length":
+                announced = value
+            elif name == b"transfer-encoding":
+                in_chunks = True
+        if announced.isdigit():
+            if int(announced) > self._limit_bytes:
+                await self._refuse(Request(scope), self._too_large())(scope, receive, send)
+                return
+            if not in_chunks:  # the server hands on no more than what was announced
+                await self._app(scope, receive, send)
+                return
         received = 0
 
         async def counted() -> Message:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.api import JSON, Operation, require_json
+from lamella.service.answers import ARROW, MSGPACK, Begun, Wanted, Whole, encoded, is_small, respond
+from lamella.service.api import Operation, require_json
 from lamella.service.json_body import read_json
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
@@ -19,6 +22,7 @@ from lamella.snapshot.errors import (
     LimitExceeded,
     ManifestError,
     NamespaceNotFound,
+    Overloaded,
     SegmentNotFound,
     SnapshotExpired,
     SnapshotNotFound,
@@ -26,10 +30,12 @@ from lamella.snapshot.errors import (
     TableNotFound,
     UnknownColumn,
 )
+from lamella.snapshot.prune.found import Found
 from lamella.snapshot.wire import PruneAnswer, PruneRequest
 
-_REQUEST = msgspec.json.Decoder(PruneRequest)
-_ENCODER = msgspec.json.Encoder()
+_REQUEST: Final = msgspec.json.Decoder(PruneRequest)
+#: A larger request is read in a thread.
+_SMALL_BYTES: Final = 2_048
 
 
 class PruneRoutes:
@@ -42,25 +48,49 @@ class PruneRoutes:
         require_json(request)
         body = await request.body()
         parameters = request.path_params
-        # All of it in one hop to a thread: a large filter, table or answer must not hold up the others' requests.
-        data = await self._services.read(lambda: self._prune(parameters["namespace"], parameters["table"], body))
-        return Response(data, media_type=JSON)
+        namespace, name, wanted = parameters["namespace"], parameters["table"], Wanted.of(request)
+        found = self._found_now(namespace, name, body)
+        if found is None:
+            # All of it in one hop to a thread: a large filter, table or answer must not hold up the others' requests.
+            answer = await self._services.read(lambda: self._encoded(namespace, name, body, wanted))
+        elif is_small(found):
+            answer = encoded(found, wanted)
+        else:
+            answer = await self._services.read(lambda: encoded(found, wanted))
+        return await respond(answer, wanted, self._services.large_answers)
 
-    def _prune(self, namespace: str, name: str, body: bytes) -> bytes:
+    def _found_now(self, namespace: str, name: str, body: bytes) -> Found | None:
+        """The answer when it is near and small enough to be found on the event loop; None: a thread must."""
+        services = self._services
+        if len(body) > _SMALL_BYTES or not services.catalog.is_instant:
+            return None
         asked = read_json(_REQUEST, body)
-        record = self._services.catalog.table(namespace, name)
+        if asked.timestamp is not None or asked.page_token is not None:
+            return None
+        record = services.catalog.current(namespace, name)
+        if record is None or asked.snapshot_id not in (None, record.pointer.snapshot_id):
+            return None
+        found = services.warehouse.find_now(record.pointer, asked)
+        if found is not None:
+            services.metrics.pruned(found.answer)
+        return found
+
+    def _encoded(self, namespace: str, name: str, body: bytes, wanted: Wanted) -> Whole | Begun:
+        services = self._services
+        asked = read_json(_REQUEST, body)
+        record = services.catalog.current(namespace, name) or services.catalog.table(namespace, name)
         # a page belongs to the snapshot of the first one, whatever has become current since
-        pinned = None if asked.page_token is None else self._services.warehouse.page_tokens.read(asked)[0]
-        pointer = self._services.history.pointer(
+        pinned = None if asked.page_token is None else services.warehouse.page_tokens.read(asked)[0]
+        pointer = services.history.pointer(
             record,
             snapshot_id=asked.snapshot_id if pinned is None else pinned,
             timestamp=asked.timestamp if pinned is None else None,
             time_zone=asked.time_zone,
         )
         with trusted_manifests():
-            answer = self._services.warehouse.prune(pointer, asked)
-        self._services.metrics.pruned(answer)
-        return _ENCODER.encode(answer)
+            found = services.warehouse.find(pointer, asked)
+            services.metrics.pruned(found.answer)
+            return encoded(found, wanted)
 
     def operations(self) -> tuple[Operation, ...]:
         """What these routes are."""
@@ -73,7 +103,9 @@ class PruneRoutes:
                 tag="Prune",
                 description="A block that holds a matching row is always among them, under Spark SQL's semantics. "
                 "`report` says how many entries each stage looked at and kept, and which predicates could not prune "
-                "and why.",
+                "and why. Large answers come in pieces, compressed by `Accept-Encoding`.",
+                direct=True,
+                other_media_types=(ARROW, MSGPACK),
                 request_type=PruneRequest,
                 answer_type=PruneAnswer,
                 errors=(
@@ -90,6 +122,7 @@ class PruneRoutes:
                     SegmentNotFound,
                     ManifestError,
                     StoreError,
+                    Overloaded,
                 ),
             ),
         )

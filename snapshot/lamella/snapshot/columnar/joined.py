@@ -77,7 +77,7 @@ class JoinedCompanion(Companion):
         key = (column_id, dtype)
         found = self._joined.get(key)
         if found is None:
-            found = self._joined[key] = _joined_zones(
+            found = self._joined[key] = joined_zones(
                 dtype, [_taken(part.zones(column_id, dtype), rows) for part, rows in self._parts]
             )
         return found
@@ -116,7 +116,8 @@ def _taken(zones: Zones, rows: npt.NDArray[np.int64] | None) -> Zones:
     return taken
 
 
-def _joined_zones(dtype: DataType, parts: Sequence[Zones]) -> Zones:
+def joined_zones(dtype: DataType, parts: Sequence[Zones]) -> Zones:
+    """The zone maps of several layers one after another; at least one part."""
     zones = Zones(
         _joined_side(dtype, [(part.low, len(part)) for part in parts]),
         _joined_side(dtype, [(part.high, len(part)) for part in parts]),

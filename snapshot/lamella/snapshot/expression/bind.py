@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import operator
-import re
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Final, assert_never
 
 from lamella.snapshot.errors import FilterTypeMismatch, InvalidRequest
 from lamella.snapshot.expression import moments
+from lamella.snapshot.expression.bind_list import membership
 from lamella.snapshot.expression.bound import (
     Anything,
     BoundAnd,
@@ -24,14 +23,13 @@ from lamella.snapshot.expression.bound import (
     Derived,
     Fixed,
     Held,
-    Membership,
     NanTest,
     NonNull,
     NullTest,
     Pair,
     Prefix,
 )
-from lamella.snapshot.expression.coerce import MAX_DIGITS, Point, Unusable, coerce, common_digits, is_beyond_long
+from lamella.snapshot.expression.coerce import Point, Unusable, coerce, is_beyond_long
 from lamella.snapshot.expression.like import ANY, ONE, like_parts
 from lamella.snapshot.expression.narrow import narrowed
 from lamella.snapshot.expression.nodes import (
@@ -46,12 +44,12 @@ from lamella.snapshot.expression.nodes import (
     Literal,
     Not,
     NullSafeEqual,
+    OneTermPredicate,
     Operator,
     Or,
     Predicate,
     StartsWith,
     Term,
-    TermPredicate,
     Truth,
     Unknown,
 )
@@ -59,7 +57,6 @@ from lamella.snapshot.expression.terms import TermBinder
 from lamella.snapshot.expression.text import text_of
 from lamella.snapshot.schema import Leaf, Schema
 
-_EXACT_SINGLE: Final = 1 << 24
 _OPERATORS: Final[dict[Operator, Callable[[int, int], bool]]] = {
     "lt": operator.lt,
     "le": operator.le,
@@ -69,8 +66,6 @@ _OPERATORS: Final[dict[Operator, Callable[[int, int], bool]]] = {
     "ne": operator.ne,
 }
 _MIRRORED: Final[dict[Operator, Operator]] = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
-_INTEGER_TEXT: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
-_DATE_TEXT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def bind(
@@ -97,6 +92,8 @@ class _Binder:
 
     def bind(self, node: Predicate) -> BoundPredicate:
         match node:
+            case Compare(op, left, right):
+                return self._compare(op, left, right, text_of(node))
             case Constant(value):
                 return Fixed(value)
             case And(children):
@@ -114,10 +111,8 @@ class _Binder:
             case _:
                 return self._over_terms(node)
 
-    def _over_terms(self, node: TermPredicate) -> BoundPredicate:
+    def _over_terms(self, node: NullSafeEqual | OneTermPredicate) -> BoundPredicate:
         text = text_of(node)
-        if isinstance(node, Compare):
-            return self._compare(node.op, node.left, node.right, text)
         if isinstance(node, NullSafeEqual):
             return self._null_safe(node.left, node.right, text)
         term = self._terms.bind(node.term)
@@ -127,7 +122,7 @@ class _Binder:
             return Anything(text, "a predicate over a constant is not computed")
         match node:
             case In(_, literals):
-                return self._in(term, literals, text)
+                return membership(term, literals, self._time_zone, text)
             case IsNull():
                 return NullTest(term, text)
             case IsNan():
@@ -162,7 +157,7 @@ class _Binder:
         if isinstance(place, Unusable):
             return Anything(text, place.reason)
         ordering = op not in ("eq", "ne")
-        if ordering and term.dtype.is_integer and term.dtype.name != "uint64" and is_beyond_long(right):
+        if ordering and term.dtype.is_integer and is_beyond_long(right) and term.dtype.name != "uint64":
             return Anything(text, "Spark decides a comparison beyond 64 bits for nulls too, against SQL's rule")
         if op == "ne":
             return BoundNot(_at(term, "eq", place, text))
@@ -195,30 +190,6 @@ class _Binder:
         both_null = [self._over_terms(IsNull(side)) for side in (left, right)]
         return BoundOr((equal, BoundAnd(tuple(both_null))))
 
-    def _in(self, term: BoundTerm, literals: tuple[Literal, ...], text: str) -> BoundPredicate:
-        given = _one_type([literal for literal in literals if literal.kind != "null"], term)
-        if isinstance(given, Unusable):
-            return Anything(text, given.reason)
-        values: set[int | float | bytes] = set()
-        has_nan = False
-        for literal in given:
-            place = coerce(literal, term, self._time_zone)
-            if isinstance(place, Unusable):
-                return Anything(text, place.reason)
-            value = place.value
-            if isinstance(value, Fraction):
-                continue  # lies between two values: equals none
-            if isinstance(value, float) and math.isnan(value):
-                has_nan = term.dtype.is_float
-            elif term.dtype.order in ("float", "bytes"):
-                values.add(value + 0.0 if isinstance(value, float) else value)
-            elif isinstance(value, int):
-                low, high = term.dtype.int_range
-                if low <= value <= high:
-                    values.add(value)
-        has_null = len(given) < len(literals)
-        return Membership(term, tuple(sorted(values)), has_nan, has_null, text)
-
 
 def _constants(op: Operator, left: Literal, right: Literal, text: str) -> BoundPredicate:
     """``1 = 1`` and the like: of whole numbers, or equality of texts; other pairs are left alone."""
@@ -231,22 +202,22 @@ def _constants(op: Operator, left: Literal, right: Literal, text: str) -> BoundP
 
 def _at(term: BoundTerm, op: BoundOperator, place: Point, text: str) -> BoundPredicate:
     """``column op place`` with the place moved onto a value of the column."""
-    value = place.value
-    if term.dtype.order in ("float", "bytes"):
-        if isinstance(value, Fraction):
+    value, dtype = place.value, term.dtype
+    if dtype.order in ("float", "bytes"):
+        if not isinstance(value, int | float | bytes):
             raise AssertionError("floats and bytes have no places between values")
         return Comparison(term, op, value, text)
     if isinstance(value, float):  # NaN or infinite, against integers
         above = math.isnan(value) or value > 0
         return NonNull(term, op in ("lt", "le") if above else op in ("gt", "ge"), text)
-    if isinstance(value, Fraction):
+    if isinstance(value, bytes):
+        raise AssertionError("bytes in a column of numbers")
+    if not isinstance(value, int):
         if op == "eq":
             return NonNull(term, False, text)
         whole = math.floor(value)  # x < 4.5 and x <= 4.5 are x <= 4; x > 4.5 and x >= 4.5 are x > 4
         op, value = ("le" if op in ("lt", "le") else "gt"), whole
-    if isinstance(value, bytes):
-        raise AssertionError("bytes in a column of numbers")
-    low, high = term.dtype.int_range
+    low, high = dtype.int_range
     if value < low:
         return NonNull(term, op in ("gt", "ge"), text)
     if value > high:
@@ -285,45 +256,3 @@ def _like(term: BoundTerm, pattern: str, escape: str, text: str) -> BoundPredica
     if start and parts[1:] == (ANY,):
         return Prefix(term, start, True, text)
     return Prefix(term, start, False, text, parts)
-
-
-def _one_type(literals: list[Literal], term: BoundTerm) -> list[Literal] | Unusable:
-    """The list as Spark sees it: IN brings column and values to one common type before it compares."""
-    kinds = {literal.kind for literal in literals}
-    if (
-        "float" in kinds
-        and term.dtype.is_integer
-        and term.dtype.bits > 16
-        and not all(
-            abs(float(literal.value or 0)) < _EXACT_SINGLE
-            for literal in literals
-            if literal.kind in ("float", "integer")
-        )
-    ):
-        return Unusable("without ANSI, Spark compares the list in single precision")
-    if term.dtype.is_integer or term.dtype.name == "decimal":
-        digits = [common_digits(literal, term) for literal in literals if literal.kind in ("decimal", "integer")]
-        whole, scale = max((w for w, _ in digits), default=0), max((s for _, s in digits), default=0)
-        if whole + scale > MAX_DIGITS:
-            return Unusable("Spark rounds the list to a common decimal type of 38 digits")
-    if "double" in kinds and (term.dtype.is_integer or term.dtype.name == "decimal"):
-        if kinds - {"double", "integer", "float"}:
-            return Unusable("the list mixes doubles with other types")
-        return [
-            literal if literal.kind != "integer" else Literal("double", float(literal.value or 0))
-            for literal in literals
-        ]
-    as_text = "string" in kinds and not term.dtype.is_text
-    if as_text and not (kinds == {"string"} and all(_canonical(literal, term) for literal in literals)):
-        return Unusable("the list has text for a column of another type, which Spark casts by its settings")
-    return literals
-
-
-def _canonical(literal: Literal, term: BoundTerm) -> bool:
-    """True when text compared as text and text cast to the column's type give the same answer."""
-    text = str(literal.value)
-    if term.dtype.is_integer:  # uint64 is a decimal in Spark, which it compares with text as doubles
-        return _INTEGER_TEXT.fullmatch(text) is not None and term.dtype.name != "uint64"
-    if term.dtype.name == "date":
-        return _DATE_TEXT.fullmatch(text) is not None and moments.date_days(text) is not None
-    return term.dtype.name == "binary"

@@ -64,24 +64,30 @@ def coerce(literal: Literal, leaf: Target, time_zone: str) -> Point | Unusable:
     Raises:
         FilterTypeMismatch: the two can never be compared.
     """
-    kind = leaf.dtype.name
-    if leaf.dtype.order is None:
-        return Unusable(f"values of type {leaf.dtype} have no order")
-    if kind == "boolean":
-        return _boolean(literal, leaf)
-    if leaf.dtype.is_float:
-        return _float(literal, leaf)
-    if leaf.dtype.is_integer or kind == "decimal":
+    dtype = leaf.dtype
+    if dtype.is_integer:
+        if literal.kind == "integer" and isinstance(literal.value, int):
+            return Point(literal.value)
         return _number(literal, leaf)
-    if kind == "date":
-        return _date(literal, leaf, time_zone)
-    if kind in ("timestamp", "timestamp_ntz"):
-        return _timestamp(literal, leaf, time_zone)
-    if kind == "time":
-        return _time(literal, leaf)
-    if leaf.dtype.is_text:
+    if dtype.is_text:
         return _text(literal, leaf)
-    return _binary(literal, leaf)
+    if dtype.order is None:
+        return Unusable(f"values of type {dtype} have no order")
+    if dtype.is_float:
+        return _float(literal, leaf)
+    match dtype.name:
+        case "decimal":
+            return _number(literal, leaf)
+        case "date":
+            return _date(literal, leaf, time_zone)
+        case "timestamp" | "timestamp_ntz":
+            return _timestamp(literal, leaf, time_zone)
+        case "time":
+            return _time(literal, leaf)
+        case "boolean":
+            return _boolean(literal, leaf)
+        case _:
+            return _binary(literal, leaf)
 
 
 def _mismatch(literal: Literal, leaf: Target) -> FilterTypeMismatch:
@@ -106,28 +112,28 @@ def _boolean(literal: Literal, leaf: Target) -> Point | Unusable:
     raise _mismatch(literal, leaf)
 
 
-def _exact(literal: Literal) -> Fraction | None:
-    """The number that an integer or decimal literal spells."""
+def _ratio(literal: Literal) -> tuple[int, int] | None:
+    """The number that an integer or decimal literal spells, as numerator and denominator."""
     if literal.kind == "integer" and isinstance(literal.value, int):
-        return Fraction(literal.value)
+        return literal.value, 1
     if literal.kind == "decimal" and isinstance(literal.value, str):
-        return Fraction(Decimal(literal.value))
+        return Decimal(literal.value).as_integer_ratio()
     return None
 
 
 def is_beyond_long(literal: Literal) -> bool:
     """True for an integer or decimal that is less than the smallest or greater than the largest 64-bit integer."""
-    exact = _exact(literal)
-    return exact is not None and not -(1 << 63) <= exact <= (1 << 63) - 1
+    ratio = _ratio(literal)
+    return ratio is not None and not -(1 << 63) * ratio[1] <= ratio[0] <= ((1 << 63) - 1) * ratio[1]
 
 
 def _number(literal: Literal, leaf: Target) -> Point | Unusable:
     decimal = leaf.dtype.name == "decimal"
-    exact = _exact(literal)
-    if exact is not None:
+    ratio = _ratio(literal)
+    if ratio is not None:
         if (decimal or literal.kind == "decimal") and sum(common_digits(literal, leaf)) > MAX_DIGITS:
             return Unusable("Spark rounds the two to a common decimal type of 38 digits")
-        return _scaled(exact, leaf)
+        return _place(ratio[0] * 10**leaf.dtype.scale, ratio[1])
     if literal.kind in ("double", "float"):
         value = float(literal.value or 0.0)
         if literal.kind == "float" and leaf.dtype.is_integer and leaf.dtype.bits > 16 and abs(value) >= _EXACT_SINGLE:
@@ -155,10 +161,13 @@ def common_digits(literal: Literal, leaf: Target) -> tuple[int, int]:
 
     More than :data:`MAX_DIGITS` of both together do not exist in Spark: it rounds, or gives null.
     """
-    parts = Decimal(str(literal.value)).as_tuple()
-    exponent = parts.exponent if isinstance(parts.exponent, int) else 0
+    if isinstance(literal.value, int):
+        digits, exponent = len(str(abs(literal.value))), 0
+    else:
+        parts = Decimal(str(literal.value)).as_tuple()
+        digits, exponent = len(parts.digits), parts.exponent if isinstance(parts.exponent, int) else 0
     column_digits = leaf.dtype.precision - leaf.dtype.scale if leaf.dtype.name == "decimal" else 20
-    return max(len(parts.digits) + exponent, column_digits), max(-exponent, leaf.dtype.scale)
+    return max(digits + exponent, column_digits), max(-exponent, leaf.dtype.scale)
 
 
 def _spelled(text: str) -> Fraction | None:
@@ -170,8 +179,13 @@ def _has_digits(literal: Literal) -> bool:
 
 
 def _scaled(number: Fraction, leaf: Target) -> Point:
-    scaled = number * 10**leaf.dtype.scale
-    return Point(scaled.numerator if scaled.denominator == 1 else scaled)
+    return _place(number.numerator * 10**leaf.dtype.scale, number.denominator)
+
+
+def _place(numerator: int, denominator: int) -> Point:
+    """The place of a quotient, a whole number if it is one."""
+    whole, rest = divmod(numerator, denominator)
+    return Point(Fraction(numerator, denominator) if rest else whole)
 
 
 def _number_by_double(value: float, leaf: Target) -> Point | Unusable:
@@ -188,13 +202,13 @@ def _number_by_double(value: float, leaf: Target) -> Point | Unusable:
 
 def _float(literal: Literal, leaf: Target) -> Point | Unusable:
     narrow = leaf.dtype.bits < 64
-    exact = _exact(literal)
-    if exact is not None:
+    ratio = _ratio(literal)
+    if ratio is not None:
         try:
-            value = float(exact)
+            value = ratio[0] / ratio[1]
         except OverflowError:
             return Unusable("the number is too large for a double")
-        if literal.kind == "integer" and narrow and moments.single(value) != exact:
+        if literal.kind == "integer" and narrow and moments.single(value) != ratio[0]:
             return Unusable("Spark may round this integer to single precision")
         return Point(value)
     if literal.kind in ("double", "float"):
@@ -226,8 +240,7 @@ def _date(literal: Literal, leaf: Target, time_zone: str) -> Point | Unusable:
         # Spark casts the date to midnight of the session's zone
         if literal.kind == "timestamp" and not moments.is_utc(time_zone):
             return Unusable("a date compared with a timestamp depends on the time zone's transitions")
-        midnights = Fraction(literal.value, _DAY_US)
-        return Point(midnights.numerator if midnights.denominator == 1 else midnights)
+        return _place(literal.value, _DAY_US)
     raise _mismatch(literal, leaf)
 
 
@@ -266,8 +279,7 @@ def _unread_time(literal: Literal, leaf: Target) -> Unusable:
 
 def _in_unit(micros: int, leaf: Target) -> Point:
     """Microseconds in the column's unit; between two milliseconds it is a fraction."""
-    scaled = Fraction(micros * PER_SECOND[leaf.dtype.unit], 1_000_000)
-    return Point(scaled.numerator if scaled.denominator == 1 else scaled)
+    return _place(micros * PER_SECOND[leaf.dtype.unit], 1_000_000)
 
 
 def _time(literal: Literal, leaf: Target) -> Point | Unusable:

@@ -43,6 +43,18 @@ def json_literal(value: Any, path: str) -> Literal:
     raise wrong(path, "a value is a JSON scalar or a typed literal")
 
 
+def json_literals(values: list[Any], path: str) -> tuple[Literal, ...]:
+    """The constants of a list at a JSON path; raises InvalidFilter."""
+    return tuple(
+        [
+            Literal("integer", value)
+            if type(value) is int and -_INT64 <= value < _INT64  # most long lists, with no path made for each
+            else json_literal(value, f"{path}[{index}]")
+            for index, value in enumerate(values)
+        ]
+    )
+
+
 def encodable(text: str, path: str) -> None:
     """Raise InvalidFilter for text that is not valid Unicode."""
     if not is_unicode(text):

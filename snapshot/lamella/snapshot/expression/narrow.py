@@ -5,69 +5,67 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from lamella.snapshot.expression.bound import BoundAnd, BoundNot, BoundPredicate, BoundTerm, Comparison, Membership
 from lamella.snapshot.stats.bound import Value
 
-_MIN_PARTS = 2
-
-
-class _Range:
-    """The range that comparisons of one term leave, NaN outside whenever it ends above."""
-
-    def __init__(self) -> None:
-        self.parts: list[Comparison] = []
-
-    def holds(self, value: Value) -> bool:
-        return all(_holds(value, part) for part in self.parts)
-
-    @property
-    def ends_above(self) -> bool:
-        return any(part.op in ("lt", "le", "eq") for part in self.parts)
-
-    @property
-    def is_empty(self) -> bool:
-        """True when no number fits: one part's bound lies outside another's."""
-        low = [part for part in self.parts if part.op in ("gt", "ge", "eq")]
-        high = [part for part in self.parts if part.op in ("lt", "le", "eq")]
-        return any(_excludes(a, b) for a in low for b in high)
+_MIN_PARTS: Final = 2
+#: The comparisons of one term, which leave a range; NaN lies outside whenever it ends above.
+_Range = list[Comparison]
+_LOW: Final = ("gt", "ge", "eq")
+_HIGH: Final = ("lt", "le", "eq")
 
 
 def narrowed(children: Sequence[BoundPredicate]) -> tuple[BoundPredicate, ...]:
     """The children of a conjunction, as sharp as they are together; each row's result stays what it was."""
     flat: list[BoundPredicate] = []
     for child in children:
-        flat += child.children if isinstance(child, BoundAnd) else (child,)
+        if isinstance(child, BoundAnd):
+            flat += child.children
+        else:
+            flat.append(child)
+    if len(flat) < _MIN_PARTS:
+        return tuple(flat)
     flat = _without_ends(flat)
     ranges: dict[BoundTerm, _Range] = {}
+    lists = False
     for child in flat:
-        if isinstance(child, Comparison) and not _is_nan(child.value):
-            ranges.setdefault(child.term, _Range()).parts.append(child)
-    lists = [child for child in flat if isinstance(child, Membership)]
-    if not ranges or len(flat) < _MIN_PARTS:
+        if isinstance(child, Comparison):
+            if not _is_nan(child.value):
+                found = ranges.get(child.term)
+                if found is None:
+                    ranges[child.term] = [child]
+                else:
+                    found.append(child)
+        elif isinstance(child, Membership):
+            lists = True
+    if not ranges:
         return tuple(flat)
-    made: list[BoundPredicate] = []
-    for child in flat:
-        found = ranges.get(child.term) if child in lists and isinstance(child, Membership) else None
-        made.append(child if found is None or not isinstance(child, Membership) else _cut(child, found))
+    if lists:
+        flat = [_cut(child, ranges.get(child.term)) if isinstance(child, Membership) else child for child in flat]
     for term, found in ranges.items():
-        if len(found.parts) >= _MIN_PARTS and found.ends_above and found.is_empty:
-            text = " AND ".join(part.text for part in found.parts)
-            made.append(Membership(term, (), False, False, text))
-    return tuple(made)
+        if len(found) >= _MIN_PARTS and _is_empty(found):
+            text = " AND ".join(part.text for part in found)
+            flat.append(Membership(term, (), False, False, text))
+    return tuple(flat)
 
 
-def _without_ends(flat: Sequence[BoundPredicate]) -> list[BoundPredicate]:
+def _without_ends(flat: list[BoundPredicate]) -> list[BoundPredicate]:
     """``x >= 5 AND x <> 5`` is ``x > 5``: ranges lose the ends that another conjunct excludes."""
     excluded: dict[BoundTerm, list[Value]] = {}
     for child in flat:
-        inner = child.child if isinstance(child, BoundNot) else None
+        if not isinstance(child, BoundNot):
+            continue
+        inner = child.child
         if isinstance(inner, Comparison) and inner.op == "eq":
             excluded.setdefault(inner.term, []).append(inner.value)
         elif isinstance(inner, Membership) and not inner.has_null:
             excluded.setdefault(inner.term, []).extend(inner.values)
+    if not excluded:
+        return flat
     return [
         msgspec.structs.replace(child, op="gt" if child.op == "ge" else "lt")
         if isinstance(child, Comparison) and child.op in ("ge", "le") and child.value in excluded.get(child.term, ())
@@ -76,9 +74,18 @@ def _without_ends(flat: Sequence[BoundPredicate]) -> list[BoundPredicate]:
     ]
 
 
-def _cut(listed: Membership, found: _Range) -> Membership:
-    values = tuple(value for value in listed.values if found.holds(value))
-    return msgspec.structs.replace(listed, values=values, has_nan=listed.has_nan and not found.ends_above)
+def _cut(listed: Membership, found: _Range | None) -> Membership:
+    if found is None:
+        return listed
+    values = tuple(value for value in listed.values if all(_holds(value, part) for part in found))
+    has_nan = listed.has_nan and not any(part.op in _HIGH for part in found)
+    return msgspec.structs.replace(listed, values=values, has_nan=has_nan)
+
+
+def _is_empty(parts: _Range) -> bool:
+    """True when no value fits, NaN included: one part's upper bound lies outside another's lower one."""
+    highs = [part for part in parts if part.op in _HIGH]
+    return any(_excludes(low, high) for low in parts if low.op in _LOW for high in highs)
 
 
 def _holds(value: Value, part: Comparison) -> bool:

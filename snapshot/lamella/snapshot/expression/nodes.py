@@ -170,8 +170,9 @@ class Unknown(msgspec.Struct, frozen=True):
     columns: tuple[str, ...] = ()
 
 
-#: Predicates over terms.
-TermPredicate = Compare | NullSafeEqual | In | IsNull | IsNan | Like | StartsWith | Truth
+#: Predicates of one term, and all over terms.
+OneTermPredicate = In | IsNull | IsNan | Like | StartsWith | Truth
+TermPredicate = Compare | NullSafeEqual | OneTermPredicate
 Predicate = Constant | TermPredicate | IsTrue | And | Or | Not | Unknown
 
 TRUE = Constant(True)

@@ -43,6 +43,7 @@ from lamella.snapshot.expression.nodes import (
     Unknown,
 )
 from lamella.snapshot.expression.sql_constant import bare
+from lamella.snapshot.expression.sql_plain import read_plain
 from lamella.snapshot.expression.sql_terms import TermReader, path_of
 from lamella.snapshot.expression.sql_text import doubt, parsed
 
@@ -90,6 +91,14 @@ def read_sql(text: str, *, time_zone: str = "UTC") -> Predicate:
         raise InvalidFilter("the filter is empty", position=0)
     if not moments.is_unicode(text):
         raise InvalidFilter("the filter is not valid Unicode", position=0)
+    plain = read_plain(text, time_zone)
+    if plain is not None:
+        return plain
+    return read_fully(text, time_zone)
+
+
+def read_fully(text: str, time_zone: str) -> Predicate:
+    """As :func:`read_sql`, by the parser, for a text within its length that is valid Unicode and not empty."""
     reason = doubt(text)
     if reason is not None:
         return Unknown(text, reason)

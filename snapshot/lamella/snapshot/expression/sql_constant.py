@@ -42,7 +42,7 @@ def constant(node: exp.Expr, time_zone: str) -> Literal | None:
     if isinstance(node, exp.Literal):
         if node.is_string:
             return None if sign or not moments.is_unicode(node.this) else Literal("string", node.this)
-        return _number(sign + node.this)
+        return number(sign + node.this)
     if sign and not isinstance(node, exp.Cast):
         return None
     if isinstance(node, exp.Null):
@@ -64,7 +64,7 @@ def _cast(node: exp.Cast, sign: str, time_zone: str) -> Literal | None:
         return None
     text = inner.this
     if target in _INTEGER_TYPES and not inner.is_string:
-        literal = _number(sign + text)
+        literal = number(sign + text)
         limit = 1 << (_INTEGER_TYPES[target] - 1)
         inside = literal is not None and isinstance(literal.value, int) and -limit <= literal.value < limit
         return literal if inside else None
@@ -86,7 +86,8 @@ def _cast(node: exp.Cast, sign: str, time_zone: str) -> Literal | None:
     return None
 
 
-def _number(text: str) -> Literal | None:
+def number(text: str) -> Literal | None:
+    """The constant that an unquoted number without a suffix is in Spark; None for what no type of Spark holds."""
     if len(text) > _MAX_NUMBER_CHARACTERS:  # more digits than any decimal has are an error in Spark
         return None
     lowered = text.lower()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import ClassVar, Final
+from itertools import pairwise
+from typing import Final
 
-import sqlglot
-from sqlglot import exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError, TokenError
-from sqlglot.parsers.spark import SparkParser
 
 from lamella.snapshot.errors import InvalidFilter
 
@@ -22,18 +21,9 @@ _QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`""", 
 _TWO_POINTS: Final = re.compile(r"(?<![\w.])\d*\.\d*\.\d")
 
 
-class _Dialect(Spark):
-    """Spark's dialect, with truncations as they were written.
-
-    sqlglot spells their units out, and takes a column for a unit: ``date_trunc('D', t)`` is null in Spark, and no day.
-    """
-
-    class Parser(SparkParser):
-        FUNCTIONS: ClassVar = {
-            name: build
-            for name, build in SparkParser.FUNCTIONS.items()
-            if name not in ("DATE_TRUNC", "TIMESTAMP_TRUNC", "TRUNC")
-        }
+#: sqlglot spells the units of these out, and takes a column for a unit: ``date_trunc('D', t)`` is null in Spark, and
+#: no day. They are read as functions that it does not know.
+_TRUNCATIONS: Final = frozenset({"DATE_TRUNC", "TIMESTAMP_TRUNC", "TRUNC"})
 
 
 def doubt(text: str) -> str | None:
@@ -48,7 +38,7 @@ def doubt(text: str) -> str | None:
 def parsed(text: str) -> exp.Expr:
     """The one statement or expression of a text; raises InvalidFilter with its ``position``, or RecursionError."""
     try:
-        statements = sqlglot.parse(text, read=_Dialect)
+        statements = _statements(text)
         if len(statements) == 1 and isinstance(statements[0], exp.Command):
             return _condition(text) or statements[0]
     except ParseError as error:
@@ -66,13 +56,49 @@ def parsed(text: str) -> exp.Expr:
     return statements[0]
 
 
+def _statements(text: str) -> list[exp.Expr | None]:
+    tokens, mark = _tokens(text)
+    return _unmarked(Spark().parser().parse(tokens, text), mark)
+
+
 def _condition(text: str) -> exp.Expr | None:
     """The text read as a condition only, where a column's name is also the beginning of a statement."""
     try:
-        found = _Dialect().parse_into(exp.Condition, text)
+        tokens, mark = _tokens(text)
+        found = _unmarked(Spark().parser().parse_into(exp.Condition, tokens, text), mark)
     except (SqlglotError, ValueError, ArithmeticError):
         return None
     return found[0] if len(found) == 1 else None
+
+
+def _tokens(text: str) -> tuple[list[Token], str]:
+    """The text's tokens, truncations with a mark behind their names (empty when there are none).
+
+    A parser of our own would say it better, but sqlglot's compiled build lets no class inherit from its parser.
+    """
+    tokens = Spark().tokenize(text)
+    names = [
+        token
+        for token, behind in pairwise(tokens)
+        if behind.token_type == TokenType.L_PAREN
+        and token.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
+        and token.text.upper() in _TRUNCATIONS
+    ]
+    mark = "\ue000"
+    while mark in text:
+        mark += mark
+    for token in names:
+        token.text += mark
+    return tokens, mark if names else ""
+
+
+def _unmarked(trees: list[exp.Expr | None], mark: str) -> list[exp.Expr | None]:
+    if mark:
+        for tree in filter(None, trees):
+            for function in tree.find_all(exp.Anonymous):
+                named = function.this if isinstance(function.this, exp.Identifier) else function
+                named.set("this", str(named.this).removesuffix(mark))
+    return trees
 
 
 def _syntax_error(text: str, error: ParseError) -> InvalidFilter:

@@ -34,20 +34,22 @@ _TEXT_SHOWN: Final = 60
 
 def literal_text(literal: Literal) -> str:
     """A literal as SQL would spell it; long text is cut with an ellipsis."""
-    value = literal.value
-    if literal.kind == "null":
+    kind, value = literal.kind, literal.value
+    if kind == "integer":
+        return str(value)
+    if kind == "null":
         return "NULL"
-    if literal.kind in ("string", "text"):
+    if kind in ("string", "text"):
         text = str(value)
         cut = text if len(text) <= _TEXT_SHOWN else text[:_TEXT_SHOWN] + "…"
         return "'" + cut.replace("'", "''") + "'"
     if isinstance(value, bytes):
         digits = value.hex().upper()
         return f"X'{digits if len(digits) <= _TEXT_SHOWN else digits[:_TEXT_SHOWN] + '…'}'"
-    if literal.kind == "boolean":
+    if kind == "boolean":
         return "true" if value else "false"
-    if literal.kind in ("date", "timestamp", "timestamp_ntz"):
-        return f"{literal.kind}({value})"
+    if kind in ("date", "timestamp", "timestamp_ntz"):
+        return f"{kind}({value})"
     return str(value)
 
 
@@ -56,9 +58,9 @@ _INFIX: Final = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 
 def term_text(term: Term) -> str:
     """A term's SQL text."""
+    if isinstance(term, Ref):
+        return term.path
     match term:
-        case Ref(path):
-            return path
         case Literal():
             return literal_text(term)
         case Cast(inner, target):
@@ -76,10 +78,10 @@ def term_text(term: Term) -> str:
 def text_of(predicate: Predicate) -> str:
     """The predicate's SQL text, long lists shortened."""
     match predicate:
-        case Constant(value):
-            return "NULL" if value is None else "true" if value else "false"
         case Compare(op, left, right):
             return f"{term_text(left)} {_SIGNS[op]} {term_text(right)}"
+        case Constant(value):
+            return "NULL" if value is None else "true" if value else "false"
         case NullSafeEqual(left, right):
             return f"{term_text(left)} <=> {term_text(right)}"
         case In(term, literals):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lamella.snapshot.errors import LimitExceeded
-from lamella.snapshot.expression.json_literal import encodable, json_literal, shown, wrong
+from lamella.snapshot.expression.json_literal import encodable, json_literal, json_literals, shown, wrong
 from lamella.snapshot.expression.limits import MAX_DEPTH, MAX_IN_LITERALS, MAX_NODES
 from lamella.snapshot.expression.nodes import (
     FUNCTIONS,
@@ -143,12 +143,12 @@ class _Reader:
             raise wrong(f"{path}.values", "a list of values is needed")
         if len(values) > MAX_IN_LITERALS:
             raise LimitExceeded(f"IN lists may have {MAX_IN_LITERALS} values", limit=MAX_IN_LITERALS)
-        literals = tuple(json_literal(value, f"{path}.values[{i}]") for i, value in enumerate(values))
+        literals = json_literals(values, f"{path}.values")
         if isinstance(term, Unknown):
             return term
         if not literals:
             inside: Predicate = Constant(False)
-        elif any(value is None for value in values):  # an untyped null may have been infinity
+        elif None in values:  # an untyped null may have been infinity
             reason = "a null in the list says nothing"
             inside = Unknown(f"{term_text(term)} in (..., null)", reason, _columns(term))
         else:

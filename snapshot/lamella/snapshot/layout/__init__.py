@@ -4,11 +4,12 @@ from lamella.snapshot.layout.fsspec_store import FsspecStore
 from lamella.snapshot.layout.location import normal
 from lamella.snapshot.layout.paths import TableLayout, table_root
 from lamella.snapshot.layout.probe import check_create_only
-from lamella.snapshot.layout.store import ListedObject, ObjectStat, Store
+from lamella.snapshot.layout.store import ListedObject, MappableStore, ObjectStat, Store
 
 __all__ = [
     "FsspecStore",
     "ListedObject",
+    "MappableStore",
     "ObjectStat",
     "Store",
     "TableLayout",

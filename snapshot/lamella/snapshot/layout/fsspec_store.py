@@ -36,7 +36,8 @@ class FsspecStore:
 
     def __init__(self, options: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         self._options = {scheme: dict(of_scheme) for scheme, of_scheme in (options or {}).items()}
-        self._files: dict[str, _Files] = {"file": LocalFiles()}
+        self._local = LocalFiles()
+        self._files: dict[str, _Files] = {"file": self._local}
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[FsspecStore], tuple[dict[str, dict[str, Any]]]]:
@@ -64,6 +65,11 @@ class FsspecStore:
         """Create an object."""
         at = parse(location)
         return self._of(at).put(at.path, data)
+
+    def local_path(self, location: str) -> str | None:
+        """The path of an object that can be mapped, see :class:`~lamella.snapshot.layout.store.MappableStore`."""
+        at = parse(location)
+        return self._local.local_path(at.path) if at.scheme == "file" else None
 
     def expand(self, url: str) -> list[str]:
         """The data files that a URL names."""

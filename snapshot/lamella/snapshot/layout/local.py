@@ -9,7 +9,8 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from lamella.snapshot.errors import AlreadyExists, ObjectNotFound, StoreError
+from lamella.snapshot.errors import AlreadyExists, LamellaError, ObjectNotFound, StoreError
+from lamella.snapshot.layout.mounts import is_mappable
 from lamella.snapshot.layout.store import ListedObject, ObjectStat
 
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
@@ -25,17 +26,21 @@ class LocalFiles:
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
         """Some bytes of a file."""
-        with _errors(path):
+        try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 return _pread(descriptor, start, length)
             finally:
                 os.close(descriptor)
+        except OSError as error:
+            raise _as_ours(error, path) from error
 
     def stat(self, path: str) -> ObjectStat:
         """Size, and ``size-mtime_ns`` as the content id."""
-        with _errors(path):
+        try:
             found = os.stat(path)
+        except OSError as error:
+            raise _as_ours(error, path) from error
         if not modes.S_ISREG(found.st_mode):
             raise ObjectNotFound(f"not a file: file://{path}", location=f"file://{path}")
         return _stat(path, found)
@@ -57,6 +62,10 @@ class LocalFiles:
                 _unlink(temporary)
             _sync_folder(folder)
         return _stat(path, written)
+
+    def local_path(self, path: str) -> str | None:
+        """The path itself, None where it must not be mapped."""
+        return path if is_mappable(os.path.dirname(path)) else None
 
     def exists(self, path: str) -> bool:
         """True for a file."""
@@ -176,12 +185,16 @@ def _unlink(path: str) -> None:
 @contextmanager
 def _errors(path: str, *, writing: bool = False) -> Iterator[None]:
     """Turn what the system says into the errors of :mod:`lamella.snapshot.layout.store`."""
-    location = f"file://{path}"
     try:
         yield
-    except FileExistsError as error:
-        raise AlreadyExists(f"already there: {location}", location=location) from error
     except OSError as error:
-        if error.errno in _ABSENT and not writing:
-            raise ObjectNotFound(f"no such file: {location}", location=location) from error
-        raise StoreError(f"{location}: {error.strerror or error}", location=location) from error
+        raise _as_ours(error, path, writing=writing) from error
+
+
+def _as_ours(error: OSError, path: str, *, writing: bool = False) -> LamellaError:
+    location = f"file://{path}"
+    if isinstance(error, FileExistsError):
+        return AlreadyExists(f"already there: {location}", location=location)
+    if error.errno in _ABSENT and not writing:
+        return ObjectNotFound(f"no such file: {location}", location=location)
+    return StoreError(f"{location}: {error.strerror or error}", location=location)

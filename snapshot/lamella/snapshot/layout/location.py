@@ -61,4 +61,6 @@ def normal(text: str) -> str:
 
 
 def _normal(path: str) -> str:
+    if path.startswith("/") and "//" not in path and "/." not in path and (not path.endswith("/") or path == "/"):
+        return path  # nothing that normpath would change
     return "/" + posixpath.normpath(path).lstrip("/")

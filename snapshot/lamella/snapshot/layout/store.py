@@ -16,7 +16,7 @@ Error rules, the same for every store:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -91,5 +91,17 @@ class Store(Protocol):
 
         Raises:
             InvalidRequest: a location that cannot be read as one; nothing was removed.
+        """
+        ...
+
+
+@runtime_checkable
+class MappableStore(Protocol):
+    """A store some of whose objects are files of this machine, which can be mapped instead of being read."""
+
+    def local_path(self, location: str) -> str | None:
+        """The path of such an object, whether it is there or not; None for others.
+
+        An object that is mapped may be deleted, but it must not be changed in place, which no store does.
         """
         ...

@@ -23,7 +23,7 @@ class ObjectRef(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-class ColumnMeta(msgspec.Struct, frozen=True, array_like=True):
+class ColumnMeta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One column chunk: file offset and length in bytes (compressed, with its dictionary page), number of values."""
 
     offset: Int64

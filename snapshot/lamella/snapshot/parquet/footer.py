@@ -19,6 +19,8 @@ from lamella.snapshot.parquet.metadata import FileMetadata, read_metadata
 
 #: What the first request asks for, in bytes.
 TAIL_BYTES: Final = 64 << 10
+#: The same where a second request costs next to nothing.
+LOCAL_TAIL_BYTES: Final = 16 << 10
 #: A longer footer is refused: decoding takes time and memory in proportion. About 100,000 column chunks fit.
 MAX_FOOTER_BYTES: Final = 16 << 20
 
@@ -55,6 +57,11 @@ def read_footer(store: Store, location: str, stat: ObjectStat | None = None) -> 
         LimitExceeded: the footer is longer than 16 MiB.
     """
     stat = stat or store.stat(location)
+    return decode_footer(stat, read_footer_bytes(store, stat))
+
+
+def read_footer_bytes(store: Store, stat: ObjectStat) -> bytes:
+    """The footer of a file, still encoded; raises what :func:`read_footer` raises, but CorruptParquet."""
     try:
         return _read(store, stat)
     except LamellaError as error:
@@ -62,10 +69,21 @@ def read_footer(store: Store, location: str, stat: ObjectStat | None = None) -> 
         raise
 
 
-def _read(store: Store, stat: ObjectStat) -> Footer:
+def decode_footer(stat: ObjectStat, footer: bytes) -> Footer:
+    """Decode and check the bytes that stand at the end of the file; raises CorruptParquet or TruncatedParquet."""
+    try:
+        metadata = read_metadata(footer, stat.size_bytes - 8 - len(footer))
+    except NotParquet as error:
+        details = {**error.details, "location": stat.location}
+        raise type(error)(f"{stat.location}: {error.message}", **details) from error
+    return Footer(stat=stat, sha256=hashlib.sha256(footer).hexdigest(), footer_size=len(footer), metadata=metadata)
+
+
+def _read(store: Store, stat: ObjectStat) -> bytes:
     size = stat.size_bytes
-    tail = store.read_range(stat.location, max(0, size - TAIL_BYTES), min(size, TAIL_BYTES))
-    if len(tail) != min(size, TAIL_BYTES):
+    wanted = min(size, LOCAL_TAIL_BYTES if stat.location.startswith("file:") else TAIL_BYTES)
+    tail = store.read_range(stat.location, size - wanted, wanted)
+    if len(tail) != wanted:
         raise TruncatedParquet(f"{stat.location} ends before the {size} bytes that the store gives as its size")
     magic = tail[-4:]
     if size < 12 or magic != _MAGIC:
@@ -75,18 +93,12 @@ def _read(store: Store, stat: ObjectStat) -> Footer:
         raise TruncatedParquet(f"{stat.location} has a footer of {length} bytes in a file of {size}")
     if length > MAX_FOOTER_BYTES:
         raise LimitExceeded(f"{stat.location} has a footer of {length} bytes; the limit is {MAX_FOOTER_BYTES}")
-    start = size - 8 - length
     if length + 8 <= len(tail):
-        footer = tail[-8 - length : -8]
-    else:
-        footer = store.read_range(stat.location, start, length)
-        if len(footer) != length:
-            raise TruncatedParquet(f"{stat.location} ends before its footer does")
-    try:
-        metadata = read_metadata(footer, start)
-    except NotParquet as error:
-        raise type(error)(f"{stat.location}: {error.message}", **error.details) from error
-    return Footer(stat=stat, sha256=hashlib.sha256(footer).hexdigest(), footer_size=length, metadata=metadata)
+        return tail[-8 - length : -8]
+    footer = store.read_range(stat.location, size - 8 - length, length)
+    if len(footer) != length:
+        raise TruncatedParquet(f"{stat.location} ends before its footer does")
+    return footer
 
 
 def _refuse(store: Store, stat: ObjectStat, magic: bytes) -> None:

@@ -143,6 +143,11 @@ def read_metadata(footer: bytes, data_end: int) -> FileMetadata:
     )
 
 
+def schema_end(footer: bytes) -> tuple[int, int]:
+    """The position behind a footer's schema, and the schema's field number; raises ThriftError or CorruptParquet."""
+    return _schema(footer)[2], _SCHEMA
+
+
 class _Recent:
     """The schemas seen last, by all bytes up to their end, with the spec of what follows.
 

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from lamella.snapshot.expression.spelling import sql_of, tree_of
+from lamella.snapshot.prune.kept import Indexes
 from lamella.snapshot.prune.residual import Residuals
 from lamella.snapshot.prune.walk import Walked
-from lamella.snapshot.wire import BlockColumns, Residual
+from lamella.snapshot.wire import BlockColumns, OrderBound, Residual
 
 
-def arranged(columns: BlockColumns, walked: Walked | None, residuals: Residuals | None) -> BlockColumns:
-    """``columns`` (in the snapshot's order) in the answer's order, with residuals and bounds beside them."""
+def arranged(
+    columns: BlockColumns, order: Indexes | None, bounds: Sequence[OrderBound] | None, residual: Indexes | None
+) -> BlockColumns:
+    """``columns`` (in the snapshot's order) in the answer's ``order``, with residuals and bounds beside them.
+
+    ``residual`` is in the snapshot's order as well, ``bounds`` are in the answer's.
+    """
     found = columns
-    if residuals is not None:
-        found = msgspec.structs.replace(found, residual=residuals.indexes().tolist())
-    if walked is None:
-        return found
-    if walked.order is not None:
-        order = walked.order.tolist()
+    if residual is not None:
+        found = msgspec.structs.replace(found, residual=residual.tolist())
+    if order is not None:
+        places = order.tolist()
         given: dict[str, Any] = msgspec.structs.asdict(found)
-        moved = {name: [values[at] for at in order] for name, values in given.items() if isinstance(values, list)}
+        moved = {name: [values[at] for at in places] for name, values in given.items() if isinstance(values, list)}
         found = msgspec.structs.replace(found, **moved)
-    if walked.bounds is not None:
-        found = msgspec.structs.replace(found, order_bound=list(walked.bounds))
+    if bounds is not None:
+        found = msgspec.structs.replace(found, order_bound=list(bounds))
     return found
 
 

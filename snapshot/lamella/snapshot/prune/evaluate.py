@@ -41,15 +41,14 @@ class Evaluator:
 
     def __init__(self, node: BoundPredicate) -> None:
         self.node = node
+        #: Its predicates, left to right.
+        self.leaves = tuple(leaves_of(node))
+        terms = [term for part in self.leaves for term in terms_of(part)]
         #: Each column that the filter names.
-        self.columns = tuple(
-            dict.fromkeys(leaf for part in leaves_of(node) for term in terms_of(part) for leaf in leaves_in(term))
-        )
+        self.columns = tuple(dict.fromkeys(leaf for term in terms for leaf in leaves_in(term)))
         #: The columns whose kinds of rows are looked at apart; see :mod:`.classes`.
         self.split: _Split = split_columns(node)
-        self._has_parts = any(
-            not isinstance(term, Leaf) and may_have_gaps(term) for part in leaves_of(node) for term in terms_of(part)
-        )
+        self._has_parts = any(not isinstance(term, Leaf) and may_have_gaps(term) for term in terms)
 
     def outcome(self, lookup: Lookup, count: int) -> Outcome:
         """The outcome over ``count`` entries."""

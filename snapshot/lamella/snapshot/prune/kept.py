@@ -1,10 +1,9 @@
-"""The kept blocks of one segment: what every stage takes and gives on."""
+"""The kept blocks of segments: what every stage takes and gives on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -15,17 +14,33 @@ Codes = npt.NDArray[np.uint8]
 Indexes = npt.NDArray[np.int64]
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """The kept blocks of one segment: its row in the snapshot's companion, their rows in its own, their verdicts."""
+class Kept:
+    """The kept blocks of one segment: its row in the snapshot's companion, their rows in its own, their verdicts.
 
-    segment: int
-    companion: Companion
-    rows: Indexes
-    codes: Codes
+    Its companion is opened when first asked for.
+    """
+
+    __slots__ = ("_companion", "codes", "rows", "segment")
+
+    def __init__(
+        self, segment: int, companion: Companion | Callable[[int], Companion], rows: Indexes, codes: Codes
+    ) -> None:
+        self.segment = segment
+        self.rows = rows
+        self.codes = codes
+        self._companion = companion
+
+    @property
+    def companion(self) -> Companion:
+        """The segment's companion."""
+        found = self._companion
+        if not isinstance(found, Companion):
+            found = self._companion = found(self.segment)
+        return found
 
     def where(self, chosen: Mask) -> Kept:
         """Only those of the kept blocks."""
-        return Kept(self.segment, self.companion, self.rows[chosen], self.codes[chosen])
+        return Kept(self.segment, self._companion, self.rows[chosen], self.codes[chosen])
 
     def numbers(self, name: str) -> Indexes:
         """A numeric column of the companion, for the kept blocks."""

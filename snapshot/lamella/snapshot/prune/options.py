@@ -40,6 +40,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         """True when the answer has an order of its own, so that all of it must be known before its first page."""
         return self.key is not None or (self.limit is not None and not self.ordered)
 
+    @property
+    def plain(self) -> bool:
+        """True when every block that the filter leaves is in the answer, in the snapshot's order."""
+        others = (self.key, self.limit, self.segments, self.max_ms, self.page_size, self.start)
+        return not self.joins and all(each is None for each in others)
+
 
 NO_OPTIONS: Final = Options()
 
@@ -104,6 +110,14 @@ def _check(request: PruneRequest) -> None:
         raise InvalidRequest("page_size and max_ms exclude each other: a page is small already")
     if request.level == "segment" and (request.page_size is not None or request.max_ms is not None):
         raise InvalidRequest("page_size and max_ms are for blocks, not for segments")
+    if request.shape == "ranges" and (
+        request.level == "page"
+        or request.columns is not None
+        or request.order_by
+        or request.residuals
+        or request.page_size is not None
+    ):
+        raise InvalidRequest("ranges say nothing of single blocks and come at once: ask for the shape columns")
     for name, parts in (("order_by", request.order_by), ("join", request.join)):
         if len(parts) > MAX_PARTS:
             raise LimitExceeded(f"{name} may have {MAX_PARTS} parts", limit=MAX_PARTS)

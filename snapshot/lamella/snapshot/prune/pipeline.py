@@ -6,13 +6,13 @@ kept is opened only because its blocks' addresses are in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
 import numpy as np
 
-from lamella.snapshot.columnar import Companion, Zones, zones_of
+from lamella.snapshot.columnar import Companion, Zones
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN
 from lamella.snapshot.expression.bound import (
     Anything,
@@ -26,10 +26,11 @@ from lamella.snapshot.expression.bound import (
     columns_of,
     leaves_of,
 )
-from lamella.snapshot.manifest import Snapshot
-from lamella.snapshot.prune.evaluate import evaluate
+from lamella.snapshot.prune.block_layer import BlockLayer
+from lamella.snapshot.prune.evaluate import Evaluator, Lookup
 from lamella.snapshot.prune.explain import Layer, layer_uses
 from lamella.snapshot.prune.kept import Codes, Kept
+from lamella.snapshot.prune.layers import Layers
 from lamella.snapshot.prune.options import NO_OPTIONS, Options
 from lamella.snapshot.prune.paging import Position
 from lamella.snapshot.prune.verdict import ALL, NONE, UNKNOWN, verdicts
@@ -47,7 +48,7 @@ class Funnel(msgspec.Struct, frozen=True):
 
     stages: tuple[Stage, ...]
     segment_codes: Codes
-    kept: tuple[Kept, ...] | None
+    kept: Sequence[Kept] | None
     not_used: tuple[NotUsed, ...]
     predicates: tuple[PredicateUse, ...] | None
     layers: tuple[LayerUse, ...] | None = None
@@ -56,18 +57,26 @@ class Funnel(msgspec.Struct, frozen=True):
     page_use: PageUse | None = None
 
 
+class NotNow(Exception):
+    """There is more to look at than the caller has time for. Never leaves the package."""
+
+
 class Pruning:
-    """One prune of one snapshot; ``timer`` gives seconds, ``load`` opens the companion of a segment by its row."""
+    """One prune of one snapshot; ``timer`` gives seconds, ``load`` opens the companion of a segment by its row.
+
+    Blocks are tested many segments at once where the layers have them together and the options allow it; that changes
+    nothing of the result.
+    """
 
     def __init__(
         self,
-        head: Snapshot,
-        segments: Companion,
+        layers: Layers,
         load: Callable[[int], Companion],
         timer: Callable[[], float],
     ) -> None:
-        self._head = head
-        self._segments = segments
+        self._layers = layers
+        self._head = layers.head
+        self._segments = layers.segments
         self._load = load
         self._timer = timer
 
@@ -78,8 +87,13 @@ class Pruning:
         blocks: bool = True,
         explain: bool = False,
         options: Options = NO_OPTIONS,
+        most_blocks: int | None = None,
     ) -> Funnel:
-        """Test every layer; ``blocks`` False stops at the segments."""
+        """Test every layer; ``blocks`` False stops at the segments.
+
+        Raises:
+            NotNow: the segments that are left have more than ``most_blocks`` blocks.
+        """
         started = self._timer()
         stages: list[Stage] = []
         summary = self._head.summary
@@ -92,15 +106,30 @@ class Pruning:
             )
             started = now
 
-        alive = self._snapshot_layer(bound)
+        filter = Evaluator(bound)
+        alive = self._snapshot_layer(filter)
         stage("snapshot", 1, int(alive), summary.compressed_byte_size if alive else 0)
-        codes = self._segment_layer(bound) if alive else np.zeros(len(self._segments), dtype=np.uint8)
+        codes = _codes(filter, self._segments) if alive else np.zeros(len(self._segments), dtype=np.uint8)
         chosen = np.flatnonzero(codes != NONE)
         if alive:
             stage("segment", len(codes), len(chosen), int(self._segments.numbers("file_size")[chosen].sum()))
+        if most_blocks is not None and int(self._segments.numbers("block_count")[chosen].sum()) > most_blocks:
+            raise NotNow
+
+        if self._layers.blocks is not None and alive and blocks and not explain and options.plain:
+            tested = BlockLayer(self._segments, self._layers.blocks, self._load).test(filter, codes)
+            stage("block", tested.considered, tested.count, tested.bytes)
+            return Funnel(
+                tuple(stages),
+                codes,
+                tested.kept,
+                (*self._not_used(filter, tested.lookups), *options.not_used),
+                None,
+                walked=Walked(kept=tested.kept),
+            )
 
         def open_segment(row: int) -> Kept:
-            return self._block_layer(bound, row, self._load(row), int(codes[row]))
+            return self._block_layer(filter, row, self._load(row), int(codes[row]))
 
         walk = Walk(options, self._segments, codes, open_segment, self._timer)
         left = walk.segments()
@@ -112,34 +141,27 @@ class Pruning:
             tuple(stages),
             left,
             None if walked is None else walked.kept,
-            (*self._not_used(bound, companions), *options.not_used),
+            (*self._not_used(filter, [_lookup(each) for each in companions or ()]), *options.not_used),
             self._predicates(bound, companions) if explain and companions is not None else None,
-            self._layers(bound, alive, companions) if explain else None,
+            self._layer_uses(bound, alive, companions) if explain else None,
             walked,
         )
 
-    def _snapshot_layer(self, bound: BoundPredicate) -> bool:
+    def _snapshot_layer(self, filter: Evaluator) -> bool:
         rows = np.array([self._head.summary.row_count])
-        return bool(verdicts(evaluate(bound, self._summary_zones, 1), rows)[0] != NONE)
+        return bool(verdicts(filter.outcome(self._layers.summary, 1), rows)[0] != NONE)
 
-    def _summary_zones(self, leaf: Leaf) -> Zones:
-        summary = self._head.summary
-        return zones_of(leaf.dtype, [(summary.row_count, summary.col_stats.get(leaf.id))])
-
-    def _segment_layer(self, bound: BoundPredicate) -> Codes:
-        return _codes(bound, self._segments)
-
-    def _block_layer(self, bound: BoundPredicate, row: int, companion: Companion, segment_code: int) -> Kept:
+    def _block_layer(self, filter: Evaluator, row: int, companion: Companion, segment_code: int) -> Kept:
         if segment_code == ALL:
             codes = np.where(companion.numbers("row_count") > 0, ALL, NONE).astype(np.uint8)
         else:
-            codes = _codes(bound, companion)
+            codes = _codes(filter, companion)
         rows = np.flatnonzero(codes != NONE)
         return Kept(row, companion, rows, codes[rows])
 
-    def _not_used(self, bound: BoundPredicate, opened: list[Companion] | None) -> tuple[NotUsed, ...]:
+    def _not_used(self, filter: Evaluator, opened: Sequence[Lookup]) -> tuple[NotUsed, ...]:
         found: dict[str, str] = {}
-        for leaf in leaves_of(bound):
+        for leaf in filter.leaves:
             if isinstance(leaf, Anything):
                 found.setdefault(leaf.text, leaf.reason)
             elif isinstance(leaf, Prefix) and not leaf.prefix:
@@ -153,9 +175,9 @@ class Pruning:
         why = stats.reason if stats is not None and stats.reason else "no statistics were recorded"
         return f"no block considered has bounds of {column.name}: {why}"
 
-    def _layers(self, bound: BoundPredicate, alive: bool, opened: list[Companion] | None) -> tuple[LayerUse, ...]:
+    def _layer_uses(self, bound: BoundPredicate, alive: bool, opened: list[Companion] | None) -> tuple[LayerUse, ...]:
         rows = np.array([self._head.summary.row_count])
-        layers = [Layer("snapshot", self._summary_zones, rows)]
+        layers = [Layer("snapshot", self._layers.summary, rows)]
         if alive:
             layers.append(_layer("segment", self._segments))
         layers += [_layer("block", companion) for companion in opened or ()]
@@ -164,7 +186,7 @@ class Pruning:
     def _predicates(self, bound: BoundPredicate, opened: list[Companion]) -> tuple[PredicateUse, ...]:
         uses = []
         for part in _conjuncts(bound):
-            codes = [_codes(part, companion) for companion in opened]
+            codes = [_codes(Evaluator(part), companion) for companion in opened]
             names = [column.name for column in columns_of(part)]
             uses.append(
                 PredicateUse(
@@ -183,22 +205,34 @@ def next_position(funnel: Funnel) -> Position | None:
     return None if funnel.walked is None else funnel.walked.next
 
 
-def _codes(bound: BoundPredicate, companion: Companion) -> Codes:
-    layer = _layer("block", companion)
-    return verdicts(evaluate(bound, layer.lookup, len(companion)), layer.row_counts)
+def _codes(filter: Evaluator, companion: Companion) -> Codes:
+    return verdicts(filter.outcome(_lookup(companion), len(companion)), companion.numbers("row_count"))
 
 
 def _layer(name: Literal["segment", "block"], companion: Companion) -> Layer:
-    return Layer(name, lambda leaf: companion.zones(leaf.id, leaf.dtype), companion.numbers("row_count"))
+    return Layer(name, _lookup(companion), companion.numbers("row_count"))
+
+
+def _lookup(companion: Companion) -> Lookup:
+    return lambda leaf: companion.zones(leaf.id, leaf.dtype)
 
 
 def _text(bound: BoundPredicate) -> str:
     return " / ".join(dict.fromkeys(leaf.text for leaf in leaves_of(bound))) or "constant"
 
 
-def _has_bounds(leaf: BoundLeaf, opened: list[Companion]) -> bool:
-    zones = (companion.zones(column.id, column.dtype) for companion in opened for column in columns_of(leaf))
-    return any(bool(z.has(LOW_KNOWN | HIGH_KNOWN).any()) for z in zones)
+def _has_bounds(leaf: BoundLeaf, opened: Sequence[Lookup]) -> bool:
+    columns = columns_of(leaf)
+    return any(_is_bounded(lookup(column)) for lookup in opened for column in columns)
+
+
+def _is_bounded(zones: Zones) -> bool:
+    """Whether a bound of some entry is known."""
+    bits = LOW_KNOWN | HIGH_KNOWN
+    every, some = zones.flags_of_all()
+    if every & bits:
+        return len(zones) > 0
+    return bool(some & bits) and bool((zones.flags & np.uint8(bits)).any())
 
 
 def _conjuncts(bound: BoundPredicate) -> list[BoundPredicate]:

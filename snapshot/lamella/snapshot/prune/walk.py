@@ -32,7 +32,7 @@ class Walked(msgspec.Struct, frozen=True, kw_only=True):
     into; ``unresolved``: rows of segments that were not, for want of time; ``next``: where the next page begins.
     """
 
-    kept: tuple[Kept, ...]
+    kept: Sequence[Kept]
     opened: tuple[Companion, ...] = ()
     order: Indexes | None = None
     bounds: tuple[OrderBound, ...] | None = None

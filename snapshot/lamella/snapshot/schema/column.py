@@ -39,7 +39,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return parse_type(self.type)
 
 
-class Leaf(msgspec.Struct, frozen=True):
+class Leaf(msgspec.Struct, frozen=True, cache_hash=True):
     """A column that holds values: its id, path, type, and whether it can repeat within a row (below a list or map).
 
     ``default``: see :class:`Column`.

@@ -44,6 +44,25 @@ _UNORDERED: Final = frozenset(
     {"interval", "variant", "geometry", "geography", "null", "unknown", "struct", "list", "map"}
 )
 _TEXTS: Final = frozenset({"string", "enum", "json"})
+_ORDERS: Final[dict[str, Order]] = {
+    **{name: "uint" if order == "uint" else "int" for name, (_, order) in _INTEGERS.items()},
+    **dict.fromkeys(_FLOATS, "float"),
+    **dict.fromkeys(_BYTES, "bytes"),
+    **dict.fromkeys(("boolean", "date", "time", "timestamp", "timestamp_ntz"), "int"),
+}
+
+
+def _signed(bits: int) -> tuple[int, int]:
+    return -(1 << bits - 1), (1 << bits - 1) - 1
+
+
+_RANGES: Final = {
+    **{name: _signed(bits) for name, bits in _FLOATS.items()},
+    **{name: (0, (1 << b) - 1) if order == "uint" else _signed(b) for name, (b, order) in _INTEGERS.items()},
+    "boolean": (0, 1),
+    "date": _signed(32),
+}
+_LONG: Final = _signed(64)
 
 _ALIASES: Final = {
     "bool": "boolean",
@@ -70,7 +89,7 @@ _ALIASES: Final = {
 }
 
 
-class DataType(msgspec.Struct, frozen=True):
+class DataType(msgspec.Struct, frozen=True, cache_hash=True):
     """A logical type; ``str()`` gives its canonical text, :func:`parse_type` reads it."""
 
     name: str
@@ -82,15 +101,9 @@ class DataType(msgspec.Struct, frozen=True):
     @property
     def order(self) -> Order | None:
         """The comparison domain (see the module's table), None when values have no order."""
-        if self.name in _INTEGERS:
-            return "int" if _INTEGERS[self.name][1] == "int" else "uint"
-        if self.name in _FLOATS:
-            return "float"
-        if self.name in _BYTES:
-            return "bytes"
         if self.name == "decimal":  # more than 38 digits do not fit 128 bits, and no reader at hand compares them
             return "decimal" if self.precision <= 38 else None
-        return "int" if self.name in ("boolean", "date", "time", "timestamp", "timestamp_ntz") else None
+        return _ORDERS.get(self.name)
 
     @property
     def bits(self) -> int:
@@ -120,12 +133,9 @@ class DataType(msgspec.Struct, frozen=True):
     @property
     def int_range(self) -> tuple[int, int]:
         """Smallest and largest value of an order ``int``, ``uint`` or ``decimal`` type."""
-        if self.name == "boolean":
-            return 0, 1
         if self.name == "decimal":
             return 1 - 10**self.precision, 10**self.precision - 1
-        bits = self.bits or (32 if self.name == "date" else 64)
-        return (0, (1 << bits) - 1) if self.order == "uint" else (-(1 << bits - 1), (1 << bits - 1) - 1)
+        return _RANGES.get(self.name, _LONG)
 
     def __str__(self) -> str:
         if self.name == "decimal":

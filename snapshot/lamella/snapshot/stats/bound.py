@@ -8,6 +8,8 @@ inside a character) is hexadecimal ``Bytes``, for text columns too.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -19,7 +21,7 @@ from lamella.snapshot.schema import DataType
 Value = int | float | bytes
 
 
-class Bound(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="pascal"):
+class Bound(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="pascal", gc=False):
     """A tagged value: exactly one member is set, and its name is the tag."""
 
     boolean: bool | None = None
@@ -82,6 +84,33 @@ def to_bound(dtype: DataType, value: Value) -> Bound:
     return Bound(**{member: int(value)})  # type: ignore[arg-type]  # only members that hold an int get here
 
 
+_PLAIN: Final[dict[str, Callable[[int], Bound]]] = {
+    "int64": lambda value: Bound(int64=value),
+    "uint64": lambda value: Bound(uint64=value),
+    "date": lambda value: Bound(date=value),
+    "time_millis": lambda value: Bound(time_millis=value),
+    "time_micros": lambda value: Bound(time_micros=value),
+    "time_nanos": lambda value: Bound(time_nanos=value),
+    "timestamp_millis": lambda value: Bound(timestamp_millis=value),
+    "timestamp_micros": lambda value: Bound(timestamp_micros=value),
+    "timestamp_nanos": lambda value: Bound(timestamp_nanos=value),
+}
+
+
+def to_bounds(dtype: DataType, values: Sequence[Value]) -> list[Bound]:
+    """:func:`to_bound` of many values."""
+    member = _member(dtype)
+    make = _PLAIN.get(member)
+    if make is not None:
+        return list(map(make, values))  # type: ignore[arg-type]  # these members' types have integers
+    if member == "decimal":
+        precision, scale = dtype.precision, dtype.scale
+        return [Bound(decimal=(str(value), precision, scale)) for value in values]
+    if member == "float64" and all(map(math.isfinite, values)):  # type: ignore[arg-type]  # floats
+        return [Bound(float64=float(value)) for value in values]
+    return [to_bound(dtype, value) for value in values]
+
+
 def from_bound(dtype: DataType, bound: Bound) -> Value:
     """The value of a bound in a column of ``dtype``.
 
@@ -115,6 +144,39 @@ def from_bound(dtype: DataType, bound: Bound) -> Value:
         except ValueError as error:
             raise ManifestError(f"not hexadecimal: {raw!r}") from error
     return _checked(dtype, int(raw))
+
+
+def from_bounds(dtype: DataType, bounds: Sequence[Bound]) -> list[Value]:
+    """:func:`from_bound` of many bounds; raises as it does."""
+    member = _member(dtype)
+    raw = list(map(attrgetter(member), bounds))
+    if raw and None not in raw:
+        if member in _PLAIN:
+            low, high = dtype.int_range
+            if low <= min(raw) and max(raw) <= high:
+                return raw
+        elif member == "string":
+            return [text.encode("utf-8") for text in raw]
+        elif member == "decimal":
+            found = _decimals(dtype, raw)
+            if found is not None:
+                return found
+        elif member == "float64" and set(map(type, raw)) == {float} and all(map(math.isfinite, raw)):
+            return raw
+    return [from_bound(dtype, bound) for bound in bounds]
+
+
+def _decimals(dtype: DataType, raw: Sequence[tuple[str, int, int]]) -> list[Value] | None:
+    """Decimal bounds as unscaled integers; None: one of them needs a closer look."""
+    digits, _, scales = zip(*raw, strict=True)
+    if set(scales) != {dtype.scale}:
+        return None
+    try:
+        values = list(map(int, digits))
+    except ValueError:
+        return None
+    low, high = dtype.int_range
+    return values if low <= min(values) and max(values) <= high else None  # type: ignore[return-value]  # invariance
 
 
 def _checked(dtype: DataType, value: int) -> int:

@@ -6,13 +6,13 @@ missing null count means that there may be nulls, ``nan`` "maybe" means that the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal
 
 import msgspec
 
 from lamella.snapshot.schema import DataType
-from lamella.snapshot.stats.bound import Bound, from_bound, to_bound
+from lamella.snapshot.stats.bound import Bound, from_bound, from_bounds, to_bound
 
 #: A count or size as manifests and requests may state it: companions hold 64 bits.
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -20,7 +20,7 @@ Nan = Literal["none", "maybe", "all"]
 Source = Literal["footer", "scan", "merge", "schema"]
 
 
-class ColumnStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ColumnStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Statistics of one column.
 
     ``min`` and ``max`` contain every value that is neither null nor NaN, or are None: not known on that side.
@@ -124,8 +124,39 @@ def merge_columns(
     types: Mapping[int, DataType], children: Iterable[tuple[int, Mapping[int, ColumnStats]]]
 ) -> dict[int, ColumnStats]:
     """Merge every column of ``types`` over ``(row_count, {column id: stats})`` children."""
-    rows = list(children)
-    return {
-        column_id: merge(dtype, ((row_count, stats.get(column_id)) for row_count, stats in rows))
-        for column_id, dtype in types.items()
-    }
+    counts: list[int] = []
+    maps: list[Mapping[int, ColumnStats]] = []
+    for row_count, stats in children:
+        counts.append(row_count)
+        maps.append(stats)
+    merged = {}
+    for column_id, dtype in types.items():
+        parts = [stats.get(column_id) for stats in maps]
+        merged[column_id] = _merge_plain(dtype, counts, parts) or merge(dtype, zip(counts, parts, strict=True))
+    return merged
+
+
+def _merge_plain(dtype: DataType, counts: Sequence[int], parts: Sequence[ColumnStats | None]) -> ColumnStats | None:
+    """:func:`merge` where every child has rows, values and both bounds, column by column; None: not so."""
+    if not counts or 0 in counts or dtype.order is None:
+        return None
+    stats = [each for each in parts if each is not None]
+    lows = [each.min for each in stats if each.min is not None]
+    highs = [each.max for each in stats if each.max is not None]
+    nan = {each.nan for each in stats}
+    if not len(lows) == len(highs) == len(parts) or "all" in nan:
+        return None
+    low_values, high_values = from_bounds(dtype, lows), from_bounds(dtype, highs)
+    low, high = min(low_values), max(high_values)
+    nulls = [each.null_count for each in stats if each.null_count is not None]
+    sizes = [each.in_memory_size for each in stats if each.in_memory_size is not None]
+    return ColumnStats(
+        min=to_bound(dtype, low),
+        max=to_bound(dtype, high),
+        null_count=sum(nulls) if len(nulls) == len(parts) else None,
+        nan="maybe" if "maybe" in nan else "none",
+        min_exact=any(each.min_exact for each, value in zip(stats, low_values, strict=True) if value == low),
+        max_exact=any(each.max_exact for each, value in zip(stats, high_values, strict=True) if value == high),
+        in_memory_size=sum(sizes) if len(sizes) == len(parts) else None,
+        source="merge",
+    )

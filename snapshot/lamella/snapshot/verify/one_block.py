@@ -14,6 +14,7 @@ from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import SegmentRef, SnapshotPointer
 from lamella.snapshot.pages import PageSource
 from lamella.snapshot.prune.answer import answer
+from lamella.snapshot.prune.layers import Layers
 from lamella.snapshot.prune.options import read_options
 from lamella.snapshot.prune.pages import page_segments, with_pages
 from lamella.snapshot.prune.pipeline import Pruning
@@ -41,7 +42,9 @@ class BlockPrune:
         head = self._manifests.head(self._pointer)
         bound = bind(predicate, head.schema, case_sensitive=True)
         segments = self._manifests.layer(self._pointer)
-        pruning = Pruning(head, segments, lambda _row: self._manifests.blocks(head, ref.companion), time.perf_counter)
+        pruning = Pruning(
+            Layers(head, segments), lambda _row: self._manifests.blocks(head, ref.companion), time.perf_counter
+        )
         options = read_options(request, head.schema, None)
         funnel = pruning.run(bound, blocks=True, explain=False, options=options)
         kept = tuple(part.where(part.rows == row) for part in funnel.kept or ())

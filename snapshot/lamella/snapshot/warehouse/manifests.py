@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 import numpy as np
-from cachetools import LRUCache
 
+from lamella.snapshot.cache import DerivedCache, DiskCache, MemoryCache, Resident, Shelf
 from lamella.snapshot.columnar import Companion, JoinedCompanion
 from lamella.snapshot.columnar.joined import Part
 from lamella.snapshot.columnar.locations import Hashes, LocationIndex, hashes_of
@@ -25,33 +27,44 @@ from lamella.snapshot.manifest import (
     decode_segment,
     decode_snapshot,
 )
-from lamella.snapshot.manifest.codec import check_hash
 from lamella.snapshot.schema.evolution import schema_at
+from lamella.snapshot.warehouse.stored import StoredObjects
 
-_SNAPSHOTS_CACHED = 64
-#: Of JSON; decoded, it takes several times as much.
-_SEGMENTS_CACHED_BYTES = 8 << 20
-_GROUPS_CACHED_BYTES = 16 << 20
-_HASHES_CACHED = 4096
+#: Decoded, a manifest takes about so many times its JSON (measured: 4 to 6.5 times).
+_DECODED: Final = 6
+#: What an open companion takes for each of its Arrow columns, beside their bytes (measured: 700, and up to 400 more
+#: for the zone maps once they were asked for).
+_COLUMN_BYTES: Final = 1_100
+#: What any value takes at least, with its place among the others.
+_VALUE_BYTES: Final = 512
 
 
 class Manifests:
-    """The manifests and companions in one store. Thread-safe.
+    """The manifests and companions in one store. Thread-safe: of threads that want the same object one reads it.
 
-    ``cache_bytes`` bounds the companions in memory, and once more half of it what is made of them for groups.
+    ``cache_bytes`` bounds all that is held on the heap, of whatever kind. ``disk`` keeps companions and location
+    indexes of a store elsewhere. ``fetch_threads``: objects that :meth:`companions` reads at once.
     """
 
-    def __init__(self, store: Store, cache_bytes: int) -> None:
-        self._store = store
+    def __init__(
+        self, store: Store, cache_bytes: int, *, disk: DiskCache | None = None, fetch_threads: int = 16
+    ) -> None:
+        #: All that is held on the heap.
+        self.resident = resident = Resident(cache_bytes)
+        #: Where columns are kept that are derived from companions.
+        self.derived: DerivedCache = disk if disk is not None else MemoryCache(resident)
+        self._objects = StoredObjects(store, disk)
+        self._fetch_threads = fetch_threads
         self._lock = threading.Lock()
-        self._companions: LRUCache[str, Companion] = LRUCache(cache_bytes, getsizeof=lambda c: c.size_bytes)
-        self._joined: LRUCache[str, Companion] = LRUCache(cache_bytes // 4, getsizeof=lambda c: c.size_bytes)
-        self._indexes: LRUCache[str, LocationIndex] = LRUCache(cache_bytes // 4, getsizeof=lambda i: i.size_bytes)
-        self._hashes: LRUCache[str, Hashes] = LRUCache(_HASHES_CACHED)
-        self._snapshots: LRUCache[str, Snapshot] = LRUCache(_SNAPSHOTS_CACHED)
-        self._heads: LRUCache[str, Snapshot] = LRUCache(_SNAPSHOTS_CACHED * 16)
-        self._segments: LRUCache[str, tuple[int, Segment]] = LRUCache(_SEGMENTS_CACHED_BYTES, getsizeof=_first)
-        self._groups: LRUCache[str, tuple[int, Group]] = LRUCache(_GROUPS_CACHED_BYTES, getsizeof=_first)
+        self._pool: ThreadPoolExecutor | None = None
+        self._companions: Shelf[Companion] = Shelf(resident, "companion")
+        self._joined: Shelf[Companion] = Shelf(resident, "joined")
+        self._indexes: Shelf[LocationIndex] = Shelf(resident, "locations")
+        self._hashes: Shelf[Hashes] = Shelf(resident, "hashes")
+        self._snapshots: Shelf[Snapshot] = Shelf(resident, "snapshot")
+        self._heads: Shelf[Snapshot] = Shelf(resident, "head")
+        self._segments: Shelf[Segment] = Shelf(resident, "segment")
+        self._groups: Shelf[Group] = Shelf(resident, "group")
 
     def snapshot(self, pointer: SnapshotPointer) -> Snapshot:
         """The whole snapshot, checked against its hash; its segments are those of :meth:`refs`."""
@@ -59,49 +72,43 @@ class Manifests:
 
     def snapshot_at(self, snapshot_id: str, ref: ObjectRef) -> Snapshot:
         """As :meth:`snapshot`."""
-        with self._lock:
-            found = self._snapshots.get(snapshot_id)
-        if found is None:
-            found = decode_snapshot(self._store.read(ref.location), sha256=ref.sha256, location=ref.location)
-            self.remember_snapshot(found)
-        return found
+        return self._snapshots.load(
+            snapshot_id, lambda: (decode_snapshot(self.read(ref), location=ref.location), _decoded(ref.size_bytes))
+        )
 
-    def remember_snapshot(self, snapshot: Snapshot) -> None:
+    def remember_snapshot(self, manifest: ObjectRef, snapshot: Snapshot) -> None:
         """Keep a snapshot that was just written."""
-        with self._lock:
-            self._snapshots[snapshot.snapshot_id] = snapshot
+        self._snapshots.put(snapshot.snapshot_id, snapshot, _decoded(manifest.size_bytes))
 
     def head(self, pointer: SnapshotPointer) -> Snapshot:
         """The snapshot without its segments, from the companion: schema, summary, properties.
 
         Its groups have no statistics.
         """
-        with self._lock:
-            found = self._heads.get(pointer.snapshot_id)
-        if found is None:
+        found = self._heads.get(pointer.snapshot_id)
+        if found is not None:
+            return found
+
+        def decoded() -> tuple[Snapshot, int]:
             header = self.companion(pointer.companion).header
-            found = decode_snapshot(header, location=pointer.companion.location)
-            with self._lock:
-                self._heads[pointer.snapshot_id] = found
-        return found
+            return decode_snapshot(header, location=pointer.companion.location), _decoded(len(header))
+
+        return self._heads.load(pointer.snapshot_id, decoded)
 
     def group(self, ref: GroupRef) -> Group:
         """A group's manifest, checked against its hash."""
         manifest = ref.manifest
-        with self._lock:
-            held = self._groups.get(manifest.location)
-        if held is not None:
-            return held[1]
-        data = self._store.read(manifest.location)
-        found = decode_group(data, sha256=manifest.sha256, location=manifest.location)
-        self.remember_group(manifest, found)
-        return found
+        return self._groups.load(
+            manifest.location,
+            lambda: (
+                decode_group(self.read(manifest), location=manifest.location),
+                _decoded(manifest.size_bytes),
+            ),
+        )
 
     def remember_group(self, manifest: ObjectRef, group: Group) -> None:
-        """Keep a group that was just written or read."""
-        with self._lock:
-            if manifest.size_bytes <= self._groups.maxsize:
-                self._groups[manifest.location] = (manifest.size_bytes, group)
+        """Keep a group that was just written."""
+        self._groups.put(manifest.location, group, _decoded(manifest.size_bytes))
 
     def group_segments(self, ref: GroupRef) -> tuple[SegmentRef, ...]:
         """The segments of a group that are still in the table."""
@@ -113,19 +120,16 @@ class Manifests:
 
     def group_locations(self, ref: GroupRef) -> LocationIndex:
         """A group's location index, checked against its hash."""
-        location = ref.locations.location
-        with self._lock:
-            found = self._indexes.get(location)
-        if found is None:
-            found = LocationIndex.read(self.read(ref.locations))
-            self.remember_locations(ref.locations, found)
-        return found
+
+        def opened() -> tuple[LocationIndex, int]:
+            data, heap_bytes = self._objects.view(ref.locations)
+            return LocationIndex.read(data), heap_bytes + _VALUE_BYTES
+
+        return self._indexes.load(ref.locations.location, opened)
 
     def remember_locations(self, ref: ObjectRef, index: LocationIndex) -> None:
-        """Keep a location index that was just written or read."""
-        with self._lock:
-            if index.size_bytes <= self._indexes.maxsize:
-                self._indexes[ref.location] = index
+        """Keep a location index that was just written."""
+        self._indexes.put(ref.location, index, index.size_bytes + _VALUE_BYTES)
 
     def refs(self, snapshot: Snapshot) -> Iterator[SegmentRef]:
         """Every segment of a whole snapshot, in the order of :meth:`layer`."""
@@ -144,20 +148,17 @@ class Manifests:
     def segment(self, ref: SegmentRef) -> Segment:
         """A segment's manifest, checked against its hash."""
         manifest = ref.manifest
-        with self._lock:
-            held = self._segments.get(manifest.location)
-        if held is not None:
-            return held[1]
-        data = self._store.read(manifest.location)
-        found = decode_segment(data, sha256=manifest.sha256, location=manifest.location)
-        self.remember_segment(manifest, found)
-        return found
+        return self._segments.load(
+            manifest.location,
+            lambda: (
+                decode_segment(self.read(manifest), location=manifest.location),
+                _decoded(manifest.size_bytes),
+            ),
+        )
 
     def remember_segment(self, manifest: ObjectRef, segment: Segment) -> None:
-        """Keep a segment that was just written or read."""
-        with self._lock:
-            if manifest.size_bytes <= self._segments.maxsize:
-                self._segments[manifest.location] = (manifest.size_bytes, segment)
+        """Keep a segment that was just written."""
+        self._segments.put(manifest.location, segment, _decoded(manifest.size_bytes))
 
     def segment_bytes(self, pointer: SnapshotPointer, segment_id: str) -> bytes:
         """A segment's JSON as it was written; raises SegmentNotFound."""
@@ -167,56 +168,91 @@ class Manifests:
         raise SegmentNotFound(f"the snapshot has no segment {segment_id!r}", segment_id=segment_id)
 
     def read(self, ref: ObjectRef) -> bytes:
-        """The bytes of an object, checked against its hash."""
-        data = self._store.read(ref.location)
-        check_hash(data, ref.sha256, ref.location)
-        return data
+        """The bytes of an object, from the store itself, checked against its hash."""
+        return self._objects.read(ref)
 
     def companion(self, ref: ObjectRef) -> Companion:
         """A companion, checked against its hash; raises ManifestError, HashMismatch, UnsupportedFormat."""
-        with self._lock:
-            found = self._companions.get(ref.location)
-        if found is None:
-            found = Companion(self.read(ref))
-            self.remember_companion(ref, found)
-        return found
+        found = self._companions.get(ref.location)
+        if found is not None:
+            return found
+
+        def opened() -> tuple[Companion, int]:
+            data, heap_bytes = self._objects.view(ref)
+            companion = Companion(data)
+            return companion, _opened(companion, heap_bytes)
+
+        return self._companions.load(ref.location, opened)
+
+    def companions(self, refs: Sequence[ObjectRef]) -> list[Companion]:
+        """As :meth:`companion` for each; those that a store elsewhere has are read several at a time.
+
+        All are in memory (or mapped) at once, so who needs many asks for some after another. The error of the first
+        one that cannot be read is raised.
+        """
+        held = {ref.location: self._companions.get(ref.location) for ref in refs}
+        missing = {ref.location: ref for ref in refs if held[ref.location] is None}
+        far = [ref for ref in missing.values() if not self._objects.is_near(ref)]
+        read = {}
+        if len(far) > 1:
+            read = {ref.location: self._executor().submit(self.companion, ref) for ref in far}
+        try:
+            found = []
+            for ref in refs:
+                companion = held[ref.location]
+                if companion is None:
+                    future = read.get(ref.location)
+                    companion = self.companion(ref) if future is None else future.result()
+                found.append(companion)
+            return found
+        finally:
+            for future in read.values():
+                future.cancel()
 
     def remember_companion(self, ref: ObjectRef, companion: Companion) -> None:
-        """Keep a companion that was just written or read."""
-        with self._lock:
-            if companion.size_bytes <= self._companions.maxsize:
-                self._companions[ref.location] = companion
+        """Keep a companion that was just written."""
+        self._companions.put(ref.location, companion, _opened(companion, companion.size_bytes))
 
     def layer(self, pointer: SnapshotPointer) -> Companion:
         """One row for every segment of a snapshot: those of its groups, then its own."""
         head = self.head(pointer)
         if not head.groups:
             return self.companion(pointer.companion)
-        with self._lock:
-            found = self._joined.get(pointer.snapshot_id)
-        if found is None:
-            own = self.companion(pointer.companion)
-            parts = [self._part(head, group) for group in head.groups]
-            found = JoinedCompanion(own, [*parts, (own, None)])
-            with self._lock:
-                if found.size_bytes <= self._joined.maxsize:
-                    self._joined[pointer.snapshot_id] = found
-        return found
+        found = self._joined.get(pointer.snapshot_id)
+        if found is not None:
+            return found
 
-    def _part(self, head: Snapshot, group: GroupRef) -> Part:
-        seen = self.blocks(head, group.companion)
-        if len(seen) != group.segment_count + len(group.dropped):
-            raise ManifestError(f"{group.companion.location} has not the rows that its group has segments")
-        if not group.dropped:
-            return seen, None
-        return seen, np.delete(np.arange(len(seen)), group.dropped)
+        def joined() -> tuple[Companion, int]:
+            own, *of_groups = self.companions([pointer.companion, *(group.companion for group in head.groups)])
+            parts = [_part(head, *pair) for pair in zip(head.groups, of_groups, strict=True)]
+            layer = JoinedCompanion(own, [*parts, (own, None)])
+            return layer, layer.size_bytes + _VALUE_BYTES
+
+        return self._joined.load(pointer.snapshot_id, joined)
+
+    def held_layer(self, pointer: SnapshotPointer) -> tuple[Snapshot, Companion] | None:
+        """:meth:`head` and :meth:`layer` when both are in memory, else None; reads nothing and waits for nobody."""
+        head = self._heads.get(pointer.snapshot_id)
+        if head is None:
+            return None
+        if head.groups:
+            layer = self._joined.get(pointer.snapshot_id)
+        else:
+            layer = self._companions.get(pointer.companion.location)
+        return None if layer is None else (head, layer)
+
+    def held_blocks(self, head: Snapshot, ref: ObjectRef) -> Companion | None:
+        """:meth:`blocks` when the companion is in memory, else None."""
+        companion = self._companions.get(ref.location)
+        return None if companion is None else _seen(head, companion)
 
     def blocks(self, head: Snapshot, ref: ObjectRef) -> Companion:
         """The companion of a segment (or group) as it looks from the schema of ``head``."""
-        companion = self.companion(ref)
-        if companion.schema_id == head.schema.schema_id:
-            return companion
-        return companion.seen_from(schema_at(head, companion.schema_id), head.schema)
+        return _seen(head, self.companion(ref))
+
+    def many_blocks(self, head: Snapshot, refs: Sequence[ObjectRef]) -> list[Companion]:
+        """As :meth:`blocks` for each, read as :meth:`companions` are."""
+        return [_seen(head, companion) for companion in self.companions(refs)]
 
     def locations(self, ref: ObjectRef) -> list[str]:
         """The locations of the blocks in a segment's companion."""
@@ -224,14 +260,38 @@ class Manifests:
 
     def location_hashes(self, ref: ObjectRef) -> Hashes:
         """The hashes of those locations, ascending."""
+
+        def hashed() -> tuple[Hashes, int]:
+            hashes = np.sort(hashes_of(self.locations(ref)))
+            return hashes, hashes.nbytes + _VALUE_BYTES
+
+        return self._hashes.load(ref.location, hashed)
+
+    def _executor(self) -> ThreadPoolExecutor:
         with self._lock:
-            found = self._hashes.get(ref.location)
-        if found is None:
-            found = np.sort(hashes_of(self.locations(ref)))
-            with self._lock:
-                self._hashes[ref.location] = found
-        return found
+            if self._pool is None:  # made when it is needed, so that a fork before that does no harm
+                self._pool = ThreadPoolExecutor(self._fetch_threads, thread_name_prefix="lamella-fetch")
+            return self._pool
 
 
-def _first(held: tuple[int, object]) -> int:
-    return held[0]
+def _seen(head: Snapshot, companion: Companion) -> Companion:
+    if companion.schema_id == head.schema.schema_id:
+        return companion
+    return companion.seen_from(schema_at(head, companion.schema_id), head.schema)
+
+
+def _part(head: Snapshot, group: GroupRef, companion: Companion) -> Part:
+    seen = _seen(head, companion)
+    if len(seen) != group.segment_count + len(group.dropped):
+        raise ManifestError(f"{group.companion.location} has not the rows that its group has segments")
+    if not group.dropped:
+        return seen, None
+    return seen, np.delete(np.arange(len(seen)), group.dropped)
+
+
+def _decoded(json_bytes: int) -> int:
+    return json_bytes * _DECODED + _VALUE_BYTES
+
+
+def _opened(companion: Companion, heap_bytes: int) -> int:
+    return heap_bytes + companion.column_count * _COLUMN_BYTES + _VALUE_BYTES

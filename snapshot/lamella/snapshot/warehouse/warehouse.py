@@ -13,6 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from lamella.snapshot import commit as commits
+from lamella.snapshot.cache import DiskCache
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import Store, table_root
 from lamella.snapshot.manifest import SnapshotPointer
@@ -32,10 +33,11 @@ from lamella.snapshot.warehouse.writing import ManifestWriter
 class Warehouse:
     """Tables below one root URL.
 
-    ``store`` is the object storage, ``ids`` the source of names, ``cache_bytes`` bounds the companions held in
-    memory, ``shape`` says how segments and groups are cut and folded, ``segment_blocks`` only the blocks of a full
-    segment. ``token_secret`` signs page tokens: those of another
-    warehouse are only taken when it has the same one (None: a secret of its own). Safe to share between threads.
+    ``store`` is the object storage, ``ids`` the source of names, ``cache_bytes`` bounds the manifests and companions
+    held in memory, ``disk_cache`` keeps companions on a local disk (None: nowhere), ``shape`` says how segments and
+    groups are cut and folded, ``segment_blocks`` only the blocks of a full segment. ``token_secret`` signs page tokens:
+    those of another warehouse are only taken when it has the same one (None: a secret of its own). Safe to share
+    between threads.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Warehouse:
         cache_bytes: int = 256 << 20,
         segment_blocks: int | None = None,
         shape: commits.Shape | None = None,
+        disk_cache: DiskCache | None = None,
         page_cache_bytes: int = 64 << 20,
         page_files: int = 256,
         prepare_pages: bool = False,
@@ -57,7 +60,7 @@ class Warehouse:
         self.page_tokens = PageTokens(secrets.token_bytes(32) if token_secret is None else token_secret)
         self._store = store
         self._root = root
-        manifests = self._manifests = Manifests(store, cache_bytes)
+        manifests = self._manifests = Manifests(store, cache_bytes, disk=disk_cache)
         pages = self._pages = PageSource(store, manifests.read, cache_bytes=page_cache_bytes, files=page_files)
         sketches = SketchLayers(store)
         shape = shape if shape is not None else commits.Shape()
@@ -95,6 +98,9 @@ class Warehouse:
         self.rollback = Rollbacks(manifests, writer, store, ids).rollback
         self.has_blocks = changes.has_blocks
         self.prune = questions.prune
+        self.find = questions.find
+        self.find_now = questions.find_now
+        self.blocks_of = questions.blocks_of
         self.prune_predicate = questions.prune_predicate
         self.prune_batch = questions.prune_batch
         self.diff = questions.diff

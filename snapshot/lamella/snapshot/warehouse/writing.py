@@ -124,7 +124,7 @@ class ManifestWriter:
         companion = self._put_companion(layout.snapshot_companion(snapshot.snapshot_id), built)
         whole = msgspec.structs.replace(snapshot, companion=companion)
         manifest = self._put(layout.snapshot(snapshot.snapshot_id), encode(whole))
-        self._manifests.remember_snapshot(whole)
+        self._manifests.remember_snapshot(manifest, whole)
         pointer = SnapshotPointer(
             snapshot_id=snapshot.snapshot_id,
             timestamp_ms=snapshot.timestamp_ms,

@@ -71,6 +71,7 @@ from lamella.snapshot.wire.problem import (
 )
 from lamella.snapshot.wire.prune import (
     BlockColumns,
+    BlockRanges,
     ColumnRanges,
     JoinKeys,
     Level,
@@ -82,6 +83,7 @@ from lamella.snapshot.wire.prune import (
     PrunedSegment,
     PruneRequest,
     Residual,
+    SegmentBlocks,
     Shape,
     Verdict,
 )
@@ -114,6 +116,7 @@ __all__ = [
     "BatchAnswer",
     "BatchRequest",
     "BlockColumns",
+    "BlockRanges",
     "ChangesAnswer",
     "Checked",
     "ColumnRanges",
@@ -158,6 +161,7 @@ __all__ = [
     "RollbackAnswer",
     "RollbackRequest",
     "SchemaInfo",
+    "SegmentBlocks",
     "ServiceConfig",
     "Severity",
     "Shape",

@@ -11,7 +11,7 @@ from lamella.snapshot.wire.report import Report
 
 Verdict = Literal["ALL", "SOME", "UNKNOWN"]
 Level = Literal["segment", "block", "page"]
-Shape = Literal["records", "columns"]
+Shape = Literal["records", "columns", "ranges"]
 
 
 class OrderBy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -169,6 +169,35 @@ class BlockColumns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     pages: list[PrunedPages] | None = None
 
 
+class BlockRanges(msgspec.Struct, frozen=True, kw_only=True):
+    """The blocks as runs (``shape`` "ranges"): arrays with one entry a run, in the snapshot's order.
+
+    A run is ``block_count`` blocks of the segment ``segment_id[segment]``, from its block number ``first`` on, all with
+    the same verdict. Blocks have the numbers that :class:`SegmentBlocks` lists them by, which never change.
+    ``schema_id``: the snapshot's own.
+    """
+
+    segment_id: list[str]
+    schema_id: int
+    segment: list[int]
+    first: list[int]
+    block_count: list[int]
+    verdict: list[Verdict]
+
+
+class SegmentBlocks(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET .../segments/{segment_id}/blocks``: what does not change of a segment's blocks, by their numbers.
+
+    ``schema_id``: the schema whose names each block's file has.
+    """
+
+    segment_id: str
+    location: list[str]
+    row_count: list[int]
+    file_size: list[int]
+    schema_id: list[int]
+
+
 class Residual(msgspec.Struct, frozen=True, kw_only=True):
     """What is left of the filter in some blocks: true for exactly those of their rows that the filter is true for.
 
@@ -181,7 +210,7 @@ class Residual(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PruneAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The blocks to read (``blocks`` or, by ``shape``, ``block_columns``) or the segments (by ``level``).
+    """The blocks to read (by ``shape`` in ``blocks``, ``block_columns`` or ``block_ranges``), or the segments.
 
     ``reader_columns``: those of the request whose statistics in the blocks' own footers can be believed, in every block
     of this answer: both bounds and the null count, and no value is NaN. None unless blocks and columns were asked for.
@@ -195,6 +224,7 @@ class PruneAnswer(msgspec.Struct, frozen=True, kw_only=True):
     report: Report
     blocks: tuple[PrunedBlock, ...] | None = None
     block_columns: BlockColumns | None = None
+    block_ranges: BlockRanges | None = None
     segments: tuple[PrunedSegment, ...] | None = None
     reader_columns: tuple[str, ...] | None = None
     residuals: tuple[Residual, ...] | None = None

@@ -1,0 +1,1 @@
+"""Pruning beside other engines; see ``bench/run.py``."""

@@ -1,0 +1,86 @@
+"""What a call takes: the clock's time and the processor's, medians over questions that differ."""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+_T = TypeVar("_T")
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Milliseconds of one call; ``cpu_ms`` is the processor's time of all threads of the process, a median too."""
+
+    p50_ms: float
+    cpu_ms: float
+    min_ms: float
+    max_ms: float
+    repeats: int
+
+
+def timed(call: Callable[[], _T]) -> tuple[_T, float, float]:
+    """What a call answers, and the seconds that it took by the clock and of the processor."""
+    cpu, clock = time.process_time(), time.perf_counter()
+    answer = call()
+    return answer, time.perf_counter() - clock, time.process_time() - cpu
+
+
+def summary(seconds: list[tuple[float, float]]) -> Timing:
+    """The timing of calls that took so many seconds by the clock and of the processor."""
+    clock, cpu = [each * 1e3 for each, _ in seconds], [each * 1e3 for _, each in seconds]
+    return Timing(
+        p50_ms=round(statistics.median(clock), 4),
+        cpu_ms=round(statistics.median(cpu), 4),
+        min_ms=round(min(clock), 4),
+        max_ms=round(max(clock), 4),
+        repeats=len(seconds),
+    )
+
+
+def median(call: Callable[[int], object], *, budget_s: float, most: int = 200, least: int = 3) -> Timing:
+    """The timing of ``call(1)``, ``call(2)``, ...: ``most`` of them, or as many as ``budget_s`` has room for."""
+    taken: list[tuple[float, float]] = []
+    until = time.perf_counter() + budget_s
+    for number in range(1, most + 1):
+        answer, clock, cpu = timed(lambda number=number: call(number))  # type: ignore[misc]  # a default cannot be inferred
+        del answer  # freed outside of the next call's time
+        taken.append((clock, cpu))
+        if len(taken) >= least and time.perf_counter() > until:
+            break
+    return summary(taken)
+
+
+def rss_mb(pid: int | str = "self") -> float:
+    """The memory that a process has in RAM, in MiB (Linux)."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+def peak_mb() -> float:
+    """The most memory that this process has had, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time of another process and of its children that have ended, in seconds (Linux)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def forget(folder: Path) -> None:
+    """Drop the files below a folder from the page cache, as far as the system does so without being root."""
+    os.sync()
+    for file in folder.rglob("*"):
+        if file.is_file():
+            descriptor = os.open(file, os.O_RDONLY)
+            try:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)

@@ -1,0 +1,53 @@
+"""Answers held against each other: nothing that may match is left out, nothing kept that a peer can rule out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from speed.engine import FLOORS, OURS
+
+Kept = npt.NDArray[np.int64] | int
+
+
+class WrongAnswer(AssertionError):
+    """An answer of ours left out a block that may match, or kept one that a sound peer rules out."""
+
+
+def remarks(name: str, kept: Kept, truth: npt.NDArray[np.int64]) -> str:
+    """What there is to say of one engine's answer beside the truth; empty when it is the same."""
+    if isinstance(kept, int):
+        if kept == len(truth):
+            return "counts only"
+        return f"{kept:,} of {len(truth):,}, counts only"
+    missing = len(np.setdiff1d(truth, kept, assume_unique=True))
+    if missing and name in (*OURS, *FLOORS):
+        raise WrongAnswer(f"{name} leaves out {missing:,} blocks that may hold a match")
+    if missing:
+        return f"leaves out {missing:,} blocks that may hold a match"
+    return "" if len(kept) == len(truth) else f"keeps {len(kept):,}, {len(truth):,} may match"
+
+
+def compare(answers: Mapping[str, Kept], truth: npt.NDArray[np.int64], asked: str) -> dict[str, str]:
+    """Remarks by engine on their answers to one question.
+
+    Raises:
+        WrongAnswer: ours is no superset of ``truth``, or no subset of what a peer that is sound here keeps.
+    """
+    found = {name: remarks(name, kept, truth) for name, kept in answers.items()}
+    for mine in OURS:
+        ours = answers.get(mine)
+        if ours is None or isinstance(ours, int):
+            continue
+        for name, kept in answers.items():
+            if isinstance(kept, int):
+                more = len(ours) - kept if kept >= len(truth) else 0
+            elif "leaves out" in found[name]:  # not sound: nothing to be held against
+                more = 0
+            else:
+                more = len(np.setdiff1d(ours, kept, assume_unique=True))
+            if more > 0:
+                raise WrongAnswer(f"{asked}: {mine} keeps {more:,} blocks that {name} rules out")
+    return found

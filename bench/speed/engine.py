@@ -1,0 +1,69 @@
+"""What every engine of the comparison is to the bench, and which there are."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from speed.questions import Question
+
+
+class NotOffered(Exception):
+    """What is measured has no such way of asking."""
+
+
+class Engine(Protocol):
+    """One way of asking which blocks a filter leaves. Made in a process of its own, with the folder of its tables.
+
+    ``versions``: of the libraries at work. ``note``: what a reader of the numbers must know.
+    """
+
+    versions: dict[str, str]
+    note: str
+
+    def build(self, count: int) -> None:
+        """Make the table of ``count`` blocks, unless it is there."""
+
+    def open(self, count: int) -> None:
+        """Open it, as far as the library does before it is asked."""
+
+    def run(self, asked: Question) -> Any:
+        """The answer, as the library's user has it. This is what is timed."""
+
+    def kept(self, answer: Any) -> npt.NDArray[np.int64] | int:
+        """The numbers of the blocks in an answer; only how many where the engine does not say which."""
+
+
+#: Module and class by name; ours first, floors, then what users would pick.
+ENGINES: Final = {
+    "lamella": ("speed.inside", "Inside"),
+    "lamella, ranges": ("speed.inside", "Ranges"),
+    "numpy, whole columns": ("speed.floors", "Whole"),
+    "numpy, two layers": ("speed.floors", "TwoLayers"),
+    "numpy, runs": ("speed.floors", "Runs"),
+    "delta-rs file_uris": ("speed.delta", "FileUris"),
+    "delta-rs by hand": ("speed.delta", "ByHand"),
+    "pyiceberg": ("speed.iceberg", "Iceberg"),
+    "pyiceberg, days": ("speed.iceberg", "Days"),
+    "DuckLake in DuckDB": ("speed.ducklake", "DuckLake"),
+    "Databend": ("speed.databend_peer", "Databend"),
+}
+OURS: Final = ("lamella", "lamella, ranges")
+FLOORS: Final = ("numpy, whole columns", "numpy, two layers", "numpy, runs")
+PEERS: Final = tuple(name for name in ENGINES if name not in (*OURS, *FLOORS))
+
+
+def engine(name: str, folder: Path) -> Engine:
+    """The engine of that name, with its tables below ``folder``.
+
+    Raises:
+        ImportError: its library is not installed.
+        NotOffered: the library has no such way of asking.
+    """
+    module, kind = ENGINES[name]
+    made: Engine = getattr(importlib.import_module(module), kind)(folder)
+    return made

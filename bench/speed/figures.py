@@ -1,0 +1,164 @@
+"""What the issue of speed asks: ratios out of one run's results, each with its goal."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import msgspec
+
+from speed.engine import OURS, PEERS
+from speed.questions import NAMES
+
+#: Predicates that are held against the two-layer yardstick.
+BESIDE_FLOOR: Final = ("P1", "P3", "P4", "P6")
+FLOOR: Final = "numpy, two layers"
+BY_HAND: Final = "delta-rs by hand"
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """One ratio or measure: ``goal`` as text, and whether it was reached (None: not a question of yes or no)."""
+
+    name: str
+    value: float
+    unit: str = ""
+    goal: str = ""
+    reached: bool | None = None
+
+
+def cpu_ms(size: dict[str, Any], engine: str, predicate: str) -> float | None:
+    """Processor time of one prune, None where it was not run."""
+    timing = size["engines"].get(engine, {}).get("timings", {}).get(predicate)
+    return None if timing is None else float(timing["cpu_ms"])
+
+
+def best_of_ours(size: dict[str, Any], predicate: str) -> float | None:
+    """The least processor time among the shapes of our answers."""
+    found = [ms for name in OURS if (ms := cpu_ms(size, name, predicate)) is not None]
+    return min(found, default=None)
+
+
+def fastest_peer(size: dict[str, Any], predicate: str, *, by_hand: bool) -> tuple[str, float] | None:
+    """The peer with the least processor time; ``by_hand``: also what users write themselves on a library's table."""
+    found = [
+        (ms, name)
+        for name in PEERS
+        if (by_hand or name != BY_HAND) and (ms := cpu_ms(size, name, predicate)) is not None
+    ]
+    return (min(found)[1], min(found)[0]) if found else None
+
+
+def figures(results: dict[str, Any]) -> list[Figure]:
+    """All that the results have something to say about."""
+    found: list[Figure] = []
+    for size in results.get("prune", {}).values():
+        found += _of_size(size)
+    found += _growth(results.get("prune", {}))
+    found += _http(results.get("http", {}))
+    found += _cold(results)
+    found += _memory(results)
+    found += _register(results.get("register", {}))
+    return found
+
+
+def _of_size(size: dict[str, Any]) -> list[Figure]:
+    found = []
+    count = f"{size['blocks']:,} blocks"
+    for predicate in NAMES:
+        ours = best_of_ours(size, predicate)
+        if ours is None:
+            continue
+        floor = cpu_ms(size, FLOOR, predicate)
+        if floor and predicate in BESIDE_FLOOR:
+            goal = size["blocks"] >= 1_000_000
+            ratio = ours / floor
+            found.append(_at_most(f"{predicate}, {count}: times the two-layer yardstick", ratio, 1.5 if goal else None))
+        most = {"P2": 2.0, "P5": 7.0}.get(predicate)
+        if most and size["blocks"] == 1_000_000:
+            found.append(_at_most(f"{predicate}, {count}", ours, most, " ms"))
+        for by_hand in (False, True):
+            peer = fastest_peer(size, predicate, by_hand=by_hand)
+            if peer is None or (by_hand and peer[0] != BY_HAND):
+                continue
+            least = 100.0 if predicate == "P1" and size["blocks"] == 1_000_000 and not by_hand else 1.0
+            found.append(_at_least(f"{predicate}, {count}: times as fast as {peer[0]}", peer[1] / ours, least))
+    return found
+
+
+def _growth(sizes: dict[str, Any]) -> list[Figure]:
+    small, large = sizes.get("10000"), sizes.get("1000000")
+    if small is None or large is None:
+        return []
+    first, last = best_of_ours(small, "P1"), best_of_ours(large, "P1")
+    return [] if not first or not last else [_at_most("P1: times as long at 1e6 as at 1e4 blocks", last / first, 3)]
+
+
+def _http(sizes: dict[str, Any]) -> list[Figure]:
+    found = []
+    for size in sizes.values():
+        goal = size["blocks"] == 1_000_000
+        for clients in ("1 clients", "16 clients"):
+            each, name = size[clients], f"narrow range over HTTP, {size['blocks']:,} blocks, {clients}"
+            found.append(_at_most(f"{name}: p50, times an empty route", each["p50_ratio"], 1.5 if goal else None))
+            throughput = each["throughput_ratio"]
+            found.append(_at_least(f"{name}: throughput, share of an empty route", throughput, 0.6 if goal else None))
+    return found
+
+
+def _cold(results: dict[str, Any]) -> list[Figure]:
+    found = []
+    for size in results.get("cold", {}).values():
+        goal = size["blocks"] == 1_000_000
+        count = f"{size['blocks']:,} blocks"
+        service = size["service"]["empty cache"]
+        allowed = 10 * service["warm_ms"] + size["process"]["read_ms"]
+        most = min(1_000.0, allowed) if goal else None
+        found.append(_at_most(f"first prune of a service without cache, {count}", service["first_ms"], most, " ms"))
+        warm = size["service"].get("warm disk cache")
+        if warm is not None:
+            most = 100 if goal else None
+            found.append(_at_most(f"first prune after a restart, {count}", warm["first_ms"], most, " ms"))
+    return found
+
+
+def _memory(results: dict[str, Any]) -> list[Figure]:
+    found = []
+    for name, column in results.get("memory", {}).get("column", {}).items():
+        title = f"memory of one int64 column, {name}, {column['blocks']:,} blocks"
+        found.append(_at_most(title, column["bytes_per_block"], 32, " bytes a block"))
+    for shape, answer in results.get("memory", {}).get("answers", {}).items():
+        if shape != "blocks":
+            title = f"memory above idle while all blocks are answered, {shape}"
+            found.append(_at_most(title, answer["peak_above_idle_mb"], 200, " MB"))
+    return found
+
+
+def _register(register: dict[str, Any]) -> list[Figure]:
+    ours = register.get("lamella")
+    peers = [
+        (each["per_cpu_second"], name)
+        for name, each in register.items()
+        if isinstance(each, dict) and "per_cpu_second" in each and not name.startswith("lamella")
+        if name != "delta-rs convert"  # takes no statistics
+    ]
+    if not ours or not peers:
+        return []
+    best, name = max(peers)
+    return [_at_least(f"files registered per second of the processor: times {name}", ours["per_cpu_second"] / best, 3)]
+
+
+def _at_most(name: str, value: float, most: float | None, unit: str = "") -> Figure:
+    goal = "" if most is None else f"<= {most:g}{unit}"
+    return Figure(
+        name=name, value=_rounded(value), unit=unit, goal=goal, reached=None if most is None else value <= most
+    )
+
+
+def _at_least(name: str, value: float, least: float | None) -> Figure:
+    goal = "" if least is None else f">= {least:g}"
+    return Figure(name=name, value=_rounded(value), goal=goal, reached=None if least is None else value >= least)
+
+
+def _rounded(value: float) -> float:
+    """Three digits that count."""
+    return round(value, 2 - math.floor(math.log10(abs(value)))) if value else 0.0

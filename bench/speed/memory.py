@@ -1,0 +1,115 @@
+"""Memory: of the statistics of one column, and of a service while it answers with every block of a table."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import msgspec
+from loopback import serving
+
+from lamella.service.settings import Settings
+from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.wire import PruneRequest
+from lamella.snapshot.wire.prune import Shape
+from speed import load
+from speed.inside import CACHE_BYTES
+from speed.over_http import asking, settings
+from speed.tables import Made
+
+#: An int64 column that every segment may match and hardly a block does, so that blocks' statistics are what is read.
+_FILTER: Final = f"session_id < {2**40 // 200}"
+#: As well, over another column, so that code and segment summaries are in memory before.
+_WARM_UP: Final = "event_time < TIMESTAMP '2020-01-02 00:00:00+00:00'"
+
+
+def of_one_column(made: Made, cache_dir: str | None) -> dict[str, Any]:
+    """What a prune over one int64 column leaves in memory; call it in a process that has done nothing else."""
+    options: dict[str, Any] = {"cache_bytes": CACHE_BYTES}
+    if cache_dir is not None:
+        options["cache_dir"] = cache_dir
+    warehouse = Warehouse(FsspecStore(), made.root, **options)
+    warehouse.prune(made.pointer, PruneRequest(filter=_WARM_UP, shape="columns"))
+    gc.collect()
+    before = _resident()
+    for _ in range(2):
+        kept = warehouse.prune(made.pointer, PruneRequest(filter=_FILTER, shape="columns")).block_columns
+    left = 0 if kept is None else len(kept.location)
+    del kept
+    gc.collect()
+    grown = {name: size - before[name] for name, size in _resident().items()}
+    return {
+        "blocks": made.count,
+        "left": left,
+        "bytes_per_block": round(sum(grown.values()) / made.count, 1),
+        "own_bytes_per_block": round(grown["RssAnon"] / made.count, 1),
+        "mapped_bytes_per_block": round((grown["RssFile"] + grown["RssShmem"]) / made.count, 1),
+    }
+
+
+def in_new_process(made: Made, cache_dir: Path | None) -> dict[str, Any]:
+    """:func:`of_one_column` in a new process."""
+    with tempfile.TemporaryDirectory(prefix="lamella-bench-") as folder:
+        job = Path(folder) / "made.json"
+        job.write_bytes(msgspec.json.encode(made))
+        command = [sys.executable, "-m", "speed.memory", str(job), *([] if cache_dir is None else [str(cache_dir)])]
+        answer = subprocess.run(command, check=True, capture_output=True)
+    found: dict[str, Any] = msgspec.json.decode(answer.stdout)
+    return found
+
+
+def of_columns(made: Made) -> dict[str, Any]:
+    """One column's memory without a disk cache, and with one that an earlier process has filled, if there is such."""
+    found = {"without disk cache": in_new_process(made, None)}
+    if "cache_dir" in Settings.model_fields:
+        with tempfile.TemporaryDirectory(prefix="lamella-bench-") as folder:
+            for _ in range(2):
+                found["with disk cache"] = in_new_process(made, Path(folder) / "cache")
+    return found
+
+
+def of_large_answers(made: Made) -> dict[str, Any]:
+    """How far a service's memory rises above idle while it answers with every block, by the shape of the answer."""
+    found: dict[str, Any] = {"blocks": made.count}
+    for shape in get_args(Shape):
+        with serving(settings(made)) as service:
+            load.run(service.port, [asking("P1", number, shape) for number in range(20)], 1)
+            idle = _status(service.pid)["VmRSS"]
+            answer = load.run(service.port, [asking("P2", 0, shape)], 1)
+            after = _status(service.pid)
+        found[shape] = {
+            "answer_mb": round(answer.answer_bytes / 1e6, 1),
+            "ms": answer.p50_ms,
+            "idle_mb": round(idle / 1e6, 1),
+            "peak_above_idle_mb": round((after["VmHWM"] - idle) / 1e6, 1),
+            "left_above_idle_mb": round((after["VmRSS"] - idle) / 1e6, 1),
+        }
+    return found
+
+
+def _resident() -> dict[str, int]:
+    status = _status("self")
+    return {name: status[name] for name in ("RssAnon", "RssFile", "RssShmem")}
+
+
+def _status(pid: int | str) -> dict[str, int]:
+    """Sizes of a process in bytes (Linux)."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    sizes = (line.split() for line in lines if line.endswith(" kB"))
+    return {parts[0].rstrip(":"): int(parts[1]) * 1024 for parts in sizes}
+
+
+def main() -> None:
+    """What :func:`of_one_column` finds, as JSON."""
+    made = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Made)
+    found = of_one_column(made, sys.argv[2] if len(sys.argv) > 2 else None)
+    sys.stdout.buffer.write(msgspec.json.encode(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""A run's results for people: text to print, and what ``docs/performance.md`` shows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from speed import plot
+from speed.figures import Figure, figures
+from speed.questions import NAMES
+
+PREDICATES: Final = NAMES
+_BEGIN: Final = "<!-- written by make bench ARGS=--docs: begin -->"
+_END: Final = "<!-- end -->"
+_HTTP: Final = {"empty": "empty route", "narrow": "narrow range (P1)"}
+
+
+def text(results: dict[str, Any]) -> str:
+    """The figures, one a line, with goals and whether they were reached."""
+    lines = ["", "figures of this run (ratios are of processor time where nothing else is said):"]
+    lines += [f"  {_mark(each):<8}{each.name}: {each.value:g}{each.unit}{_goal(each)}" for each in figures(results)]
+    return "\n".join(lines)
+
+
+def write_docs(results: dict[str, Any], docs: Path) -> None:
+    """Replace the measured part of ``performance.md``, and the plot."""
+    page = docs / "performance.md"
+    whole = page.read_text()
+    before, rest = whole.split(_BEGIN, 1)
+    _, after = rest.split(_END, 1)
+    page.write_text(f"{before}{_BEGIN}\n\n{markdown(results)}\n{_END}{after}")
+    plot.write(results, docs / "images" / "performance.svg")
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """Tables of everything that was measured."""
+    machine = results["machine"]
+    parts = [
+        f"Measured at commit {machine['commit']}, Python {machine['python']}, {machine['cpus']} cores "
+        f"({machine['cpu']}), load {machine['load_at_start']} when it began.\n"
+    ]
+    versions: dict[str, str] = {}
+    for size in results.get("prune", {}).values():
+        for outcome in size["engines"].values():
+            versions |= outcome.get("versions", {})
+        parts.append(_prune_table(size))
+    if versions:
+        parts.append("Versions: " + ", ".join(f"{name} {number}" for name, number in sorted(versions.items())) + ".\n")
+    parts += [_http_table(size) for size in results.get("http", {}).values()]
+    if "register" in results:
+        parts.append(_register_table(results["register"]))
+    rows = [(f.name, f"{f.value:g}{f.unit}", f.goal, _mark(f)) for f in figures(results) if f.goal]
+    parts.append("### Goals\n\n" + _table(("figure", "measured", "goal", ""), rows))
+    return "\n".join(parts)
+
+
+def _prune_table(size: dict[str, Any]) -> str:
+    rows = []
+    for name, outcome in size["engines"].items():
+        if "timings" not in outcome:
+            rows.append((name, outcome["not_run"], *[""] * len(NAMES)))
+            continue
+        cells = []
+        for predicate in NAMES:
+            timing = outcome["timings"].get(predicate)
+            remark = "*" if predicate in outcome.get("remarks", {}) else ""
+            cells.append("not run" if timing is None else f"{_ms(timing['cpu_ms'])} / {_ms(timing['p50_ms'])}{remark}")
+        rows.append((name, f"{_ms(outcome['open_cpu_ms'])}, {outcome['rss_mb']:,.0f} MB", *cells))
+    kept = "; ".join(f"{name} {count:,}" for name, count in size["may_match"].items())
+    heading = f"### {size['blocks']:,} blocks: milliseconds of the processor / of the clock"
+    title = f"{heading}\n\nBlocks that may match: {kept}.\n\n"
+    notes = "\n".join(
+        f"- {name}, {predicate}: {remark}"
+        for name, outcome in size["engines"].items()
+        for predicate, remark in outcome.get("remarks", {}).items()
+        if remark != "counts only"
+    )
+    return title + _table(("engine", "open (cpu ms), memory", *NAMES), rows) + (f"\n{notes}\n" if notes else "")
+
+
+def _http_table(size: dict[str, Any]) -> str:
+    rows = []
+    for clients in ("1 clients", "16 clients"):
+        for key, name in _HTTP.items():
+            each = size[clients][key]
+            rows.append(
+                (
+                    f"{name}, {clients.replace('1 clients', '1 client')}",
+                    f"{each['p50_ms']:.2f}",
+                    f"{each['p99_ms']:.2f}",
+                    f"{each['cpu_ms']:.3f}",
+                    f"{each['per_second']:,.0f}",
+                )
+            )
+    for name, each in size["predicates"].items():
+        cells = (
+            f"{each['p50_ms']:.2f}",
+            f"{each['p99_ms']:.2f}",
+            f"{each['cpu_ms']:.3f}",
+            f"{each['per_second']:,.0f}",
+        )
+        rows.append((f"{name}, 1 client, answer of {each['answer_bytes']:,} bytes", *cells))
+    header = ("over HTTP", "p50 ms", "p99 ms", "processor ms", "requests/s")
+    return f"### {size['blocks']:,} blocks over HTTP\n\n" + _table(header, rows)
+
+
+def _register_table(register: dict[str, Any]) -> str:
+    rows = []
+    for name, each in register.items():
+        if isinstance(each, dict):
+            done = each.get("error") or f"{each['per_second']:,.0f}"
+            rows.append((name, str(done), "" if "error" in each else f"{each['per_cpu_second']:,.0f}"))
+    title = f"### Registering {register['files']:,} Parquet files of {register['columns']} columns\n\n"
+    return title + _table(("way", "files/s", "files per second of the processor"), rows)
+
+
+def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = ["| " + " | ".join(header) + " |", "| --- |" + " --: |" * (len(header) - 1)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _goal(figure: Figure) -> str:
+    return f"   (goal {figure.goal})" if figure.goal else ""
+
+
+def _mark(figure: Figure) -> str:
+    return "" if figure.reached is None else "reached" if figure.reached else "missed"

@@ -1,0 +1,117 @@
+"""From what a prune found to a response: form by ``Accept``, coding by ``Accept-Encoding``, in pieces when large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamella.service.api import JSON
+from lamella.service.compression import LEAST_BYTES, compressed, compressor
+from lamella.service.negotiation import Coding, coding, media_type
+from lamella.service.streaming import LargeAnswers, Pieces, StreamedResponse
+from lamella.snapshot.prune.answer import answer_of
+from lamella.snapshot.prune.encode import arrow_chunks, has_arrow_form, json_chunks, msgpack_chunks
+from lamella.snapshot.prune.found import Found
+
+ARROW: Final = "application/vnd.apache.arrow.stream"
+MSGPACK: Final = "application/vnd.msgpack"
+#: The name that MessagePack had before it was registered.
+PLAIN_MSGPACK: Final = "application/msgpack"
+
+#: Answers of more bytes, before they are compressed, are sent in pieces.
+WHOLE_BYTES: Final = 1 << 20
+#: Answers of more blocks are encoded in a thread.
+_FEW_BLOCKS: Final = 500
+
+_FORMS: Final = (JSON, ARROW, MSGPACK, PLAIN_MSGPACK)
+_WITHOUT_ARROW: Final = (JSON, MSGPACK, PLAIN_MSGPACK)
+_JSON: Final = msgspec.json.Encoder().encode
+_MSGPACK: Final = msgspec.msgpack.Encoder().encode
+
+Data = bytes | memoryview
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What the client said of the form of its answer."""
+
+    accept: str
+    coding: Coding | None
+
+    @classmethod
+    def of(cls, request: Request) -> Wanted:
+        """Read the headers."""
+        accept = accept_encoding = ""
+        for name, value in request.scope["headers"]:
+            if name == b"accept":
+                accept = f"{accept},{value.decode('latin-1')}" if accept else value.decode("latin-1")
+            elif name == b"accept-encoding":
+                joined = f"{accept_encoding}," if accept_encoding else ""
+                accept_encoding = joined + value.decode("latin-1")
+        return cls(accept, coding(accept_encoding))
+
+    def form(self, found: Found) -> str:
+        """The media type of the answer."""
+        return media_type(self.accept, _FORMS if has_arrow_form(found) else _WITHOUT_ARROW)
+
+
+class Whole(msgspec.Struct, frozen=True):
+    """An answer as bytes, not compressed."""
+
+    form: str
+    data: bytes
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """A large answer, of which the first ``WHOLE_BYTES`` are made; not compressed."""
+
+    form: str
+    chunks: Iterator[Data]
+
+
+def is_small(found: Found) -> bool:
+    """True when encoding takes no longer than a thread would."""
+    return found.block_count <= _FEW_BLOCKS
+
+
+def encoded(found: Found, wanted: Wanted) -> Whole | Begun:
+    """Encode an answer as far as it goes into ``WHOLE_BYTES``."""
+    form = wanted.form(found)
+    if form == ARROW:
+        return _begun(form, arrow_chunks(found))
+    if is_small(found):
+        encode: Callable[[object], bytes] = _JSON if form == JSON else _MSGPACK
+        return Whole(form, encode(answer_of(found)))
+    return _begun(form, json_chunks(found) if form == JSON else msgpack_chunks(found))
+
+
+def _begun(form: str, chunks: Iterator[Data]) -> Whole | Begun:
+    begin: list[Data] = []
+    size_bytes = 0
+    for chunk in chunks:
+        begin.append(chunk)
+        size_bytes += len(chunk)
+        if size_bytes > WHOLE_BYTES:
+            return Begun(form, chain(begin, chunks))
+    return Whole(form, b"".join(begin))
+
+
+async def respond(answer: Whole | Begun, wanted: Wanted, large: LargeAnswers) -> Response:
+    """The response; raises Overloaded when too many large ones are waiting already."""
+    if isinstance(answer, Whole) and len(answer.data) < LEAST_BYTES:
+        return Response(answer.data, media_type=answer.form)
+    code = wanted.coding
+    headers = {"Vary": "Accept, Accept-Encoding"}
+    if code is not None:
+        headers["Content-Encoding"] = code
+    if isinstance(answer, Begun):
+        pieces = Pieces(answer.chunks, None if code is None else compressor(code))
+        return StreamedResponse(pieces, large, await large.turn(), headers, answer.form)
+    data = answer.data
+    if code is not None:
+        data = await large.run(lambda: compressed(answer.data, code))
+    return Response(data, headers=headers, media_type=answer.form)

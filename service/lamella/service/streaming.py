@@ -1,0 +1,170 @@
+"""Answers that are sent while they are made: in threads, no faster than they are taken, and so many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, TypeVar
+
+import anyio
+import anyio.to_thread
+from anyio import CapacityLimiter
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from lamella.service.compression import Compressor
+from lamella.service.metrics import Metrics
+from lamella.snapshot.errors import Overloaded
+
+#: Bytes, before they are compressed, that are made in a thread before they are sent.
+PIECE_BYTES: Final = 256 << 10
+
+Data = bytes | memoryview
+_T = TypeVar("_T")
+
+
+class LargeAnswers:
+    """Lets ``at_once`` answers be sent and ``waiting`` more wait for their turn. Belongs to one event loop.
+
+    A client that takes nothing for ``stall_s`` loses its answer, so that it does not keep others waiting.
+    """
+
+    def __init__(self, *, at_once: int, waiting: int, stall_s: float, metrics: Metrics) -> None:
+        self._at_once = at_once
+        self._most_waiting = waiting
+        self._waiting = 0
+        self.stall_s = stall_s
+        self.metrics = metrics
+        self._turns: CapacityLimiter | None = None
+        self._threads: CapacityLimiter | None = None
+
+    async def turn(self) -> Turn:
+        """Wait for a turn, which lasts until it is given back.
+
+        Raises:
+            Overloaded: too many are waiting.
+        """
+        if self._turns is None:  # made here because it belongs to the event loop
+            self._turns = CapacityLimiter(self._at_once)
+        if self._turns.available_tokens < 1 and self._waiting >= self._most_waiting:
+            self.metrics.large_refused.inc()
+            raise Overloaded(
+                f"{self._at_once} large answers are under way, and as many as may wait are waiting",
+                retry_after_s=1,
+                limit="large_answers",
+            )
+        self._waiting += 1
+        turn = Turn(self._turns)
+        try:
+            await self._turns.acquire_on_behalf_of(turn)
+        finally:
+            self._waiting -= 1
+        return turn
+
+    async def run(self, work: Callable[[], _T]) -> _T:
+        """Do a part of the work in a thread that takes no place of smaller requests."""
+        if self._threads is None:
+            self._threads = CapacityLimiter(self._at_once)
+        return await anyio.to_thread.run_sync(work, limiter=self._threads)
+
+
+class Turn:
+    """The right to send a large answer."""
+
+    def __init__(self, turns: CapacityLimiter) -> None:
+        self._turns = turns
+
+    def give_back(self) -> None:
+        """Let the next one have it."""
+        self._turns.release_on_behalf_of(self)
+
+
+class Pieces:
+    """What an iterator of chunks gives, in pieces of a good size to send, compressed if that is wanted."""
+
+    def __init__(self, chunks: Iterator[Data], compressor: Compressor | None) -> None:
+        self._chunks = chunks
+        self._compressor = compressor
+        self._ended = False
+
+    def next(self) -> bytes | None:
+        """The next piece, None when there is none. Raises what making it raises."""
+        while not self._ended:
+            piece = self._made()
+            if piece:  # a compressor may keep it all for now
+                return piece
+        return None
+
+    def close(self) -> None:
+        """Make no more."""
+        self._ended = True
+        close = getattr(self._chunks, "close", None)
+        if close is not None:
+            close()
+
+    def _made(self) -> bytes:
+        made: list[Data] = []
+        size_bytes = 0
+        while size_bytes < PIECE_BYTES:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                self._ended = True
+                break
+            made.append(chunk)
+            size_bytes += len(chunk)
+        data = b"".join(made)
+        if self._compressor is None:
+            return data
+        data = self._compressor.add(data)
+        return data + self._compressor.end() if self._ended else data
+
+
+class StreamedResponse(Response):
+    """Sends pieces as they come, without a ``Content-Length``.
+
+    When making one fails, the connection is cut before the end that HTTP asks for, so that no client takes the answer
+    for whole. When the client goes away, or takes nothing for too long, nothing more is made.
+    """
+
+    def __init__(
+        self, pieces: Pieces, large: LargeAnswers, turn: Turn, headers: Mapping[str, str], media_type: str
+    ) -> None:
+        super().__init__(headers=headers, media_type=media_type)
+        del self.headers["content-length"]
+        self._pieces = pieces
+        self._large = large
+        self._turn = turn
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        gone = asyncio.ensure_future(_disconnected(receive))
+        cut = "failed"
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            cut = await self._send_pieces(send, gone) or ""
+        finally:
+            gone.cancel()
+            self._pieces.close()
+            self._turn.give_back()
+            if cut:
+                self._large.metrics.answers_cut.labels(cut).inc()
+
+    async def _send_pieces(self, send: Send, gone: asyncio.Future[None]) -> str | None:
+        """Send all, or say why not."""
+        while (piece := await self._large.run(self._pieces.next)) is not None:
+            if gone.done():
+                return "client"
+            with anyio.move_on_after(self._large.stall_s) as patience:
+                await send(_body(piece, more=True))
+            if patience.cancelled_caught:
+                return "stalled"
+        await send(_body(b"", more=False))
+        return None
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _body(data: bytes, *, more: bool) -> Message:
+    return {"type": "http.response.body", "body": data, "more_body": more}

@@ -1,0 +1,310 @@
+"""The statistics of a snapshot's blocks, column by column over many segments at once.
+
+Segments are taken together in chunks whose borders depend on the segments' content alone, so that a new snapshot has
+almost all chunks in common with the one before, whatever its commit folded, moved or dropped. Of a chunk only the
+columns that filters name are put together, and held by content; the companions they come from are not needed any more.
+
+A question that only a few segments are left for reads those segments' own companions instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from lamella.snapshot.cache import Shelf
+from lamella.snapshot.columnar.companion import Companion
+from lamella.snapshot.columnar.joined import joined_zones
+from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, SharedKeys, WideKeys
+from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, Zones
+from lamella.snapshot.schema import Leaf
+
+Rows = npt.NDArray[np.int64]
+
+
+class Grain(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is taken together.
+
+    A chunk ends behind a segment with a probability of one in ``chunk_segments``, and has at most eight times as many.
+    Its columns are put together when a question is left with at least ``worth_segments`` of its segments. Pieces of
+    fewer than ``batch_blocks`` blocks are joined to be tested in one go.
+    """
+
+    chunk_segments: int = 64
+    worth_segments: int = 16
+    batch_blocks: int = 1 << 14
+
+
+_GRAIN: Final = Grain()
+
+
+class Numbers(msgspec.Struct, frozen=True):
+    """One numeric column over a chunk's blocks."""
+
+    array: Rows
+
+
+class Column(msgspec.Struct, frozen=True):
+    """The zone maps of one column over a chunk's blocks, and ``inner``, over its segments, what all blocks have.
+
+    ``inner``'s bounds are the greatest of the lows and the least of the highs; its flags are set where every block has
+    them. None where that is not known.
+    """
+
+    zones: Zones
+    inner: Zones | None
+
+
+#: Where columns are held, by the key of their chunk and their name.
+ColumnShelf = Shelf[Column | Numbers]
+
+
+#: Opens the companion of a segment by its row.
+Load = Callable[[int], Companion]
+
+
+class Chunk:
+    """Segments ``first`` up to before ``stop`` of a snapshot; ``starts``: the first block of each, and the end."""
+
+    def __init__(self, first: int, counts: Rows, key: str, shelf: ColumnShelf) -> None:
+        self.first = first
+        self.stop = first + len(counts)
+        self.starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+        self._key = key
+        self._shelf = shelf
+
+    def column(self, leaf: Leaf, load: Load) -> Column:
+        """The statistics of a column."""
+        found = self.held(leaf)
+        if found is None:
+            made = self._shelf.load(self._name(leaf), lambda: self._column(leaf, load))
+            assert isinstance(made, Column)  # noqa: S101  # by its name
+            found = made
+        return found
+
+    def held(self, leaf: Leaf) -> Column | None:
+        """The same when it is in memory."""
+        found = self._shelf.get(self._name(leaf))
+        return found if isinstance(found, Column) else None
+
+    def numbers(self, name: str, load: Load) -> Rows:
+        """A numeric column of the companions."""
+        found = self._shelf.load(f"{self._key}/{name}", lambda: self._numbers(name, load))
+        assert isinstance(found, Numbers)  # noqa: S101  # by its name
+        return found.array
+
+    def _name(self, leaf: Leaf) -> str:
+        return f"{self._key}/{leaf.id}/{leaf.dtype}"
+
+    def _column(self, leaf: Leaf, load: Load) -> tuple[Column, int]:
+        companions = [load(row) for row in range(self.first, self.stop)]
+        zones = joined_zones(leaf.dtype, [each.zones(leaf.id, leaf.dtype) for each in companions])
+        if isinstance(zones.low, BytesKeys) and isinstance(zones.high, BytesKeys):
+            spans = zones.spans
+            low, high = SharedKeys(zones.low, zones.has(LOW_KNOWN)), SharedKeys(zones.high, zones.has(HIGH_KNOWN))
+            zones = Zones(low, high, zones.flags)
+            zones.spans = spans
+        inner = _inner(zones, self.starts)
+        return Column(zones, inner), _size_bytes(zones) + (0 if inner is None else _size_bytes(inner))
+
+    def _numbers(self, name: str, load: Load) -> tuple[Numbers, int]:
+        array = np.concatenate([load(row).numbers(name) for row in range(self.first, self.stop)])
+        return Numbers(array), array.nbytes
+
+
+class Batch:
+    """Blocks that are tested together: those of the segments ``rows``, ascending, one after another.
+
+    ``starts``: where each segment's blocks begin, and the end.
+    """
+
+    def __init__(
+        self, rows: Rows, starts: Rows, pieces: Sequence[tuple[Chunk | Companion, int, int]], load: Load
+    ) -> None:
+        self.rows = rows
+        self.starts = starts
+        self._pieces = pieces
+        self._load = load
+        self._zones: dict[Leaf, Zones] = {}
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def zones(self, leaf: Leaf) -> Zones:
+        """The zone maps of a column."""
+        found = self._zones.get(leaf)
+        if found is None:
+            parts = [self._part(source, start, stop, leaf) for source, start, stop in self._pieces]
+            found = self._zones[leaf] = parts[0] if len(parts) == 1 else joined_zones(leaf.dtype, parts)
+        return found
+
+    def numbers(self, name: str) -> Rows:
+        """A numeric column of the companions."""
+        parts = [
+            source.numbers(name, self._load)[start:stop] if isinstance(source, Chunk) else source.numbers(name)
+            for source, start, stop in self._pieces
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _part(self, source: Chunk | Companion, start: int, stop: int, leaf: Leaf) -> Zones:
+        if isinstance(source, Chunk):
+            return source.column(leaf, self._load).zones.cut(start, stop)
+        return source.zones(leaf.id, leaf.dtype)
+
+
+class ResidentBlocks:
+    """The blocks of one snapshot. ``segments``: its layer; ``view``: names the schema that companions are seen from.
+
+    What opens companions is an argument, since it differs from question to question.
+    """
+
+    def __init__(self, segments: Companion, shelf: ColumnShelf, view: str, grain: Grain = _GRAIN) -> None:
+        self._grain = grain
+        self._segments = segments
+        self._shelf = shelf
+        self._view = view
+        self._chunks: tuple[Chunk, ...] | None = None
+        self._inner: dict[Leaf, Zones] = {}
+        #: Blocks of each segment.
+        self.counts: Rows = segments.numbers("block_count")
+        #: The number of each segment's first block in the snapshot, and the number of all.
+        self.starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(self.counts)])
+
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """The chunks, in order."""
+        if self._chunks is None:
+            self._chunks = tuple(self._cut())
+        return self._chunks
+
+    def worth(self, rows: Rows) -> list[tuple[Chunk, Rows]]:
+        """The chunks that have many of the segments ``rows``, ascending, with these."""
+        enough = self._grain.worth_segments
+        if len(rows) < enough:
+            return []
+        return [(chunk, mine) for chunk, mine in self._split(rows) if len(mine) >= min(enough, len(chunk.starts) - 1)]
+
+    def inner(self, leaf: Leaf, chunks: Sequence[Chunk], load: Load) -> Zones | None:
+        """What all blocks of each segment have in common, known for the segments of these chunks at most."""
+        found = self._inner.get(leaf)
+        if found is None:
+            count = len(self.counts)
+            parts = [(chunk, chunk.column(leaf, load).inner) for chunk in chunks]
+            flags = np.zeros(count, dtype=np.uint8)
+            known = [(chunk, inner) for chunk, inner in parts if inner is not None]
+            if not known or not isinstance(known[0][1].low, NumberKeys):
+                return None
+            kind = known[0][1].low.array.dtype
+            low, high = np.zeros(count, dtype=kind), np.zeros(count, dtype=kind)
+            for chunk, inner in known:
+                if isinstance(inner.low, NumberKeys) and isinstance(inner.high, NumberKeys):
+                    flags[chunk.first : chunk.stop] = inner.flags
+                    low[chunk.first : chunk.stop] = inner.low.array
+                    high[chunk.first : chunk.stop] = inner.high.array
+            found = Zones(NumberKeys(low), NumberKeys(high), flags)
+            if len(chunks) == len(self.chunks):
+                self._inner[leaf] = found
+        return found
+
+    def batches(self, rows: Rows, columns: Sequence[Leaf], load: Load) -> Iterator[Batch]:
+        """The blocks of the segments ``rows``, ascending; ``columns`` are those that will be asked for."""
+        most = self._grain.batch_blocks
+        pieces: list[tuple[Chunk | Companion, int, int]] = []
+        taken: list[int] = []
+        blocks = 0
+        for source, first, stop in self._pieces(rows, columns, load):
+            if isinstance(source, Chunk):
+                start, end = int(source.starts[first - source.first]), int(source.starts[stop - source.first])
+            else:
+                start, end = 0, len(source)
+            if pieces and (end - start >= most or blocks + end - start > 2 * most):
+                yield self._batch(taken, pieces, load)
+                pieces, taken, blocks = [], [], 0
+            pieces.append((source, start, end))
+            taken.extend(range(first, stop))
+            blocks += end - start
+        if pieces:
+            yield self._batch(taken, pieces, load)
+
+    def _batch(self, rows: list[int], pieces: Sequence[tuple[Chunk | Companion, int, int]], load: Load) -> Batch:
+        taken = np.array(rows, dtype=np.int64)
+        return Batch(taken, np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(self.counts[taken])]), pieces, load)
+
+    def _pieces(self, rows: Rows, columns: Sequence[Leaf], load: Load) -> Iterator[tuple[Chunk | Companion, int, int]]:
+        """Runs of segments, each with where its columns come from: its chunk, or a single segment's companion."""
+        worth = {chunk.first for chunk, _ in self.worth(rows)}
+        for chunk, mine in self._split(rows):
+            if chunk.first in worth or all(chunk.held(leaf) is not None for leaf in columns):
+                cuts = np.flatnonzero(np.diff(mine) > 1) + 1
+                for run in np.split(mine, cuts):
+                    yield chunk, int(run[0]), int(run[-1]) + 1
+            else:
+                for row in mine.tolist():
+                    yield load(row), row, row + 1
+
+    def _split(self, rows: Rows) -> list[tuple[Chunk, Rows]]:
+        """The segments ``rows``, ascending, by chunk."""
+        chunks = self.chunks
+        if len(rows) == 1:
+            number = bisect_right(self._firsts, int(rows[0])) - 1
+            return [(chunks[number], rows)]
+        cuts = np.searchsorted(rows, self._firsts)
+        ends = [*cuts[1:].tolist(), len(rows)]
+        return [
+            (chunk, rows[start:end])
+            for chunk, start, end in zip(chunks, cuts.tolist(), ends, strict=True)
+            if end > start
+        ]
+
+    @property
+    def _firsts(self) -> list[int]:
+        if self._chunk_firsts is None:
+            self._chunk_firsts = [chunk.first for chunk in self.chunks]
+        return self._chunk_firsts
+
+    _chunk_firsts: list[int] | None = None
+
+    def _cut(self) -> Iterator[Chunk]:
+        digests = self._segments.texts("companion.sha256")
+        usual = self._grain.chunk_segments
+        first = 0
+        for row, digest in enumerate(digests):
+            length = row + 1 - first
+            last = row + 1 == len(digests)
+            if last or int(digest[-4:], 16) % usual == 0 or length == 8 * usual:
+                key = hashlib.sha256("".join([self._view, *digests[first : row + 1]]).encode()).hexdigest()
+                yield Chunk(first, self.counts[first : row + 1], key, self._shelf)
+                first = row + 1
+
+
+def _inner(zones: Zones, starts: Rows) -> Zones | None:
+    low, high = zones.low, zones.high
+    begin = starts[:-1]
+    if not isinstance(low, NumberKeys) or not isinstance(high, NumberKeys) or not (np.diff(starts) > 0).all():
+        return None
+    flags = np.bitwise_and.reduceat(zones.flags, begin)
+    return Zones(
+        NumberKeys(np.maximum.reduceat(low.array, begin)), NumberKeys(np.minimum.reduceat(high.array, begin)), flags
+    )
+
+
+def _size_bytes(zones: Zones) -> int:
+    spans = 0 if zones.spans is None else zones.spans.edges.nbytes + zones.spans.offsets.nbytes
+    return zones.flags.nbytes + _keys_bytes(zones.low) + _keys_bytes(zones.high) + spans
+
+
+def _keys_bytes(keys: Keys | None) -> int:
+    parts: list[Any] = []
+    if isinstance(keys, NumberKeys):
+        parts = [keys.array]
+    elif isinstance(keys, WideKeys):
+        parts = [keys.high, keys.low]
+    elif isinstance(keys, BytesKeys):
+        parts = [keys.prefix, keys.prefix, keys.offsets, keys.data]
+    return sum(int(part.nbytes) for part in parts)

@@ -1,0 +1,105 @@
+"""Filters that were read and bound before: the same question is often asked again."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any, Final
+
+import msgspec
+
+from lamella.snapshot.expression.bind import bind
+from lamella.snapshot.expression.bound import BoundPredicate
+from lamella.snapshot.expression.nodes import TRUE, Predicate
+from lamella.snapshot.expression.read import read_filter
+from lamella.snapshot.schema import Schema
+
+#: Schemas that one filter is kept bound to.
+_SCHEMAS: Final = 4
+#: What an entry weighs beside its text, in characters.
+_ENTRY: Final = 256
+
+_Key = tuple[str | bytes, str]
+
+
+class _Entry:
+    __slots__ = ("bounds", "predicate", "weight")
+
+    def __init__(self, predicate: Predicate, weight: int) -> None:
+        self.predicate = predicate
+        self.weight = weight
+        self.bounds: tuple[tuple[Schema, str, bool, BoundPredicate], ...] = ()
+
+
+class Filters:
+    """Reads and binds filters, and keeps the latest of them. Thread-safe.
+
+    A filter is kept when its text (or its JSON, as MessagePack) has at most ``each_characters``; all kept ones
+    together have at most ``characters``, some 50 bytes of memory for each. Errors are not kept.
+    """
+
+    def __init__(self, *, characters: int = 1 << 18, each_characters: int = 4_096) -> None:
+        self._free = characters
+        self._each = each_characters
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._by_predicate: dict[int, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def read(self, given: Any, *, time_zone: str = "UTC") -> Predicate:
+        """As :func:`~lamella.snapshot.expression.read_filter`."""
+        if given is None:
+            return TRUE
+        key = self._key(given, time_zone)
+        if key is None:
+            return read_filter(given, time_zone=time_zone)
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None:
+                self._entries.move_to_end(key)
+                return entry.predicate
+        predicate = read_filter(given, time_zone=time_zone)
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                entry = _Entry(predicate, len(key[0]) + _ENTRY)
+                self._entries[key] = self._by_predicate[id(predicate)] = entry
+                self._free -= entry.weight
+                while self._free < 0:
+                    _, oldest = self._entries.popitem(last=False)
+                    self._by_predicate.pop(id(oldest.predicate), None)
+                    self._free += oldest.weight
+            return entry.predicate
+
+    def bound(
+        self, predicate: Predicate, schema: Schema, *, time_zone: str = "UTC", case_sensitive: bool = False
+    ) -> BoundPredicate:
+        """As :func:`~lamella.snapshot.expression.bind`; what :meth:`read` gave is kept bound."""
+        with self._lock:
+            entry = self._by_predicate.get(id(predicate))
+        if entry is None or entry.predicate is not predicate:
+            return bind(predicate, schema, time_zone=time_zone, case_sensitive=case_sensitive)
+        for known, zone, case, bound in entry.bounds:
+            # The head of a new snapshot is another object, mostly with an equal schema.
+            if zone == time_zone and case == case_sensitive and (known is schema or known == schema):
+                return bound
+        bound = bind(predicate, schema, time_zone=time_zone, case_sensitive=case_sensitive)
+        with self._lock:
+            entry.bounds = ((schema, time_zone, case_sensitive, bound), *entry.bounds[: _SCHEMAS - 1])
+        return bound
+
+    def _key(self, given: Any, time_zone: str) -> _Key | None:
+        """What names a filter; None for one that is not kept."""
+        name: str | bytes
+        if isinstance(given, str):
+            name = given
+        elif isinstance(given, dict):
+            try:  # MessagePack tells NaN from null, which JSON does not
+                name = msgspec.msgpack.encode(given)
+            except (TypeError, ValueError, OverflowError, RecursionError):  # no JSON, or none that can be written
+                return None
+        else:
+            return None
+        return (name, time_zone) if len(name) + len(time_zone) <= self._each else None

@@ -1,0 +1,272 @@
+"""Plain filters in SQL, read without a parser: comparisons, IN, BETWEEN, LIKE and IS NULL of columns and constants,
+under AND, OR, NOT and parentheses.
+
+This reader is certain or silent. What it answers is what :mod:`.sql` makes of the same text; whatever it is not certain
+of (comments, escapes, functions, words that mean something in SQL, anything nested deeply, every mistake) it leaves to
+that reader, which also gives every error. Tests hold the two equal. Decision 21 says why there are two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+from sqlglot.dialects.spark import Spark
+from sqlglot.parsers.spark import SparkParser
+
+from lamella.snapshot.expression import moments
+from lamella.snapshot.expression.limits import MAX_IN_LITERALS, MAX_NODES, SURE_SQL_DEPTH
+from lamella.snapshot.expression.nodes import (
+    And,
+    Compare,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    NullSafeEqual,
+    Operator,
+    Or,
+    Predicate,
+    Ref,
+)
+from lamella.snapshot.expression.sql_constant import number
+
+_OPERATORS: Final[dict[str, Operator]] = {
+    "<": "lt",
+    "<=": "le",
+    ">": "gt",
+    ">=": "ge",
+    "=": "eq",
+    "==": "eq",
+    "<>": "ne",
+    "!=": "ne",
+}
+#: Words of SQL that columns are often named by, and that are columns wherever this reader takes a name.
+NAMES: Final = frozenset(
+    {
+        *("database", "date", "datetime", "first", "format", "index", "json", "key", "number", "offset", "partition"),
+        *("percent", "row", "schema", "sequence", "session", "text", "time", "timestamp", "uuid", "view"),
+    }
+)
+#: Every other word that the parser knows, alone or in a keyword of several words.
+_RESERVED: Final = (
+    frozenset(word.lower() for keyword in Spark.Tokenizer.KEYWORDS for word in keyword.split())
+    | frozenset(word.lower() for word in SparkParser.NO_PAREN_FUNCTION_PARSERS)
+) - NAMES
+#: A chain of so many units has fewer nodes than a filter may have.
+_MAX_UNITS: Final = MAX_NODES // 3
+#: Each level of this reader is at most two of those that SQL text surely may have.
+_MAX_LEVELS: Final = SURE_SQL_DEPTH // 2
+_MAX_NAME: Final = 200
+
+# Quantifiers with a plus behind them never give back what they took: the time is linear in the text.
+_SPACE: Final = "[ \t\r\n]"
+_PART: Final = r"(?:[a-z_][a-z0-9_]*+|`[^`\\]++`)"
+_NAME: Final = rf"{_SPACE}*+({_PART}(?:\.{_PART})*+)"
+#: Groups: a whole number, another number, the type of a text, the text, a word.
+_VALUE: Final = (
+    r"(?:(-?[0-9]{1,60}+)|(-?[0-9]++(?:\.[0-9]++)?+(?:e[+-]?[0-9]++)?+)"
+    rf"|(?:(date|timestamp(?:_ntz|_ltz)?+){_SPACE}*+)?+'([^'\\]*+)'|(true|false|null))"
+)
+#: What stands behind a predicate: a parenthesis, AND, OR, or nothing.
+_NEXT: Final = rf"{_SPACE}*+(\)|\Z|(?<={_SPACE})(?:and|or)(?={_SPACE}|\())"
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text, re.ASCII | re.IGNORECASE)
+
+
+_WHOLE: Final = rf"{_SPACE}*+-?[0-9]{{1,60}}+{_SPACE}*+"
+
+_PARTS: Final = _pattern(_PART)
+_COMPARISON: Final = _pattern(rf"{_NAME}{_SPACE}*+(<=>|<=|>=|<>|!=|==|=|<|>){_SPACE}*+{_VALUE}{_NEXT}")
+_OTHER: Final = _pattern(rf"{_NAME}{_SPACE}++(not{_SPACE}++)?+(in|between|like|is)(?![a-z0-9_])")
+_OPENING: Final = _pattern(rf"{_SPACE}*+(not(?={_SPACE}|\()|\()")
+_BEHIND: Final = _pattern(_NEXT)
+_WHOLE_NUMBERS: Final = _pattern(rf"{_SPACE}*+\(({_WHOLE}(?:,{_WHOLE})*+)\){_NEXT}")
+_LIST: Final = _pattern(rf"{_SPACE}*+\(")
+_ITEM: Final = _pattern(rf"{_SPACE}*+{_VALUE}{_SPACE}*+([,)])")
+_BOUNDS: Final = _pattern(rf"{_SPACE}++{_VALUE}{_SPACE}++and{_SPACE}++{_VALUE}{_NEXT}")
+_LIKE: Final = _pattern(rf"{_SPACE}*+'([^'\\]*+)'{_NEXT}")
+_NULL: Final = _pattern(rf"{_SPACE}++(not{_SPACE}++)?+null{_NEXT}")
+#: What may stand behind a predicate, by its length.
+_END, _CLOSING, _OR, _AND = 0, 1, 2, 3
+
+
+class _Unsure(Exception):
+    """The text is left to the other reader."""
+
+
+def read_plain(text: str, time_zone: str) -> Predicate | None:
+    """The predicate of a plain filter, None for a text that this reader is not certain about.
+
+    ``text`` is valid Unicode; ``time_zone`` is for TIMESTAMP literals without one.
+    """
+    if "\\" in text or "--" in text:
+        return None
+    reader = _Reader(text, time_zone)
+    try:
+        found = reader.condition(0)
+    except _Unsure:
+        return None
+    return found if reader.behind == _END else None
+
+
+class _Reader:
+    def __init__(self, text: str, time_zone: str) -> None:
+        self._text = text
+        self._time_zone = time_zone
+        self._at = 0
+        self._units = 0
+        self.behind = _END
+
+    def condition(self, level: int) -> Predicate:
+        """Units under AND and OR, up to a closing parenthesis or the end; ``behind`` says which."""
+        alternatives: list[Predicate] = []
+        conjuncts: list[Predicate] = []
+        while True:
+            conjuncts.append(self._unit(level))
+            if self.behind == _AND:
+                continue
+            alternatives.append(conjuncts[0] if len(conjuncts) == 1 else And(tuple(conjuncts)))
+            if self.behind != _OR:
+                return alternatives[0] if len(alternatives) == 1 else Or(tuple(alternatives))
+            conjuncts = []
+
+    def _unit(self, level: int) -> Predicate:
+        self._units += 1
+        if self._units > _MAX_UNITS or level > _MAX_LEVELS:
+            raise _Unsure
+        match = _COMPARISON.match(self._text, self._at)
+        if match is not None:
+            name, sign, *value, behind = match.groups()
+            self._at, self.behind = match.end(), len(behind)
+            if sign == "<=>":
+                return NullSafeEqual(_column(name), self._literal(*value))
+            return Compare(_OPERATORS[sign], _column(name), self._literal(*value))
+        match = _OTHER.match(self._text, self._at)
+        if match is not None:
+            self._at = match.end()
+            test = _TESTS[match[3].lower()](self, _column(match[1]))
+            return test if match[2] is None else Not(test)
+        match = _OPENING.match(self._text, self._at)
+        if match is None:
+            raise _Unsure
+        self._at = match.end()
+        if match[1] != "(":
+            return Not(self._unit(level + 1))
+        inside = self.condition(level + 1)
+        if self.behind != _CLOSING:
+            raise _Unsure
+        self._follow(_BEHIND)
+        return inside
+
+    def _follow(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        """The match of what must come next; its last group is what stands behind a predicate."""
+        match = pattern.match(self._text, self._at)
+        if match is None:
+            raise _Unsure
+        self._at, self.behind = match.end(), len(match[pattern.groups])
+        return match
+
+    def _in(self, column: Ref) -> Predicate:
+        match = _WHOLE_NUMBERS.match(self._text, self._at)
+        if match is not None:
+            self._at, self.behind = match.end(), len(match[2])
+            literals = tuple([Literal("integer", int(item)) for item in match[1].split(",")])
+        else:
+            literals = self._list()
+        if len(literals) > MAX_IN_LITERALS:
+            raise _Unsure
+        return In(column, literals)
+
+    def _list(self) -> tuple[Literal, ...]:
+        match = _LIST.match(self._text, self._at)
+        made: list[Literal] = []
+        while match is not None:
+            self._at = match.end()
+            match = _ITEM.match(self._text, self._at)
+            if match is None:
+                break
+            *value, comma = match.groups()
+            made.append(self._literal(*value))
+            if comma == ")":
+                self._at = match.end()
+                self._follow(_BEHIND)
+                return tuple(made)
+        raise _Unsure
+
+    def _between(self, column: Ref) -> Predicate:
+        *values, _ = self._follow(_BOUNDS).groups()
+        low, high = self._literal(*values[:5]), self._literal(*values[5:])
+        return And((Compare("ge", column, low), Compare("le", column, high)))
+
+    def _like(self, column: Ref) -> Predicate:
+        return Like(column, self._follow(_LIKE)[1])
+
+    def _is(self, column: Ref) -> Predicate:
+        test = IsNull(column)
+        return test if self._follow(_NULL)[1] is None else Not(test)
+
+    def _literal(
+        self, whole: str | None, other: str | None, kind: str | None, text: str | None, word: str | None
+    ) -> Literal:
+        """The constant of a value's groups."""
+        if whole is not None:
+            return Literal("integer", int(whole))
+        if kind is not None and text is not None:
+            return self._moment(kind.lower(), text)
+        if text is not None:
+            return Literal("string", text)
+        if other is not None:
+            literal = number(other)
+            if literal is None:
+                raise _Unsure
+            return literal
+        return _WORDS[str(word).lower()]
+
+    def _moment(self, kind: str, text: str) -> Literal:
+        if kind == "date":
+            days = moments.date_days(text)
+            if days is not None:
+                return Literal("date", days)
+        elif kind == "timestamp_ntz":
+            micros = moments.wall_us(text)
+            if micros is not None:
+                return Literal("timestamp_ntz", micros)
+        else:
+            micros = moments.instant_us(text, self._time_zone)
+            if micros is not None:
+                return Literal("timestamp", micros)
+        raise _Unsure
+
+
+_TESTS: Final[dict[str, Callable[[_Reader, Ref], Predicate]]] = {
+    "in": _Reader._in,
+    "between": _Reader._between,
+    "like": _Reader._like,
+    "is": _Reader._is,
+}
+_WORDS: Final = {"true": Literal("boolean", True), "false": Literal("boolean", False), "null": Literal("null")}
+
+
+def _column(name: str) -> Ref:
+    """The column of a name, from a bounded cache; raises _Unsure for words that mean something in SQL."""
+    if len(name) > _MAX_NAME:
+        raise _Unsure
+    column = _known(name)
+    if column is None:
+        raise _Unsure
+    return column
+
+
+@lru_cache(maxsize=4096)
+def _known(name: str) -> Ref | None:
+    parts = _PARTS.findall(name)
+    for part in parts:
+        if part[0] != "`" and part.lower() in (_RESERVED if len(parts) == 1 else _RESERVED | NAMES):
+            return None
+    return Ref(".".join(part.strip("`") for part in parts))

@@ -1,0 +1,41 @@
+"""The layers of one snapshot that a prune goes through: its summary, its segments, and their blocks."""
+
+from __future__ import annotations
+
+from lamella.snapshot.columnar import Companion, Zones, zones_of
+from lamella.snapshot.columnar.resident import ResidentBlocks
+from lamella.snapshot.manifest import ObjectRef, Snapshot
+from lamella.snapshot.schema import DataType, Leaf
+
+
+class Layers:
+    """``head``: the snapshot without its segments; ``segments``: one row for each of them.
+
+    ``blocks``: their blocks many segments at once, None where each segment is looked at alone. Safe to share between
+    threads: what is made here is the same whoever makes it.
+    """
+
+    def __init__(self, head: Snapshot, segments: Companion, blocks: ResidentBlocks | None = None) -> None:
+        self.head = head
+        self.segments = segments
+        self.blocks = blocks
+        self._summary: dict[tuple[int, DataType], Zones] = {}
+        self._companions: tuple[list[str], list[str], list[int]] | None = None
+
+    def companion(self, row: int) -> ObjectRef:
+        """Where the companion of a segment is, by its row."""
+        found = self._companions
+        if found is None:
+            names, hashes = self.segments.texts("companion.location"), self.segments.texts("companion.sha256")
+            found = self._companions = names, hashes, self.segments.numbers("companion.size_bytes").tolist()
+        return ObjectRef(location=found[0][row], sha256=found[1][row], size_bytes=found[2][row])
+
+    def summary(self, leaf: Leaf) -> Zones:
+        """The statistics of a column over the whole snapshot: one entry."""
+        key = (leaf.id, leaf.dtype)
+        found = self._summary.get(key)
+        if found is None:
+            summary = self.head.summary
+            entries = [(summary.row_count, summary.col_stats.get(leaf.id))]
+            found = self._summary[key] = zones_of(leaf.dtype, entries)
+        return found

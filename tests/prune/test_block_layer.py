@@ -1,0 +1,256 @@
+"""Blocks tested many segments at once: the same verdicts as segment by segment, from fewer companions."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lamella.snapshot.cache import Resident, Shelf
+from lamella.snapshot.columnar import Companion, build_blocks
+from lamella.snapshot.columnar.resident import Grain, ResidentBlocks
+from lamella.snapshot.expression import bind, read_sql, text_of
+from lamella.snapshot.expression.bound import BoundPredicate
+from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
+from lamella.snapshot.prune.block_layer import KeptBlocks
+from lamella.snapshot.prune.layers import Layers
+from lamella.snapshot.prune.pipeline import Funnel, Pruning
+from lamella.snapshot.prune.verdict import SOME
+from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.warehouse.manifests import Manifests
+from support import generate
+
+SEEDS = st.integers(0, 2**48)
+FINE = Grain(chunk_segments=4, worth_segments=2, batch_blocks=4)
+
+
+class Table:
+    """A snapshot whose companions are counted when they are opened."""
+
+    def __init__(self, store: FsspecStore, pointer: SnapshotPointer, grain: Grain, room_bytes: int = 1 << 24) -> None:
+        self.manifests = Manifests(store, 1 << 24)
+        self.head: Snapshot = self.manifests.head(pointer)
+        self.segments = self.manifests.layer(pointer)
+        self.opened: list[int] = []
+        self.resident = Resident(room_bytes)
+        self.blocks = ResidentBlocks(self.segments, Shelf(self.resident, "column"), "view", grain)
+        self.plain = Layers(self.head, self.segments)
+        self.together = Layers(self.head, self.segments, self.blocks)
+
+    def load(self, row: int) -> Companion:
+        """Open the companion of a segment."""
+        self.opened.append(row)
+        return self.manifests.blocks(self.head, self.plain.companion(row))
+
+    def funnel(self, layers: Layers, bound: BoundPredicate) -> Funnel:
+        """Prune through layers."""
+        return Pruning(layers, self.load, time.perf_counter).run(bound)
+
+
+def written(rng: Random, schema: Schema, blocks: list[Block], store: FsspecStore) -> SnapshotPointer:
+    """A table of several commits, one of which removes blocks; its columns may have been widened in between."""
+    warehouse = Warehouse(store, f"memory://together-{uuid.uuid4()}", segment_blocks=rng.choice([1, 2, 3]))
+    table_id = rng.randbytes(16).hex()
+    pointer = warehouse.create(table_id, schema, now_ms=1)
+    at = 0
+    while at < len(blocks):
+        size = rng.randint(1, 20)
+        added = warehouse.prepare(table_id, schema, blocks[at : at + size])
+        pointer = warehouse.commit(pointer, added=added, now_ms=2 + at).pointer
+        at += size
+    gone = {block.location for block in blocks if rng.random() < 0.1}
+    if gone:
+        pointer = warehouse.commit(pointer, removed=sorted(gone), operation="delete", now_ms=99).pointer
+    return pointer
+
+
+def random_blocks(rng: Random, schema: Schema, table: list[generate.Block]) -> list[Block]:
+    """The blocks of a random table; one may have no rows, and any may lack statistics."""
+    found = []
+    for index, columns in enumerate(table):
+        given_ = {leaf.id: generate.weakened_stats(rng, leaf.dtype, columns[leaf.name]) for leaf in schema.leaves()}
+        stats = {column_id: each for column_id, each in given_.items() if each is not None}
+        rows = len(next(iter(columns.values())))
+        place = f"memory://together/data/{index}.parquet"
+        found.append(Block(location=place, row_count=rows, file_size=100 + index, col_stats=stats))
+    return found
+
+
+def described(funnel: Funnel) -> object:
+    """All that a funnel says, but for the times."""
+    kept = [(part.segment, part.rows.tolist(), part.codes.tolist()) for part in funnel.kept or () if len(part.rows)]
+    stages = [(stage.stage, stage.considered, stage.kept, stage.bytes) for stage in funnel.stages]
+    return stages, funnel.segment_codes.tolist(), kept, funnel.not_used
+
+
+def check(seed: int) -> int:
+    """Compare both ways over one random table; how many segments were answered whole though not all rows match."""
+    rng = Random(seed)
+    schema = generate.schema(rng)
+    many = rng.randint(1, 50)
+    table = [each for _ in range(many // 5 + 1) for each in generate.table(rng, schema, blocks=5)][:many]
+    store = FsspecStore()
+    pointer = written(rng, schema, random_blocks(rng, schema, table), store)
+    room = rng.choice([0, 4_096, 1 << 24])
+    both = Table(store, pointer, rng.choice([FINE, Grain(chunk_segments=2, worth_segments=1, batch_blocks=1)]), room)
+    seen = generate.seen_values(schema, table)
+    whole = 0
+    for _ in range(15):
+        predicate = generate.predicate(rng, schema, seen)
+        bound = bind(predicate, schema)
+        one, other = both.funnel(both.plain, bound), both.funnel(both.together, bound)
+        assert described(one) == described(other), f"seed {seed}: {text_of(predicate)}"
+        if isinstance(other.kept, KeptBlocks):
+            whole += int((other.kept.whole == SOME).sum())
+            assert other.kept.block_count == sum(len(part.rows) for part in other.kept)
+            assert [part.segment for part in other.kept[::-1]] == other.kept.segments[::-1].tolist()
+    return whole
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS)
+def test_blocks_tested_together_get_the_verdicts_they_get_alone(seed: int) -> None:
+    """Over random tables, statistics, filters, chunk sizes and memory, the whole funnel is the same."""
+    check(seed)
+
+
+def test_segments_are_answered_whole_without_looking_at_their_blocks() -> None:
+    """The random tables above reach the proof that needs no block."""
+    assert sum(check(seed) for seed in range(40)) > 50
+
+
+@pytest.mark.soak
+def test_many_tables_are_answered_the_same_together() -> None:
+    """Thousands of random tables."""
+    for seed in range(3_000):
+        check(seed)
+
+
+COLUMNS = (Column(name="k", type="int64"), Column(name="u", type="int64"), Column(name="s", type="string"))
+
+
+def events(count: int, store: FsspecStore) -> tuple[Warehouse, SnapshotPointer, Schema, str]:
+    """A table of segments of one block: ``k`` sorted, ``u`` the same range everywhere, ``s`` texts that begin alike."""
+    schema = Schema.assign(list(COLUMNS))
+    warehouse = Warehouse(store, f"memory://together-{uuid.uuid4()}", segment_blocks=1)
+    table_id = "0194e3a0-0000-7000-8000-000000000000"
+    pointer = warehouse.create(table_id, schema, now_ms=1)
+    added = warehouse.prepare(table_id, schema, [event(schema, index) for index in range(count)])
+    return warehouse, warehouse.commit(pointer, added=added, now_ms=2).pointer, schema, table_id
+
+
+def event(schema: Schema, index: int) -> Block:
+    """One block."""
+    k, u, s = schema.leaves()
+    bounds = (
+        (k, index * 10, index * 10 + 9),
+        (u, index % 7, 1_000 + index % 7),
+        (s, b"/data/%04d" % index, b"/data/%04d/x" % index),
+    )
+    stats = {
+        leaf.id: ColumnStats(min=to_bound(leaf.dtype, low), max=to_bound(leaf.dtype, high), null_count=0)
+        for leaf, low, high in bounds
+    }
+    return Block(location=f"memory://together/data/{index}.parquet", row_count=10, file_size=100, col_stats=stats)
+
+
+def test_a_filter_that_all_blocks_survive_opens_no_companion_again() -> None:
+    """Once the column is in memory, an unsorted equality is answered by whole segments, from the layers alone."""
+    store = FsspecStore()
+    _, pointer, schema, _ = events(200, store)
+    table = Table(store, pointer, Grain(chunk_segments=16))
+    bound = bind(read_sql("u = 500"), schema)
+    table.funnel(table.together, bound)
+    table.opened.clear()
+    kept = table.funnel(table.together, bound).kept
+    assert isinstance(kept, KeptBlocks)
+    assert (kept.whole == SOME).all()
+    assert kept.block_count == 200
+    assert table.opened == []
+
+
+def test_a_narrow_filter_opens_only_what_it_is_left_with() -> None:
+    """Nothing is put together for a question that one segment answers."""
+    store = FsspecStore()
+    _, pointer, schema, _ = events(200, store)
+    table = Table(store, pointer, Grain(chunk_segments=16))
+    table.funnel(table.together, bind(read_sql("k BETWEEN 1203 AND 1207"), schema))
+    assert table.opened == [120]
+    assert len(table.resident) == 0
+
+
+def test_a_new_snapshot_needs_only_the_chunks_that_changed() -> None:
+    """After an append the columns of almost all segments are those of the snapshot before."""
+    store = FsspecStore()
+    warehouse, pointer, schema, table_id = events(400, store)
+    table = Table(store, pointer, Grain(chunk_segments=8))
+    bound = bind(read_sql("s LIKE '/data/%'"), schema)
+    table.funnel(table.together, bound)
+    added = warehouse.prepare(table_id, schema, [event(schema, 400)])
+    after = Table(store, warehouse.commit(pointer, added=added, now_ms=3).pointer, Grain(chunk_segments=8))
+    after.blocks = ResidentBlocks(after.segments, Shelf(table.resident, "column"), "view", Grain(chunk_segments=8))
+    after.together = Layers(after.head, after.segments, after.blocks)
+    found = after.funnel(after.together, bind(read_sql("s LIKE '/data/%'"), schema))
+    assert sum(len(part.rows) for part in found.kept or ()) == 401
+    assert len(set(after.opened)) < 140, "of 401"
+
+
+@pytest.mark.parametrize("shared", [b"", b"/", b"s3://bucket/", b"\xff\xff", b"a" * 40])
+def test_texts_that_begin_alike_are_compared_exactly(shared: bytes) -> None:
+    """Behind what all share eight bytes decide, then eight more, then the length; zero bytes count."""
+    rng = Random(len(shared))
+    schema = Schema.assign([Column(name="b", type="binary")])
+    (leaf,) = schema.leaves()
+
+    def text() -> bytes:
+        return shared + bytes(rng.choice(b"\0ab\xff") for _ in range(rng.randint(0, 20)))
+
+    pairs = [sorted((text(), text())) for _ in range(300)]
+    blocks = [
+        Block(
+            location=f"memory://x/{index}",
+            row_count=1,
+            file_size=1,
+            col_stats={
+                leaf.id: ColumnStats(min=to_bound(leaf.dtype, low), max=to_bound(leaf.dtype, high), null_count=0)
+            },
+        )
+        for index, (low, high) in enumerate(pairs)
+    ]
+    store = FsspecStore()
+    warehouse = Warehouse(store, f"memory://together-{uuid.uuid4()}", segment_blocks=5)
+    pointer = warehouse.create("0194e3a0-0000-7000-8000-000000000000", schema, now_ms=1)
+    added = warehouse.prepare("0194e3a0-0000-7000-8000-000000000000", schema, blocks)
+    table = Table(store, warehouse.commit(pointer, added=added, now_ms=2).pointer, FINE)
+    chunks = table.blocks.chunks
+    keys = [chunk.column(leaf, table.load).zones.low for chunk in chunks]
+    lows = [low for low, _ in pairs]
+    values = sorted({*lows[:40], *(text() for _ in range(40)), b"", shared[:-1], shared + b"\xff" * 9, b"\xff" * 50})
+    compare: dict[str, Callable[[bytes, bytes], bool]] = {
+        "less": lambda low, value: low < value,
+        "less_equal": lambda low, value: low <= value,
+    }
+    for name, test in compare.items():
+        for value in values:
+            found = np.concatenate([getattr(each, name)(value) for each in keys])
+            assert found.tolist() == [test(low, value) for low in lows]
+    for right in (False, True):
+        ranks = np.concatenate([each.rank(values, right=right) for each in keys if each is not None])
+        assert ranks.tolist() == [sum(v <= low if right else v < low for v in values) for low in lows]
+    whole = Companion(build_blocks(schema, blocks)).zones(leaf.id, leaf.dtype).low
+    assert whole is not None
+    rows = np.array([rng.randrange(len(lows)) for _ in range(50)])
+    for keys_ in (whole, whole.cut(0, len(lows))):
+        taken = keys_.take(rows)
+        assert [taken.less_equal(value).tolist() for value in values] == [
+            [lows[row] <= value for row in rows.tolist()] for value in values
+        ]

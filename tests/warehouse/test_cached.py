@@ -1,0 +1,272 @@
+"""What a warehouse keeps near: on disk, mapped, in memory; how much of it, and how it is read."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from lamella.snapshot.cache import DiskCache, MemoryCache
+from lamella.snapshot.errors import HashMismatch, LamellaError, ObjectNotFound
+from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.manifest import Block, ObjectRef, SnapshotPointer
+from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.warehouse.manifests import Manifests
+from lamella.snapshot.wire import PruneRequest
+from support.cache_folder import Heard
+
+SCHEMA = Schema.assign([Column(name="a", type="int64"), Column(name="b", type="string")])
+ROOMY = 64 << 20
+
+
+class SlowStore(FsspecStore):
+    """Counts reads by location; ``gate`` is waited for in each, when there is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[str] = []
+        self.gate: threading.Barrier | threading.Event | None = None
+
+    def read(self, location: str) -> bytes:
+        self.reads.append(location)
+        if self.gate is not None:
+            self.gate.wait(30)
+        return super().read(location)
+
+
+def block(index: int) -> Block:
+    dtype = SCHEMA.leaf("a").dtype
+    stats = ColumnStats(min=to_bound(dtype, index * 10), max=to_bound(dtype, index * 10 + 9), null_count=0)
+    return Block(location=f"memory://data/{index}.parquet", row_count=10, file_size=100 + index, col_stats={1: stats})
+
+
+def table(store: FsspecStore, root: str, segments: int = 6) -> tuple[SnapshotPointer, list[ObjectRef]]:
+    """A table of segments with two blocks each, written by another process; its pointer, the segments' companions."""
+    warehouse = Warehouse(store, root, segment_blocks=2)
+    pointer = warehouse.create(str(uuid.uuid4()), SCHEMA, now_ms=1)
+    table_id = warehouse.snapshot(pointer).table_id
+    refs = warehouse.prepare(table_id, SCHEMA, [block(i) for i in range(2 * segments)])
+    pointer = warehouse.commit(pointer, added=refs, now_ms=2).pointer
+    return pointer, [ref.companion for ref in warehouse.segments(pointer)]
+
+
+def kept(warehouse: Warehouse, pointer: SnapshotPointer, text: str) -> list[str]:
+    answer = warehouse.prune(pointer, PruneRequest(filter=text))
+    assert answer.blocks is not None
+    return [each.location for each in answer.blocks]
+
+
+def place(path: str, size: int = 1) -> ObjectRef:
+    """A reference to nothing."""
+    return ObjectRef(location=path, size_bytes=size, sha256="00")
+
+
+def test_what_is_in_the_disk_cache_is_not_read_again(tmp_path: Path) -> None:
+    """After a restart a prune asks the store for nothing."""
+    store = SlowStore()
+    root = f"memory://{uuid.uuid4()}"
+    pointer, _ = table(store, root)
+    wanted = [f"memory://data/{i}.parquet" for i in range(2, 9)]
+    for turn in range(2):
+        store.reads.clear()
+        heard = Heard()
+        fresh = Warehouse(store, root, disk_cache=DiskCache(tmp_path, ROOMY, heard))
+        assert kept(fresh, pointer, "a >= 20 AND a < 90") == wanted
+        reads = 5  # the snapshot's companion, and those of four segments
+        assert len(store.reads) == (0 if turn else reads)
+        assert heard.files == ({"hit": reads} if turn else {"miss": reads})
+
+
+def test_a_damaged_copy_is_fetched_again(tmp_path: Path) -> None:
+    """Whatever happened to the files of the cache, the answer stays."""
+    store = SlowStore()
+    root = f"memory://{uuid.uuid4()}"
+    pointer, _ = table(store, root)
+    wanted = kept(Warehouse(store, root, disk_cache=DiskCache(tmp_path, ROOMY)), pointer, "a >= 20")
+    files = [path for path in tmp_path.glob("v1/??/*") if path.is_file()]
+    for number, path in enumerate(files):
+        data = bytearray(path.read_bytes())
+        data[len(data) * number // len(files)] ^= 1
+        path.write_bytes(data if number % 2 else data[: len(data) // 2])
+    store.reads.clear()
+    heard = Heard()
+    assert kept(Warehouse(store, root, disk_cache=DiskCache(tmp_path, ROOMY, heard)), pointer, "a >= 20") == wanted
+    assert heard.files["damaged"] == heard.files["miss"] == len(store.reads) == len(files)
+
+
+def test_bytes_that_are_not_what_was_written_never_reach_the_cache(tmp_path: Path) -> None:
+    """An object that does not have its hash is an error, the second time as well, and no file is made of it."""
+    store = SlowStore()
+    pointer, refs = table(store, f"memory://{uuid.uuid4()}")
+    store.delete(refs[0].location)
+    store.put(refs[0].location, b"something else")
+    manifests = Manifests(store, ROOMY, disk=DiskCache(tmp_path, ROOMY))
+    for _ in range(2):
+        with pytest.raises(HashMismatch):
+            manifests.companion(refs[0])
+    assert not [path for path in tmp_path.glob("v1/??/*") if path.is_file()]
+    with pytest.raises(HashMismatch):
+        manifests.companions(refs)
+    assert manifests.head(pointer).summary.block_count == 12
+
+
+def test_a_local_warehouse_is_mapped_and_not_read(tmp_path: Path) -> None:
+    """Companions are neither read nor copied; deleting them does not disturb whoever has them open."""
+    store = SlowStore()
+    pointer, refs = table(store, f"file://{tmp_path}/w")
+    store.reads.clear()
+    fresh = Warehouse(store, f"file://{tmp_path}/w", disk_cache=DiskCache(tmp_path / "cache", ROOMY))
+    wanted = [f"memory://data/{i}.parquet" for i in range(2, 9)]
+    assert kept(fresh, pointer, "a >= 20 AND a < 90") == wanted
+    assert store.reads == []
+    assert not [path for path in (tmp_path / "cache").glob("v1/??/*") if path.is_file()]
+    store.delete_many([ref.location for ref in refs])
+    assert kept(fresh, pointer, "a >= 20 AND a < 90") == wanted
+    with pytest.raises(ObjectNotFound):
+        Manifests(store, ROOMY).companions(refs)
+
+
+def test_a_damaged_file_of_a_local_warehouse_is_found(tmp_path: Path) -> None:
+    """A mapped object is held against its hash before anything in it is believed: every byte, and its length."""
+    store = SlowStore()
+    _, refs = table(store, f"file://{tmp_path}/w", segments=1)
+    path = Path(refs[0].location.removeprefix("file://"))
+    good = path.read_bytes()
+    for position in range(0, len(good), 7):
+        path.write_bytes(good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :])
+        with pytest.raises(HashMismatch):
+            Manifests(store, ROOMY).companion(refs[0])
+    for data in (b"", good[:-1], good + b"\0"):
+        path.write_bytes(data)
+        with pytest.raises(HashMismatch):
+            Manifests(store, ROOMY).companion(refs[0])
+    path.write_bytes(good)
+    assert len(Manifests(store, ROOMY).companion(refs[0])) == 2
+
+
+def test_companions_are_read_several_at_a_time_and_come_in_order() -> None:
+    """All six reads are under way at once, or none of them would return."""
+    store = SlowStore()
+    _, refs = table(store, f"memory://{uuid.uuid4()}")
+    store.gate = threading.Barrier(6)
+    store.reads.clear()
+    found = Manifests(store, ROOMY, fetch_threads=6).companions([*refs, refs[2], refs[0]])
+    locations = [companion.texts("location")[0] for companion in found]
+    assert locations == [f"memory://data/{2 * i}.parquet" for i in (0, 1, 2, 3, 4, 5, 2, 0)]
+    assert sorted(store.reads) == sorted(ref.location for ref in refs)
+
+
+def test_companions_that_are_near_are_not_read_again(tmp_path: Path) -> None:
+    """Those in memory and on disk are taken from there, and only the others are asked for."""
+    store = SlowStore()
+    _, refs = table(store, f"memory://{uuid.uuid4()}")
+    Manifests(store, ROOMY, disk=DiskCache(tmp_path, ROOMY)).companions(refs[:2])
+    manifests = Manifests(store, ROOMY, disk=DiskCache(tmp_path, ROOMY))
+    manifests.companion(refs[3])
+    store.reads.clear()
+    first = manifests.companions(refs)
+    assert sorted(store.reads) == sorted(refs[i].location for i in (2, 4, 5))
+    again = manifests.companions(refs)
+    assert all(one is other for one, other in zip(first, again, strict=True))
+    assert len(store.reads) == 3
+
+
+def test_no_companions_are_no_work() -> None:
+    """An empty list, and one companion, which needs no other thread."""
+    store = SlowStore()
+    _, refs = table(store, f"memory://{uuid.uuid4()}")
+    manifests = Manifests(store, ROOMY)
+    assert manifests.companions([]) == []
+    assert len(manifests.companions(refs[:1])[0]) == 2
+
+
+@pytest.mark.parametrize("cache_bytes", [ROOMY, 0])
+def test_companions_are_right_with_any_memory(cache_bytes: int) -> None:
+    """Also when nothing can be kept, and the first that cannot be read is the error."""
+    store = SlowStore()
+    _, refs = table(store, f"memory://{uuid.uuid4()}")
+    manifests = Manifests(store, cache_bytes, fetch_threads=3)
+    for _ in range(2):
+        assert [companion.texts("location")[0] for companion in manifests.companions(refs)] == [
+            f"memory://data/{2 * i}.parquet" for i in range(6)
+        ]
+    gone = [place("memory://nowhere/1"), place("memory://nowhere/2")]
+    with pytest.raises(ObjectNotFound) as caught:
+        manifests.companions([refs[0], *gone, refs[1]])
+    assert caught.value.details["location"] == "memory://nowhere/1"
+
+
+def test_threads_that_want_the_same_object_read_it_once() -> None:
+    """Companions, manifests and heads: one thread reads, the others wait for it."""
+    store = SlowStore()
+    pointer, refs = table(store, f"memory://{uuid.uuid4()}")
+    gate = store.gate = threading.Event()
+    store.reads.clear()
+    manifests = Manifests(store, ROOMY)
+    threads = 6
+    ready = threading.Barrier(threads + 1)
+
+    def ask(_: int) -> tuple[object, ...]:
+        ready.wait(30)
+        return manifests.companion(refs[0]), manifests.head(pointer), manifests.snapshot(pointer)
+
+    with ThreadPoolExecutor(threads) as pool:
+        asked = [pool.submit(ask, number) for number in range(threads)]
+        ready.wait(30)
+        gate.set()
+        found = {tuple(map(id, future.result())) for future in asked}
+    assert len(found) == 1
+    assert sorted(store.reads) == sorted([refs[0].location, pointer.companion.location, pointer.manifest.location])
+
+
+def test_a_read_that_fails_is_an_error_for_all_who_wait_and_is_tried_again_later() -> None:
+    """A failure is not kept."""
+    store = SlowStore()
+    _, refs = table(store, f"memory://{uuid.uuid4()}")
+    data = store.read(refs[0].location)
+    store.delete(refs[0].location)
+    manifests = Manifests(store, ROOMY)
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(manifests.companion, refs[0]) for _ in range(4)]
+        errors = [future.exception() for future in asked]
+    assert all(isinstance(error, LamellaError) for error in errors)
+    assert len({id(error) for error in errors}) == 4
+    store.put(refs[0].location, data)
+    assert len(manifests.companion(refs[0])) == 2
+
+
+def test_memory_does_not_grow_with_the_number_of_snapshots(tmp_path: Path) -> None:
+    """Whatever is asked of however many snapshots, all kinds of values together stay within the bound."""
+    limit = 200_000
+    for store, root, disk in (
+        (FsspecStore(), f"memory://{uuid.uuid4()}", None),
+        (FsspecStore(), f"file://{tmp_path}/w", None),
+        (FsspecStore(), f"memory://{uuid.uuid4()}", DiskCache(tmp_path / "cache", ROOMY)),
+    ):
+        warehouse = Warehouse(store, root, cache_bytes=limit, segment_blocks=2, disk_cache=disk)
+        resident = warehouse._manifests.resident
+        pointer = warehouse.create(str(uuid.uuid4()), SCHEMA, now_ms=1)
+        table_id = warehouse.snapshot(pointer).table_id
+        for number in range(90):
+            refs = warehouse.prepare(table_id, SCHEMA, [block(2 * number), block(2 * number + 1)])
+            pointer = warehouse.commit(pointer, added=refs, now_ms=2 + number).pointer
+            assert len(kept(warehouse, pointer, f"a >= {20 * number}")) == 2
+            assert resident.size_bytes <= limit
+        assert warehouse.snapshot(pointer).groups
+        assert 0 < len(resident) < 90
+
+
+def test_derived_columns_are_kept_on_disk_when_there_is_one(tmp_path: Path) -> None:
+    """Without a folder they count to the memory of the process."""
+    store = FsspecStore()
+    disk = DiskCache(tmp_path, ROOMY)
+    assert Manifests(store, ROOMY, disk=disk).derived is disk
+    manifests = Manifests(store, ROOMY)
+    assert isinstance(manifests.derived, MemoryCache)
+    manifests.derived.derived("x", lambda: [b"x" * 1000])
+    assert manifests.resident.size_bytes >= 1000
