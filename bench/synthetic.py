@@ -93,10 +93,10 @@ class Model:
         self.low: dict[str, Array] = {}
         self.high: dict[str, Array] = {}
         random = np.random.default_rng(seed)
-        tenants = np.zeros((2, 0), np.int64)
+        tenants: tuple[Array, Array] = (np.zeros(0, np.int64),) * 2
         for name, low, high in _numbers(count, random):
             if name == "tenant_id":
-                tenants = np.stack([low, high])
+                tenants = (low, high)
             if name in columns:
                 self.low[name], self.high[name] = low, high
         nulls = random.random(count)
@@ -206,9 +206,9 @@ def _numbers(count: int, random: np.random.Generator) -> Iterator[tuple[str, Arr
     yield "balance", -random.integers(0, 10**7, count), random.integers(0, 10**9, count)
 
 
-def _texts(tenants: Array, random: np.random.Generator) -> Iterator[tuple[str, Array, Array]]:
+def _texts(tenants: tuple[Array, Array], random: np.random.Generator) -> Iterator[tuple[str, Array, Array]]:
     """Columns of text, as codes; ``tenants``: the least and greatest of each block."""
-    count = tenants.shape[1]
+    count = len(tenants[0])
     code = random.integers(0, len(COUNTRIES), count)
     yield "country", code, np.minimum(code + random.integers(0, 4, count), len(COUNTRIES) - 1)
     yield "status", np.zeros(count, np.int64), np.ones(count, np.int64)

@@ -69,6 +69,9 @@ class FileUris:
         """Open the table."""
         self._table = DeltaTable(str(self._root(count)))
 
+    def warm_up(self) -> None:
+        """Nothing: the first asking does it."""
+
     def run(self, asked: Question) -> Any:
         """URIs."""
         text = sql(asked, lambda ms: f"'{iso(ms)}Z'", like=False)

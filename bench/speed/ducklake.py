@@ -55,6 +55,9 @@ class DuckLake:
         self._connection.execute("SET TimeZone = 'UTC'")
         self._connection.execute("SET threads = 2")
 
+    def warm_up(self) -> None:
+        """Nothing: the first asking does it."""
+
     def run(self, asked: Question) -> Any:
         """Paths as an array."""
         return self._connection.execute(_sql(asked)).fetchnumpy()["path"]

@@ -31,6 +31,9 @@ class Engine(Protocol):
     def open(self, count: int) -> None:
         """Open it, as far as the library does before it is asked."""
 
+    def warm_up(self) -> None:
+        """Bring into memory what an engine in long use has there, as far as single questions would not."""
+
     def run(self, asked: Question) -> Any:
         """The answer, as the library's user has it. This is what is timed."""
 

@@ -76,6 +76,9 @@ class Whole:
         low["path"], high["path"] = _path_words(model.low["path"]), _path_words(model.high["path"])
         self.blocks = Columns(low, high, model.nulls("error_code"))
 
+    def warm_up(self) -> None:
+        """Nothing: the first asking does it."""
+
     def run(self, asked: Question) -> Any:
         """The numbers of the blocks."""
         return np.flatnonzero(self.blocks.may(asked))

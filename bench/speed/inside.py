@@ -16,7 +16,7 @@ from lamella.snapshot.wire import PruneRequest
 from lamella.snapshot.wire.prune import Shape
 from speed import tables
 from speed.engine import NotOffered
-from speed.questions import Question, spark_time, sql
+from speed.questions import Question, spark_time, sql, warm_up
 
 #: Memory for companions and what is made of them.
 CACHE_BYTES: Final = 4 << 30
@@ -43,6 +43,11 @@ class Inside:
         made = tables.table(self._folder, count)
         self.pointer = made.pointer
         self.warehouse = Warehouse(FsspecStore(), made.root, cache_bytes=CACHE_BYTES)
+
+    def warm_up(self) -> None:
+        """Open every segment, for each column that is asked for."""
+        for text in warm_up(self.warehouse.head(self.pointer).summary.block_count):
+            self.warehouse.prune(self.pointer, PruneRequest(filter=text, shape=self.shape))
 
     def run(self, asked: Question) -> Any:
         """The answer as a value."""

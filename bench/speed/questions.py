@@ -110,6 +110,16 @@ def spark_time(ms: int) -> str:
     return f"TIMESTAMP '{iso(ms, ' ')}+00:00'"
 
 
+def warm_up(count: int) -> list[str]:
+    """Filters that open each of Lamella's segments for the columns of which a narrow question opens only a few.
+
+    One time out of the middle of each thousand blocks, a thousand times a filter; and one country.
+    """
+    middles = [START_MS + int(SPAN_MS * (number + 0.5) * 1_000 / count) for number in range(max(1, count // 1_000))]
+    parts = [middles[start : start + 1_000] for start in range(0, len(middles), 1_000)]
+    return [*(sql(Question(name="", points=tuple(part)), spark_time) for part in parts), "country = 'DE'"]
+
+
 def _at(share: float) -> int:
     return START_MS + int(SPAN_MS * share) + 5  # never exactly where a block begins
 

@@ -70,7 +70,7 @@ def lamella(files: Path, work: Path) -> int:
 
 
 def delta_convert(files: Path, _work: Path) -> int:
-    """delta-rs, ``convert_to_deltalake``: it lists the files and writes a log beside them; statistics are not taken."""
+    """delta-rs, ``convert_to_deltalake``: it reads the footers and writes a log beside the files, all of it in Rust."""
     from deltalake import DeltaTable, convert_to_deltalake
 
     convert_to_deltalake(str(files))

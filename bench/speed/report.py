@@ -93,14 +93,11 @@ def _http_table(size: dict[str, Any]) -> str:
                     f"{each['per_second']:,.0f}",
                 )
             )
-    for name, each in size["predicates"].items():
-        cells = (
-            f"{each['p50_ms']:.2f}",
-            f"{each['p99_ms']:.2f}",
-            f"{each['cpu_ms']:.3f}",
-            f"{each['per_second']:,.0f}",
-        )
-        rows.append((f"{name}, 1 client, answer of {each['answer_bytes']:,} bytes", *cells))
+    for shape, predicates in size["predicates"].items():
+        for name, each in predicates.items():
+            times = (f"{each['p50_ms']:.2f}", f"{each['p99_ms']:.2f}", f"{each['cpu_ms']:.3f}")
+            title = f"{name}, {shape}, 1 client, {each['answer_bytes']:,} bytes"
+            rows.append((title, *times, f"{each['per_second']:,.0f}"))
     header = ("over HTTP", "p50 ms", "p99 ms", "processor ms", "requests/s")
     return f"### {size['blocks']:,} blocks over HTTP\n\n" + _table(header, rows)
 
@@ -122,7 +119,7 @@ def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def _ms(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3}f}"
 
 
 def _goal(figure: Figure) -> str:

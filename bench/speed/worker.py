@@ -44,6 +44,7 @@ class Outcome(msgspec.Struct, kw_only=True, omit_defaults=True):
     build_s: float = 0.0
     open_ms: float = 0.0
     open_cpu_ms: float = 0.0
+    warm_up_ms: float = 0.0
     first_ms: dict[str, float] = {}
     rss_mb: float = 0.0
     peak_mb: float = 0.0
@@ -69,6 +70,8 @@ def work(job: Job) -> Outcome:
     idle = rss_mb()
     _, clock, cpu = timed(lambda: made.open(job.count))
     outcome.open_ms, outcome.open_cpu_ms = round(clock * 1e3, 2), round(cpu * 1e3, 2)
+    _, clock, _ = timed(made.warm_up)
+    outcome.warm_up_ms = round(clock * 1e3, 2)
     kept: dict[str, np.ndarray] = {}
     share = job.budget_s / len(job.predicates)
     spent = 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -12,14 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamella.snapshot.cache import Resident, Shelf
+from lamella.snapshot.cache import DerivedCache, DiskCache, MemoryCache, Resident, Shelf
 from lamella.snapshot.columnar import Companion, build_blocks
-from lamella.snapshot.columnar.resident import Grain, ResidentBlocks
+from lamella.snapshot.columnar.resident import Columns, Grain, ResidentBlocks
 from lamella.snapshot.expression import bind, read_sql, text_of
 from lamella.snapshot.expression.bound import BoundPredicate
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
 from lamella.snapshot.prune.block_layer import KeptBlocks
+from lamella.snapshot.prune.evaluate import Evaluator
 from lamella.snapshot.prune.layers import Layers
 from lamella.snapshot.prune.pipeline import Funnel, Pruning
 from lamella.snapshot.prune.verdict import SOME
@@ -27,7 +29,9 @@ from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import ColumnStats, to_bound
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.manifests import Manifests
-from support import generate
+from lamella.snapshot.wire import PruneRequest
+from support import generate, generate_terms
+from support.oracle import Oracle
 
 SEEDS = st.integers(0, 2**48)
 FINE = Grain(chunk_segments=4, worth_segments=2, batch_blocks=4)
@@ -36,15 +40,23 @@ FINE = Grain(chunk_segments=4, worth_segments=2, batch_blocks=4)
 class Table:
     """A snapshot whose companions are counted when they are opened."""
 
-    def __init__(self, store: FsspecStore, pointer: SnapshotPointer, grain: Grain, room_bytes: int = 1 << 24) -> None:
+    def __init__(
+        self,
+        store: FsspecStore,
+        pointer: SnapshotPointer,
+        grain: Grain,
+        room_bytes: int = 1 << 24,
+        disk: DerivedCache | None = None,
+        of: Table | None = None,
+    ) -> None:
         self.manifests = Manifests(store, 1 << 24)
         self.head: Snapshot = self.manifests.head(pointer)
         self.segments = self.manifests.layer(pointer)
         self.opened: list[int] = []
-        self.resident = Resident(room_bytes)
-        self.blocks = ResidentBlocks(self.segments, Shelf(self.resident, "column"), "view", grain)
+        self.resident = Resident(room_bytes) if of is None else of.resident
+        self.blocks = ResidentBlocks(self.segments, Columns(Shelf(self.resident, "column"), disk), "view", grain)
         self.plain = Layers(self.head, self.segments)
-        self.together = Layers(self.head, self.segments, self.blocks)
+        self.together = Layers(self.head, self.segments, self.blocks, Shelf(self.resident, "verdicts"))
 
     def load(self, row: int) -> Companion:
         """Open the companion of a segment."""
@@ -101,7 +113,9 @@ def check(seed: int) -> int:
     store = FsspecStore()
     pointer = written(rng, schema, random_blocks(rng, schema, table), store)
     room = rng.choice([0, 4_096, 1 << 24])
-    both = Table(store, pointer, rng.choice([FINE, Grain(chunk_segments=2, worth_segments=1, batch_blocks=1)]), room)
+    grain = rng.choice([FINE, Grain(chunk_segments=2, worth_segments=1, batch_blocks=1, kept_blocks=1)])
+    # Kept as buffers or not: it makes no difference.
+    both = Table(store, pointer, grain, room, rng.choice([None, MemoryCache(Resident(1 << 24))]))
     seen = generate.seen_values(schema, table)
     whole = 0
     for _ in range(15):
@@ -196,12 +210,24 @@ def test_a_new_snapshot_needs_only_the_chunks_that_changed() -> None:
     bound = bind(read_sql("s LIKE '/data/%'"), schema)
     table.funnel(table.together, bound)
     added = warehouse.prepare(table_id, schema, [event(schema, 400)])
-    after = Table(store, warehouse.commit(pointer, added=added, now_ms=3).pointer, Grain(chunk_segments=8))
-    after.blocks = ResidentBlocks(after.segments, Shelf(table.resident, "column"), "view", Grain(chunk_segments=8))
-    after.together = Layers(after.head, after.segments, after.blocks)
+    newest = warehouse.commit(pointer, added=added, now_ms=3).pointer
+    after = Table(store, newest, Grain(chunk_segments=8), of=table)
     found = after.funnel(after.together, bind(read_sql("s LIKE '/data/%'"), schema))
     assert sum(len(part.rows) for part in found.kept or ()) == 401
     assert len(set(after.opened)) < 140, "of 401"
+
+
+def test_another_process_finds_the_columns_on_disk(tmp_path: Path) -> None:
+    """With a cache on disk a restart opens no companion to test blocks, whatever their columns' types."""
+    store = FsspecStore()
+    _, pointer, schema, _ = events(100, store)
+    bounds = [bind(read_sql(text), schema) for text in ("s LIKE '/data/00%'", "u < 500 OR k > 7", "u = 500")]
+    answers = []
+    for _ in range(2):  # the second one begins with nothing but the folder
+        table = Table(store, pointer, Grain(chunk_segments=8), disk=DiskCache(tmp_path / "cache", 1 << 24))
+        answers.append([described(table.funnel(table.together, bound)) for bound in bounds])
+    assert answers[0] == answers[1]
+    assert table.opened == []
 
 
 @pytest.mark.parametrize("shared", [b"", b"/", b"s3://bucket/", b"\xff\xff", b"a" * 40])
@@ -232,7 +258,7 @@ def test_texts_that_begin_alike_are_compared_exactly(shared: bytes) -> None:
     added = warehouse.prepare("0194e3a0-0000-7000-8000-000000000000", schema, blocks)
     table = Table(store, warehouse.commit(pointer, added=added, now_ms=2).pointer, FINE)
     chunks = table.blocks.chunks
-    keys = [chunk.column(leaf, table.load).zones.low for chunk in chunks]
+    keys = [chunk.column(leaf, lambda rows: [table.load(row) for row in rows]).zones.low for chunk in chunks]
     lows = [low for low, _ in pairs]
     values = sorted({*lows[:40], *(text() for _ in range(40)), b"", shared[:-1], shared + b"\xff" * 9, b"\xff" * 50})
     compare: dict[str, Callable[[bytes, bytes], bool]] = {
@@ -254,3 +280,48 @@ def test_texts_that_begin_alike_are_compared_exactly(shared: bytes) -> None:
         assert [taken.less_equal(value).tolist() for value in values] == [
             [lows[row] <= value for row in rows.tolist()] for value in values
         ]
+
+
+def test_verdicts_of_unchanged_chunks_are_kept_for_the_next_snapshot() -> None:
+    """The same filter on a new snapshot tests only the chunks that the commit changed, and says how many it did not."""
+    store = FsspecStore()
+    warehouse, first, schema, table_id = events(400, store)
+    grain = Grain(chunk_segments=4, batch_blocks=1, kept_blocks=1)
+    bound = bind(read_sql("s LIKE '/data/_1%' OR k < 7"), schema)
+    table = Table(store, first, grain)
+    before = table.funnel(table.together, bound)
+    assert before.reused == 0
+    more = warehouse.prepare(table_id, schema, [event(schema, 400)])
+    after = Table(store, warehouse.commit(first, added=more, now_ms=3).pointer, grain, of=table)
+    found = after.funnel(after.together, bound)
+    assert found.reused > 200
+    assert described(found) == described(after.funnel(after.plain, bound))
+
+
+def test_the_same_question_to_the_same_snapshot_is_answered_from_the_cache() -> None:
+    """The answer is the same but for its times, and says so; another spelling of the filter asks anew or the same."""
+    store = FsspecStore()
+    warehouse, pointer, _, _ = events(50, store)
+    asked = [
+        PruneRequest(filter=text, shape="ranges") for text in ("k > 77 AND u = 500", "k > 77 AND u = 500", "k > 78")
+    ]
+    one, again, other = (warehouse.prune(pointer, request) for request in asked)
+    assert [answer.report.from_cache for answer in (one, again, other)] == [False, True, False]
+    assert again.block_ranges == one.block_ranges
+    assert [(s.stage, s.considered, s.kept, s.bytes) for s in again.report.stages] == [
+        (s.stage, s.considered, s.kept, s.bytes) for s in one.report.stages
+    ]
+    assert warehouse.prune(pointer, PruneRequest(filter="k > 77 AND u = 500", limit=3)).report.from_cache is False
+
+
+@settings(max_examples=100, deadline=None)
+@given(SEEDS)
+def test_any_filter_is_a_key(seed: int) -> None:
+    """Filters of the whole language can be hashed, and are equal to themselves read again."""
+    rng = Random(seed)
+    schema = generate.schema(rng)
+    draw = generate_terms.predicates(rng, schema, Oracle(schema, "UTC"), generate_terms.table(rng, schema))
+    predicate = draw()
+    one, other = Evaluator(bind(predicate, schema)).key, Evaluator(bind(predicate, schema)).key
+    assert hash(one) == hash(other)
+    assert one == other or "nan" in text_of(predicate).lower()

@@ -48,6 +48,13 @@ IDEMPOTENCY_KEY: Final = Parameter(
 )
 
 
+IF_NONE_MATCH: Final = Parameter(
+    name="If-None-Match",
+    place="header",
+    description="The `ETag` of an answer that the client has. While it holds, the answer is 304 without a body.",
+)
+
+
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """One method of one path. ``request_type`` and ``answer_type`` are msgspec types, None: no body."""
 

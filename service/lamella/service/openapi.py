@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lamella.service.api import IDEMPOTENCY_KEY, JSON, Operation
+from lamella.service.api import IDEMPOTENCY_KEY, IF_NONE_MATCH, JSON, Operation
 from lamella.service.problem import MEDIA_TYPE, status_of
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.manifest import Block
@@ -98,6 +98,8 @@ def _responses(operation: Operation, schema_of: dict[int, dict[str, Any]]) -> di
             }
         }
     responses = {str(operation.status): done}
+    if IF_NONE_MATCH in operation.parameters:
+        responses["304"] = {"description": "The client has it: nothing changed since the `ETag` that it names."}
     by_status: dict[int, list[type[LamellaError]]] = {}
     for kind in operation.errors:
         by_status.setdefault(status_of(kind), []).append(kind)

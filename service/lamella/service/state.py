@@ -23,7 +23,7 @@ from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer
 from lamella.snapshot.manifest.codec import check_hash
 from lamella.snapshot.warehouse import Warehouse
-from lamella.snapshot.wire import SchemaInfo, SnapshotInfo, SnapshotList, TableInfo
+from lamella.snapshot.wire import SchemaInfo, SegmentBlocks, SnapshotInfo, SnapshotList, TableInfo
 
 _MAX_MS = (1 << 63) - 1
 _PAGE_TOKEN = "snapshots-below:"  # noqa: S105  # the plain text inside a page token, no secret
@@ -213,11 +213,21 @@ class History:
     def segment_json(self, record: TableRecord, segment_id: str, snapshot_id: str | None) -> bytes:
         """The manifest of a segment of that (or the current) snapshot, byte for byte."""
         pointer = self.pointer(record, snapshot_id=snapshot_id)
-        canonical = canonical_id(segment_id)
-        if canonical is None:
-            raise SegmentNotFound(f"the snapshot has no segment {segment_id!r}; ids are UUIDs", segment_id=segment_id)
         with trusted_manifests():
-            return self._warehouse.segment_bytes(pointer, canonical)
+            return self._warehouse.segment_bytes(pointer, _segment_id(segment_id))
+
+    def segment_blocks(self, record: TableRecord, segment_id: str, snapshot_id: str | None) -> SegmentBlocks:
+        """The addresses of the blocks of a segment of that (or the current) snapshot."""
+        pointer = self.pointer(record, snapshot_id=snapshot_id)
+        with trusted_manifests():
+            return self._warehouse.blocks_of(pointer, _segment_id(segment_id))
+
+
+def _segment_id(text: str) -> str:
+    canonical = canonical_id(text)
+    if canonical is None:
+        raise SegmentNotFound(f"the snapshot has no segment {text!r}; ids are UUIDs", segment_id=text)
+    return canonical
 
 
 def _info(entry: HistoryEntry, tags: Sequence[str]) -> SnapshotInfo:

@@ -46,7 +46,15 @@ class LargeAnswers:
         """
         if self._turns is None:  # made here because it belongs to the event loop
             self._turns = CapacityLimiter(self._at_once)
-        if self._turns.available_tokens < 1 and self._waiting >= self._most_waiting:
+        turn = Turn(self._turns)
+        try:
+            self._turns.acquire_on_behalf_of_nowait(turn)
+        except anyio.WouldBlock:
+            await self._wait_for(turn, self._turns)
+        return turn
+
+    async def _wait_for(self, turn: Turn, turns: CapacityLimiter) -> None:
+        if self._waiting >= self._most_waiting:
             self.metrics.large_refused.inc()
             raise Overloaded(
                 f"{self._at_once} large answers are under way, and as many as may wait are waiting",
@@ -54,12 +62,10 @@ class LargeAnswers:
                 limit="large_answers",
             )
         self._waiting += 1
-        turn = Turn(self._turns)
         try:
-            await self._turns.acquire_on_behalf_of(turn)
+            await turns.acquire_on_behalf_of(turn)
         finally:
             self._waiting -= 1
-        return turn
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """Do a part of the work in a thread that takes no place of smaller requests."""

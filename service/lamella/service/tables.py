@@ -144,9 +144,8 @@ class Tables:
         self._catalog.undrop_table(found.table_id, namespace, name, remember=sealed.stored)
         return sealed
 
-    def info(self, namespace: str, name: str) -> TableInfo:
-        """Raises NamespaceNotFound, TableNotFound."""
-        record = self._catalog.table(namespace, name)
+    def info_of(self, record: TableRecord) -> TableInfo:
+        """The table as it stands."""
         with trusted_manifests():
             return table_info(record, self._warehouse.snapshot(record.pointer))
 

@@ -17,6 +17,7 @@ from lamella.client.http.history import AsyncTableHistory
 from lamella.client.http.maintenance import AsyncMaintainedLake, AsyncMaintainedTable
 from lamella.client.http.pruned import Pruned
 from lamella.client.http.pruning import Asked, batch_body, next_page, prune_call
+from lamella.client.http.resolving import Addresses, AsyncResolvingTable
 from lamella.client.http.retry import RetryPolicy
 from lamella.client.http.stages import OrderSpec, merged, stages
 from lamella.client.http.transport import AsyncTransport, TransportFailure
@@ -49,6 +50,8 @@ class AsyncLamella(AsyncMaintainedLake):
         jitter: Callable[[], float] = random.random,
         ids: Ids | None = None,
     ) -> None:
+        #: Addresses of blocks, for answers of shape "ranges".
+        self.addresses = Addresses()
         self._exchange = Exchange(url, token=token, policy=policy, ids=ids, jitter=jitter)
         self._transport = transport if transport is not None else _default_transport(url, timeout_s)
         self._sleep = sleep if sleep is not None else _sleep
@@ -152,7 +155,7 @@ class AsyncLamella(AsyncMaintainedLake):
             return answer
 
 
-class AsyncTable(AsyncMaintainedTable, AsyncTableHistory, AsyncVerifiedTable):
+class AsyncTable(AsyncMaintainedTable, AsyncTableHistory, AsyncVerifiedTable, AsyncResolvingTable):
     """One table of a service; made by :meth:`AsyncLamella.table`."""
 
     def __init__(self, lake: AsyncLamella, name: TableName) -> None:

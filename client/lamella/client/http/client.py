@@ -21,6 +21,7 @@ from lamella.client.http.maintenance import MaintainedLake, MaintainedTable
 from lamella.client.http.pool import PooledTransport
 from lamella.client.http.pruned import Pruned
 from lamella.client.http.pruning import Asked, batch_body, next_page, prune_call
+from lamella.client.http.resolving import Addresses, ResolvingTable
 from lamella.client.http.retry import RetryPolicy
 from lamella.client.http.stages import OrderSpec, merged, read_order, stages
 from lamella.client.http.transport import Transport, TransportFailure
@@ -64,6 +65,8 @@ class Lamella(MaintainedLake):
         jitter: Callable[[], float] = random.random,
         ids: Ids | None = None,
     ) -> None:
+        #: Addresses of blocks, for answers of shape "ranges".
+        self.addresses = Addresses()
         self._exchange = Exchange(url, token=token, policy=policy, ids=ids, jitter=jitter)
         self._transport: Transport = transport if transport is not None else PooledTransport(url, timeout_s=timeout_s)
         self._sleep = sleep
@@ -179,7 +182,7 @@ class Lamella(MaintainedLake):
             return answer
 
 
-class Table(MaintainedTable, TableHistory, VerifiedTable):
+class Table(MaintainedTable, TableHistory, VerifiedTable, ResolvingTable):
     """One table of a service; made by :meth:`Lamella.table`. Holds no state but its name."""
 
     def __init__(self, lake: Lamella, name: TableName) -> None:

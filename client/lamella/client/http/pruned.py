@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import repeat
 
+from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.wire import BatchAnswer, PruneAnswer, PrunedBlock
 
 
@@ -22,7 +23,11 @@ class Pruned(PruneAnswer, frozen=True, kw_only=True):
     """
 
     def records(self) -> Iterator[PrunedBlock]:
-        """The blocks to read, in the answer's order; none when ``level`` was "segment"."""
+        """The blocks to read, in the answer's order; none when ``level`` was "segment".
+
+        Raises InvalidRequest for ranges that were not resolved, as the other members do that need blocks.
+        """
+        self._require_blocks()
         if self.blocks is not None:
             yield from self.blocks
         elif self.block_columns is not None:
@@ -38,6 +43,7 @@ class Pruned(PruneAnswer, frozen=True, kw_only=True):
     @property
     def locations(self) -> list[str]:
         """Where the blocks to read are."""
+        self._require_blocks()
         if self.block_columns is not None:
             return list(self.block_columns.location)
         return [block.location for block in self.blocks or ()]
@@ -47,6 +53,8 @@ class Pruned(PruneAnswer, frozen=True, kw_only=True):
         """How many blocks are to be read (with ``level`` "segment": how many the segments hold)."""
         if self.block_columns is not None:
             return len(self.block_columns.location)
+        if self.block_ranges is not None:
+            return sum(self.block_ranges.block_count)
         if self.segments is not None:
             return sum(segment.block_count for segment in self.segments)
         return len(self.blocks or ())
@@ -54,8 +62,13 @@ class Pruned(PruneAnswer, frozen=True, kw_only=True):
     @property
     def size_bytes(self) -> int:
         """The file sizes of the blocks (or segments) to read, added up."""
+        self._require_blocks()
         if self.block_columns is not None:
             return sum(self.block_columns.file_size)
         if self.segments is not None:
             return sum(segment.file_size_bytes for segment in self.segments)
         return sum(block.file_size for block in self.blocks or ())
+
+    def _require_blocks(self) -> None:
+        if self.block_ranges is not None:
+            raise InvalidRequest('the answer has ranges of blocks: give it to "resolve" of the table first')

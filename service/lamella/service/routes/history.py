@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.api import JSON, Operation, Parameter, json_response, whole_number
+from lamella.service import conditional
+from lamella.service.api import IF_NONE_MATCH, Operation, Parameter, whole_number
+from lamella.service.catalog import TableRecord
+from lamella.service.conditional import entity_tag, tagged_by_content
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
 from lamella.service.state import instant_of
@@ -22,9 +26,13 @@ from lamella.snapshot.errors import (
     TableNotFound,
 )
 from lamella.snapshot.manifest import Segment, Snapshot
-from lamella.snapshot.wire import SnapshotList
+from lamella.snapshot.wire import SegmentBlocks, SnapshotList
 
 _DEFAULT_PAGE: Final = 100
+_OF_SNAPSHOT: Final = Parameter(
+    name="snapshot_id",
+    description="The snapshot that the segment belongs to, by id or tag; the current one when not given.",
+)
 
 
 class HistoryRoutes:
@@ -50,28 +58,41 @@ class HistoryRoutes:
                 newest = history.entry(record, snapshot_id=snapshot_id, timestamp=at, time_zone=time_zone)
             return history.page(record, page_size=page_size, page_token=page_token, newest=newest)
 
-        return json_response(await self._services.read(work))
+        return tagged_by_content(request, msgspec.json.encode(await self._services.read(work)))
 
     async def get_snapshot(self, request: Request) -> Response:
-        namespace, name = request.path_params["namespace"], request.path_params["table"]
-        snapshot_id = request.path_params["snapshot_id"]
-
-        def work() -> bytes:
-            record = self._services.catalog.table(namespace, name)
-            return self._services.history.snapshot_json(record, snapshot_id)
-
-        return Response(await self._services.read(work), media_type=JSON)
+        history, snapshot_id = self._services.history, request.path_params["snapshot_id"]
+        return await conditional.respond(
+            self._services,
+            request,
+            lambda record: entity_tag("snapshot", history.pointer(record, snapshot_id=snapshot_id).manifest.sha256),
+            lambda record: history.snapshot_json(record, snapshot_id),
+        )
 
     async def get_segment(self, request: Request) -> Response:
-        namespace, name = request.path_params["namespace"], request.path_params["table"]
-        segment_id = request.path_params["segment_id"]
+        history, segment_id = self._services.history, request.path_params["segment_id"]
         snapshot_id = request.query_params.get("snapshot_id")
+        return await conditional.respond(
+            self._services,
+            request,
+            lambda record: self._segment_tag("segment", record, segment_id, snapshot_id),
+            lambda record: history.segment_json(record, segment_id, snapshot_id),
+        )
 
-        def work() -> bytes:
-            record = self._services.catalog.table(namespace, name)
-            return self._services.history.segment_json(record, segment_id, snapshot_id)
+    async def get_segment_blocks(self, request: Request) -> Response:
+        history, segment_id = self._services.history, request.path_params["segment_id"]
+        snapshot_id = request.query_params.get("snapshot_id")
+        return await conditional.respond(
+            self._services,
+            request,
+            lambda record: self._segment_tag("blocks", record, segment_id, snapshot_id),
+            lambda record: msgspec.json.encode(history.segment_blocks(record, segment_id, snapshot_id)),
+            cache=conditional.IMMUTABLE,
+        )
 
-        return Response(await self._services.read(work), media_type=JSON)
+    def _segment_tag(self, kind: str, record: TableRecord, segment_id: str, snapshot_id: str | None) -> str:
+        # With the snapshot, since whoever has such a tag was told then that the segment is in that snapshot.
+        return entity_tag(kind, segment_id, self._services.history.pointer(record, snapshot_id=snapshot_id).snapshot_id)
 
     def operations(self) -> tuple[Operation, ...]:
         """What these routes are."""
@@ -98,6 +119,7 @@ class HistoryRoutes:
                         description="Begin with the one in force then: Unix milliseconds, or ISO 8601 text.",
                     ),
                     Parameter(name="time_zone", description="For a time without one; `UTC` when not given."),
+                    IF_NONE_MATCH,
                 ),
                 errors=(InvalidRequest, *missing, SnapshotNotFound, SnapshotExpired),
             ),
@@ -110,6 +132,7 @@ class HistoryRoutes:
                 description="The JSON as it was written, after a check of its content hash. A tag may stand in place "
                 "of the id.",
                 answer_type=Snapshot,
+                parameters=(IF_NONE_MATCH,),
                 errors=(*missing, SnapshotNotFound, SnapshotExpired, *damaged),
             ),
             Operation(
@@ -120,13 +143,19 @@ class HistoryRoutes:
                 tag="History",
                 description="The JSON as it was written, after a check of its content hash.",
                 answer_type=Segment,
-                parameters=(
-                    Parameter(
-                        name="snapshot_id",
-                        description="The snapshot that the segment belongs to, by id or tag; the current one when "
-                        "not given.",
-                    ),
-                ),
+                parameters=(_OF_SNAPSHOT, IF_NONE_MATCH),
+                errors=(*missing, SnapshotNotFound, SnapshotExpired, SegmentNotFound, *damaged),
+            ),
+            Operation(
+                method="GET",
+                path=TABLE + "/segments/{segment_id}/blocks",
+                handler=self.get_segment_blocks,
+                summary="Look up the addresses of a segment's blocks",
+                tag="History",
+                description="By the numbers that prune answers of `shape` `ranges` have. A segment never changes, so "
+                "this can be kept for ever.",
+                answer_type=SegmentBlocks,
+                parameters=(_OF_SNAPSHOT, IF_NONE_MATCH),
                 errors=(*missing, SnapshotNotFound, SnapshotExpired, SegmentNotFound, *damaged),
             ),
         )

@@ -6,7 +6,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.api import IDEMPOTENCY_KEY, Operation, json_response, require_json
+from lamella.service import conditional
+from lamella.service.api import IDEMPOTENCY_KEY, IF_NONE_MATCH, Operation, require_json
+from lamella.service.catalog import TableRecord
+from lamella.service.conditional import entity_tag, snapshot_of
 from lamella.service.idempotency import Claim
 from lamella.service.json_body import read_json
 from lamella.service.pending import Pending
@@ -38,15 +41,17 @@ class SchemaRoutes:
         self._services = services
 
     async def show(self, request: Request) -> Response:
-        services = self._services
-        namespace, name = request.path_params["namespace"], request.path_params["table"]
-
-        def work() -> SchemaInfo:
-            record = services.catalog.table(namespace, name)
+        def make(record: TableRecord) -> bytes:
             with trusted_manifests():
-                return schema_info(services.warehouse.head(record.pointer))
+                return msgspec.json.encode(schema_info(self._services.warehouse.head(record.pointer)))
 
-        return json_response(await services.read(work))
+        return await conditional.respond(
+            self._services,
+            request,
+            lambda record: entity_tag("schema", record.table_id, snapshot_of(record)),
+            make,
+            at_once=True,
+        )
 
     async def evolve(self, request: Request) -> Response:
         require_json(request)
@@ -71,6 +76,7 @@ class SchemaRoutes:
                 description="`schema` is in force; `schemas` were, oldest first. A block's file has the names of the "
                 "schema that it was written with: `schema_id` in prune answers.",
                 answer_type=SchemaInfo,
+                parameters=(IF_NONE_MATCH,),
                 errors=(NamespaceNotFound, TableNotFound),
             ),
             Operation(

@@ -6,7 +6,17 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.api import IDEMPOTENCY_KEY, Operation, Parameter, json_response, require_json, truth
+from lamella.service import conditional
+from lamella.service.api import (
+    IDEMPOTENCY_KEY,
+    IF_NONE_MATCH,
+    Operation,
+    Parameter,
+    json_response,
+    require_json,
+    truth,
+)
+from lamella.service.conditional import entity_tag, snapshot_of
 from lamella.service.json_body import read_json
 from lamella.service.routes.paths import TABLE, TABLES
 from lamella.service.services import Services
@@ -48,8 +58,14 @@ class TableRoutes:
         return json_response(TableList(tables=tuple(found)))
 
     async def get_table(self, request: Request) -> Response:
-        namespace, name = request.path_params["namespace"], request.path_params["table"]
-        return json_response(await self._services.read(lambda: self._services.tables.info(namespace, name)))
+        tables = self._services.tables
+        return await conditional.respond(
+            self._services,
+            request,
+            lambda record: entity_tag("table", record.table_id, record.namespace, record.name, snapshot_of(record)),
+            lambda record: msgspec.json.encode(tables.info_of(record)),
+            at_once=True,
+        )
 
     async def drop_table(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
@@ -103,6 +119,7 @@ class TableRoutes:
                 summary="Look at a table as it stands",
                 tag="Tables",
                 answer_type=TableInfo,
+                parameters=(IF_NONE_MATCH,),
                 errors=(NamespaceNotFound, TableNotFound),
             ),
             Operation(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 from lamella.snapshot.cache.flights import Flights
 
 _T = TypeVar("_T")
-_Key = tuple[str, str]
+_Key = tuple[str, Hashable]
 
 
 class Resident:
@@ -73,15 +73,15 @@ class Shelf(Generic[_T]):
         self._resident = resident
         self._kind = kind
 
-    def get(self, name: str) -> _T | None:
+    def get(self, name: Hashable) -> _T | None:
         """The value, or None when it is not held."""
         found: _T | None = self._resident.get((self._kind, name))
         return found
 
-    def put(self, name: str, value: _T, size_bytes: int) -> None:
+    def put(self, name: Hashable, value: _T, size_bytes: int) -> None:
         """Hold a value from now on."""
         self._resident.put((self._kind, name), value, size_bytes)
 
-    def load(self, name: str, make: Callable[[], tuple[_T, int]]) -> _T:
+    def load(self, name: Hashable, make: Callable[[], tuple[_T, int]]) -> _T:
         """As :meth:`Resident.load`."""
         return self._resident.load((self._kind, name), make)

@@ -29,8 +29,8 @@ class BytesKeys:
     String i is ``data[offsets[i]:offsets[i + 1]]``.
     """
 
-    #: What all strings begin with, as far as it is left out of the words that are compared.
-    _shared: bytes = b""
+    #: What all strings begin with, as far as it is left out of ``words``.
+    shared: bytes = b""
 
     def __init__(self, prefix: Words, offsets: npt.NDArray[np.int64], data: memoryview) -> None:
         self.prefix = prefix
@@ -51,7 +51,7 @@ class BytesKeys:
 
     def rank(self, values: Sequence[bytes], *, right: bool) -> Ranks:
         """How many of the ascending ``values`` lie below each bound (``right``: at or below)."""
-        shared, words = self._shared, self._words()
+        shared, words = self.shared, self.words
         # Of the values that do not begin as all strings do, those before the others lie below every string.
         before = bisect_left(values, shared)
         inside = [value for value in values[before:] if value.startswith(shared)]
@@ -83,12 +83,13 @@ class BytesKeys:
     def _bytes(self) -> npt.NDArray[np.uint8]:
         return np.frombuffer(self.data, dtype=np.uint8)
 
-    def _words(self) -> Words:
+    @property
+    def words(self) -> Words:
         """What decides most comparisons: the eight bytes behind what all strings share."""
         return self.prefix
 
     def _below(self, value: bytes, *, or_equal: bool) -> Mask:
-        shared, words = self._shared, self._words()
+        shared, words = self.shared, self.words
         if not value.startswith(shared):
             # All strings begin with the shared bytes, which decide.
             return np.full(len(words), shared < value)
@@ -105,7 +106,7 @@ class BytesKeys:
 
     def _break_ties(self, rows: npt.NDArray[np.int64], value: bytes, below: Mask, *, or_equal: bool) -> None:
         """Decide entries that have the words up to here in common with ``value``, eight bytes at a time."""
-        at = len(self._shared) + _WORD_BYTES
+        at = len(self.shared) + _WORD_BYTES
         while len(rows):
             lengths = self.offsets[rows + 1] - self.offsets[rows]
             if at >= max(len(value), int(lengths.max())):
@@ -130,9 +131,17 @@ class SharedKeys(BytesKeys):
         self.data = keys.data
         self._given = keys
         rows = np.flatnonzero(known)
-        self._shared = _shared_beginning(keys, rows)
-        self._behind = np.zeros(len(known), dtype=np.uint64)
-        self._behind[rows] = words_at(self._bytes(), self.offsets, rows, len(self._shared))
+        self.shared = _shared_beginning(keys, rows)
+        self._words = np.zeros(len(known), dtype=np.uint64)
+        self._words[rows] = words_at(self._bytes(), self.offsets, rows, len(self.shared))
+
+    @classmethod
+    def of(cls, keys: BytesKeys, shared: bytes, words: Words) -> SharedKeys:
+        """Strings of which it is known what they share, and the words behind that."""
+        made = cls.__new__(cls)
+        made.offsets, made.data = keys.offsets, keys.data
+        made._given, made.shared, made._words = keys, shared, words
+        return made
 
     @property
     def prefix(self) -> Words:  # type: ignore[override]  # made only when somebody asks
@@ -141,14 +150,12 @@ class SharedKeys(BytesKeys):
 
     def cut(self, start: int, stop: int) -> BytesKeys:
         """The bounds of the entries from ``start`` to before ``stop``, without copying."""
-        part = SharedKeys.__new__(SharedKeys)
-        part.offsets, part.data = self.offsets[start : stop + 1], self.data
-        part._given = self._given.cut(start, stop)
-        part._shared, part._behind = self._shared, self._behind[start:stop]
-        return part
+        return SharedKeys.of(self._given.cut(start, stop), self.shared, self._words[start:stop])
 
-    def _words(self) -> Words:
-        return self._behind
+    @property
+    def words(self) -> Words:
+        """The eight bytes behind what all strings share."""
+        return self._words
 
 
 def words_at(

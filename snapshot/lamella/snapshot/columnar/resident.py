@@ -18,10 +18,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.cache import Shelf
+from lamella.snapshot.cache import DerivedCache, Shelf
 from lamella.snapshot.columnar.companion import Companion
 from lamella.snapshot.columnar.joined import joined_zones
 from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, SharedKeys, WideKeys
+from lamella.snapshot.columnar.stored_column import STORED_VERSION, packed, unpacked
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, Zones
 from lamella.snapshot.schema import Leaf
 
@@ -33,15 +34,19 @@ class Grain(msgspec.Struct, frozen=True, kw_only=True):
 
     A chunk ends behind a segment with a probability of one in ``chunk_segments``, and has at most eight times as many.
     Its columns are put together when a question is left with at least ``worth_segments`` of its segments. Pieces of
-    fewer than ``batch_blocks`` blocks are joined to be tested in one go.
+    fewer than ``batch_blocks`` blocks are joined to be tested in one go. Verdicts of a chunk are kept when it has
+    at least ``kept_blocks``; those of fewer are made faster than they are found again.
     """
 
     chunk_segments: int = 64
     worth_segments: int = 16
     batch_blocks: int = 1 << 14
+    kept_blocks: int = 1 << 12
 
 
 _GRAIN: Final = Grain()
+#: What a column takes beside its arrays, roughly.
+_COLUMN_BYTES: Final = 2_048
 
 
 class Numbers(msgspec.Struct, frozen=True):
@@ -65,57 +70,82 @@ class Column(msgspec.Struct, frozen=True):
 ColumnShelf = Shelf[Column | Numbers]
 
 
-#: Opens the companion of a segment by its row.
-Load = Callable[[int], Companion]
+class Columns(msgspec.Struct, frozen=True):
+    """Where chunks' columns are kept: ``shelf`` in memory; ``disk`` (None: none) for all processes of the host."""
+
+    shelf: ColumnShelf
+    disk: DerivedCache | None = None
+
+
+#: Opens the companions of segments by their rows.
+Load = Callable[[Sequence[int]], list[Companion]]
 
 
 class Chunk:
     """Segments ``first`` up to before ``stop`` of a snapshot; ``starts``: the first block of each, and the end."""
 
-    def __init__(self, first: int, counts: Rows, key: str, shelf: ColumnShelf) -> None:
+    def __init__(self, first: int, counts: Rows, key: str, columns: Columns) -> None:
         self.first = first
         self.stop = first + len(counts)
         self.starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
-        self._key = key
-        self._shelf = shelf
+        self.key = key
+        self._columns = columns
 
     def column(self, leaf: Leaf, load: Load) -> Column:
         """The statistics of a column."""
         found = self.held(leaf)
         if found is None:
-            made = self._shelf.load(self._name(leaf), lambda: self._column(leaf, load))
+            made = self._columns.shelf.load(self._name(leaf), lambda: self._column(leaf, load))
             assert isinstance(made, Column)  # noqa: S101  # by its name
             found = made
         return found
 
     def held(self, leaf: Leaf) -> Column | None:
         """The same when it is in memory."""
-        found = self._shelf.get(self._name(leaf))
+        found = self._columns.shelf.get(self._name(leaf))
         return found if isinstance(found, Column) else None
 
     def numbers(self, name: str, load: Load) -> Rows:
         """A numeric column of the companions."""
-        found = self._shelf.load(f"{self._key}/{name}", lambda: self._numbers(name, load))
+        found = self._columns.shelf.load(f"{self.key}/{name}", lambda: self._numbers(name, load))
         assert isinstance(found, Numbers)  # noqa: S101  # by its name
         return found.array
 
     def _name(self, leaf: Leaf) -> str:
-        return f"{self._key}/{leaf.id}/{leaf.dtype}"
+        return f"{self.key}/{leaf.id}/{leaf.dtype}"
 
     def _column(self, leaf: Leaf, load: Load) -> tuple[Column, int]:
-        companions = [load(row) for row in range(self.first, self.stop)]
+        disk = self._columns.disk
+        if disk is None:
+            zones = self._joined(leaf, load)
+            heap_bytes = _size_bytes(zones)
+        else:
+            key = f"column {STORED_VERSION} {self._name(leaf)}"
+            zones = unpacked(disk.derived(key, lambda: packed(self._joined(leaf, load))))
+            heap_bytes = 0  # of the file, which is mapped
+        inner = _inner(zones, self.starts)
+        return Column(zones, inner), _COLUMN_BYTES + heap_bytes + (0 if inner is None else _size_bytes(inner))
+
+    def _joined(self, leaf: Leaf, load: Load) -> Zones:
+        companions = load(range(self.first, self.stop))
         zones = joined_zones(leaf.dtype, [each.zones(leaf.id, leaf.dtype) for each in companions])
         if isinstance(zones.low, BytesKeys) and isinstance(zones.high, BytesKeys):
             spans = zones.spans
             low, high = SharedKeys(zones.low, zones.has(LOW_KNOWN)), SharedKeys(zones.high, zones.has(HIGH_KNOWN))
             zones = Zones(low, high, zones.flags)
             zones.spans = spans
-        inner = _inner(zones, self.starts)
-        return Column(zones, inner), _size_bytes(zones) + (0 if inner is None else _size_bytes(inner))
+        return zones
 
     def _numbers(self, name: str, load: Load) -> tuple[Numbers, int]:
-        array = np.concatenate([load(row).numbers(name) for row in range(self.first, self.stop)])
-        return Numbers(array), array.nbytes
+        def joined() -> npt.NDArray[np.int64]:
+            return np.concatenate([each.numbers(name) for each in load(range(self.first, self.stop))])
+
+        disk = self._columns.disk
+        if disk is None:
+            array = joined()
+            return Numbers(array), _COLUMN_BYTES + array.nbytes
+        key = f"numbers {STORED_VERSION} {self.key}/{name}"
+        return Numbers(np.frombuffer(disk.derived(key, lambda: [joined()])[0], dtype=np.int64)), _COLUMN_BYTES
 
 
 class Batch:
@@ -127,6 +157,9 @@ class Batch:
     def __init__(
         self, rows: Rows, starts: Rows, pieces: Sequence[tuple[Chunk | Companion, int, int]], load: Load
     ) -> None:
+        source = pieces[0][0]
+        #: The chunk that this is all of.
+        self.chunk = source if isinstance(source, Chunk) and len(rows) == source.stop - source.first else None
         self.rows = rows
         self.starts = starts
         self._pieces = pieces
@@ -164,10 +197,10 @@ class ResidentBlocks:
     What opens companions is an argument, since it differs from question to question.
     """
 
-    def __init__(self, segments: Companion, shelf: ColumnShelf, view: str, grain: Grain = _GRAIN) -> None:
-        self._grain = grain
+    def __init__(self, segments: Companion, columns: Columns, view: str, grain: Grain = _GRAIN) -> None:
+        self.grain = grain
         self._segments = segments
-        self._shelf = shelf
+        self._columns = columns
         self._view = view
         self._chunks: tuple[Chunk, ...] | None = None
         self._inner: dict[Leaf, Zones] = {}
@@ -185,7 +218,7 @@ class ResidentBlocks:
 
     def worth(self, rows: Rows) -> list[tuple[Chunk, Rows]]:
         """The chunks that have many of the segments ``rows``, ascending, with these."""
-        enough = self._grain.worth_segments
+        enough = self.grain.worth_segments
         if len(rows) < enough:
             return []
         return [(chunk, mine) for chunk, mine in self._split(rows) if len(mine) >= min(enough, len(chunk.starts) - 1)]
@@ -214,7 +247,7 @@ class ResidentBlocks:
 
     def batches(self, rows: Rows, columns: Sequence[Leaf], load: Load) -> Iterator[Batch]:
         """The blocks of the segments ``rows``, ascending; ``columns`` are those that will be asked for."""
-        most = self._grain.batch_blocks
+        most = self.grain.batch_blocks
         pieces: list[tuple[Chunk | Companion, int, int]] = []
         taken: list[int] = []
         blocks = 0
@@ -245,8 +278,9 @@ class ResidentBlocks:
                 for run in np.split(mine, cuts):
                     yield chunk, int(run[0]), int(run[-1]) + 1
             else:
-                for row in mine.tolist():
-                    yield load(row), row, row + 1
+                single = mine.tolist()
+                for row, companion in zip(single, load(single), strict=True):
+                    yield companion, row, row + 1
 
     def _split(self, rows: Rows) -> list[tuple[Chunk, Rows]]:
         """The segments ``rows``, ascending, by chunk."""
@@ -272,14 +306,14 @@ class ResidentBlocks:
 
     def _cut(self) -> Iterator[Chunk]:
         digests = self._segments.texts("companion.sha256")
-        usual = self._grain.chunk_segments
+        usual = self.grain.chunk_segments
         first = 0
         for row, digest in enumerate(digests):
             length = row + 1 - first
             last = row + 1 == len(digests)
             if last or int(digest[-4:], 16) % usual == 0 or length == 8 * usual:
                 key = hashlib.sha256("".join([self._view, *digests[first : row + 1]]).encode()).hexdigest()
-                yield Chunk(first, self.counts[first : row + 1], key, self._shelf)
+                yield Chunk(first, self.counts[first : row + 1], key, self._columns)
                 first = row + 1
 
 

@@ -7,8 +7,8 @@ that matches and one that does not. The others' blocks are tested together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, overload
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, overload
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from lamella.snapshot.columnar import Companion, Zones
 from lamella.snapshot.columnar.keys import Mask
 from lamella.snapshot.columnar.masks import both, either, filled
-from lamella.snapshot.columnar.resident import Batch, Chunk, ResidentBlocks
+from lamella.snapshot.columnar.resident import Batch, Chunk, Load, ResidentBlocks
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, NULLS_KNOWN
 from lamella.snapshot.expression.bound import (
     BoundAnd,
@@ -32,10 +32,13 @@ from lamella.snapshot.expression.bound import (
 )
 from lamella.snapshot.prune.evaluate import Evaluator, Lookup
 from lamella.snapshot.prune.kept import Codes, Indexes, Kept
+from lamella.snapshot.prune.layers import VerdictShelf
 from lamella.snapshot.prune.verdict import ALL, NONE, SOME, codes_of
 from lamella.snapshot.schema import Leaf
 
-_COMPLETE = LOW_KNOWN | HIGH_KNOWN | NULLS_KNOWN
+_COMPLETE: Final = LOW_KNOWN | HIGH_KNOWN | NULLS_KNOWN
+#: What a chunk's verdicts take beside their array, with the filter that they are kept under, roughly.
+_VERDICT_BYTES: Final = 4_096
 
 
 class KeptBlocks(Sequence[Kept]):
@@ -54,7 +57,7 @@ class KeptBlocks(Sequence[Kept]):
         rows: Indexes,
         codes: Codes,
         block_counts: Indexes,
-        load: Callable[[int], Companion],
+        load: Load,
     ) -> None:
         self.segments = segments
         self.whole = whole
@@ -79,12 +82,25 @@ class KeptBlocks(Sequence[Kept]):
         index %= len(self)
         if code != NONE:
             count = int(self.block_counts[row])
-            return Kept(row, self._load, np.arange(count), np.full(count, code, dtype=np.uint8))
+            return Kept(row, self._open, np.arange(count), np.full(count, code, dtype=np.uint8))
         start, stop = int(self.offsets[index]), int(self.offsets[index + 1])
-        return Kept(row, self._load, self.rows[start:stop], self.codes[start:stop])
+        return Kept(row, self._open, self.rows[start:stop], self.codes[start:stop])
 
     def __iter__(self) -> Iterator[Kept]:
         return (self[index] for index in range(len(self)))
+
+    def opened_by(self, load: Load) -> KeptBlocks:
+        """The same blocks, whose companions ``load`` opens."""
+        parts = (self.segments, self.whole, self.offsets, self.rows, self.codes, self.block_counts)
+        return KeptBlocks(*parts, load)
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory, roughly; ``block_counts`` are the snapshot's."""
+        return sum(array.nbytes for array in (self.segments, self.whole, self.offsets, self.rows, self.codes))
+
+    def _open(self, row: int) -> Companion:
+        return self._load([row])[0]
 
     @property
     def block_count(self) -> int:
@@ -93,22 +109,31 @@ class KeptBlocks(Sequence[Kept]):
 
 
 class Tested(msgspec.Struct, frozen=True, kw_only=True):
-    """What the block layer found; ``bytes``: the kept blocks' file sizes, ``lookups``: the statistics it looked at."""
+    """What the block layer found.
+
+    ``bytes``: the kept blocks' file sizes; ``reused``: blocks whose verdicts were kept from another prune;
+    ``lookups``: the statistics it looked at.
+    """
 
     kept: KeptBlocks
     considered: int
     count: int
     bytes: int
+    reused: int
     lookups: tuple[Lookup, ...]
 
 
 class BlockLayer:
-    """The blocks of one snapshot; ``load`` opens the companion of a segment by its row."""
+    """The blocks of one snapshot; ``load`` opens the companions of segments by their rows, ``kept`` has verdicts."""
 
-    def __init__(self, segments: Companion, blocks: ResidentBlocks, load: Callable[[int], Companion]) -> None:
+    def __init__(
+        self, segments: Companion, blocks: ResidentBlocks, load: Load, kept: VerdictShelf | None = None
+    ) -> None:
         self._segments = segments
         self._blocks = blocks
         self._load = load
+        self._verdicts = kept
+        self._reused = 0
 
     def test(self, filter: Evaluator, codes: Codes) -> Tested:
         """Test the blocks of the segments that ``codes`` keep."""
@@ -129,7 +154,7 @@ class BlockLayer:
             owners.append(whole_rows)
             counts.append(np.zeros(len(whole_rows), dtype=np.int64))
         for batch in self._blocks.batches(rows, filter.columns, self._load):
-            verdicts = _codes(filter, batch, codes)
+            verdicts = self._codes(filter, batch, codes)
             lookups.append(batch.zones)
             left = np.flatnonzero(verdicts != NONE)
             if not len(left):
@@ -144,8 +169,36 @@ class BlockLayer:
             sizes_bytes += int(batch.numbers("file_size")[left].sum())
         kept = self._kept(owners, counts, locals_, found, whole)
         return Tested(
-            kept=kept, considered=considered, count=kept.block_count, bytes=sizes_bytes, lookups=tuple(lookups)
+            kept=kept,
+            considered=considered,
+            count=kept.block_count,
+            bytes=sizes_bytes,
+            reused=self._reused,
+            lookups=tuple(lookups),
         )
+
+    def _codes(self, filter: Evaluator, batch: Batch, codes: Codes) -> Codes:
+        decided = codes[batch.rows] == ALL
+        if decided.all():
+            return np.where(batch.numbers("row_count") > 0, ALL, NONE).astype(np.uint8)
+        found = self._tested(filter, batch)
+        if decided.any():
+            known = np.repeat(decided, np.diff(batch.starts)) & (batch.numbers("row_count") > 0)
+            found = np.where(known, np.uint8(ALL), found)
+        return found
+
+    def _tested(self, filter: Evaluator, batch: Batch) -> Codes:
+        """The verdicts of blocks, read-only; those of a whole chunk are kept."""
+        if self._verdicts is None or batch.chunk is None or len(batch) < self._blocks.grain.kept_blocks:
+            return codes_of(filter.outcome(batch.zones, len(batch)), batch.numbers("row_count") > 0)
+        name = (batch.chunk.key, filter.key)
+        found = self._verdicts.get(name)
+        if found is None:
+            found = codes_of(filter.outcome(batch.zones, len(batch)), batch.numbers("row_count") > 0)
+            self._verdicts.put(name, found, found.nbytes + _VERDICT_BYTES)
+        else:
+            self._reused += len(batch)
+        return found
 
     def _kept(
         self,
@@ -231,18 +284,6 @@ def joined(parts: Sequence[npt.NDArray[Any]], dtype: type[np.generic]) -> npt.ND
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts) if parts else np.zeros(0, dtype=dtype)
-
-
-def _codes(filter: Evaluator, batch: Batch, codes: Codes) -> Codes:
-    has_rows = batch.numbers("row_count") > 0
-    decided = codes[batch.rows] == ALL
-    if decided.all():
-        return np.where(has_rows, ALL, NONE).astype(np.uint8)
-    found = codes_of(filter.outcome(batch.zones, len(batch)), has_rows)
-    if decided.any():
-        known = np.repeat(decided, np.diff(batch.starts))
-        found[known] = np.where(has_rows[known], ALL, NONE)
-    return found
 
 
 def _grows(node: BoundPredicate) -> bool:

@@ -7,6 +7,8 @@ may only make that set too large, never too small. :mod:`.leaves` has the tests 
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from lamella.snapshot.columnar.masks import Truth, both, either, no, overlapping
 from lamella.snapshot.columnar.zones import MAY_NULL, NULLS_KNOWN, Zones
 from lamella.snapshot.expression.bound import (
@@ -26,7 +28,7 @@ from lamella.snapshot.prune.leaves import Lookup, leaf_outcome, term_zones
 from lamella.snapshot.prune.outcome import Outcome, conjunction, flipped, never, settled
 from lamella.snapshot.schema import Leaf
 
-__all__ = ["Evaluator", "Lookup", "Outcome", "evaluate"]
+__all__ = ["Evaluator", "FilterKey", "Lookup", "Outcome", "evaluate"]
 
 _Split = tuple[tuple[Leaf, tuple[int, ...]], ...]
 
@@ -34,6 +36,23 @@ _Split = tuple[tuple[Leaf, tuple[int, ...]], ...]
 def evaluate(node: BoundPredicate, lookup: Lookup, count: int) -> Outcome:
     """The outcome of a filter over ``count`` entries, as arrays."""
     return Evaluator(node).outcome(lookup, count).arrays(count)
+
+
+class FilterKey:
+    """A filter as a key: equal filters are equal keys, and the hash of a long one is made once."""
+
+    __slots__ = ("_hash", "_node")
+
+    def __init__(self, node: BoundPredicate) -> None:
+        self._node = node
+        self._hash = hash(node)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        same = isinstance(other, FilterKey) and self._hash == other._hash
+        return same and isinstance(other, FilterKey) and (self._node is other._node or self._node == other._node)
 
 
 class Evaluator:
@@ -49,6 +68,11 @@ class Evaluator:
         #: The columns whose kinds of rows are looked at apart; see :mod:`.classes`.
         self.split: _Split = split_columns(node)
         self._has_parts = any(not isinstance(term, Leaf) and may_have_gaps(term) for term in terms)
+
+    @cached_property
+    def key(self) -> FilterKey:
+        """What results of this filter are kept under."""
+        return FilterKey(self.node)
 
     def outcome(self, lookup: Lookup, count: int) -> Outcome:
         """The outcome over ``count`` entries."""

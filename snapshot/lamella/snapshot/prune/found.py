@@ -91,6 +91,8 @@ def found_by(
         layers=funnel.layers,
         limit=None if walked is None else walked.limit,
         pages=funnel.page_use,
+        reused_blocks=funnel.reused,
+        from_cache=funnel.from_cache,
     )
     late = unresolved_rows(walked)
     only_segments = funnel.kept is None

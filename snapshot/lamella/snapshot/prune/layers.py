@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
+from lamella.snapshot.cache import Shelf
 from lamella.snapshot.columnar import Companion, Zones, zones_of
 from lamella.snapshot.columnar.resident import ResidentBlocks
 from lamella.snapshot.manifest import ObjectRef, Snapshot
 from lamella.snapshot.schema import DataType, Leaf
 
+#: Verdicts of a chunk's blocks, by the chunk's content and the filter.
+VerdictShelf = Shelf[npt.NDArray[np.uint8]]
+
 
 class Layers:
     """``head``: the snapshot without its segments; ``segments``: one row for each of them.
 
-    ``blocks``: their blocks many segments at once, None where each segment is looked at alone. Safe to share between
-    threads: what is made here is the same whoever makes it.
+    ``blocks``: their blocks many segments at once, None where each segment is looked at alone. ``verdicts``: where
+    those of chunks of blocks are kept by content and filter, also for other snapshots that have the chunk. Safe to
+    share between threads: what is made here is the same whoever makes it.
     """
 
-    def __init__(self, head: Snapshot, segments: Companion, blocks: ResidentBlocks | None = None) -> None:
+    def __init__(
+        self,
+        head: Snapshot,
+        segments: Companion,
+        blocks: ResidentBlocks | None = None,
+        verdicts: VerdictShelf | None = None,
+    ) -> None:
         self.head = head
         self.segments = segments
         self.blocks = blocks
+        self.verdicts = verdicts
         self._summary: dict[tuple[int, DataType], Zones] = {}
         self._companions: tuple[list[str], list[str], list[int]] | None = None
 

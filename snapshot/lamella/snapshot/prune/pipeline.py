@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from lamella.snapshot.columnar import Companion, Zones
+from lamella.snapshot.columnar.resident import Load
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN
 from lamella.snapshot.expression.bound import (
     Anything,
@@ -26,7 +27,7 @@ from lamella.snapshot.expression.bound import (
     columns_of,
     leaves_of,
 )
-from lamella.snapshot.prune.block_layer import BlockLayer
+from lamella.snapshot.prune.block_layer import BlockLayer, KeptBlocks
 from lamella.snapshot.prune.evaluate import Evaluator, Lookup
 from lamella.snapshot.prune.explain import Layer, layer_uses
 from lamella.snapshot.prune.kept import Codes, Kept
@@ -42,8 +43,9 @@ from lamella.snapshot.wire import LayerUse, NotUsed, PageUse, PredicateUse, Prun
 class Funnel(msgspec.Struct, frozen=True):
     """What a prune found: a verdict per segment, and the kept blocks (None when only segments were asked for).
 
-    ``walked`` says more of the blocks: their order in the answer, what was not looked at. ``pages`` are those of the
-    blocks of all parts one after another, when they were asked for.
+    ``walked`` says more of the blocks: their order in the answer, what was not looked at. ``reused``: blocks whose
+    verdicts were kept from another prune. ``pages`` are those of the blocks of all parts one
+    after another, when they were asked for.
     """
 
     stages: tuple[Stage, ...]
@@ -55,6 +57,26 @@ class Funnel(msgspec.Struct, frozen=True):
     walked: Walked | None = None
     pages: tuple[PrunedPages, ...] | None = None
     page_use: PageUse | None = None
+    reused: int = 0
+    from_cache: bool = False
+
+    def again(self, load: Load) -> Funnel:
+        """The same, found once more in no time; ``load`` opens companions from now on."""
+        kept = self.kept.opened_by(load) if isinstance(self.kept, KeptBlocks) else self.kept
+        return msgspec.structs.replace(
+            self,
+            stages=tuple(msgspec.structs.replace(stage, ms=0.0) for stage in self.stages),
+            kept=kept,
+            walked=None if kept is None else Walked(kept=kept),
+            reused=0,
+            from_cache=True,
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory, roughly."""
+        kept = self.kept.size_bytes if isinstance(self.kept, KeptBlocks) else 0
+        return self.segment_codes.nbytes + kept
 
 
 class NotNow(Exception):
@@ -63,6 +85,8 @@ class NotNow(Exception):
 
 class Pruning:
     """One prune of one snapshot; ``timer`` gives seconds, ``load`` opens the companion of a segment by its row.
+
+    ``load_many`` opens those of several, perhaps faster than one after another.
 
     Blocks are tested many segments at once where the layers have them together and the options allow it; that changes
     nothing of the result.
@@ -73,16 +97,18 @@ class Pruning:
         layers: Layers,
         load: Callable[[int], Companion],
         timer: Callable[[], float],
+        load_many: Load | None = None,
     ) -> None:
         self._layers = layers
         self._head = layers.head
         self._segments = layers.segments
         self._load = load
         self._timer = timer
+        self._load_many = load_many if load_many is not None else lambda rows: [load(row) for row in rows]
 
     def run(
         self,
-        bound: BoundPredicate,
+        bound: BoundPredicate | Evaluator,
         *,
         blocks: bool = True,
         explain: bool = False,
@@ -106,7 +132,7 @@ class Pruning:
             )
             started = now
 
-        filter = Evaluator(bound)
+        filter = bound if isinstance(bound, Evaluator) else Evaluator(bound)
         alive = self._snapshot_layer(filter)
         stage("snapshot", 1, int(alive), summary.compressed_byte_size if alive else 0)
         codes = _codes(filter, self._segments) if alive else np.zeros(len(self._segments), dtype=np.uint8)
@@ -117,7 +143,9 @@ class Pruning:
             raise NotNow
 
         if self._layers.blocks is not None and alive and blocks and not explain and options.plain:
-            tested = BlockLayer(self._segments, self._layers.blocks, self._load).test(filter, codes)
+            tested = BlockLayer(self._segments, self._layers.blocks, self._load_many, self._layers.verdicts).test(
+                filter, codes
+            )
             stage("block", tested.considered, tested.count, tested.bytes)
             return Funnel(
                 tuple(stages),
@@ -126,6 +154,7 @@ class Pruning:
                 (*self._not_used(filter, tested.lookups), *options.not_used),
                 None,
                 walked=Walked(kept=tested.kept),
+                reused=tested.reused,
             )
 
         def open_segment(row: int) -> Kept:
@@ -142,10 +171,14 @@ class Pruning:
             left,
             None if walked is None else walked.kept,
             (*self._not_used(filter, [_lookup(each) for each in companions or ()]), *options.not_used),
-            self._predicates(bound, companions) if explain and companions is not None else None,
-            self._layer_uses(bound, alive, companions) if explain else None,
+            self._predicates(filter.node, companions) if explain and companions is not None else None,
+            self._layer_uses(filter.node, alive, companions) if explain else None,
             walked,
         )
+
+    def again(self, found: Funnel) -> Funnel:
+        """What this prune would find, from one that was the same."""
+        return found.again(self._load_many)
 
     def _snapshot_layer(self, filter: Evaluator) -> bool:
         rows = np.array([self._head.summary.row_count])

@@ -53,6 +53,7 @@ class Manifests:
         self.resident = resident = Resident(cache_bytes)
         #: Where columns are kept that are derived from companions.
         self.derived: DerivedCache = disk if disk is not None else MemoryCache(resident)
+        self.disk = disk
         self._objects = StoredObjects(store, disk)
         self._fetch_threads = fetch_threads
         self._lock = threading.Lock()

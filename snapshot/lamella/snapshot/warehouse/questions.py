@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -10,7 +10,7 @@ import numpy as np
 
 from lamella.snapshot.cache import Shelf
 from lamella.snapshot.columnar import Companion
-from lamella.snapshot.columnar.resident import ColumnShelf, ResidentBlocks
+from lamella.snapshot.columnar.resident import Columns, Load, ResidentBlocks
 from lamella.snapshot.errors import InvalidRequest, SegmentNotFound
 from lamella.snapshot.expression import BoundPredicate, Filters, Predicate, text_of
 from lamella.snapshot.layout import TableLayout, table_root
@@ -22,12 +22,13 @@ from lamella.snapshot.prune.aggregate_plan import read_plan
 from lamella.snapshot.prune.answer import answer_of
 from lamella.snapshot.prune.batch import single_requests
 from lamella.snapshot.prune.difference import Side, difference
+from lamella.snapshot.prune.evaluate import Evaluator
 from lamella.snapshot.prune.found import Found, found_by
-from lamella.snapshot.prune.layers import Layers
+from lamella.snapshot.prune.layers import Layers, VerdictShelf
 from lamella.snapshot.prune.options import read_options
 from lamella.snapshot.prune.pages import page_segments, with_pages
 from lamella.snapshot.prune.paging import PageTokens
-from lamella.snapshot.prune.pipeline import NotNow, Pruning, next_position
+from lamella.snapshot.prune.pipeline import Funnel, NotNow, Pruning, next_position
 from lamella.snapshot.prune.reader_columns import with_reader_columns
 from lamella.snapshot.prune.residual import residuals_of
 from lamella.snapshot.schema import Schema
@@ -46,6 +47,8 @@ from lamella.snapshot.wire import (
 
 #: What the layers of a snapshot take in memory beside three numbers a segment, roughly.
 _LAYERS_BYTES: Final = 4_096
+#: What a prune's outcome takes beside its arrays, with the filter that it is kept under, roughly.
+_FUNNEL_BYTES: Final = 8_192
 #: Limits of what :meth:`Questions.find_now` looks at: about a millisecond of work.
 _NOW_SEGMENTS: Final = 20_000
 _NOW_BLOCKS: Final = 20_000
@@ -67,7 +70,9 @@ class Questions:
         self._timer = timer
         self._filters = Filters()
         self._seen: Shelf[Layers] = Shelf(manifests.resident, "layers")
-        self._columns: ColumnShelf = Shelf(manifests.resident, "column")
+        self._funnels: Shelf[Funnel] = Shelf(manifests.resident, "funnel")
+        self._verdicts: VerdictShelf = Shelf(manifests.resident, "verdicts")
+        self._columns = Columns(Shelf(manifests.resident, "column"), manifests.disk)
 
     def prune(self, pointer: SnapshotPointer, request: PruneRequest) -> PruneAnswer:
         """The blocks (or segments) of a snapshot that may hold matching rows.
@@ -81,6 +86,10 @@ class Questions:
     def find(self, pointer: SnapshotPointer, request: PruneRequest) -> Found:
         """As :meth:`prune`, before it takes a form to travel in (see :mod:`lamella.snapshot.prune.encode`)."""
         return self._find(pointer, self._read(request), request)
+
+    def find_predicate(self, pointer: SnapshotPointer, predicate: Predicate, request: PruneRequest) -> Found:
+        """As :meth:`find`, for a filter that has been read already; ``request.filter`` is not looked at."""
+        return self._find(pointer, predicate, request)
 
     def find_now(self, pointer: SnapshotPointer, request: PruneRequest) -> Found | None:
         """As :meth:`find` when that takes about a millisecond and reads nothing: for callers that must not wait.
@@ -221,7 +230,12 @@ class Questions:
                 held[ref.location] = self._manifests.blocks(head, ref)
             return held[ref.location]
 
-        return self._found(layers, load, predicate, request)
+        def load_many(rows: Sequence[int]) -> list[Companion]:
+            if held is not None:
+                return [load(row) for row in rows]
+            return self._manifests.many_blocks(head, [layers.companion(row) for row in rows])
+
+        return self._found(layers, load, predicate, request, load_many=load_many)
 
     def _found(
         self,
@@ -230,6 +244,7 @@ class Questions:
         predicate: Predicate,
         request: PruneRequest,
         *,
+        load_many: Load | None = None,
         most_blocks: int | None = None,
     ) -> Found:
         head, segments = layers.head, layers.segments
@@ -239,13 +254,17 @@ class Questions:
             columns = head.schema.select(request.columns, case_sensitive=request.case_sensitive)
         start = None if request.page_token is None else self._tokens.position(request, head.snapshot_id)
         options = read_options(request, head.schema, start)
-        funnel = Pruning(layers, load, self._timer).run(
-            bound,
-            blocks=request.level != "segment",
-            explain=request.explain,
-            options=options,
-            most_blocks=most_blocks,
-        )
+        pruning = Pruning(layers, load, self._timer, load_many)
+        if options.plain and request.level != "segment" and not request.explain:
+            funnel = self._remembered(pruning, head.snapshot_id, Evaluator(bound), most_blocks)
+        else:
+            funnel = pruning.run(
+                bound,
+                blocks=request.level != "segment",
+                explain=request.explain,
+                options=options,
+                most_blocks=most_blocks,
+            )
         if request.level == "page":
             leaves = None if columns is None else [head.schema.by_id()[column_id] for column_id in columns]
             funnel = with_pages(funnel, bound, self._pages, page_segments(segments), leaves, self._timer)
@@ -259,12 +278,23 @@ class Questions:
         answer = with_reader_columns(found.answer, head, funnel.kept, request, own_blocks)
         return msgspec.structs.replace(found, answer=answer)
 
+    def _remembered(self, pruning: Pruning, snapshot_id: str, filter: Evaluator, most_blocks: int | None) -> Funnel:
+        """What a filter alone leaves of a snapshot, which never changes."""
+        name = (snapshot_id, filter.key)
+        found = self._funnels.get(name)
+        if found is not None:
+            return pruning.again(found)
+        found = pruning.run(filter, most_blocks=most_blocks)
+        # Without what opens companions, which would keep alive all that it knows.
+        self._funnels.put(name, found.again(_unopened), found.size_bytes + _FUNNEL_BYTES)
+        return found
+
     def _layers(self, head: Snapshot, segments: Companion) -> Layers:
         """The layers of a snapshot; those of the last ones that were asked for are kept."""
         found = self._seen.get(head.snapshot_id)
         if found is None:
             view = f"{head.table_id}/{head.schema.schema_id}"
-            found = Layers(head, segments, ResidentBlocks(segments, self._columns, view))
+            found = Layers(head, segments, ResidentBlocks(segments, self._columns, view), self._verdicts)
             self._seen.put(head.snapshot_id, found, _LAYERS_BYTES + 24 * len(segments))
         return found
 
@@ -309,6 +339,10 @@ def _is_simple(request: PruneRequest) -> bool:
         or request.max_ms is not None
         or request.page_size is not None
     )
+
+
+def _unopened(_rows: Sequence[int]) -> list[Companion]:
+    raise AssertionError("what is remembered is opened by whoever asks again")
 
 
 def _companion_refs(segments: Companion) -> Callable[[int], ObjectRef]:

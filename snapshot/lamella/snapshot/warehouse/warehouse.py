@@ -99,6 +99,7 @@ class Warehouse:
         self.has_blocks = changes.has_blocks
         self.prune = questions.prune
         self.find = questions.find
+        self.find_predicate = questions.find_predicate
         self.find_now = questions.find_now
         self.blocks_of = questions.blocks_of
         self.prune_predicate = questions.prune_predicate

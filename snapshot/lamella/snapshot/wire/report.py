@@ -78,7 +78,11 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How the answer came about. Totals are the snapshot's own."""
+    """How the answer came about. Totals are the snapshot's own.
+
+    ``from_cache``: the same question was asked of this snapshot before; the stages are those of then, and took no time
+    now. ``reused_blocks``: blocks that an earlier prune, perhaps of another snapshot, had tested with this filter.
+    """
 
     stages: tuple[Stage, ...]
     not_used: tuple[NotUsed, ...] = ()
@@ -90,3 +94,5 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     layers: tuple[LayerUse, ...] | None = None
     limit: LimitUse | None = None
     pages: PageUse | None = None
+    from_cache: bool = False
+    reused_blocks: int = 0

@@ -1,0 +1,181 @@
+"""Answers to prunes over HTTP in every form: JSON, Arrow, MessagePack, whole or in pieces, compressed or not."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import msgspec
+import pyarrow as pa
+import pytest
+
+from fixtures_server import ServerProcess, StartServer
+from lamella.client import Lamella
+from lamella.service.catalog import open_catalog
+from lamella.service.state import history_entry
+from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.manifest import Block
+from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.wire import PruneAnswer
+from support.service_api import Api, read_problem
+
+ARROW, PACK = "application/vnd.apache.arrow.stream", "application/vnd.msgpack"
+BLOCKS = 15_000
+EVERYTHING = "a >= 0"
+
+
+class Big:
+    """A service over a table of many blocks that were never written: column ``a`` counts on from block to block."""
+
+    def __init__(self, server: ServerProcess, folder: Path) -> None:
+        self.url = server.url
+        self.api = Api(server.url)
+        self.path = "/v1/namespaces/db/tables/t"
+        self.api.call("POST", "/v1/namespaces", {"name": "db"}, expect=201)
+        columns = [Column(name="a", type="int64")]
+        body = {"name": "t", "schema": msgspec.to_builtins(columns)}
+        self.api.call("POST", "/v1/namespaces/db/tables", body, expect=201)
+        schema = Schema.assign(columns)
+        leaf = schema.leaves()[0]
+        catalog = open_catalog(str(folder / "catalog.db"))
+        self.warehouse = Warehouse(FsspecStore(), f"file://{folder}/warehouse")
+        record = catalog.table("db", "t")
+        blocks = [
+            Block(
+                location=f'memory://a folder/"{number % 7}"/part-{number:07}-of-a-file-with-a-long-name.parquet',
+                row_count=10,
+                file_size=1_000 + number,
+                col_stats={
+                    leaf.id: ColumnStats(
+                        min=to_bound(leaf.dtype, number * 10), max=to_bound(leaf.dtype, number * 10 + 9), null_count=0
+                    )
+                },
+            )
+            for number in range(BLOCKS)
+        ]
+        refs = self.warehouse.prepare(record.table_id, schema, blocks)
+        done = self.warehouse.commit(record.pointer, added=refs, now_ms=record.pointer.timestamp_ms + 1)
+        assert catalog.advance(record.table_id, history_entry(record.version + 1, done.pointer, done.snapshot))
+        catalog.close()
+        self.pointer = done.pointer
+
+    def ask(self, accept: str, accept_encoding: str = "identity", **body: Any) -> httpx2.Response:
+        """A prune's answer; its ``content`` has no content coding any more."""
+        headers = {"Accept": accept, "Accept-Encoding": accept_encoding}
+        return self.api.http.post(f"{self.path}/prune", json=body, headers=headers)
+
+
+@pytest.fixture
+def big(start_server: StartServer, tmp_path: Path) -> Iterator[Big]:
+    """A service that lets one large answer out at a time, and none wait."""
+    server = start_server(
+        warehouse=tmp_path / "warehouse",
+        catalog=tmp_path / "catalog.db",
+        large_answers=1,
+        large_answers_waiting=0,
+    )
+    found = Big(server, tmp_path)
+    yield found
+    found.api.close()
+
+
+def unpacked(response: httpx2.Response) -> bytes:
+    """The answer; httpx2 reads gzip by itself."""
+    if response.headers.get("content-encoding") == "zstd" and response.content[:4] == b"\x28\xb5\x2f\xfd":
+        return bytes(pa.input_stream(pa.BufferReader(response.content), compression="zstd").read())
+    return response.content
+
+
+def blocks_of(response: httpx2.Response) -> list[tuple[str, int, int, str]]:
+    """Location, rows, size and verdict of each block."""
+    data, kind = unpacked(response), response.headers["content-type"]
+    if kind == ARROW:
+        table = pa.ipc.open_stream(data).read_all()
+        names = ("location", "row_count", "file_size", "verdict")
+        return list(zip(*(table[name].to_pylist() for name in names), strict=True))
+    decode: Any = msgspec.json.decode if kind == "application/json" else msgspec.msgpack.decode
+    answer: PruneAnswer = decode(data, type=PruneAnswer)
+    if answer.block_columns is not None:
+        c = answer.block_columns
+        return list(zip(c.location, c.row_count, c.file_size, c.verdict, strict=True))
+    return [(b.location, b.row_count, b.file_size, b.verdict) for b in answer.blocks or ()]
+
+
+def test_every_form_and_coding_has_the_same_blocks(big: Big) -> None:
+    """Large ones come in pieces without a length, compressed by choice, small ones as they are."""
+    for filter, is_large in ((EVERYTHING, True), ("a < 35", False), ("a < 0", False), ("a < 9000", False)):
+        expected = blocks_of(big.ask("application/json", filter=filter))
+        for accept in ("application/json", ARROW, PACK, "application/msgpack", "text/html"):
+            for shape in ("columns", "records"):
+                for coding in ("identity", "gzip", "zstd"):
+                    response = big.ask(accept, coding, filter=filter, shape=shape)
+                    assert response.status_code == 200
+                    assert blocks_of(response) == expected, (filter, accept, shape, coding)
+                    assert ("content-length" not in response.headers) == is_large
+                    if is_large:
+                        assert response.headers.get("content-encoding") == (None if coding == "identity" else coding)
+                        assert "Accept" in response.headers["vary"]
+        assert len(expected) == {EVERYTHING: BLOCKS, "a < 35": 4, "a < 0": 0, "a < 9000": 900}[filter]
+
+
+def test_what_has_no_columns_is_answered_in_another_form(big: Big) -> None:
+    """Segments, ranges and orders have no Arrow form; the content type says what came instead."""
+    for body in ({"level": "segment"}, {"shape": "ranges"}, {"order_by": [{"column": "a"}], "limit": 5}):
+        response = big.ask(f"{ARROW}, {PACK};q=0.5", filter=EVERYTHING, **body)
+        assert response.headers["content-type"] == PACK
+        assert msgspec.msgpack.decode(response.content, type=PruneAnswer).snapshot_id == big.pointer.snapshot_id
+        assert big.ask(ARROW, filter=EVERYTHING, **body).headers["content-type"] == "application/json"
+
+
+def test_ranges_are_resolved_to_the_same_blocks(big: Big) -> None:
+    """By the client, which asks for the addresses of a segment once."""
+    with Lamella(big.url) as lake:
+        table = lake.table("db.t")
+        for _ in range(2):
+            ranges = table.prune("a >= 5 AND a < 149990", shape="ranges")
+            assert ranges.block_ranges is not None
+            assert len(ranges.block_ranges.first) < 50
+            assert ranges.block_count == BLOCKS - 1
+            found = table.resolve(ranges)
+            expected = table.prune("a >= 5 AND a < 149990")
+            assert found.block_columns == expected.block_columns
+    text = big.api.send("GET", "/metrics").text
+    asked = next(line for line in text.splitlines() if "segments/{segment_id}/blocks" in line and "_total" in line)
+    assert float(asked.rpartition(" ")[2]) == len(ranges.block_ranges.segment_id)
+
+
+def test_a_large_answer_that_nobody_takes_stalls_no_other(big: Big) -> None:
+    """Small ones go on; another large one is told to come back, until the first client goes away."""
+    address = urlsplit(big.url)
+    body = msgspec.json.encode({"filter": EVERYTHING, "shape": "records"})
+    head = f"POST {big.path}/prune HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    with socket.create_connection((str(address.hostname), address.port or 80)) as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        slow.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+        assert slow.recv(15) == b"HTTP/1.1 200 OK"
+        refused = big.ask("application/json", filter=EVERYTHING)
+        assert (read_problem(refused).status, read_problem(refused).code) == (429, "overloaded")
+        assert refused.headers["retry-after"] == "1"
+        for number in range(20):
+            assert len(blocks_of(big.ask(ARROW, filter=f"a = {number}"))) == 1
+    with Lamella(big.url) as lake:  # tries again until the turn is free
+        assert lake.table("db.t").prune(EVERYTHING).block_count == BLOCKS
+
+
+def test_the_short_way_to_the_route_is_no_other_route(big: Big) -> None:
+    """Paths that only look like it, other methods and wrong bodies are answered as ever."""
+    for path in ("/v1/namespaces//tables/t/prune", "/v1/namespaces/db/tables//prune", "/v1/x/db/tables/t/prune"):
+        assert read_problem(big.api.send("POST", path, {})).status == 404
+    wrong = big.api.send("GET", f"{big.path}/prune")
+    assert (read_problem(wrong).status, wrong.headers["allow"]) == (405, "POST")
+    assert read_problem(big.api.send("POST", f"{big.path}/prune", {"filtre": 1})).code == "invalid_request"
+    assert read_problem(big.api.http.post(f"{big.path}/prune", content=b"{}")).code == "invalid_request"
+    assert read_problem(big.api.send("POST", "/v1/namespaces/db/tables/u/prune", {})).code == "table_not_found"
+    text = big.api.send("GET", "/metrics").text
+    assert 'route="/v1/namespaces/{namespace}/tables/{table}/prune",status="404"' in text

@@ -1,0 +1,220 @@
+"""Large answers: made as they are taken, cut off where they fail, so many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import anyio
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from fixtures_server import free_port
+from lamella.client import AsyncLamella, Lamella
+from lamella.client.http import RetryPolicy
+from lamella.service.compression import compressor
+from lamella.service.metrics import Metrics
+from lamella.service.streaming import PIECE_BYTES, LargeAnswers, Pieces, StreamedResponse
+from lamella.snapshot.errors import Overloaded, StoreError, Unavailable
+
+
+class Chunks:
+    """Chunks of one piece each, counted as they are made; ``fails_at``: which of them cannot be made."""
+
+    def __init__(self, count: int, fails_at: int | None = None) -> None:
+        self.made = 0
+        self.closed = False
+        self._count = count
+        self._fails_at = fails_at
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            for number in range(self._count):
+                if number == self._fails_at:
+                    raise StoreError("the store failed")
+                self.made += 1
+                yield bytes([number]) * PIECE_BYTES
+        finally:
+            self.closed = True
+
+
+def large(at_once: int = 1, waiting: int = 0, stall_s: float = 30.0) -> LargeAnswers:
+    """The limits of one service."""
+    return LargeAnswers(at_once=at_once, waiting=waiting, stall_s=stall_s, metrics=Metrics())
+
+
+def cut(limits: LargeAnswers, reason: str) -> float:
+    """How many answers were cut for that reason."""
+    return float(limits.metrics.answers_cut.labels(reason)._value.get())
+
+
+async def serve(
+    chunks: Chunks,
+    limits: LargeAnswers,
+    send: Callable[[dict[str, Any]], Awaitable[None]],
+    gone: asyncio.Event | None = None,
+) -> None:
+    """Send the chunks as an ASGI server would have it."""
+    gone = gone if gone is not None else asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    response = StreamedResponse(Pieces(iter(chunks), None), limits, await limits.turn(), {}, "application/json")
+    await response({"type": "http"}, receive, send)  # type: ignore[arg-type]  # a server of the test's own
+
+
+def test_an_answer_is_sent_whole_and_without_a_length() -> None:
+    """All bytes, then the end."""
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    chunks, limits = Chunks(5), large()
+    asyncio.run(serve(chunks, limits, send))
+    assert b"content-length" not in dict(sent[0]["headers"])
+    assert [message["body"][:1] for message in sent[1:]] == [b"\0", b"\1", b"\2", b"\3", b"\4", b""]
+    assert [message["more_body"] for message in sent[1:]] == [True] * 5 + [False]
+    assert [cut(limits, reason) for reason in ("failed", "client", "stalled")] == [0, 0, 0]
+
+
+def test_an_answer_that_fails_on_the_way_never_gets_its_end() -> None:
+    """The error comes out, so that the server cuts the connection; the turn is given back."""
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    async def go() -> None:
+        limits = large()
+        with pytest.raises(StoreError):
+            await serve(Chunks(5, fails_at=2), limits, send)
+        assert cut(limits, "failed") == 1
+        await serve(Chunks(1), limits, send)
+
+    asyncio.run(go())
+    assert [message.get("more_body") for message in sent[:3]] == [None, True, True]
+    assert sent[3]["type"] == "http.response.start"
+
+
+@pytest.fixture
+def breaking_off() -> Iterator[str]:
+    """The address of a server whose every answer fails on the way."""
+    limits = large()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        chunks = Pieces(iter(Chunks(5, fails_at=2)), None)
+        response = StreamedResponse(chunks, limits, await limits.turn(), {}, "application/json")
+        await response(scope, receive, send)
+
+    port = free_port()
+    server = uvicorn.Server(uvicorn.Config(app, port=port, lifespan="off", log_level="critical"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.005)
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join()
+
+
+def test_no_client_takes_an_answer_that_broke_off_for_whole(breaking_off: str) -> None:
+    """Both of ours say so, after as many tries as they were told to make."""
+    policy = RetryPolicy(attempts=2, base_delay_s=0.0)
+    with Lamella(breaking_off, policy=policy) as lake, pytest.raises(Unavailable, match="cut off"):
+        lake.table("db.t").prune()
+
+    async def go() -> None:
+        async with AsyncLamella(breaking_off, policy=policy) as lake:
+            await lake.table("db.t").prune()
+
+    with pytest.raises(Unavailable, match="incomplete"):
+        asyncio.run(go())
+
+
+def test_no_more_is_made_than_is_taken() -> None:
+    """While a client does not take a piece, the next one is not made; when it goes away, none is any more."""
+
+    async def go() -> None:
+        chunks, limits, gone, taken = Chunks(1_000), large(), asyncio.Event(), asyncio.Semaphore(3)
+
+        async def send(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.body" and not gone.is_set():
+                await taken.acquire()
+
+        serving = asyncio.ensure_future(serve(chunks, limits, send, gone))
+        with anyio.fail_after(60):
+            while chunks.made < 4:
+                await asyncio.sleep(0.001)
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        assert chunks.made == 4
+        gone.set()
+        taken.release()
+        await serving
+        assert chunks.made <= 6
+        assert chunks.closed
+        assert cut(limits, "client") == 1
+
+    asyncio.run(go())
+
+
+def test_a_client_that_takes_nothing_loses_its_turn() -> None:
+    """After ``stall_s`` the answer is cut, and the next one gets the turn."""
+
+    async def go() -> None:
+        chunks, limits = Chunks(1_000), large(waiting=1, stall_s=0.05)
+
+        async def never(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.body":
+                await asyncio.Event().wait()
+
+        async def at_once(_message: dict[str, Any]) -> None:
+            return
+
+        with anyio.fail_after(60):
+            await asyncio.gather(serve(chunks, limits, never), serve(Chunks(3), limits, at_once))
+        assert cut(limits, "stalled") == 1
+        assert chunks.closed
+
+    asyncio.run(go())
+
+
+def test_so_many_go_at_once_and_so_many_wait() -> None:
+    """One more is refused, with the time to come back; turns go by the order of arrival."""
+
+    async def go() -> None:
+        limits = large(at_once=2, waiting=1)
+        first, second = await limits.turn(), await limits.turn()
+        third = asyncio.ensure_future(limits.turn())
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded) as refused:
+            await limits.turn()
+        assert refused.value.details["retry_after_s"] == 1
+        assert not third.done()
+        first.give_back()
+        with anyio.fail_after(60):
+            (await third).give_back()
+        second.give_back()
+        for turn in [await limits.turn(), await limits.turn()]:
+            turn.give_back()
+
+    asyncio.run(go())
+
+
+def test_a_compressor_that_keeps_everything_back_ends_nothing_early() -> None:
+    """Pieces are never empty but for the end, which comes once."""
+    pieces = Pieces(iter([b"a" * 10] * 100), compressor("zstd"))
+    found = []
+    while (piece := pieces.next()) is not None:
+        found.append(piece)
+    assert found
+    assert all(found)
+    assert pieces.next() is None
