@@ -53,7 +53,7 @@ class Table:
         self.head: Snapshot = self.manifests.head(pointer)
         self.segments = self.manifests.layer(pointer)
         self.opened: list[int] = []
-        self.resident = Resident(room_bytes) if of is None else of.resident
+        self.resident: Resident = Resident(room_bytes) if of is None else of.resident
         self.blocks = ResidentBlocks(self.segments, Columns(Shelf(self.resident, "column"), disk), "view", grain)
         self.plain = Layers(self.head, self.segments)
         self.together = Layers(self.head, self.segments, self.blocks, Shelf(self.resident, "verdicts"))
@@ -65,7 +65,9 @@ class Table:
 
     def funnel(self, layers: Layers, bound: BoundPredicate) -> Funnel:
         """Prune through layers."""
-        return Pruning(layers, self.load, time.perf_counter).run(bound)
+        # That some segments are found by a search must not be seen either.
+        searched = 1 if layers is self.together else 1 << 30
+        return Pruning(layers, self.load, time.perf_counter, worth_search=searched).run(bound)
 
 
 def written(rng: Random, schema: Schema, blocks: list[Block], store: FsspecStore) -> SnapshotPointer:

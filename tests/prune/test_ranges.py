@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import msgspec
@@ -46,9 +47,7 @@ def test_ranges_name_the_blocks_of_the_other_shapes(seed: int) -> None:
         assert all(ranges.block_count)
         assert sorted(set(ranges.segment)) == list(range(len(ranges.segment_id)))
         runs = list(zip(ranges.segment, ranges.first, ranges.block_count, ranges.verdict, strict=True))
-        for (segment, first, count, verdict), (next_segment, next_first, _, next_verdict) in zip(
-            runs, runs[1:], strict=False
-        ):
+        for (segment, first, count, verdict), (next_segment, next_first, _, next_verdict) in pairwise(runs):
             assert (next_segment, next_first, next_verdict) != (segment, first + count, verdict)
 
 

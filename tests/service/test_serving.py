@@ -208,7 +208,7 @@ def test_the_api_describes_itself_wholly(local: World) -> None:
     """Every route is in the OpenAPI document, with its bodies, parameters and errors, and every reference resolves."""
     document = openapi(local)
     operations = {(method, path) for path, methods in document["paths"].items() for method in methods}
-    assert len(operations) == 37
+    assert len(operations) == 38
     assert ("post", "/v1/namespaces/{namespace}/tables/{table}/prune") in operations
     schemas = document["components"]["schemas"]
     assert {reference.removeprefix("#/components/schemas/") for reference in references(document)} <= set(schemas)
@@ -225,7 +225,8 @@ def test_the_api_describes_itself_wholly(local: World) -> None:
             repeatable = path.endswith(("/verify", "/vacuum", "/vacuum-dropped")) or "/leases" in path
             mutates = method in ("delete", "post") and not asks and not repeatable
             headers = [p["name"] for p in operation.get("parameters", []) if p["in"] == "header"]
-            assert headers == (["Idempotency-Key"] if mutates else [])
+            assert [name for name in headers if name != "If-None-Match"] == (["Idempotency-Key"] if mutates else [])
+            assert ("If-None-Match" in headers) == ("304" in operation["responses"])
 
 
 def test_the_reference_page_needs_nothing_from_elsewhere(local: World) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
@@ -17,34 +19,63 @@ _INLINED: Final = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>"})
 
 
 class Operations(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of Python functions (comprehensions are none) and of functions in C, by the thread that was counted."""
+    """Calls of Python functions (comprehensions are none) and of functions in C."""
 
     python_calls: int
     c_calls: int
 
 
+class Meter:
+    """Counts what this thread does, and every thread that is started while it is installed, between start and stop."""
+
+    def __init__(self) -> None:
+        self._running = False
+        self._calls: dict[int, list[int]] = {}  # by thread, since threads must not count into one number
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Ready to count. The garbage collector waits meanwhile, since what it runs comes whenever it likes."""
+        gc.collect()
+        was_enabled, before = gc.isenabled(), sys.getprofile()
+        gc.disable()
+        threading.setprofile(self._on_event)
+        sys.setprofile(self._on_event)
+        try:
+            yield
+        finally:
+            sys.setprofile(before)
+            threading.setprofile(None)
+            if was_enabled:
+                gc.enable()
+
+    def start(self) -> None:
+        """Count from zero."""
+        self._calls.clear()
+        self._running = True
+
+    def stop(self) -> Operations:
+        """What was done since the start."""
+        self._running = False
+        counts = list(self._calls.values())
+        return Operations(python_calls=sum(each[0] for each in counts), c_calls=sum(each[1] for each in counts))
+
+    def _on_event(self, frame: FrameType, event: str, _argument: Any) -> None:
+        if not self._running or event not in ("call", "c_call"):
+            return
+        counts = self._calls.setdefault(threading.get_ident(), [0, 0])
+        if event == "c_call":
+            counts[1] += 1
+        else:
+            counts[0] += frame.f_code.co_name not in _INLINED
+
+
 def counted(call: Callable[[], object]) -> Operations:
-    """What one call does. The garbage collector waits meanwhile, since what it runs comes whenever it likes."""
-    python_calls = c_calls = 0
-
-    def on_event(frame: FrameType, event: str, _argument: Any) -> None:
-        nonlocal python_calls, c_calls
-        if event == "call":
-            python_calls += frame.f_code.co_name not in _INLINED
-        elif event == "c_call":
-            c_calls += 1
-
-    gc.collect()
-    was_enabled, before = gc.isenabled(), sys.getprofile()
-    gc.disable()
-    sys.setprofile(on_event)
-    try:
+    """What one call does in this thread."""
+    meter = Meter()
+    with meter.installed():
+        meter.start()
         call()
-    finally:
-        sys.setprofile(before)
-        if was_enabled:
-            gc.enable()
-    return Operations(python_calls=python_calls, c_calls=c_calls)
+        return meter.stop()
 
 
 class CountedStore:

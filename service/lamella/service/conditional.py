@@ -75,7 +75,7 @@ async def respond(
     code = coding(request.headers.get("accept-encoding", ""))
 
     def work() -> tuple[str, bytes | None, bool]:
-        record = services.catalog.current(namespace, name) or services.catalog.table(namespace, name)
+        record = services.table(namespace, name)
         tag = tag_of(record)
         if has(request, tag):
             return tag, None, False

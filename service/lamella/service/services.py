@@ -11,7 +11,7 @@ from anyio import CapacityLimiter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.catalog import Catalog
+from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.changes import ChangeStream
 from lamella.service.committer import Committer
 from lamella.service.leases import Leases
@@ -110,6 +110,10 @@ class Services:
         self._readers: CapacityLimiter | None = None
         self._maintainers: CapacityLimiter | None = None
         self._mutations = Mutations(settings, catalog, self.metrics, clock)
+
+    def table(self, namespace: str, name: str) -> TableRecord:
+        """A table as it stands; raises NamespaceNotFound, TableNotFound. Waits for the catalog."""
+        return self.catalog.current(namespace, name) or self.catalog.table(namespace, name)
 
     async def read(self, work: Callable[[], _T]) -> _T:
         """Run blocking work that changes nothing in a thread; slow mutations do not take its place."""

@@ -45,11 +45,12 @@ class BlockScan:
         table: LakeTable,
         kept: Kept,
         required: Any,
+        required_json: str,
         options: Any,
         *,
         pushed: Sequence[Any] = (),
     ) -> None:
-        wanted = _with_defaults(json.loads(required.json()), table)
+        wanted = _with_defaults(json.loads(required_json), table)
         found = layouts(wanted, table.history, kept.schema_ids)
         plain = json.dumps(wanted)
         self.way: Way = _way(table, kept, list(found) or [plain], plain)

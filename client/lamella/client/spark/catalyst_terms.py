@@ -144,9 +144,17 @@ def find_leaf(schema: Schema, path: list[str]) -> Leaf:
     return leaf
 
 
+#: Where py4j's stand-in for an expression carries its class, which never changes.
+_KIND: Final = "_lamella_kind"
+
+
 def kind_of(e: Any) -> str:
-    """The class of an expression."""
-    return str(e.getClass().getSimpleName())
+    """The class of an expression; asked of the JVM once for each object that py4j gave us."""
+    known = vars(e)
+    found = known.get(_KIND)
+    if found is None:
+        found = known[_KIND] = str(e.getClass().getSimpleName())
+    return str(found)
 
 
 def _path(e: Any) -> list[str]:

@@ -31,17 +31,20 @@ def file_index(gateway: Gateway, kept: Kept, digest: str, schema: Any, *, cache_
     root = gateway.path(f"file:///lamella/{digest}")
     cache = gateway.java_class(DATASOURCES + "SharedInMemoryCache")(cache_bytes, -1).createForNewClient()
     cache.putLeafFiles(root, file_statuses(gateway, kept.files()))
-    no_partitions = gateway.scala_object(DATASOURCES + "PartitionSpec").emptySpec()
     index = gateway.java_class(DATASOURCES + "InMemoryFileIndex")(
         gateway.session,
         gateway.seq([root]),
-        gateway.scala_map({"recursiveFileLookup": "true"}),
+        gateway.shared("recursive", lambda: gateway.scala_map({"recursiveFileLookup": "true"})),
         gateway.some(schema),
         cache,
-        gateway.some(no_partitions),
+        gateway.shared("no partitions", lambda: gateway.some(_no_partitions(gateway))),
         gateway.none,
     )
     found = index.allFiles().size()
     if found != len(kept.locations):
         raise LamellaError(f"Spark's file index lost blocks: it holds {found} of {len(kept.locations)}")
     return index
+
+
+def _no_partitions(gateway: Gateway) -> Any:
+    return gateway.scala_object(DATASOURCES + "PartitionSpec").emptySpec()

@@ -5,9 +5,10 @@ Only a classic session has one; on Spark Connect there is no JVM beside the Pyth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lamella.snapshot.errors import InvalidRequest
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 SQL = "org.apache.spark.sql."
 CONNECTOR = SQL + "connector."
 DATASOURCES = SQL + "execution.datasources."
+
+_PACKED_FROM_BYTES: Final = 64 << 10
+_BUFFER_BYTES: Final = 64 << 10
 
 
 class Gateway:
@@ -44,6 +48,7 @@ class Gateway:
         self.session: Any = session
         self._classes: dict[str, Any] = {}
         self._constants: dict[tuple[str, str], Any] = {}
+        self._made: dict[str, Any] = {}
         self._struct_types = lru_cache(maxsize=64)(session.parseDataType)
 
     @property
@@ -80,6 +85,17 @@ class Gateway:
             self._constants[key] = getattr(self.java_class(class_name), member)
         return self._constants[key]
 
+    def static(self, class_name: str, method: str) -> Any:
+        """A static method, to be called; py4j asks the JVM what such a name is each time, so it is kept."""
+        return self.constant(class_name, method)
+
+    def shared(self, name: str, make: Callable[[], Any]) -> Any:
+        """An object of the JVM that never changes, made when it is first asked for."""
+        found = self._made.get(name)
+        if found is None:
+            found = self._made[name] = make()
+        return found
+
     def empty_array(self, element: str) -> Any:
         """``new element[0]``, the same each time."""
         key = (element, "[]")
@@ -107,7 +123,7 @@ class Gateway:
         made = self.java_class("java.util.ArrayList")()
         for item in items:
             made.add(item)
-        return self.java_class("scala.jdk.javaapi.CollectionConverters").asScala(made).toSeq()
+        return self.static("scala.jdk.javaapi.CollectionConverters", "asScala")(made).toSeq()
 
     def scala_map(self, items: dict[str, str]) -> Any:
         """``scala.collection.immutable.Map``."""
@@ -137,11 +153,19 @@ class Gateway:
 
     def some(self, value: Any) -> Any:
         """Scala's ``Some(value)``."""
-        return self.java_class("scala.Option").apply(value)
+        return self.static("scala.Option", "apply")(value)
 
     def copy_bytes(self, writable: Any, data: bytes) -> Any:
-        """Let a Hadoop ``Writable`` read ``data``; one call, however much it is."""
-        stream = self.java_class("java.io.ByteArrayInputStream")(data)
+        """Let a Hadoop ``Writable`` read ``data``; one call, however much it is.
+
+        What goes to the JVM goes as base64 text through a socket, so it is packed where it is large.
+        """
+        packed = len(data) >= _PACKED_FROM_BYTES
+        stream = self.java_class("java.io.ByteArrayInputStream")(zlib.compress(data, 1) if packed else data)
+        if packed:
+            # Read a few bytes at a time, an unbuffered inflater would cost a call into native code for each.
+            inflated = self.java_class("java.util.zip.InflaterInputStream")(stream)
+            stream = self.java_class("java.io.BufferedInputStream")(inflated, _BUFFER_BYTES)
         writable.readFields(self.java_class("java.io.DataInputStream")(stream))
         return writable
 
@@ -151,7 +175,7 @@ class Gateway:
 
     def thread_id(self) -> int:
         """The JVM thread that runs the callback we are in (see :attr:`pins_threads`)."""
-        return int(self.java_class("java.lang.Thread").currentThread().getId())
+        return int(self.static("java.lang.Thread", "currentThread")().getId())
 
     def struct_type(self, schema_json: str) -> Any:
         """``StructType`` from its JSON; the last ones are kept."""
@@ -159,7 +183,7 @@ class Gateway:
 
     def optional_long(self, value: int) -> Any:
         """``OptionalLong.of(value)``."""
-        return self.java_class("java.util.OptionalLong").of(value)
+        return self.static("java.util.OptionalLong", "of")(value)
 
     def path(self, text: str) -> Any:
         """``org.apache.hadoop.fs.Path``."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import Final
 
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.layout.location import parse
+
+#: What a local path is normalised for.
+_UNUSUAL: Final = re.compile(r"//|/\.|/$|\0")
 
 
 def hadoop_path(location: str) -> str:
@@ -15,6 +20,8 @@ def hadoop_path(location: str) -> str:
         InvalidRequest: a location that Hadoop would read as another one (``//``, ``.`` or ``..`` within an S3 key),
             or that only this process can see (``memory://``).
     """
+    if location.startswith("file:///") and not _UNUSUAL.search(location, 7):
+        return location
     at = parse(location)
     if at.scheme == "file":
         return f"file://{at.path}"

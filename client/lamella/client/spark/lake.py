@@ -9,6 +9,7 @@ import datetime as dt
 import hashlib
 import json
 import logging
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -81,9 +82,10 @@ class Kept(msgspec.Struct, frozen=True):
 
     def digest(self) -> str:
         """Equal only for the same files with the same sizes, in the same order."""
-        digest = hashlib.sha256()
-        for location, size in zip(self.locations, self.sizes, strict=True):
-            digest.update(f"{size} {location}\n".encode("utf-8", "surrogatepass"))
+        digest = hashlib.sha256("\n".join(self.locations).encode("utf-8", "surrogatepass"))
+        # Sizes and the lengths of the locations tell where each ends, whatever it is made of.
+        digest.update(array("q", self.sizes).tobytes())
+        digest.update(array("q", map(len, self.locations)).tobytes())
         return digest.hexdigest()
 
 

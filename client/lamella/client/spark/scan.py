@@ -42,7 +42,18 @@ class Request:
         #: The blocks that the filter leaves; asked for once, so that what Spark is told of them stays true.
         self.kept: Kept | None = None
         self.limit: int | None = None
+        self._json: tuple[Any, str] | None = None
         self.order_by: tuple[OrderBy, ...] = ()
+
+    def required_json(self) -> str:
+        """The columns that Spark asked for, as the JSON of their struct type."""
+        if self._json is None or self._json[0] is not self.required:
+            self._json = (self.required, str(self.required.json()))
+        return self._json[1]
+
+    def required_names(self) -> list[str]:
+        """Their names, read from that JSON: an array's elements take a call each."""
+        return [field["name"] for field in json.loads(self.required_json())["fields"]]
 
     @property
     def settled(self) -> bool:
@@ -94,11 +105,17 @@ class Plan:
         # that is not read for all null when it skips pages.
         pushed, texts = ([], []) if request.settled else request.pushed(self.kept.believed)
         self.scan = BlockScan(
-            gateway, table, kept, request.required, _reader_options(request, self.kept), pushed=pushed
+            gateway,
+            table,
+            kept,
+            request.required,
+            request.required_json(),
+            _reader_options(request, self.kept),
+            pushed=pushed,
         )
         #: All that decides which rows are read: two scans with one key may stand for each other.
         self.key = json.dumps(
-            [table.key, kept.digest(), request.required.json(), texts, _options_text(request.options)]
+            [table.key, kept.digest(), request.required_json(), texts, _options_text(request.options)]
         )
 
     @cached_property
@@ -167,7 +184,7 @@ class LakeScanBuilder(Proxy):
         return True  # Spark still sorts and counts
 
     def build(self) -> Any:
-        self._request.table.columns.check(self._request.required.fieldNames())
+        self._request.table.columns.check(self._request.required_names())
         return LakeScan(self._gateway, self._request)
 
 
@@ -252,12 +269,12 @@ class LakeScan(Proxy):
         return max(1, self._plan.scan.size_bytes() or sum(self._plan.kept.sizes))
 
     def filterAttributes(self) -> Any:
-        expressions = self._gateway.java_class(CONNECTOR + "expressions.Expressions")
         names: list[str] = []
         # see toBatch; and what join keys leave may be less than a limit needs
         if self._gateway.pins_threads and self._request.limit is None:
-            names = prunable_columns(self._request.table.schema, list(self._request.required.fieldNames()))
-        columns = [expressions.column("`" + name.replace("`", "``") + "`") for name in names]
+            names = prunable_columns(self._request.table.schema, self._request.required_names())
+        column = self._gateway.static(CONNECTOR + "expressions.Expressions", "column")
+        columns = [column("`" + name.replace("`", "``") + "`") for name in names]
         return self._gateway.array(CONNECTOR + "expressions.NamedReference", columns)
 
     def filter(self, predicates: Any) -> None:

@@ -8,8 +8,8 @@ Hadoop itself would serialise them (an ``ArrayWritable`` of ``FileStatus``, each
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from lamella.client.spark.gateway import Gateway
 
@@ -21,41 +21,35 @@ _TYPE_FILE = b"\x08\x02"
 _PERMISSION_OWNER_GROUP = b"\x22\x03\x08\xa4\x03\x2a\x00\x32\x00"
 
 
-def file_statuses(gateway: Gateway, files: Iterable[tuple[str, int]]) -> Any:
+def file_statuses(gateway: Gateway, files: Sequence[tuple[str, int]]) -> Any:
     """``FileStatus[]`` of ``(Hadoop path, size in bytes)``; the modification time is not known and is 0."""
-    listed = list(files)
-    status = gateway.java_class("java.lang.Class").forName(_FILE_STATUS)
+    status = gateway.shared(_FILE_STATUS, lambda: gateway.java_class("java.lang.Class").forName(_FILE_STATUS))
     writable = gateway.java_class("org.apache.hadoop.io.ArrayWritable")(status)
-    gateway.copy_bytes(writable, encode(listed))
-    made = gateway.new_array(_FILE_STATUS, len(listed))
-    gateway.java_class("java.lang.System").arraycopy(writable.get(), 0, made, 0, len(listed))
-    return made
+    read = gateway.copy_bytes(writable, encode(files)).get()  # Writable[], which is not what it was asked to be
+    array_class = gateway.shared(_FILE_STATUS + "[]", lambda: gateway.empty_array(_FILE_STATUS).getClass())
+    return gateway.static("java.util.Arrays", "copyOf")(read, len(files), array_class)
 
 
 def encode(files: Iterable[tuple[str, int]]) -> bytes:
     """The bytes of an ``ArrayWritable`` of ``FileStatus``."""
-    messages = [_message(path.encode("utf-8"), size_bytes) for path, size_bytes in files]
-    parts = [struct.pack(">i", len(messages))]
-    for message in messages:
-        parts.append(struct.pack(">i", len(message)))
-        parts.append(message)
+    count = 0
+    parts = [b""]
+    heads: dict[int, tuple[int, bytes]] = {}  # by length of the path
+    tails: dict[int, bytes] = {}  # by size of the file
+    pack = struct.Struct(">i").pack
+    for path, size_bytes in files:
+        text = path.encode("utf-8")
+        tail = tails.get(size_bytes)
+        if tail is None:
+            tail = tails[size_bytes] = b"\x18" + _varint(size_bytes) + _REST
+        known = heads.get(len(text))
+        if known is None:
+            head = _TYPE_FILE + b"\x12" + _varint(len(text))
+            known = heads[len(text)] = (len(head) + len(text), head)
+        parts += (pack(known[0] + len(tail)), known[1], text, tail)
+        count += 1
+    parts[0] = pack(count)
     return b"".join(parts)
-
-
-def _message(path: bytes, size_bytes: int) -> bytes:
-    return b"".join(
-        (
-            _TYPE_FILE,
-            b"\x12",  # path
-            _varint(len(path)),
-            path,
-            b"\x18",  # length
-            _varint(size_bytes),
-            _PERMISSION_OWNER_GROUP,
-            b"\x38\x00\x40\x00\x50\x01\x58",  # modification time, access time, replication 1, then the block size
-            _varint(_BLOCK_SIZE_BYTES),
-        )
-    )
 
 
 def _varint(number: int) -> bytes:
@@ -65,3 +59,7 @@ def _varint(number: int) -> bytes:
         number >>= 7
     out.append(number)
     return bytes(out)
+
+
+#: What follows the length: modification time and access time 0, replication 1, the block size.
+_REST: Final = _PERMISSION_OWNER_GROUP + b"\x38\x00\x40\x00\x50\x01\x58" + _varint(_BLOCK_SIZE_BYTES)

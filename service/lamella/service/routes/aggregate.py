@@ -45,7 +45,7 @@ class AggregateRoutes:
 
     def _aggregate(self, namespace: str, name: str, body: bytes) -> bytes:
         asked = read_json(_REQUEST, body)
-        record = self._services.catalog.table(namespace, name)
+        record = self._services.table(namespace, name)
         pointer = self._services.history.pointer(
             record, snapshot_id=asked.snapshot_id, timestamp=asked.timestamp, time_zone=asked.time_zone
         )

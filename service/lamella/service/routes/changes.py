@@ -47,7 +47,7 @@ class ChangesRoutes:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
         def work() -> bytes:
-            table = self._services.catalog.table(namespace, name)
+            table = self._services.table(namespace, name)
             return _ENCODER.encode(self._services.changes.page(table, query))
 
         return Response(await self._services.read(work), media_type=JSON)

@@ -51,7 +51,7 @@ class HistoryRoutes:
 
         def work() -> SnapshotList:
             history = self._services.history
-            record = self._services.catalog.table(namespace, name)
+            record = self._services.table(namespace, name)
             newest = None
             if page_token is None and (snapshot_id is not None or timestamp is not None):
                 at = None if timestamp is None else instant_of(timestamp)

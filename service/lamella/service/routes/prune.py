@@ -78,7 +78,7 @@ class PruneRoutes:
     def _encoded(self, namespace: str, name: str, body: bytes, wanted: Wanted) -> Whole | Begun:
         services = self._services
         asked = read_json(_REQUEST, body)
-        record = services.catalog.current(namespace, name) or services.catalog.table(namespace, name)
+        record = services.table(namespace, name)
         # a page belongs to the snapshot of the first one, whatever has become current since
         pinned = None if asked.page_token is None else services.warehouse.page_tokens.read(asked)[0]
         pointer = services.history.pointer(

@@ -68,7 +68,7 @@ class PruneManyRoutes:
 
     def _batch(self, namespace: str, name: str, body: bytes) -> bytes:
         asked = read_json(_BATCH, body)
-        record = self._services.catalog.table(namespace, name)
+        record = self._services.table(namespace, name)
         pointer = self._services.history.pointer(
             record, snapshot_id=asked.snapshot_id, timestamp=asked.timestamp, time_zone=asked.time_zone
         )
@@ -80,7 +80,7 @@ class PruneManyRoutes:
 
     def _diff(self, namespace: str, name: str, body: bytes) -> bytes:
         asked = read_json(_DIFF, body)
-        record = self._services.catalog.table(namespace, name)
+        record = self._services.table(namespace, name)
         if (asked.from_snapshot_id is None) == (asked.from_timestamp is None):
             raise InvalidRequest("give exactly one of from_snapshot_id and from_timestamp")
         point, zone = self._services.history.pointer, asked.time_zone

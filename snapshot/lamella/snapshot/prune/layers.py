@@ -9,6 +9,7 @@ from lamella.snapshot.cache import Shelf
 from lamella.snapshot.columnar import Companion, Zones, zones_of
 from lamella.snapshot.columnar.resident import ResidentBlocks
 from lamella.snapshot.manifest import ObjectRef, Snapshot
+from lamella.snapshot.prune.window import Edges, edges_of
 from lamella.snapshot.schema import DataType, Leaf
 
 #: Verdicts of a chunk's blocks, by the chunk's content and the filter.
@@ -35,6 +36,7 @@ class Layers:
         self.blocks = blocks
         self.verdicts = verdicts
         self._summary: dict[tuple[int, DataType], Zones] = {}
+        self._edges: dict[Leaf, Edges | None] = {}
         self._companions: tuple[list[str], list[str], list[int]] | None = None
 
     def companion(self, row: int) -> ObjectRef:
@@ -44,6 +46,12 @@ class Layers:
             names, hashes = self.segments.texts("companion.location"), self.segments.texts("companion.sha256")
             found = self._companions = names, hashes, self.segments.numbers("companion.size_bytes").tolist()
         return ObjectRef(location=found[0][row], sha256=found[1][row], size_bytes=found[2][row])
+
+    def edges(self, leaf: Leaf) -> Edges | None:
+        """The edges of a column over the segments."""
+        if leaf not in self._edges:
+            self._edges[leaf] = edges_of(self.segments.zones(leaf.id, leaf.dtype))
+        return self._edges[leaf]
 
     def summary(self, leaf: Leaf) -> Zones:
         """The statistics of a column over the whole snapshot: one entry."""

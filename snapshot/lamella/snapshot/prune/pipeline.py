@@ -36,6 +36,7 @@ from lamella.snapshot.prune.options import NO_OPTIONS, Options
 from lamella.snapshot.prune.paging import Position
 from lamella.snapshot.prune.verdict import ALL, NONE, UNKNOWN, verdicts
 from lamella.snapshot.prune.walk import Walk, Walked
+from lamella.snapshot.prune.window import WORTH_ENTRIES, Window, windows
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.wire import LayerUse, NotUsed, PageUse, PredicateUse, PrunedPages, Stage
 
@@ -88,6 +89,7 @@ class Pruning:
 
     ``load_many`` opens those of several, perhaps faster than one after another.
 
+    Of ``worth_search`` or more segments only those are looked at that a search leaves (:mod:`.window`).
     Blocks are tested many segments at once where the layers have them together and the options allow it; that changes
     nothing of the result.
     """
@@ -98,7 +100,10 @@ class Pruning:
         load: Callable[[int], Companion],
         timer: Callable[[], float],
         load_many: Load | None = None,
+        *,
+        worth_search: int = WORTH_ENTRIES,
     ) -> None:
+        self.worth_search = worth_search
         self._layers = layers
         self._head = layers.head
         self._segments = layers.segments
@@ -135,7 +140,7 @@ class Pruning:
         filter = bound if isinstance(bound, Evaluator) else Evaluator(bound)
         alive = self._snapshot_layer(filter)
         stage("snapshot", 1, int(alive), summary.compressed_byte_size if alive else 0)
-        codes = _codes(filter, self._segments) if alive else np.zeros(len(self._segments), dtype=np.uint8)
+        codes = self._segment_layer(filter) if alive else np.zeros(len(self._segments), dtype=np.uint8)
         chosen = np.flatnonzero(codes != NONE)
         if alive:
             stage("segment", len(codes), len(chosen), int(self._segments.numbers("file_size")[chosen].sum()))
@@ -175,6 +180,26 @@ class Pruning:
             self._layer_uses(filter.node, alive, companions) if explain else None,
             walked,
         )
+
+    def _segment_layer(self, filter: Evaluator) -> Codes:
+        count = len(self._segments)
+        if count >= self.worth_search:
+            parts = windows(filter.node, self._layers.edges, count)
+            if 2 * sum(stop - start for start, stop in parts) < count:
+                return self._searched(filter, parts)
+        return _codes(filter, self._segments)
+
+    def _searched(self, filter: Evaluator, parts: Sequence[Window]) -> Codes:
+        """The verdicts of the segments, of which only those in the windows are looked at."""
+        row_counts = self._segments.numbers("row_count")
+        codes = np.zeros(len(self._segments), dtype=np.uint8)
+        for start, stop in parts:
+
+            def lookup(leaf: Leaf, start: int = start, stop: int = stop) -> Zones:
+                return self._segments.zones(leaf.id, leaf.dtype).cut(start, stop)
+
+            codes[start:stop] = verdicts(filter.outcome(lookup, stop - start), row_counts[start:stop])
+        return codes
 
     def again(self, found: Funnel) -> Funnel:
         """What this prune would find, from one that was the same."""
