@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lamella.snapshot.cache import DerivedCache, DiskCache, MemoryCache, Resident, Shelf
 from lamella.snapshot.columnar import Companion, build_blocks
-from lamella.snapshot.columnar.resident import Columns, Grain, ResidentBlocks
+from lamella.snapshot.columnar.resident import Columns, Grain, ResidentBlocks, narrowed
 from lamella.snapshot.expression import bind, read_sql, text_of
 from lamella.snapshot.expression.bound import BoundPredicate
 from lamella.snapshot.layout import FsspecStore
@@ -327,3 +327,21 @@ def test_any_filter_is_a_key(seed: int) -> None:
     one, other = Evaluator(bind(predicate, schema)).key, Evaluator(bind(predicate, schema)).key
     assert hash(one) == hash(other)
     assert one == other or "nan" in text_of(predicate).lower()
+
+
+def test_a_filtered_number_takes_few_bytes_a_block() -> None:
+    """Bounds, flags, row count and file size of a million blocks fit where they must."""
+    store = FsspecStore()
+    _, pointer, schema, _ = events(3_000, store)
+    table = Table(store, pointer, Grain())
+    table.funnel(table.together, bind(read_sql("u = 500 AND u < 900"), schema))
+    # A block is a segment here, so what is kept of segments is taken off: the inner bounds.
+    assert table.resident.size_bytes <= 3_000 * (32 + 17) + 200_000
+
+
+@pytest.mark.parametrize("numbers", [[], [0], [1, (1 << 32) - 1], [1 << 32], [-1, 5]])
+def test_numbers_are_narrowed_only_where_they_fit(numbers: list[int]) -> None:
+    """Four bytes hold what is not negative and below 2^32; the rest keeps its eight."""
+    found = narrowed(np.array(numbers, dtype=np.int64))
+    assert found.tolist() == numbers
+    assert found.dtype == (np.uint32 if numbers in ([0], [1, (1 << 32) - 1]) else np.int64)

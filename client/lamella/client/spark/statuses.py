@@ -26,8 +26,9 @@ def file_statuses(gateway: Gateway, files: Sequence[tuple[str, int]]) -> Any:
     status = gateway.shared(_FILE_STATUS, lambda: gateway.java_class("java.lang.Class").forName(_FILE_STATUS))
     writable = gateway.java_class("org.apache.hadoop.io.ArrayWritable")(status)
     read = gateway.copy_bytes(writable, encode(files)).get()  # Writable[], which is not what it was asked to be
-    array_class = gateway.shared(_FILE_STATUS + "[]", lambda: gateway.empty_array(_FILE_STATUS).getClass())
-    return gateway.static("java.util.Arrays", "copyOf")(read, len(files), array_class)
+    made = gateway.new_array(_FILE_STATUS, len(files))
+    gateway.static("java.lang.System", "arraycopy")(read, 0, made, 0, len(files))
+    return made
 
 
 def encode(files: Iterable[tuple[str, int]]) -> bytes:

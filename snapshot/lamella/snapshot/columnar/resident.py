@@ -52,7 +52,7 @@ _COLUMN_BYTES: Final = 2_048
 class Numbers(msgspec.Struct, frozen=True):
     """One numeric column over a chunk's blocks."""
 
-    array: Rows
+    array: npt.NDArray[Any]
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -105,8 +105,8 @@ class Chunk:
         found = self._columns.shelf.get(self._name(leaf))
         return found if isinstance(found, Column) else None
 
-    def numbers(self, name: str, load: Load) -> Rows:
-        """A numeric column of the companions."""
+    def numbers(self, name: str, load: Load) -> npt.NDArray[Any]:
+        """A numeric column of the companions, in as many bytes as it takes."""
         found = self._columns.shelf.load(f"{self.key}/{name}", lambda: self._numbers(name, load))
         assert isinstance(found, Numbers)  # noqa: S101  # by its name
         return found.array
@@ -137,15 +137,17 @@ class Chunk:
         return zones
 
     def _numbers(self, name: str, load: Load) -> tuple[Numbers, int]:
-        def joined() -> npt.NDArray[np.int64]:
-            return np.concatenate([each.numbers(name) for each in load(range(self.first, self.stop))])
+        def joined() -> npt.NDArray[Any]:
+            return narrowed(np.concatenate([each.numbers(name) for each in load(range(self.first, self.stop))]))
 
         disk = self._columns.disk
         if disk is None:
             array = joined()
             return Numbers(array), _COLUMN_BYTES + array.nbytes
         key = f"numbers {STORED_VERSION} {self.key}/{name}"
-        return Numbers(np.frombuffer(disk.derived(key, lambda: [joined()])[0], dtype=np.int64)), _COLUMN_BYTES
+        (data,) = disk.derived(key, lambda: [joined()])
+        array = np.frombuffer(data, dtype=np.uint32 if data.nbytes == 4 * int(self.starts[-1]) else np.int64)
+        return Numbers(array), _COLUMN_BYTES
 
 
 class Batch:
@@ -177,7 +179,7 @@ class Batch:
             found = self._zones[leaf] = parts[0] if len(parts) == 1 else joined_zones(leaf.dtype, parts)
         return found
 
-    def numbers(self, name: str) -> Rows:
+    def numbers(self, name: str) -> npt.NDArray[Any]:
         """A numeric column of the companions."""
         parts = [
             source.numbers(name, self._load)[start:stop] if isinstance(source, Chunk) else source.numbers(name)
@@ -315,6 +317,13 @@ class ResidentBlocks:
                 key = hashlib.sha256("".join([self._view, *digests[first : row + 1]]).encode()).hexdigest()
                 yield Chunk(first, self.counts[first : row + 1], key, self._columns)
                 first = row + 1
+
+
+def narrowed(numbers: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Numbers in four bytes each where they fit, as counts of rows and sizes of files mostly do."""
+    if len(numbers) and 0 <= int(numbers.min()) and int(numbers.max()) < 1 << 32:
+        return numbers.astype(np.uint32)
+    return numbers
 
 
 def _inner(zones: Zones, starts: Rows) -> Zones | None:
