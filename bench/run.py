@@ -71,13 +71,14 @@ class Run:
         for made in self._served():
             each = found[str(made.count)] = over_http.measure(made, self._options.budget / 5)
             for clients in over_http.CLIENTS:
-                beside = each[f"{clients} clients"]
-                print(
-                    f"{made.count:,} blocks, {clients} clients: p50 {beside['narrow']['p50_ms']:.2f} ms, "
-                    f"{beside['p50_ratio']:.1f} times an empty route; {beside['narrow']['per_second']:,.0f} "
-                    f"requests/s, {beside['throughput_ratio']:.2f} of it",
-                    flush=True,
-                )
+                for shape, figures_of in each[f"{clients} clients"].items():
+                    print(
+                        f"{made.count:,} blocks, {clients} clients, {shape}: p50 {figures_of['p50_ms']:.2f} ms "
+                        f"({figures_of['p50_ms_ratio']:.1f}), processor {figures_of['cpu_ms']:.3f} ms "
+                        f"({figures_of['cpu_ms_ratio']:.1f}), {figures_of['per_second']:,.0f} requests/s "
+                        f"({figures_of['per_second_ratio']:.2f} times an empty route)",
+                        flush=True,
+                    )
         return found
 
     def _cold(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, Final, get_args
 
 import msgspec
@@ -20,6 +20,8 @@ from speed.tables import Made
 PRUNE: Final = "/v1/namespaces/bench/tables/t/prune"
 FLOOR: Final = load.request("/health/live")
 _ROUNDS: Final = 3
+EMPTY: Final = "empty route"
+SHAPES: Final = ("columns", "ranges")
 #: Requests of one round, by clients.
 _REQUESTS: Final = {1: 400, 16: 1_600}
 CLIENTS: Final = tuple(_REQUESTS)
@@ -42,42 +44,40 @@ def _filtered(text: str, shape: str = "columns", **more: Any) -> bytes:
 def measure(made: Made, budget_s: float) -> dict[str, Any]:
     """Latency, throughput and the service's processor time per request, warm; one process serves."""
     found: dict[str, Any] = {"blocks": made.count}
+    shapes = [shape for shape in SHAPES if shape in get_args(Shape)]
     with serving(settings(made)) as service:
-        numbers = iter(range(10**9))
-
-        def narrow(count: int) -> list[bytes]:
-            return [asking("P1", next(numbers)) for _ in range(count)]
-
         load.run(service.port, [_filtered(text) for text in warm_up(made.count)], 1)
-        load.run(service.port, narrow(50), 1)
-        for clients, count in _REQUESTS.items():
-            found[f"{clients} clients"] = _beside(service, narrow, clients, count)
-        shapes = [shape for shape in ("columns", "ranges") if shape in get_args(Shape)]
+        for clients in _REQUESTS:
+            found[f"{clients} clients"] = _beside(service, clients, shapes)
         share_s = budget_s / len(NAMES) / len(shapes)
         found["predicates"] = {shape: {name: _one(service, name, shape, share_s) for name in NAMES} for shape in shapes}
     return found
 
 
-def _beside(service: Service, narrow: Callable[[int], list[bytes]], clients: int, count: int) -> dict[str, Any]:
-    """The empty route and the narrow range in turns; medians of the rounds."""
-    rounds: dict[str, list[dict[str, float]]] = {"empty": [], "narrow": []}
-    for _ in range(_ROUNDS):
-        for name, requests in (("empty", [FLOOR] * count), ("narrow", narrow(count))):
+def _beside(service: Service, clients: int, shapes: Sequence[str]) -> dict[str, Any]:
+    """The empty route and the narrow range, in each shape, in turns; medians of the rounds."""
+    count = _REQUESTS[clients]
+    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in (EMPTY, *shapes)}
+    for number in range(-1, _ROUNDS):
+        first = (number + 1) * count
+        for name, found in rounds.items():
+            requests = [FLOOR if name == EMPTY else asking("P1", first + at, name) for at in range(count)]
+            if number < 0:  # warm up
+                load.run(service.port, requests[:50], clients)
+                continue
             before = cpu_s(service.pid)
             done = load.run(service.port, requests, clients)
-            cpu_ms = (cpu_s(service.pid) - before) * 1e3 / count
-            rounds[name].append({**msgspec.to_builtins(done), "cpu_ms": cpu_ms})
-    middle = {
-        name: {key: round(statistics.median(each[key] for each in found), 4) for key in found[0]}
-        for name, found in rounds.items()
-    }
-    pairs = list(zip(rounds["narrow"], rounds["empty"], strict=True))
-    return {
-        **middle,
-        "p50_ratio": round(statistics.median(a["p50_ms"] / b["p50_ms"] for a, b in pairs), 2),
-        "cpu_ratio": round(middle["narrow"]["cpu_ms"] / max(middle["empty"]["cpu_ms"], 1e-6), 2),
-        "throughput_ratio": round(statistics.median(a["per_second"] / b["per_second"] for a, b in pairs), 2),
-    }
+            found.append({**msgspec.to_builtins(done), "cpu_ms": (cpu_s(service.pid) - before) * 1e3 / count})
+    return {name: _middle(found, rounds[EMPTY]) for name, found in rounds.items()}
+
+
+def _middle(found: Sequence[dict[str, float]], empty: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Medians of the rounds, and of their ratios to the empty route's of the same round."""
+    middle = {key: round(statistics.median(each[key] for each in found), 4) for key in found[0]}
+    for key in ("p50_ms", "cpu_ms", "per_second"):
+        ratios = [ours[key] / max(theirs[key], 1e-6) for ours, theirs in zip(found, empty, strict=True)]
+        middle[f"{key}_ratio"] = round(statistics.median(ratios), 2)
+    return middle
 
 
 def _one(service: Service, name: str, shape: str, budget_s: float) -> dict[str, Any]:

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from speed import plot
+from speed import over_http, plot
 from speed.figures import Figure, figures
 from speed.questions import NAMES
 
 PREDICATES: Final = NAMES
 _BEGIN: Final = "<!-- written by make bench ARGS=--docs: begin -->"
 _END: Final = "<!-- end -->"
-_HTTP: Final = {"empty": "empty route", "narrow": "narrow range (P1)"}
 
 
 def text(results: dict[str, Any]) -> str:
@@ -82,8 +81,8 @@ def _prune_table(size: dict[str, Any]) -> str:
 def _http_table(size: dict[str, Any]) -> str:
     rows = []
     for clients in ("1 clients", "16 clients"):
-        for key, name in _HTTP.items():
-            each = size[clients][key]
+        for key, each in size[clients].items():
+            name = key if key == over_http.EMPTY else f"narrow range (P1), {key}"
             rows.append(
                 (
                     f"{name}, {clients.replace('1 clients', '1 client')}",

@@ -154,10 +154,10 @@ def test_many_tables_are_answered_the_same_together() -> None:
 COLUMNS = (Column(name="k", type="int64"), Column(name="u", type="int64"), Column(name="s", type="string"))
 
 
-def events(count: int, store: FsspecStore) -> tuple[Warehouse, SnapshotPointer, Schema, str]:
-    """A table of segments of one block: ``k`` sorted, ``u`` the same range everywhere, ``s`` texts that begin alike."""
+def events(count: int, store: FsspecStore, segment_blocks: int = 1) -> tuple[Warehouse, SnapshotPointer, Schema, str]:
+    """A table of segments of one block, or of several: ``k`` sorted, ``u`` the same range everywhere, ``s`` texts that begin alike."""
     schema = Schema.assign(list(COLUMNS))
-    warehouse = Warehouse(store, f"memory://together-{uuid.uuid4()}", segment_blocks=1)
+    warehouse = Warehouse(store, f"memory://together-{uuid.uuid4()}", segment_blocks=segment_blocks)
     table_id = "0194e3a0-0000-7000-8000-000000000000"
     pointer = warehouse.create(table_id, schema, now_ms=1)
     added = warehouse.prepare(table_id, schema, [event(schema, index) for index in range(count)])
@@ -332,11 +332,10 @@ def test_any_filter_is_a_key(seed: int) -> None:
 def test_a_filtered_number_takes_few_bytes_a_block() -> None:
     """Bounds, flags, row count and file size of a million blocks fit where they must."""
     store = FsspecStore()
-    _, pointer, schema, _ = events(3_000, store)
-    table = Table(store, pointer, Grain())
-    table.funnel(table.together, bind(read_sql("u = 500 AND u < 900"), schema))
-    # A block is a segment here, so what is kept of segments is taken off: the inner bounds.
-    assert table.resident.size_bytes <= 3_000 * (32 + 17) + 200_000
+    _, pointer, schema, _ = events(10_000, store, segment_blocks=250)
+    table = Table(store, pointer, Grain(chunk_segments=1_000))
+    table.funnel(table.together, bind(read_sql("u = 5"), schema))
+    assert 10_000 * 17 < table.resident.size_bytes <= 10_000 * 32
 
 
 @pytest.mark.parametrize("numbers", [[], [0], [1, (1 << 32) - 1], [1 << 32], [-1, 5]])

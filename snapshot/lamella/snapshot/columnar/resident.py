@@ -321,7 +321,7 @@ class ResidentBlocks:
 
 def narrowed(numbers: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     """Numbers in four bytes each where they fit, as counts of rows and sizes of files mostly do."""
-    if len(numbers) and 0 <= int(numbers.min()) and int(numbers.max()) < 1 << 32:
+    if len(numbers) and int(numbers.min()) >= 0 and int(numbers.max()) < 1 << 32:
         return numbers.astype(np.uint32)
     return numbers
 
