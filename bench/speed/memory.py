@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -32,7 +33,9 @@ def of_one_column(made: Made, cache_dir: str | None) -> dict[str, Any]:
     """What a prune over one int64 column leaves in memory; call it in a process that has done nothing else."""
     options: dict[str, Any] = {"cache_bytes": CACHE_BYTES}
     if cache_dir is not None:
-        options["cache_dir"] = cache_dir
+        from lamella.snapshot.cache import DiskCache  # other states of Lamella that are measured may have none
+
+        options["disk_cache"] = DiskCache(cache_dir, CACHE_BYTES)
     warehouse = Warehouse(FsspecStore(), made.root, **options)
     warehouse.prune(made.pointer, PruneRequest(filter=_WARM_UP, shape="columns"))
     gc.collect()
@@ -74,22 +77,53 @@ def of_columns(made: Made) -> dict[str, Any]:
 
 
 def of_large_answers(made: Made) -> dict[str, Any]:
-    """How far a service's memory rises above idle while it answers with every block, by the shape of the answer."""
+    """How far a service's memory rises above idle while it answers with every block, by the shape of the answer.
+
+    Idle is after one such answer: what stays of statistics and of mapped files is there already. ``own``: without the
+    pages of mapped files, which the system takes back when it needs them.
+    """
     found: dict[str, Any] = {"blocks": made.count}
     for shape in get_args(Shape):
         with serving(settings(made)) as service:
             load.run(service.port, [asking("P1", number, shape) for number in range(20)], 1)
-            idle = _status(service.pid)["VmRSS"]
-            answer = load.run(service.port, [asking("P2", 0, shape)], 1)
-            after = _status(service.pid)
+            fresh = _status(service.pid)
+            load.run(service.port, [asking("P2", 0, shape)], 1)
+            idle = _status(service.pid)
+            with _Peak(service.pid) as peak:
+                answer = load.run(service.port, [asking("P2", 1, shape)], 1)
         found[shape] = {
             "answer_mb": round(answer.answer_bytes / 1e6, 1),
             "ms": answer.p50_ms,
-            "idle_mb": round(idle / 1e6, 1),
-            "peak_above_idle_mb": round((after["VmHWM"] - idle) / 1e6, 1),
-            "left_above_idle_mb": round((after["VmRSS"] - idle) / 1e6, 1),
+            "idle_mb": round(idle["VmRSS"] / 1e6, 1),
+            "own_idle_mb": round(idle["RssAnon"] / 1e6, 1),
+            "peak_above_idle_mb": round((peak.sizes["VmRSS"] - idle["VmRSS"]) / 1e6, 1),
+            "own_peak_above_idle_mb": round((peak.sizes["RssAnon"] - idle["RssAnon"]) / 1e6, 1),
+            "own_left_by_the_first_mb": round((idle["RssAnon"] - fresh["RssAnon"]) / 1e6, 1),
         }
     return found
+
+
+class _Peak:
+    """The greatest sizes of a process, looked at every few milliseconds; a context manager."""
+
+    def __init__(self, pid: int) -> None:
+        self.sizes = _status(pid)
+        self._pid = pid
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> _Peak:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.005):
+            now = _status(self._pid)
+            self.sizes = {name: max(size, now.get(name, 0)) for name, size in self.sizes.items()}
 
 
 def _resident() -> dict[str, int]:

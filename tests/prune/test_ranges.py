@@ -20,7 +20,7 @@ def expanded(lake: stages.Lake, answer: PruneAnswer) -> list[tuple[str, str]]:
     """Location and verdict of each block that the runs name."""
     ranges = answer.block_ranges
     assert ranges is not None
-    found = []
+    found: list[tuple[str, str]] = []
     for segment, first, count, verdict in zip(
         ranges.segment, ranges.first, ranges.block_count, ranges.verdict, strict=True
     ):

@@ -13,7 +13,7 @@ from lamella.snapshot.columnar.gathered import gather
 from lamella.snapshot.columnar.zones import arrays_of
 from lamella.snapshot.schema import DataType
 from lamella.snapshot.schema.types import parse_type
-from lamella.snapshot.stats import ColumnStats, from_bound, merge, to_bound
+from lamella.snapshot.stats import ColumnStats, Nan, from_bound, merge, to_bound
 from lamella.snapshot.stats.bound import Value, from_bounds, to_bounds
 from lamella.snapshot.stats.column import merge_columns
 
@@ -55,7 +55,8 @@ def columns(draw: st.DrawFn) -> _Column:
     """A type, and the rows and statistics of a few blocks; in most draws all blocks know as much as each other."""
     dtype = draw(st.sampled_from(_TYPES))
     is_mixed = draw(st.booleans())
-    rows, stats = [], []
+    rows: list[int] = []
+    stats: list[ColumnStats | None] = []
     for _ in range(draw(st.integers(0, 5))):
         count = draw(st.sampled_from([0, 1, 10])) if is_mixed else 10
         rows.append(count)
@@ -65,14 +66,14 @@ def columns(draw: st.DrawFn) -> _Column:
         low, high = (
             to_bound(dtype, draw(values(dtype))) if not is_mixed or draw(st.booleans()) else None for _ in range(2)
         )
-        kinds = ["none", "maybe", "all"] if is_mixed else ["none", "maybe"]
+        kinds: list[Nan] = ["none", "maybe", "all"] if is_mixed else ["none", "maybe"]
         nulls = draw(st.sampled_from([0, 1, count]))
         stats.append(
             ColumnStats(
                 min=low,
                 max=high,
                 null_count=None if draw(st.sampled_from([False, False, True])) else nulls,
-                nan=draw(st.sampled_from(kinds)) if dtype.is_float else "none",  # type: ignore[arg-type]  # literals
+                nan=draw(st.sampled_from(kinds)) if dtype.is_float else "none",
                 min_exact=draw(st.booleans()),
                 max_exact=draw(st.booleans()),
                 in_memory_size=draw(st.sampled_from([None, 5])),

@@ -161,6 +161,7 @@ class AsyncTable(AsyncMaintainedTable, AsyncTableHistory, AsyncVerifiedTable, As
     def __init__(self, lake: AsyncLamella, name: TableName) -> None:
         self._lake = lake
         self._name = name
+        self._addresses = lake.addresses
 
     @property
     def namespace(self) -> str:

@@ -188,6 +188,7 @@ class Table(MaintainedTable, TableHistory, VerifiedTable, ResolvingTable):
     def __init__(self, lake: Lamella, name: TableName) -> None:
         self._lake = lake
         self._name = name
+        self._addresses = lake.addresses
 
     @property
     def namespace(self) -> str:

@@ -86,17 +86,13 @@ def resolved(pruned: Pruned, segments: Mapping[str, SegmentBlocks]) -> Pruned:
     return msgspec.structs.replace(pruned, block_ranges=None, block_columns=columns)
 
 
-class _Lake(Protocol):
-    addresses: Addresses
-
+class _Runs(Protocol):
     def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
         """Carry out a call."""
         ...
 
 
-class _AsyncLake(Protocol):
-    addresses: Addresses
-
+class _RunsAsync(Protocol):
     async def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
         """Carry out a call."""
         ...
@@ -105,8 +101,9 @@ class _AsyncLake(Protocol):
 class ResolvingTable:
     """Addresses of blocks by segment and number; a part of :class:`lamella.client.Table`."""
 
-    _lake: _Lake
+    _lake: _Runs
     _name: TableName
+    _addresses: Addresses
 
     def resolve(self, pruned: Pruned) -> Pruned:
         """The blocks of an answer of ``shape`` "ranges", as ``shape`` "columns" would have given them.
@@ -116,10 +113,10 @@ class ResolvingTable:
         """
         segments = {}
         for segment_id in ranges_of(pruned).segment_id:
-            blocks = self._lake.addresses.get(segment_id)
+            blocks = self._addresses.get(segment_id)
             if blocks is None:
                 blocks = self._lake.run(segment_blocks_call(self._name, segment_id, pruned.snapshot_id))
-                self._lake.addresses.put(blocks)
+                self._addresses.put(blocks)
             segments[segment_id] = blocks
         return resolved(pruned, segments)
 
@@ -127,16 +124,17 @@ class ResolvingTable:
 class AsyncResolvingTable:
     """The async twin of :class:`ResolvingTable`."""
 
-    _lake: _AsyncLake
+    _lake: _RunsAsync
     _name: TableName
+    _addresses: Addresses
 
     async def resolve(self, pruned: Pruned) -> Pruned:
         """As :meth:`ResolvingTable.resolve`."""
         segments = {}
         for segment_id in ranges_of(pruned).segment_id:
-            blocks = self._lake.addresses.get(segment_id)
+            blocks = self._addresses.get(segment_id)
             if blocks is None:
                 blocks = await self._lake.run(segment_blocks_call(self._name, segment_id, pruned.snapshot_id))
-                self._lake.addresses.put(blocks)
+                self._addresses.put(blocks)
             segments[segment_id] = blocks
         return resolved(pruned, segments)

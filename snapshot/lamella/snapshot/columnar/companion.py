@@ -67,6 +67,7 @@ class Companion:
         self.column_count = len(self._index)
         self._zones: dict[tuple[int, DataType], Zones] = {}
         self._views: dict[int, EvolvedCompanion] = {}
+        self._arrays: dict[str, npt.NDArray[Any]] = {}
         self._text_views: dict[str, tuple[npt.NDArray[np.int64], memoryview]] = {}
 
     def __len__(self) -> int:
@@ -74,10 +75,13 @@ class Companion:
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
         """A numeric column as an array, without copying; raises ManifestError when there is none of that name."""
-        column = self._column(name)
-        if column.null_count or not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-            raise ManifestError(f"the column {name!r} of a companion holds no numbers")
-        return _array(column)
+        found = self._arrays.get(name)
+        if found is None:
+            column = self._column(name)
+            if column.null_count or not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+                raise ManifestError(f"the column {name!r} of a companion holds no numbers")
+            found = self._arrays[name] = _array(column)
+        return found
 
     def texts(self, name: str, rows: npt.NDArray[Any] | None = None) -> list[str]:
         """A text column's values, all or those of some rows; raises ManifestError when there is none of that name."""

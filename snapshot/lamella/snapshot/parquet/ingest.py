@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import Final
 
@@ -20,10 +21,12 @@ from lamella.snapshot.wire import RefusedFile
 #: Called once a file, in the order of the files, in the caller's thread.
 OnDone = Callable[[Block | RefusedFile], None]
 
-#: Files whose footers are held and decoded together.
+#: Files whose footers are decoded together, and that are read ahead, at most; and the bytes of either, about.
 _TOGETHER: Final = 2048
-#: Local files that one thread reads before it takes the next; they answer faster than threads hand over.
-_LOCAL_RUN: Final = 64
+_AHEAD: Final = 512
+_HELD_BYTES: Final = 32 << 20
+#: Local files that one thread reads before it takes the next.
+_LOCAL_RUN: Final = 16
 
 _Read = tuple[ObjectStat, bytes]
 
@@ -47,7 +50,9 @@ def ingest(
     refused: list[RefusedFile] = []
     with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="footer") as pool:
         waiting = iter(locations)
-        outcomes = _verified(pool, store, waiting, schema) if verify else _by_footer(pool, store, waiting, schema)
+        outcomes = (
+            _verified(pool, store, waiting, schema) if verify else _by_footer(pool, store, waiting, schema, workers)
+        )
         for outcome in outcomes:
             if isinstance(outcome, Block):
                 blocks.append(outcome)
@@ -72,21 +77,30 @@ def _verified(
 
 
 def _by_footer(
-    pool: ThreadPoolExecutor, store: Store, locations: Iterator[str], schema: Schema
+    pool: ThreadPoolExecutor, store: Store, locations: Iterator[str], schema: Schema, workers: int
 ) -> Iterator[Block | RefusedFile]:
-    while some := list(islice(locations, _TOGETHER)):
-        read = list(_read(pool, store, some))
-        good = [each for each in read if not isinstance(each, RefusedFile)]
-        alike = iter(alike_blocks([stat for stat, _ in good], [footer for _, footer in good], schema))
-        for location, each in zip(some, read, strict=True):
-            if isinstance(each, RefusedFile):
-                yield each
-            else:
-                yield next(alike) or _alone(location, each, schema)
+    batch: list[tuple[str, _Read | RefusedFile]] = []
+    held_bytes = 0
+    for location, read in _read(pool, store, locations, workers):
+        batch.append((location, read))
+        held_bytes += 0 if isinstance(read, RefusedFile) else len(read[1])
+        if len(batch) == _TOGETHER or held_bytes >= _HELD_BYTES:
+            yield from _together(batch, schema)
+            batch, held_bytes = [], 0
+    yield from _together(batch, schema)
 
 
-def _read(pool: ThreadPoolExecutor, store: Store, locations: Sequence[str]) -> Iterator[_Read | RefusedFile]:
-    """The stats and footers of files, in their order."""
+def _together(batch: Sequence[tuple[str, _Read | RefusedFile]], schema: Schema) -> Iterator[Block | RefusedFile]:
+    good = [read for _, read in batch if not isinstance(read, RefusedFile)]
+    alike = iter(alike_blocks([stat for stat, _ in good], [footer for _, footer in good], schema))
+    for location, read in batch:
+        yield read if isinstance(read, RefusedFile) else next(alike) or _alone(location, read, schema)
+
+
+def _read(
+    pool: ThreadPoolExecutor, store: Store, locations: Iterator[str], workers: int
+) -> Iterator[tuple[str, _Read | RefusedFile]]:
+    """The stats and footers of files, in their order; what is read ahead is bounded, in files and in bytes."""
 
     def one(location: str) -> _Read | RefusedFile:
         try:
@@ -98,11 +112,30 @@ def _read(pool: ThreadPoolExecutor, store: Store, locations: Sequence[str]) -> I
     def several(some: Sequence[str]) -> list[_Read | RefusedFile]:
         return [one(location) for location in some]
 
-    if len(locations) <= _LOCAL_RUN or not all(location.startswith(("file:", "/")) for location in locations):
-        yield from pool.map(one, locations)
-        return
-    for part in pool.map(several, [locations[at : at + _LOCAL_RUN] for at in range(0, len(locations), _LOCAL_RUN)]):
-        yield from part
+    under_way: deque[tuple[list[str], Future[list[_Read | RefusedFile]]]] = deque()
+    ahead = largest = 0
+    while True:
+        # Until sizes are known, no more files than there are threads.
+        allowed = min(_AHEAD, max(workers, _HELD_BYTES // largest)) if largest else workers
+        while ahead < allowed and (run := _run(locations)):
+            under_way.append((run, pool.submit(several, run)))
+            ahead += len(run)
+        if not under_way:
+            return
+        run, answer = under_way.popleft()
+        for location, read in zip(run, answer.result(), strict=True):
+            if not isinstance(read, RefusedFile):
+                largest = max(largest, len(read[1]))
+            yield location, read
+        ahead -= len(run)
+
+
+def _run(locations: Iterator[str]) -> list[str]:
+    """The files that one thread reads before it takes the next: several local ones, which answer at once."""
+    first = next(locations, None)
+    if first is None:
+        return []
+    return [first, *islice(locations, _LOCAL_RUN - 1)] if first.startswith(("file:", "/")) else [first]
 
 
 def _alone(location: str, read: _Read, schema: Schema) -> Block | RefusedFile:

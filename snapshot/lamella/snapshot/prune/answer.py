@@ -48,7 +48,6 @@ def answer_of(found: Found) -> PruneAnswer:
 
 def columns_of(found: Found, parts: Sequence[Kept]) -> BlockColumns:
     """The blocks as columns, in the answer's sequence."""
-    schema_ids = [each for part in parts for each in part.companion.older_schema_ids(part.rows, found.schema_id)]
     column_ids = found.column_ids
     columns = BlockColumns(
         location=[],
@@ -56,16 +55,23 @@ def columns_of(found: Found, parts: Sequence[Kept]) -> BlockColumns:
         file_size=[],
         verdict=[],
         column_size_bytes=None if column_ids is None else [],
-        schema_id=schema_ids if any(each is not None for each in schema_ids) else None,
+        schema_id=[],
         pages=None if found.pages is None else list(found.pages),
     )
     for part in parts:
-        columns.location.extend(part.companion.texts("location", part.rows))
-        columns.row_count.extend(part.companion.numbers("row_count")[part.rows].tolist())
-        columns.file_size.extend(part.companion.numbers("file_size")[part.rows].tolist())
-        columns.verdict.extend(VERDICTS[code] for code in part.codes.tolist())
+        companion, rows = part.companion, part.rows
+        columns.location.extend(companion.texts("location", rows))
+        columns.row_count.extend(companion.numbers("row_count")[rows].tolist())
+        columns.file_size.extend(companion.numbers("file_size")[rows].tolist())
+        columns.verdict.extend([VERDICTS[code] for code in part.codes.tolist()])
+        if columns.schema_id is not None:
+            columns.schema_id.extend(companion.older_schema_ids(rows, found.schema_id))
         if column_ids is not None and columns.column_size_bytes is not None:
-            columns.column_size_bytes.extend(part.companion.column_size_bytes(column_ids)[part.rows].tolist())
+            columns.column_size_bytes.extend(companion.column_size_bytes(column_ids)[rows].tolist())
+    if not any(each is not None for each in columns.schema_id or ()):
+        columns = msgspec.structs.replace(columns, schema_id=None)
+    if found.order is None and found.bounds is None and found.residual is None:
+        return columns
     return arranged(columns, found.order, found.bounds, found.residual)
 
 

@@ -135,9 +135,8 @@ class BlockLayer:
         self._verdicts = kept
         self._reused = 0
 
-    def test(self, filter: Evaluator, codes: Codes) -> Tested:
-        """Test the blocks of the segments that ``codes`` keep."""
-        rows = np.flatnonzero(codes != NONE)
+    def test(self, filter: Evaluator, codes: Codes, rows: Indexes) -> Tested:
+        """Test the blocks of the segments ``rows``, ascending, which are those that ``codes`` keep."""
         considered = int(self._blocks.counts[rows].sum())
         lookups: list[Lookup] = []
         sizes_bytes = 0
@@ -156,12 +155,12 @@ class BlockLayer:
         for batch in self._blocks.batches(rows, filter.columns, self._load):
             verdicts = self._codes(filter, batch, codes)
             lookups.append(batch.zones)
-            left = np.flatnonzero(verdicts != NONE)
+            left = (verdicts != NONE).nonzero()[0]
             if not len(left):
                 continue
             of = np.searchsorted(batch.starts, left, side="right") - 1
             mine = np.bincount(of, minlength=len(batch.rows))
-            some = np.flatnonzero(mine)
+            some = mine.nonzero()[0]
             owners.append(batch.rows[some])
             counts.append(mine[some])
             locals_.append(left - batch.starts[of])

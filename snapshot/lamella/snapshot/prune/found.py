@@ -32,7 +32,8 @@ VERDICTS: Final = cast("tuple[Verdict, ...]", VERDICT_NAMES)
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A prune's outcome. ``answer`` is all of it but the blocks, which are in ``parts`` (None: none were asked for).
+    """A prune's outcome. ``answer`` is all of it but the blocks, ``block_count`` of them, which are in ``parts`` (None:
+    none were asked for).
 
     ``order``: the sequence of the blocks in the answer, as places in the parts one after another, None for that very
     sequence; ``bounds`` go with it, and ``pages`` with the parts, as do ``residual`` (places in the answer's table).
@@ -43,6 +44,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     answer: PruneAnswer
     shape: Shape
     parts: Sequence[Kept] | None
+    block_count: int
     segments: Companion
     schema_id: int
     column_ids: tuple[int, ...] | None = None
@@ -52,11 +54,12 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     residual: Indexes | None = None
 
     @property
-    def block_count(self) -> int:
-        """How many blocks the answer has."""
+    def segment_rows(self) -> list[int]:
+        """The rows of the segments that the blocks are in."""
         if isinstance(self.parts, KeptBlocks):
-            return self.parts.block_count
-        return sum(len(part.rows) for part in self.parts or ())
+            rows: list[int] = self.parts.segments.tolist()
+            return rows
+        return [part.segment for part in self.parts or ()]
 
     @property
     def is_plain(self) -> bool:
@@ -111,6 +114,7 @@ def found_by(
         ),
         shape=request.shape,
         parts=funnel.kept,
+        block_count=_count(funnel.kept),
         segments=segments,
         schema_id=head.schema.schema_id,
         column_ids=None if column_ids is None else tuple(column_ids),
@@ -119,6 +123,12 @@ def found_by(
         pages=funnel.pages,
         residual=None if residuals is None or only_segments else residuals.indexes(),
     )
+
+
+def _count(parts: Sequence[Kept] | None) -> int:
+    if isinstance(parts, KeptBlocks):
+        return parts.block_count
+    return sum(len(part.rows) for part in parts or ())
 
 
 def _segments(segments: Companion, funnel: Funnel, rows: Indexes) -> tuple[PrunedSegment, ...]:

@@ -138,19 +138,19 @@ class Pruning:
             started = now
 
         filter = bound if isinstance(bound, Evaluator) else Evaluator(bound)
-        alive = self._snapshot_layer(filter)
-        stage("snapshot", 1, int(alive), summary.compressed_byte_size if alive else 0)
-        codes = self._segment_layer(filter) if alive else np.zeros(len(self._segments), dtype=np.uint8)
-        chosen = np.flatnonzero(codes != NONE)
+        codes = self._segment_layer(filter)
+        chosen = (codes != NONE).nonzero()[0]
+        # The summary is asked only which of the two layers ruled all out: where segments are left it is, too.
+        alive = len(chosen) > 0 or self._snapshot_layer(filter)
+        stages.append(_summary_stage(alive, summary.compressed_byte_size))
         if alive:
             stage("segment", len(codes), len(chosen), int(self._segments.numbers("file_size")[chosen].sum()))
         if most_blocks is not None and int(self._segments.numbers("block_count")[chosen].sum()) > most_blocks:
             raise NotNow
 
         if self._layers.blocks is not None and alive and blocks and not explain and options.plain:
-            tested = BlockLayer(self._segments, self._layers.blocks, self._load_many, self._layers.verdicts).test(
-                filter, codes
-            )
+            layer = BlockLayer(self._segments, self._layers.blocks, self._load_many, self._layers.verdicts)
+            tested = layer.test(filter, codes, chosen)
             stage("block", tested.considered, tested.count, tested.bytes)
             return Funnel(
                 tuple(stages),
@@ -224,9 +224,19 @@ class Pruning:
                 found.setdefault(leaf.text, leaf.reason)
             elif isinstance(leaf, Prefix) and not leaf.prefix:
                 found.setdefault(leaf.text, "a pattern without fixed beginning decides only blocks of one value")
-            elif opened and not isinstance(leaf, NullTest | NanTest | NonNull) and not _has_bounds(leaf, opened):
+            elif not opened or isinstance(leaf, NullTest | NanTest | NonNull):
+                continue
+            elif not self._are_bounded(leaf) and not _has_bounds(leaf, opened):
                 found.setdefault(leaf.text, self._why_unbounded(columns_of(leaf)[0]))
         return tuple(NotUsed(predicate=text, reason=reason) for text, reason in found.items())
+
+    def _are_bounded(self, leaf: BoundLeaf) -> bool:
+        """Whether all segments have a bound of a column, so that all blocks in them have it."""
+        for column in columns_of(leaf):
+            every, _ = self._segments.zones(column.id, column.dtype).flags_of_all()
+            if every & (LOW_KNOWN | HIGH_KNOWN):
+                return True
+        return False
 
     def _why_unbounded(self, column: Leaf) -> str:
         stats = self._head.summary.col_stats.get(column.id)
@@ -256,6 +266,10 @@ class Pruning:
                 )
             )
         return tuple(uses)
+
+
+def _summary_stage(alive: bool, size_bytes: int) -> Stage:
+    return Stage(stage="snapshot", considered=1, kept=int(alive), bytes=size_bytes if alive else 0, ms=0.0)
 
 
 def next_position(funnel: Funnel) -> Position | None:

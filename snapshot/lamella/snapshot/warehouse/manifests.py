@@ -191,7 +191,10 @@ class Manifests:
         All are in memory (or mapped) at once, so who needs many asks for some after another. The error of the first
         one that cannot be read is raised.
         """
-        held = {ref.location: self._companions.get(ref.location) for ref in refs}
+        near = [self._companions.get(ref.location) for ref in refs]
+        if all(companion is not None for companion in near):
+            return [companion for companion in near if companion is not None]
+        held = {ref.location: companion for ref, companion in zip(refs, near, strict=True)}
         missing = {ref.location: ref for ref in refs if held[ref.location] is None}
         far = [ref for ref in missing.values() if not self._objects.is_near(ref)]
         read = {}

@@ -119,11 +119,12 @@ class Questions:
         predicate = self._read(request)
         try:
             found = self._found(layers, load, predicate, request, most_blocks=_NOW_BLOCKS)
-            if found.block_count <= _NOW_KEPT:
-                for part in found.parts or ():
-                    load(part.segment)  # where their addresses are
         except NotNow:
             return None
+        if found.block_count <= _NOW_KEPT:  # their addresses are in the companions
+            rows = found.segment_rows
+            if any(self._manifests.held_blocks(head, layers.companion(row)) is None for row in rows):
+                return None
         is_finding = False
         return found
 
