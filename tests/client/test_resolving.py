@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from lamella.client.http.resolving import Addresses
@@ -9,7 +11,7 @@ from lamella.client.http.testing import json_response
 from lamella.client.http.transport import HttpRequest, HttpResponse
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest
-from support.both_clients import AskedBy
+from support.both_clients import Asked, AskedBy
 
 RANGES = wire.BlockRanges(
     segment_id=["s0", "s 1"],
@@ -43,12 +45,17 @@ def service(request: HttpRequest) -> HttpResponse:
     return json_response(blocks("s0" if "/segments/s0/" in request.target else "s 1"))
 
 
+def resolve(client: Asked, ranges: Any) -> Any:
+    """The answer with its blocks."""
+    return client.run(lambda lake: lake.table("db.t").resolve(ranges))
+
+
 def test_ranges_become_columns(asked: AskedBy) -> None:
     """Locations, sizes, verdicts and older schemas; the second answer needs no request but its own."""
     client = asked(service)
     for asks in (3, 4):
         ranges = client.run(lambda lake: lake.table("db.t").prune("a = 1", shape="ranges"))
-        found = client.run(lambda lake, ranges=ranges: lake.table("db.t").resolve(ranges))
+        found = resolve(client, ranges)
         assert found.block_ranges is None
         assert found.block_columns == wire.BlockColumns(
             location=["memory://s0/0", "memory://s0/1", "memory://s0/3", "memory://s 1/1"],
