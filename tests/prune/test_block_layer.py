@@ -155,7 +155,7 @@ COLUMNS = (Column(name="k", type="int64"), Column(name="u", type="int64"), Colum
 
 
 def events(count: int, store: FsspecStore, segment_blocks: int = 1) -> tuple[Warehouse, SnapshotPointer, Schema, str]:
-    """A table of segments of one block, or of several: ``k`` sorted, ``u`` the same range everywhere, ``s`` texts that begin alike."""
+    """Segments of ``segment_blocks``: ``k`` sorted, ``u`` one range everywhere, ``s`` texts that begin alike."""
     schema = Schema.assign(list(COLUMNS))
     warehouse = Warehouse(store, f"memory://together-{uuid.uuid4()}", segment_blocks=segment_blocks)
     table_id = "0194e3a0-0000-7000-8000-000000000000"
