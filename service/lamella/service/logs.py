@@ -125,5 +125,7 @@ def library_logging(level: str, style: Literal["json", "text"]) -> dict[str, Any
             "uvicorn": {"level": level.upper()},
             # Requests are logged by our own middleware, by route and without query strings.
             "uvicorn.access": {"level": "CRITICAL", "propagate": False},
+            # It warns of texts that it does not know as a statement, and quotes them.
+            "sqlglot": {"level": "CRITICAL"},
         },
     }
