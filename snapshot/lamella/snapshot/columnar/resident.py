@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Protocol
 
 import msgspec
 import numpy as np
@@ -77,8 +77,12 @@ class Columns(msgspec.Struct, frozen=True):
     disk: DerivedCache | None = None
 
 
-#: Opens the companions of segments by their rows.
-Load = Callable[[Sequence[int]], list[Companion]]
+class Load(Protocol):
+    """Opens the companions of segments by their rows."""
+
+    def __call__(self, rows: Sequence[int], *, keep: bool = True) -> list[Companion]:
+        """``keep`` False: they are looked at once, and need not be kept in memory."""
+        ...
 
 
 class Chunk:
@@ -99,6 +103,20 @@ class Chunk:
             assert isinstance(made, Column)  # noqa: S101  # by its name
             found = made
         return found
+
+    def prepare(self, leaves: Sequence[Leaf], load: Load) -> None:
+        """Put these columns together, and the numbers that every question needs; companions are opened once."""
+        opened: list[Companion] = []
+
+        def once(rows: Sequence[int], *, keep: bool = True) -> list[Companion]:
+            if not opened:
+                opened.extend(load(rows, keep=keep))
+            return opened
+
+        for name in ("row_count", "file_size"):
+            self.numbers(name, once)
+        for leaf in leaves:
+            self.column(leaf, once)
 
     def held(self, leaf: Leaf) -> Column | None:
         """The same when it is in memory."""
@@ -127,7 +145,7 @@ class Chunk:
         return Column(zones, inner), _COLUMN_BYTES + heap_bytes + (0 if inner is None else _size_bytes(inner))
 
     def _joined(self, leaf: Leaf, load: Load) -> Zones:
-        companions = load(range(self.first, self.stop))
+        companions = load(range(self.first, self.stop), keep=False)
         zones = joined_zones(leaf.dtype, [each.zones(leaf.id, leaf.dtype) for each in companions])
         if isinstance(zones.low, BytesKeys) and isinstance(zones.high, BytesKeys):
             spans = zones.spans
@@ -138,7 +156,9 @@ class Chunk:
 
     def _numbers(self, name: str, load: Load) -> tuple[Numbers, int]:
         def joined() -> npt.NDArray[Any]:
-            return narrowed(np.concatenate([each.numbers(name) for each in load(range(self.first, self.stop))]))
+            return narrowed(
+                np.concatenate([each.numbers(name) for each in load(range(self.first, self.stop), keep=False)])
+            )
 
         disk = self._columns.disk
         if disk is None:
@@ -269,16 +289,22 @@ class ResidentBlocks:
 
     def _batch(self, rows: list[int], pieces: Sequence[tuple[Chunk | Companion, int, int]], load: Load) -> Batch:
         taken = np.array(rows, dtype=np.int64)
-        return Batch(taken, np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(self.counts[taken])]), pieces, load)
+        starts = np.zeros(len(rows) + 1, dtype=np.int64)
+        self.counts[taken].cumsum(out=starts[1:])
+        return Batch(taken, starts, pieces, load)
 
     def _pieces(self, rows: Rows, columns: Sequence[Leaf], load: Load) -> Iterator[tuple[Chunk | Companion, int, int]]:
         """Runs of segments, each with where its columns come from: its chunk, or a single segment's companion."""
         worth = {chunk.first for chunk, _ in self.worth(rows)}
         for chunk, mine in self._split(rows):
             if chunk.first in worth or all(chunk.held(leaf) is not None for leaf in columns):
-                cuts = np.flatnonzero(np.diff(mine) > 1) + 1
-                for run in np.split(mine, cuts):
-                    yield chunk, int(run[0]), int(run[-1]) + 1
+                first, last = int(mine[0]), int(mine[-1])
+                if last - first + 1 == len(mine):
+                    yield chunk, first, last + 1
+                    continue
+                ends = [*(np.flatnonzero(mine[1:] - mine[:-1] > 1) + 1).tolist(), len(mine)]
+                for start, end in zip([0, *ends], ends, strict=False):
+                    yield chunk, int(mine[start]), int(mine[end - 1]) + 1
             else:
                 single = mine.tolist()
                 for row, companion in zip(single, load(single), strict=True):
@@ -286,9 +312,11 @@ class ResidentBlocks:
 
     def _split(self, rows: Rows) -> list[tuple[Chunk, Rows]]:
         """The segments ``rows``, ascending, by chunk."""
+        if not len(rows):
+            return []
         chunks = self.chunks
-        if len(rows) == 1:
-            number = bisect_right(self._firsts, int(rows[0])) - 1
+        number = bisect_right(self._firsts, int(rows[0])) - 1
+        if int(rows[-1]) < chunks[number].stop:
             return [(chunks[number], rows)]
         cuts = np.searchsorted(rows, self._firsts)
         ends = [*cuts[1:].tolist(), len(rows)]

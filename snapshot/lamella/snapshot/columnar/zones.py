@@ -66,7 +66,7 @@ class Zones:
 
     def flag(self, bit: int) -> Truth:
         """Where one flag is set; a ``bool`` where all entries agree."""
-        every, some = self.flags_of_all()
+        every, some = self._flags_of_all or self.flags_of_all()
         if every & bit:
             return True
         return self.has(bit) if some & bit else False

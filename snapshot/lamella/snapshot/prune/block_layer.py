@@ -182,7 +182,7 @@ class BlockLayer:
             return np.where(batch.numbers("row_count") > 0, ALL, NONE).astype(np.uint8)
         found = self._tested(filter, batch)
         if decided.any():
-            known = np.repeat(decided, np.diff(batch.starts)) & (batch.numbers("row_count") > 0)
+            known = np.repeat(decided, batch.starts[1:] - batch.starts[:-1]) & (batch.numbers("row_count") > 0)
             found = np.where(known, np.uint8(ALL), found)
         return found
 
@@ -232,6 +232,7 @@ class BlockLayer:
             return None
         whole = np.zeros(len(codes), dtype=np.uint8)
         for chunk, mine in worth:
+            chunk.prepare(filter.columns, self._load)
             # A block without rows has a verdict of its own.
             full = np.minimum.reduceat(chunk.numbers("row_count", self._load), chunk.starts[:-1]) > 0
             whole[mine] = np.where(full[mine - chunk.first], np.where(codes[mine] == ALL, ALL, SOME), NONE)

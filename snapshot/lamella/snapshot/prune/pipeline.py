@@ -109,7 +109,7 @@ class Pruning:
         self._segments = layers.segments
         self._load = load
         self._timer = timer
-        self._load_many = load_many if load_many is not None else lambda rows: [load(row) for row in rows]
+        self._load_many: Load = load_many if load_many is not None else _one_by_one(load)
 
     def run(
         self,
@@ -270,6 +270,13 @@ class Pruning:
 
 def _summary_stage(alive: bool, size_bytes: int) -> Stage:
     return Stage(stage="snapshot", considered=1, kept=int(alive), bytes=size_bytes if alive else 0, ms=0.0)
+
+
+def _one_by_one(load: Callable[[int], Companion]) -> Load:
+    def many(rows: Sequence[int], *, keep: bool = True) -> list[Companion]:  # noqa: ARG001  # ``load`` decides
+        return [load(row) for row in rows]
+
+    return many
 
 
 def next_position(funnel: Funnel) -> Position | None:

@@ -18,17 +18,16 @@ from lamella.snapshot.wire import BlockRanges
 def block_ranges(found: Found, parts: Sequence[Kept]) -> BlockRanges:
     """The runs of all parts; no companion is opened for them."""
     segments, runs = _whole_and_tested(parts) if isinstance(parts, KeptBlocks) else _tested(parts)
-    order = np.argsort(runs["segment"], kind="stable")  # within a segment they are in order
     used = np.zeros(len(segments), dtype=bool)
     used[runs["segment"]] = True
     numbers = np.cumsum(used) - 1
     return BlockRanges(
         segment_id=found.segments.texts("segment_id", segments[used]) if used.any() else [],
         schema_id=found.schema_id,
-        segment=numbers[runs["segment"][order]].tolist(),
-        first=runs["first"][order].tolist(),
-        block_count=runs["count"][order].tolist(),
-        verdict=[VERDICTS[code] for code in runs["code"][order].tolist()],
+        segment=numbers[runs["segment"]].tolist(),
+        first=runs["first"].tolist(),
+        block_count=runs["count"].tolist(),
+        verdict=[VERDICTS[code] for code in runs["code"].tolist()],
     )
 
 
@@ -37,7 +36,11 @@ _Runs = dict[str, npt.NDArray[Any]]
 
 def _whole_and_tested(parts: KeptBlocks) -> tuple[Indexes, _Runs]:
     """The segments' rows, and the runs with places among them."""
-    places = np.flatnonzero(parts.whole != NONE)
+    owners = np.repeat(np.arange(len(parts.segments)), parts.offsets[1:] - parts.offsets[:-1])
+    tested = _runs(owners, parts.rows, parts.codes)
+    places = (parts.whole != NONE).nonzero()[0]
+    if not len(places):
+        return parts.segments, tested
     counts = parts.block_counts[parts.segments[places]]
     some = np.flatnonzero(counts)
     whole: _Runs = {
@@ -46,9 +49,9 @@ def _whole_and_tested(parts: KeptBlocks) -> tuple[Indexes, _Runs]:
         "count": counts[some],
         "code": parts.whole[places[some]],
     }
-    owners = np.repeat(np.arange(len(parts.segments)), np.diff(parts.offsets))
-    tested = _runs(owners, parts.rows, parts.codes)
-    return parts.segments, {name: np.concatenate([whole[name], tested[name]]) for name in whole}
+    joined = {name: np.concatenate([whole[name], tested[name]]) for name in whole}
+    order = np.argsort(joined["segment"], kind="stable")  # within a segment they are in order
+    return parts.segments, {name: values[order] for name, values in joined.items()}
 
 
 def _tested(parts: Sequence[Kept]) -> tuple[Indexes, _Runs]:
@@ -63,11 +66,11 @@ def _runs(owners: Indexes, rows: Indexes, codes: npt.NDArray[np.uint8]) -> _Runs
     """Cut blocks into runs; ``owners``: the segment of each, ``rows``: its number there, ascending."""
     if not len(rows):
         return {"segment": owners, "first": rows, "count": rows, "code": codes}
-    breaks = (np.diff(rows) != 1) | (np.diff(owners) != 0) | (codes[1:] != codes[:-1])
-    begins = np.concatenate([np.zeros(1, dtype=np.int64), np.flatnonzero(breaks) + 1])
+    breaks = (rows[1:] - rows[:-1] != 1) | (owners[1:] != owners[:-1]) | (codes[1:] != codes[:-1])
+    begins = np.concatenate([np.zeros(1, dtype=np.int64), breaks.nonzero()[0] + 1])
     return {
         "segment": owners[begins],
         "first": rows[begins],
-        "count": np.diff(begins, append=len(rows)),
+        "count": np.concatenate([begins[1:], [len(rows)]]) - begins,
         "code": codes[begins],
     }

@@ -178,19 +178,25 @@ class Manifests:
         if found is not None:
             return found
 
-        def opened() -> tuple[Companion, int]:
-            data, heap_bytes = self._objects.view(ref)
-            companion = Companion(data)
-            return companion, _opened(companion, heap_bytes)
+        return self._companions.load(ref.location, lambda: self._open(ref, keep=True))
 
-        return self._companions.load(ref.location, opened)
+    def _open(self, ref: ObjectRef, *, keep: bool) -> tuple[Companion, int]:
+        data, heap_bytes = self._objects.view(ref, keep=keep)
+        companion = Companion(data)
+        return companion, _opened(companion, heap_bytes)
 
-    def companions(self, refs: Sequence[ObjectRef]) -> list[Companion]:
+    def _passing(self, ref: ObjectRef) -> Companion:
+        """A companion that is not kept, unless it is already."""
+        found = self._companions.get(ref.location)
+        return found if found is not None else self._open(ref, keep=False)[0]
+
+    def companions(self, refs: Sequence[ObjectRef], *, keep: bool = True) -> list[Companion]:
         """As :meth:`companion` for each; those that a store elsewhere has are read several at a time.
 
         All are in memory (or mapped) at once, so who needs many asks for some after another. The error of the first
-        one that cannot be read is raised.
+        one that cannot be read is raised. ``keep`` False: those that are not in memory are not kept there.
         """
+        one = self.companion if keep else self._passing
         near = [self._companions.get(ref.location) for ref in refs]
         if all(companion is not None for companion in near):
             return [companion for companion in near if companion is not None]
@@ -199,14 +205,14 @@ class Manifests:
         far = [ref for ref in missing.values() if not self._objects.is_near(ref)]
         read = {}
         if len(far) > 1:
-            read = {ref.location: self._executor().submit(self.companion, ref) for ref in far}
+            read = {ref.location: self._executor().submit(one, ref) for ref in far}
         try:
             found = []
             for ref in refs:
                 companion = held[ref.location]
                 if companion is None:
                     future = read.get(ref.location)
-                    companion = self.companion(ref) if future is None else future.result()
+                    companion = one(ref) if future is None else future.result()
                 found.append(companion)
             return found
         finally:
@@ -254,9 +260,9 @@ class Manifests:
         """The companion of a segment (or group) as it looks from the schema of ``head``."""
         return _seen(head, self.companion(ref))
 
-    def many_blocks(self, head: Snapshot, refs: Sequence[ObjectRef]) -> list[Companion]:
+    def many_blocks(self, head: Snapshot, refs: Sequence[ObjectRef], *, keep: bool = True) -> list[Companion]:
         """As :meth:`blocks` for each, read as :meth:`companions` are."""
-        return [_seen(head, companion) for companion in self.companions(refs)]
+        return [_seen(head, companion) for companion in self.companions(refs, keep=keep)]
 
     def locations(self, ref: ObjectRef) -> list[str]:
         """The locations of the blocks in a segment's companion."""

@@ -231,10 +231,10 @@ class Questions:
                 held[ref.location] = self._manifests.blocks(head, ref)
             return held[ref.location]
 
-        def load_many(rows: Sequence[int]) -> list[Companion]:
+        def load_many(rows: Sequence[int], *, keep: bool = True) -> list[Companion]:
             if held is not None:
                 return [load(row) for row in rows]
-            return self._manifests.many_blocks(head, [layers.companion(row) for row in rows])
+            return self._manifests.many_blocks(head, [layers.companion(row) for row in rows], keep=keep)
 
         return self._found(layers, load, predicate, request, load_many=load_many)
 
@@ -342,7 +342,7 @@ def _is_simple(request: PruneRequest) -> bool:
     )
 
 
-def _unopened(_rows: Sequence[int]) -> list[Companion]:
+def _unopened(rows: Sequence[int], *, keep: bool = True) -> list[Companion]:  # noqa: ARG001  # never called
     raise AssertionError("what is remembered is opened by whoever asks again")
 
 

@@ -26,13 +26,13 @@ class StoredObjects:
         check_hash(data, ref.sha256, ref.location)
         return data
 
-    def view(self, ref: ObjectRef) -> tuple[memoryview, int]:
+    def view(self, ref: ObjectRef, *, keep: bool = True) -> tuple[memoryview, int]:
         """The bytes of an object, and how many of them are on the heap: none where it is mapped.
 
-        Raises as :meth:`read`.
+        ``keep`` False: a file of the store is mapped for this caller alone. Raises as :meth:`read`.
         """
         path = self._local_path(ref)
-        mapped = None if path is None else self._mapped(path, ref)
+        mapped = None if path is None else self._mapped(path, ref, keep=keep)
         if mapped is not None:
             return mapped, 0
         if self._disk is not None and path is None:
@@ -50,7 +50,7 @@ class StoredObjects:
     def _local_path(self, ref: ObjectRef) -> str | None:
         return None if self._mappable is None else self._mappable.local_path(ref.location)
 
-    def _mapped(self, path: str, ref: ObjectRef) -> memoryview | None:
+    def _mapped(self, path: str, ref: ObjectRef, *, keep: bool) -> memoryview | None:
         name = f"{ref.sha256} {path}"
         found = self._maps.held(name)
         if found is not None:
@@ -61,5 +61,6 @@ class StoredObjects:
             return None  # reading it will say what is wrong
         if found is not None:
             check_hash(found, ref.sha256, ref.location)
-            self._maps.keep(name, found)
+            if keep:
+                self._maps.keep(name, found)
         return found
