@@ -37,13 +37,14 @@ def of_one_column(made: Made, cache_dir: str | None) -> dict[str, Any]:
 
         options["disk_cache"] = DiskCache(cache_dir, CACHE_BYTES)
     warehouse = Warehouse(FsspecStore(), made.root, **options)
-    warehouse.prune(made.pointer, PruneRequest(filter=_WARM_UP, shape="columns"))
+    # Names of blocks would be memory too, and are no statistics.
+    shape: Any = "ranges" if "ranges" in get_args(Shape) else "columns"
+    warehouse.prune(made.pointer, PruneRequest(filter=_WARM_UP, shape=shape))
     gc.collect()
     before = _resident()
     for _ in range(2):
-        kept = warehouse.prune(made.pointer, PruneRequest(filter=_FILTER, shape="columns")).block_columns
-    left = 0 if kept is None else len(kept.location)
-    del kept
+        report = warehouse.prune(made.pointer, PruneRequest(filter=_FILTER, shape=shape)).report
+    left = report.stages[-1].kept
     gc.collect()
     grown = {name: size - before[name] for name, size in _resident().items()}
     return {
