@@ -33,14 +33,15 @@ class Grain(msgspec.Struct, frozen=True, kw_only=True):
     """How much is taken together.
 
     A chunk ends behind a segment with a probability of one in ``chunk_segments``, and has at most eight times as many.
-    Its columns are put together when a question is left with at least ``worth_segments`` of its segments. Pieces of
-    fewer than ``batch_blocks`` blocks are joined to be tested in one go. Verdicts of a chunk are kept when it has
-    at least ``kept_blocks``; those of fewer are made faster than they are found again.
+    Its columns are put together when a question is left with at least ``worth_segments`` of its segments, or with half
+    of a small table's. Pieces of fewer than ``batch_blocks`` blocks are joined, up to sixteen times as many, to be
+    tested in one go. Verdicts of a chunk are kept when it has at least ``kept_blocks``; those of fewer are made faster
+    than they are found again.
     """
 
     chunk_segments: int = 64
     worth_segments: int = 16
-    batch_blocks: int = 1 << 14
+    batch_blocks: int = 1 << 11
     kept_blocks: int = 1 << 12
 
 
@@ -240,7 +241,7 @@ class ResidentBlocks:
 
     def worth(self, rows: Rows) -> list[tuple[Chunk, Rows]]:
         """The chunks that have many of the segments ``rows``, ascending, with these."""
-        enough = self.grain.worth_segments
+        enough = min(self.grain.worth_segments, max(2, len(self.counts) // 2))  # a small table is soon worth it
         if len(rows) < enough:
             return []
         return [(chunk, mine) for chunk, mine in self._split(rows) if len(mine) >= min(enough, len(chunk.starts) - 1)]
@@ -268,7 +269,7 @@ class ResidentBlocks:
         return found
 
     def batches(self, rows: Rows, columns: Sequence[Leaf], load: Load) -> Iterator[Batch]:
-        """The blocks of the segments ``rows``, ascending; ``columns`` are those that will be asked for."""
+        """The blocks of the segments ``rows``, ascending, batch after batch; ``columns`` will be asked for."""
         most = self.grain.batch_blocks
         pieces: list[tuple[Chunk | Companion, int, int]] = []
         taken: list[int] = []
@@ -278,9 +279,13 @@ class ResidentBlocks:
                 start, end = int(source.starts[first - source.first]), int(source.starts[stop - source.first])
             else:
                 start, end = 0, len(source)
-            if pieces and (end - start >= most or blocks + end - start > 2 * most):
+            is_large = end - start >= most
+            if pieces and (is_large or blocks + end - start > 16 * most):
                 yield self._batch(taken, pieces, load)
                 pieces, taken, blocks = [], [], 0
+            if is_large:
+                yield self._batch(list(range(first, stop)), [(source, start, end)], load)
+                continue
             pieces.append((source, start, end))
             taken.extend(range(first, stop))
             blocks += end - start
