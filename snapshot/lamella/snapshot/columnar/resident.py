@@ -33,10 +33,10 @@ class Grain(msgspec.Struct, frozen=True, kw_only=True):
     """How much is taken together.
 
     A chunk ends behind a segment with a probability of one in ``chunk_segments``, and has at most eight times as many.
-    Its columns are put together when a question is left with at least ``worth_segments`` of its segments, or with half
-    of a small table's. Pieces of fewer than ``batch_blocks`` blocks are joined, up to sixteen times as many, to be
-    tested in one go. Verdicts of a chunk are kept when it has at least ``kept_blocks``; those of fewer are made faster
-    than they are found again.
+    Its columns are put together when a question is left with at least ``worth_segments`` of its segments; in a small
+    table with half of them, where that fetches nothing. Pieces of fewer than ``batch_blocks`` blocks are joined, up to
+    sixteen times as many, to be tested in one go. Verdicts of a chunk are kept when it has at least ``kept_blocks``;
+    those of fewer are made faster than they are found again.
     """
 
     chunk_segments: int = 64
@@ -217,10 +217,15 @@ class Batch:
 class ResidentBlocks:
     """The blocks of one snapshot. ``segments``: its layer; ``view``: names the schema that companions are seen from.
 
+    ``is_near``: to open a companion fetches nothing from elsewhere.
+
     What opens companions is an argument, since it differs from question to question.
     """
 
-    def __init__(self, segments: Companion, columns: Columns, view: str, grain: Grain = _GRAIN) -> None:
+    def __init__(
+        self, segments: Companion, columns: Columns, view: str, grain: Grain = _GRAIN, *, is_near: bool = False
+    ) -> None:
+        self._is_near = is_near
         self.grain = grain
         self._segments = segments
         self._columns = columns
@@ -241,7 +246,9 @@ class ResidentBlocks:
 
     def worth(self, rows: Rows) -> list[tuple[Chunk, Rows]]:
         """The chunks that have many of the segments ``rows``, ascending, with these."""
-        enough = min(self.grain.worth_segments, max(2, len(self.counts) // 2))  # a small table is soon worth it
+        enough = self.grain.worth_segments
+        if self._is_near:
+            enough = min(enough, max(2, len(self.counts) // 2))
         if len(rows) < enough:
             return []
         return [(chunk, mine) for chunk, mine in self._split(rows) if len(mine) >= min(enough, len(chunk.starts) - 1)]

@@ -186,9 +186,11 @@ class Manifests:
         return companion, _opened(companion, heap_bytes)
 
     def _passing(self, ref: ObjectRef) -> Companion:
-        """A companion that is not kept, unless it is already."""
+        """A companion that is not kept, unless it is already, or would have to be fetched from elsewhere again."""
         found = self._companions.get(ref.location)
-        return found if found is not None else self._open(ref, keep=False)[0]
+        if found is not None:
+            return found
+        return self._open(ref, keep=False)[0] if self._objects.is_near(ref) else self.companion(ref)
 
     def companions(self, refs: Sequence[ObjectRef], *, keep: bool = True) -> list[Companion]:
         """As :meth:`companion` for each; those that a store elsewhere has are read several at a time.
@@ -259,6 +261,10 @@ class Manifests:
     def blocks(self, head: Snapshot, ref: ObjectRef) -> Companion:
         """The companion of a segment (or group) as it looks from the schema of ``head``."""
         return _seen(head, self.companion(ref))
+
+    def is_mapped(self, ref: ObjectRef) -> bool:
+        """True when an object is a file of this machine."""
+        return self._objects.is_local(ref)
 
     def many_blocks(self, head: Snapshot, refs: Sequence[ObjectRef], *, keep: bool = True) -> list[Companion]:
         """As :meth:`blocks` for each, read as :meth:`companions` are."""

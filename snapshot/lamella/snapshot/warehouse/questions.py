@@ -295,7 +295,9 @@ class Questions:
         found = self._seen.get(head.snapshot_id)
         if found is None:
             view = f"{head.table_id}/{head.schema.schema_id}"
-            found = Layers(head, segments, ResidentBlocks(segments, self._columns, view), self._verdicts)
+            is_near = len(segments) > 0 and self._manifests.is_mapped(Layers(head, segments).companion(0))
+            blocks = ResidentBlocks(segments, self._columns, view, is_near=is_near)
+            found = Layers(head, segments, blocks, self._verdicts)
             self._seen.put(head.snapshot_id, found, _LAYERS_BYTES + 24 * len(segments))
         return found
 
