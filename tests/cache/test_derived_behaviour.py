@@ -40,6 +40,8 @@ def test_what_was_made_comes_back(cache: DerivedCache, key: str, buffers: list[b
     first = cache.derived(key, lambda: buffers)
     again = cache.derived(key, never)
     assert [bytes(view) for view in first] == [bytes(view) for view in again] == buffers
+    assert cache.has_derived(key)
+    assert not cache.has_derived(key + "?")
 
 
 def test_keys_may_be_any_text(cache: DerivedCache) -> None:

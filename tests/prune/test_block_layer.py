@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from lamella.snapshot.cache import DerivedCache, DiskCache, MemoryCache, Resident, Shelf
 from lamella.snapshot.columnar import Companion, build_blocks
-from lamella.snapshot.columnar.resident import Columns, Grain, ResidentBlocks, narrowed
+from lamella.snapshot.columnar.chunk import Columns, narrowed
+from lamella.snapshot.columnar.resident import Grain, ResidentBlocks
 from lamella.snapshot.expression import bind, read_sql, text_of
 from lamella.snapshot.expression.bound import BoundPredicate
 from lamella.snapshot.layout import FsspecStore
@@ -26,6 +27,7 @@ from lamella.snapshot.prune.layers import Layers
 from lamella.snapshot.prune.pipeline import Funnel, Pruning
 from lamella.snapshot.prune.verdict import SOME
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema.changes import AddColumn
 from lamella.snapshot.stats import ColumnStats, to_bound
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.manifests import Manifests
@@ -348,3 +350,18 @@ def test_numbers_are_narrowed_only_where_they_fit(numbers: list[int]) -> None:
     found = narrowed(np.array(numbers, dtype=np.int64))
     assert found.tolist() == numbers
     assert found.dtype == (np.uint32 if numbers in ([0], [1, (1 << 32) - 1]) else np.int64)
+
+
+def test_columns_are_kept_by_what_their_schema_says_and_not_by_its_number() -> None:
+    """Of two changes that began with the same snapshot each has its own default in the blocks that lack the column."""
+    store = FsspecStore()
+    warehouse, pointer, _, _ = events(40, store)
+    found = []
+    for default in (1, 7):
+        change = AddColumn(name="added", type="int64", default=str(default))
+        branch = warehouse.evolve(pointer, [change], now_ms=3).pointer
+        for text in ("u = 500 OR added > 5", "u = 500 AND added > 5", "u = 501 AND added < 5"):
+            answer = warehouse.prune(branch, PruneRequest(filter=text, shape="columns"))
+            assert answer.block_columns is not None
+            found.append(len(answer.block_columns.location))
+    assert found == [40, 0, 40, 40, 40, 0]

@@ -82,6 +82,33 @@ def test_what_is_in_the_disk_cache_is_not_read_again(tmp_path: Path) -> None:
         assert heard.files == ({"hit": reads} if turn else {"miss": reads})
 
 
+def test_segments_that_are_ruled_out_are_never_fetched(tmp_path: Path) -> None:
+    """Of a store elsewhere only companions of the segments that are left are read, however many these are."""
+    store = SlowStore()
+    pointer, refs = table(store, f"memory://{uuid.uuid4()}", segments=60)
+    row_of = {ref.location: row for row, ref in enumerate(refs)}
+
+    def read() -> list[int]:
+        """The segments whose companions were read since the last time."""
+        found = sorted(row_of[location] for location in store.reads if location in row_of)
+        store.reads.clear()
+        return found
+
+    for disk in (None, DiskCache(tmp_path, ROOMY)):
+        warehouse = Warehouse(store, "memory://w", disk_cache=disk)
+        read()
+        assert len(kept(warehouse, pointer, "a >= 40 AND a < 60")) == 2
+        assert read() == [2]
+        assert len(kept(warehouse, pointer, "a >= 100 AND a < 900")) == 80
+        assert read() == list(range(5, 45))
+        assert len(kept(warehouse, pointer, "a >= 100 AND a < 890")) == 79
+        assert read() == []
+        assert len(kept(warehouse, pointer, "a < 960 OR b = 'x'")) == 120
+        assert read() == [0, 1, 3, 4, *range(45, 60)]
+        assert len(kept(warehouse, pointer, "a < 959")) == 96
+        assert read() == []
+
+
 def test_a_damaged_copy_is_fetched_again(tmp_path: Path) -> None:
     """Whatever happened to the files of the cache, the answer stays."""
     store = SlowStore()

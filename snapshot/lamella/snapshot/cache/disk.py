@@ -60,6 +60,10 @@ class DiskCache:
         """The buffers of that key, mapped; on the heap where the disk fails or is full of larger ones."""
         return self._load(f"derived {key}", make)[0]
 
+    def has_derived(self, key: str) -> bool:
+        """True when :meth:`derived` would find a file, damaged or not."""
+        return os.path.exists(self._place(f"derived {key}")[0])
+
     def content(self, sha256: str, read: Callable[[], bytes]) -> tuple[memoryview, bool]:
         """The bytes with that SHA-256, and whether they are mapped, and take no heap.
 

@@ -26,3 +26,7 @@ class MemoryCache:
             return views, len(key) + sum(view.nbytes + _VIEW_BYTES for view in views)
 
         return self._views.load(key, made)
+
+    def has_derived(self, key: str) -> bool:
+        """True when the buffers of that key are held."""
+        return self._views.get(key) is not None

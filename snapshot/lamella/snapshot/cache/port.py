@@ -42,3 +42,7 @@ class DerivedCache(Protocol):
         other keys, never for its own. What it raises, everyone gets who is waiting for the same key.
         """
         ...
+
+    def has_derived(self, key: str) -> bool:
+        """True when :meth:`derived` will most likely not have to make them."""
+        ...

@@ -1,8 +1,7 @@
 """The statistics of a snapshot's blocks, column by column over many segments at once.
 
-Segments are taken together in chunks whose borders depend on the segments' content alone, so that a new snapshot has
-almost all chunks in common with the one before, whatever its commit folded, moved or dropped. Of a chunk only the
-columns that filters name are put together, and held by content; the companions they come from are not needed any more.
+Segments are taken together in chunks (:mod:`.chunk`) whose borders depend on the segments' content alone, so that a
+new snapshot has almost all chunks in common with the one before, whatever its commit folded, moved or dropped.
 
 A question that only a few segments are left for reads those segments' own companions instead.
 """
@@ -11,32 +10,29 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.cache import DerivedCache, Shelf
+from lamella.snapshot.columnar.chunk import Chunk, Columns, Load, Rows
 from lamella.snapshot.columnar.companion import Companion
 from lamella.snapshot.columnar.joined import joined_zones
-from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, SharedKeys, WideKeys
-from lamella.snapshot.columnar.stored_column import STORED_VERSION, packed, unpacked
-from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, Zones
+from lamella.snapshot.columnar.keys import NumberKeys
+from lamella.snapshot.columnar.zones import Zones
 from lamella.snapshot.schema import Leaf
-
-Rows = npt.NDArray[np.int64]
 
 
 class Grain(msgspec.Struct, frozen=True, kw_only=True):
     """How much is taken together.
 
     A chunk ends behind a segment with a probability of one in ``chunk_segments``, and has at most eight times as many.
-    Its columns are put together when a question is left with at least ``worth_segments`` of its segments; in a small
-    table with half of them, where that fetches nothing. Pieces of fewer than ``batch_blocks`` blocks are joined, up to
-    sixteen times as many, to be tested in one go. Verdicts of a chunk are kept when it has at least ``kept_blocks``;
-    those of fewer are made faster than they are found again.
+    Its columns are put together when a question is left with at least ``worth_segments`` of its segments, in a small
+    table with half of them, unless one that the question has ruled out would have to be fetched for that. Pieces of
+    fewer than ``batch_blocks`` blocks are joined, up to sixteen times as many, to be tested in one go. Verdicts of a
+    chunk are kept when it has at least ``kept_blocks``; those of fewer are made faster than they are found again.
     """
 
     chunk_segments: int = 64
@@ -46,129 +42,6 @@ class Grain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _GRAIN: Final = Grain()
-#: What a column takes beside its arrays, roughly.
-_COLUMN_BYTES: Final = 2_048
-
-
-class Numbers(msgspec.Struct, frozen=True):
-    """One numeric column over a chunk's blocks."""
-
-    array: npt.NDArray[Any]
-
-
-class Column(msgspec.Struct, frozen=True):
-    """The zone maps of one column over a chunk's blocks, and ``inner``, over its segments, what all blocks have.
-
-    ``inner``'s bounds are the greatest of the lows and the least of the highs; its flags are set where every block has
-    them. None where that is not known.
-    """
-
-    zones: Zones
-    inner: Zones | None
-
-
-#: Where columns are held, by the key of their chunk and their name.
-ColumnShelf = Shelf[Column | Numbers]
-
-
-class Columns(msgspec.Struct, frozen=True):
-    """Where chunks' columns are kept: ``shelf`` in memory; ``disk`` (None: none) for all processes of the host."""
-
-    shelf: ColumnShelf
-    disk: DerivedCache | None = None
-
-
-class Load(Protocol):
-    """Opens the companions of segments by their rows."""
-
-    def __call__(self, rows: Sequence[int], *, keep: bool = True) -> list[Companion]:
-        """``keep`` False: they are looked at once, and need not be kept in memory."""
-        ...
-
-
-class Chunk:
-    """Segments ``first`` up to before ``stop`` of a snapshot; ``starts``: the first block of each, and the end."""
-
-    def __init__(self, first: int, counts: Rows, key: str, columns: Columns) -> None:
-        self.first = first
-        self.stop = first + len(counts)
-        self.starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
-        self.key = key
-        self._columns = columns
-
-    def column(self, leaf: Leaf, load: Load) -> Column:
-        """The statistics of a column."""
-        found = self.held(leaf)
-        if found is None:
-            made = self._columns.shelf.load(self._name(leaf), lambda: self._column(leaf, load))
-            assert isinstance(made, Column)  # noqa: S101  # by its name
-            found = made
-        return found
-
-    def prepare(self, leaves: Sequence[Leaf], load: Load) -> None:
-        """Put these columns together, and the numbers that every question needs; companions are opened once."""
-        opened: list[Companion] = []
-
-        def once(rows: Sequence[int], *, keep: bool = True) -> list[Companion]:
-            if not opened:
-                opened.extend(load(rows, keep=keep))
-            return opened
-
-        for name in ("row_count", "file_size"):
-            self.numbers(name, once)
-        for leaf in leaves:
-            self.column(leaf, once)
-
-    def held(self, leaf: Leaf) -> Column | None:
-        """The same when it is in memory."""
-        found = self._columns.shelf.get(self._name(leaf))
-        return found if isinstance(found, Column) else None
-
-    def numbers(self, name: str, load: Load) -> npt.NDArray[Any]:
-        """A numeric column of the companions, in as many bytes as it takes."""
-        found = self._columns.shelf.load(f"{self.key}/{name}", lambda: self._numbers(name, load))
-        assert isinstance(found, Numbers)  # noqa: S101  # by its name
-        return found.array
-
-    def _name(self, leaf: Leaf) -> str:
-        return f"{self.key}/{leaf.id}/{leaf.dtype}"
-
-    def _column(self, leaf: Leaf, load: Load) -> tuple[Column, int]:
-        disk = self._columns.disk
-        if disk is None:
-            zones = self._joined(leaf, load)
-            heap_bytes = _size_bytes(zones)
-        else:
-            key = f"column {STORED_VERSION} {self._name(leaf)}"
-            zones = unpacked(disk.derived(key, lambda: packed(self._joined(leaf, load))))
-            heap_bytes = 0  # of the file, which is mapped
-        inner = _inner(zones, self.starts)
-        return Column(zones, inner), _COLUMN_BYTES + heap_bytes + (0 if inner is None else _size_bytes(inner))
-
-    def _joined(self, leaf: Leaf, load: Load) -> Zones:
-        companions = load(range(self.first, self.stop), keep=False)
-        zones = joined_zones(leaf.dtype, [each.zones(leaf.id, leaf.dtype) for each in companions])
-        if isinstance(zones.low, BytesKeys) and isinstance(zones.high, BytesKeys):
-            spans = zones.spans
-            low, high = SharedKeys(zones.low, zones.has(LOW_KNOWN)), SharedKeys(zones.high, zones.has(HIGH_KNOWN))
-            zones = Zones(low, high, zones.flags)
-            zones.spans = spans
-        return zones
-
-    def _numbers(self, name: str, load: Load) -> tuple[Numbers, int]:
-        def joined() -> npt.NDArray[Any]:
-            return narrowed(
-                np.concatenate([each.numbers(name) for each in load(range(self.first, self.stop), keep=False)])
-            )
-
-        disk = self._columns.disk
-        if disk is None:
-            array = joined()
-            return Numbers(array), _COLUMN_BYTES + array.nbytes
-        key = f"numbers {STORED_VERSION} {self.key}/{name}"
-        (data,) = disk.derived(key, lambda: [joined()])
-        array = np.frombuffer(data, dtype=np.uint32 if data.nbytes == 4 * int(self.starts[-1]) else np.int64)
-        return Numbers(array), _COLUMN_BYTES
 
 
 class Batch:
@@ -215,18 +88,25 @@ class Batch:
 
 
 class ResidentBlocks:
-    """The blocks of one snapshot. ``segments``: its layer; ``view``: names the schema that companions are seen from.
+    """The blocks of one snapshot. ``segments``: its layer.
 
-    ``is_near``: to open a companion fetches nothing from elsewhere.
+    ``view``: names all that companions look like depends on beside their content, which is the schema they are seen
+    from. ``is_near`` says of a segment, by its row, that opening its companion fetches nothing from elsewhere.
 
     What opens companions is an argument, since it differs from question to question.
     """
 
     def __init__(
-        self, segments: Companion, columns: Columns, view: str, grain: Grain = _GRAIN, *, is_near: bool = False
+        self,
+        segments: Companion,
+        columns: Columns,
+        view: str,
+        grain: Grain = _GRAIN,
+        *,
+        is_near: Callable[[int], bool] = lambda _row: True,
     ) -> None:
-        self._is_near = is_near
         self.grain = grain
+        self._is_near = is_near
         self._segments = segments
         self._columns = columns
         self._view = view
@@ -244,14 +124,25 @@ class ResidentBlocks:
             self._chunks = tuple(self._cut())
         return self._chunks
 
-    def worth(self, rows: Rows) -> list[tuple[Chunk, Rows]]:
-        """The chunks that have many of the segments ``rows``, ascending, with these."""
-        enough = self.grain.worth_segments
-        if self._is_near:
-            enough = min(enough, max(2, len(self.counts) // 2))
+    def worth(self, rows: Rows, columns: Sequence[Leaf]) -> list[tuple[Chunk, Rows]]:
+        """The chunks that have many of the segments ``rows``, ascending, with these.
+
+        None whose columns are still to be made from a segment that is not one of these and has to be fetched.
+        """
+        enough = min(self.grain.worth_segments, max(2, len(self.counts) // 2))
         if len(rows) < enough:
             return []
-        return [(chunk, mine) for chunk, mine in self._split(rows) if len(mine) >= min(enough, len(chunk.starts) - 1)]
+        return [
+            (chunk, mine)
+            for chunk, mine in self._split(rows)
+            if len(mine) >= min(enough, len(chunk.starts) - 1) and self._is_free(chunk, mine, columns)
+        ]
+
+    def _is_free(self, chunk: Chunk, mine: Rows, columns: Sequence[Leaf]) -> bool:
+        if len(mine) == chunk.stop - chunk.first or chunk.is_made(columns):
+            return True
+        asked = set(mine.tolist())
+        return all(row in asked or self._is_near(row) for row in range(chunk.first, chunk.stop))
 
     def inner(self, leaf: Leaf, chunks: Sequence[Chunk], load: Load) -> Zones | None:
         """What all blocks of each segment have in common, known for the segments of these chunks at most."""
@@ -307,9 +198,9 @@ class ResidentBlocks:
 
     def _pieces(self, rows: Rows, columns: Sequence[Leaf], load: Load) -> Iterator[tuple[Chunk | Companion, int, int]]:
         """Runs of segments, each with where its columns come from: its chunk, or a single segment's companion."""
-        worth = {chunk.first for chunk, _ in self.worth(rows)}
+        worth = {chunk.first for chunk, _ in self.worth(rows, columns)}
         for chunk, mine in self._split(rows):
-            if chunk.first in worth or all(chunk.held(leaf) is not None for leaf in columns):
+            if chunk.first in worth or chunk.is_held(columns):
                 first, last = int(mine[0]), int(mine[-1])
                 if last - first + 1 == len(mine):
                     yield chunk, first, last + 1
@@ -357,37 +248,3 @@ class ResidentBlocks:
                 key = hashlib.sha256("".join([self._view, *digests[first : row + 1]]).encode()).hexdigest()
                 yield Chunk(first, self.counts[first : row + 1], key, self._columns)
                 first = row + 1
-
-
-def narrowed(numbers: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """Numbers in four bytes each where they fit, as counts of rows and sizes of files mostly do."""
-    if len(numbers) and int(numbers.min()) >= 0 and int(numbers.max()) < 1 << 32:
-        return numbers.astype(np.uint32)
-    return numbers
-
-
-def _inner(zones: Zones, starts: Rows) -> Zones | None:
-    low, high = zones.low, zones.high
-    begin = starts[:-1]
-    if not isinstance(low, NumberKeys) or not isinstance(high, NumberKeys) or not (np.diff(starts) > 0).all():
-        return None
-    flags = np.bitwise_and.reduceat(zones.flags, begin)
-    return Zones(
-        NumberKeys(np.maximum.reduceat(low.array, begin)), NumberKeys(np.minimum.reduceat(high.array, begin)), flags
-    )
-
-
-def _size_bytes(zones: Zones) -> int:
-    spans = 0 if zones.spans is None else zones.spans.edges.nbytes + zones.spans.offsets.nbytes
-    return zones.flags.nbytes + _keys_bytes(zones.low) + _keys_bytes(zones.high) + spans
-
-
-def _keys_bytes(keys: Keys | None) -> int:
-    parts: list[Any] = []
-    if isinstance(keys, NumberKeys):
-        parts = [keys.array]
-    elif isinstance(keys, WideKeys):
-        parts = [keys.high, keys.low]
-    elif isinstance(keys, BytesKeys):
-        parts = [keys.prefix, keys.prefix, keys.offsets, keys.data]
-    return sum(int(part.nbytes) for part in parts)

@@ -1,7 +1,7 @@
 """The block layer over many segments at once.
 
 A segment is answered whole, without looking at a block, when its summary says that every row matches, or when what all
-its blocks have in common (:class:`~lamella.snapshot.columnar.resident.Column`) says that each of them may hold a row
+its blocks have in common (:class:`~lamella.snapshot.columnar.chunk.Column`) says that each of them may hold a row
 that matches and one that does not. The others' blocks are tested together.
 """
 
@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.snapshot.columnar import Companion, Zones
+from lamella.snapshot.columnar.chunk import Chunk, Load
 from lamella.snapshot.columnar.keys import Mask
 from lamella.snapshot.columnar.masks import both, either, filled
-from lamella.snapshot.columnar.resident import Batch, Chunk, Load, ResidentBlocks
+from lamella.snapshot.columnar.resident import Batch, ResidentBlocks
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, NULLS_KNOWN
 from lamella.snapshot.expression.bound import (
     BoundAnd,
@@ -227,7 +228,7 @@ class BlockLayer:
 
         None: there are none.
         """
-        worth = self._blocks.worth(rows)
+        worth = self._blocks.worth(rows, filter.columns)
         if not worth:
             return None
         whole = np.zeros(len(codes), dtype=np.uint8)

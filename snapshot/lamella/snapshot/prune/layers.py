@@ -7,8 +7,9 @@ import numpy.typing as npt
 
 from lamella.snapshot.cache import Shelf
 from lamella.snapshot.columnar import Companion, Zones, zones_of
+from lamella.snapshot.columnar.refs import CompanionRefs
 from lamella.snapshot.columnar.resident import ResidentBlocks
-from lamella.snapshot.manifest import ObjectRef, Snapshot
+from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.prune.window import Edges, edges_of
 from lamella.snapshot.schema import DataType, Leaf
 
@@ -30,22 +31,16 @@ class Layers:
         segments: Companion,
         blocks: ResidentBlocks | None = None,
         verdicts: VerdictShelf | None = None,
+        refs: CompanionRefs | None = None,
     ) -> None:
         self.head = head
         self.segments = segments
+        #: Where the companion of a segment is, by its row.
+        self.companion = refs if refs is not None else CompanionRefs(segments)
         self.blocks = blocks
         self.verdicts = verdicts
         self._summary: dict[tuple[int, DataType], Zones] = {}
         self._edges: dict[Leaf, Edges | None] = {}
-        self._companions: tuple[list[str], list[str], list[int]] | None = None
-
-    def companion(self, row: int) -> ObjectRef:
-        """Where the companion of a segment is, by its row."""
-        found = self._companions
-        if found is None:
-            names, hashes = self.segments.texts("companion.location"), self.segments.texts("companion.sha256")
-            found = self._companions = names, hashes, self.segments.numbers("companion.size_bytes").tolist()
-        return ObjectRef(location=found[0][row], sha256=found[1][row], size_bytes=found[2][row])
 
     def edges(self, leaf: Leaf) -> Edges | None:
         """The edges of a column over the segments."""

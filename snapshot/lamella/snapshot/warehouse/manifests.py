@@ -262,9 +262,9 @@ class Manifests:
         """The companion of a segment (or group) as it looks from the schema of ``head``."""
         return _seen(head, self.companion(ref))
 
-    def is_mapped(self, ref: ObjectRef) -> bool:
-        """True when an object is a file of this machine."""
-        return self._objects.is_local(ref)
+    def is_near(self, ref: ObjectRef) -> bool:
+        """True when opening a companion will most likely ask no store elsewhere."""
+        return self._companions.get(ref.location) is not None or self._objects.is_near(ref)
 
     def many_blocks(self, head: Snapshot, refs: Sequence[ObjectRef], *, keep: bool = True) -> list[Companion]:
         """As :meth:`blocks` for each, read as :meth:`companions` are."""

@@ -47,10 +47,6 @@ class StoredObjects:
             return True
         return self._disk is not None and self._disk.has_content(ref.sha256)
 
-    def is_local(self, ref: ObjectRef) -> bool:
-        """True when the object is a file of this machine that can be mapped."""
-        return self._local_path(ref) is not None
-
     def _local_path(self, ref: ObjectRef) -> str | None:
         return None if self._mappable is None else self._mappable.local_path(ref.location)
 

@@ -82,6 +82,8 @@ class Warehouse:
         )
         objects = Objects(manifests, root)
         questions = Questions(manifests, pages, self.page_tokens, root, timer)
+        #: All that is held in memory, within ``cache_bytes``.
+        self.resident = manifests.resident
         # One object for callers; the parts behind it know nothing of each other.
         self.snapshot = manifests.snapshot
         self.head = manifests.head
@@ -98,9 +100,9 @@ class Warehouse:
         self.rollback = Rollbacks(manifests, writer, store, ids).rollback
         self.has_blocks = changes.has_blocks
         self.prune = questions.prune
-        self.find = questions.find
-        self.find_predicate = questions.find_predicate
-        self.find_now = questions.find_now
+        self.find = questions.finder.find
+        self.find_predicate = questions.finder.find_predicate
+        self.find_now = questions.finder.find_now
         self.blocks_of = questions.blocks_of
         self.prune_predicate = questions.prune_predicate
         self.prune_batch = questions.prune_batch

@@ -1,0 +1,235 @@
+"""The blocks of a snapshot that can match a filter, found over what is held of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from lamella.snapshot.cache import Shelf
+from lamella.snapshot.columnar import Companion
+from lamella.snapshot.columnar.chunk import Columns, Load
+from lamella.snapshot.columnar.refs import CompanionRefs
+from lamella.snapshot.columnar.resident import ResidentBlocks
+from lamella.snapshot.expression import BoundPredicate, Filters, Predicate, text_of
+from lamella.snapshot.layout import TableLayout, table_root
+from lamella.snapshot.manifest import Snapshot, SnapshotPointer
+from lamella.snapshot.pages import PageSource
+from lamella.snapshot.prune.evaluate import Evaluator
+from lamella.snapshot.prune.found import Found, found_by
+from lamella.snapshot.prune.layers import Layers, VerdictShelf
+from lamella.snapshot.prune.options import read_options
+from lamella.snapshot.prune.pages import page_segments, with_pages
+from lamella.snapshot.prune.paging import PageTokens
+from lamella.snapshot.prune.pipeline import Funnel, NotNow, Pruning, next_position
+from lamella.snapshot.prune.reader_columns import with_reader_columns
+from lamella.snapshot.prune.residual import residuals_of
+from lamella.snapshot.schema import Schema
+from lamella.snapshot.warehouse.manifests import Manifests
+from lamella.snapshot.wire import AggregateRequest, DiffRequest, PruneRequest
+
+#: What the layers of a snapshot take in memory beside what each segment takes, roughly.
+_LAYERS_BYTES: Final = 4_096
+#: What a prune's outcome takes beside its arrays, with the filter that it is kept under, roughly.
+_FUNNEL_BYTES: Final = 8_192
+#: Limits of what :meth:`Questions.find_now` looks at: about a millisecond of work.
+_NOW_SEGMENTS: Final = 20_000
+_NOW_BLOCKS: Final = 20_000
+_NOW_KEPT: Final = 500
+
+Asked = PruneRequest | DiffRequest | AggregateRequest
+
+
+class Finder:
+    """Finds what a prune keeps. ``root`` is the warehouse, ``tokens`` signs where an answer was cut."""
+
+    def __init__(
+        self, manifests: Manifests, pages: PageSource, tokens: PageTokens, root: str, timer: Callable[[], float]
+    ) -> None:
+        self._manifests = manifests
+        self._pages = pages
+        self._tokens = tokens
+        self._root = root
+        self._timer = timer
+        self._filters = Filters()
+        self._seen: Shelf[Layers] = Shelf(manifests.resident, "layers")
+        self._funnels: Shelf[Funnel] = Shelf(manifests.resident, "funnel")
+        self._verdicts: VerdictShelf = Shelf(manifests.resident, "verdicts")
+        self._columns = Columns(Shelf(manifests.resident, "column"), manifests.disk)
+
+    def read(self, request: Asked) -> Predicate:
+        """The filter of a request; raises InvalidFilter, LimitExceeded."""
+        return self._filters.read(request.filter, time_zone=request.time_zone)
+
+    def bound(self, predicate: Predicate, schema: Schema, request: Asked) -> BoundPredicate:
+        """A filter over the columns of a schema; raises UnknownColumn, FilterTypeMismatch."""
+        return self._filters.bound(
+            predicate, schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive
+        )
+
+    def find(self, pointer: SnapshotPointer, request: PruneRequest) -> Found:
+        """As :meth:`prune`, before it takes a form to travel in (see :mod:`lamella.snapshot.prune.encode`)."""
+        return self.find_predicate(pointer, self.read(request), request)
+
+    def find_predicate(
+        self,
+        pointer: SnapshotPointer,
+        predicate: Predicate,
+        request: PruneRequest,
+        *,
+        held: dict[str, Companion] | None = None,
+    ) -> Found:
+        """As :meth:`find`, for a filter that has been read already; ``request.filter`` is not looked at.
+
+        ``held``: companions by location that other prunes have opened, and that this one adds to.
+        """
+        layers = self.layers(pointer)
+        head = layers.head
+
+        def load(row: int) -> Companion:
+            ref = layers.companion(row)
+            if held is None:
+                return self._manifests.blocks(head, ref)
+            if ref.location not in held:
+                held[ref.location] = self._manifests.blocks(head, ref)
+            return held[ref.location]
+
+        def load_many(rows: Sequence[int], *, keep: bool = True) -> list[Companion]:
+            if held is not None:
+                return [load(row) for row in rows]
+            return self._manifests.many_blocks(head, [layers.companion(row) for row in rows], keep=keep)
+
+        return self._found(layers, load, predicate, request, load_many=load_many)
+
+    def find_now(self, pointer: SnapshotPointer, request: PruneRequest) -> Found | None:
+        """As :meth:`find` when that takes about a millisecond and reads nothing: for callers that must not wait.
+
+        None: what it needs is not in memory, or many blocks are to be looked at. An answer of at most 500 blocks can be
+        encoded without reading, too. How long the filter may be is for the caller to say.
+        """
+        held = self._manifests.held_layer(pointer)
+        if held is None or not _is_simple(request) or len(held[1]) > _NOW_SEGMENTS:
+            return None
+        head, segments = held
+        layers = self._layers(head, segments)
+        left, is_finding = _NOW_BLOCKS, True
+
+        def load(row: int) -> Companion:
+            nonlocal left
+            if not is_finding:
+                return self._manifests.blocks(head, layers.companion(row))
+            companion = self._manifests.held_blocks(head, layers.companion(row))
+            if companion is None:
+                raise NotNow
+            left -= len(companion)
+            if left < 0:
+                raise NotNow
+            return companion
+
+        predicate = self.read(request)
+        try:
+            found = self._found(layers, load, predicate, request, most_blocks=_NOW_BLOCKS)
+        except NotNow:
+            return None
+        if found.block_count <= _NOW_KEPT:  # their addresses are in the companions
+            rows = found.segment_rows
+            if any(self._manifests.held_blocks(head, layers.companion(row)) is None for row in rows):
+                return None
+        is_finding = False
+        return found
+
+    def _found(
+        self,
+        layers: Layers,
+        load: Callable[[int], Companion],
+        predicate: Predicate,
+        request: PruneRequest,
+        *,
+        load_many: Load | None = None,
+        most_blocks: int | None = None,
+    ) -> Found:
+        head, segments = layers.head, layers.segments
+        bound = self.bound(predicate, head.schema, request)
+        columns = None
+        if request.columns is not None:
+            columns = head.schema.select(request.columns, case_sensitive=request.case_sensitive)
+        start = None if request.page_token is None else self._tokens.position(request, head.snapshot_id)
+        options = read_options(request, head.schema, start)
+        pruning = Pruning(layers, load, self._timer, load_many)
+        if options.plain and request.level != "segment" and not request.explain:
+            funnel = self._remembered(pruning, head.snapshot_id, Evaluator(bound), most_blocks)
+        else:
+            funnel = pruning.run(
+                bound,
+                blocks=request.level != "segment",
+                explain=request.explain,
+                options=options,
+                most_blocks=most_blocks,
+            )
+        if request.level == "page":
+            leaves = None if columns is None else [head.schema.by_id()[column_id] for column_id in columns]
+            funnel = with_pages(funnel, bound, self._pages, page_segments(segments), leaves, self._timer)
+        residuals = residuals_of(predicate, funnel.kept, head.schema, request)
+        token = self._tokens.following(head.snapshot_id, request, next_position(funnel))
+        text = text_of(predicate) if request.explain else ""
+        found = found_by(head, segments, funnel, request, columns, text, residuals=residuals, next_page_token=token)
+        if not request.reader_columns:
+            return found
+        own_blocks = TableLayout(table_root(self._root, head.table_id)).blocks + "/"
+        answer = with_reader_columns(found.answer, head, funnel.kept, request, own_blocks)
+        return msgspec.structs.replace(found, answer=answer)
+
+    def _remembered(self, pruning: Pruning, snapshot_id: str, filter: Evaluator, most_blocks: int | None) -> Funnel:
+        """What a filter alone leaves of a snapshot, which never changes."""
+        name = (snapshot_id, filter.key)
+        found = self._funnels.get(name)
+        if found is not None:
+            return pruning.again(found)
+        found = pruning.run(filter, most_blocks=most_blocks)
+        # Without what opens companions, which would keep alive all that it knows.
+        self._funnels.put(name, found.again(_unopened), found.size_bytes + _FUNNEL_BYTES)
+        return found
+
+    def layers(self, pointer: SnapshotPointer) -> Layers:
+        """The layers of a snapshot."""
+        return self._layers(self._manifests.head(pointer), self._manifests.layer(pointer))
+
+    def _layers(self, head: Snapshot, segments: Companion) -> Layers:
+        """Those of the last snapshots that were asked for are kept."""
+        found = self._seen.get(head.snapshot_id)
+        if found is None:
+            refs = CompanionRefs(segments)
+            blocks = ResidentBlocks(
+                segments, self._columns, _view(head), is_near=lambda row: self._manifests.is_near(refs(row))
+            )
+            found = Layers(head, segments, blocks, self._verdicts, refs)
+            self._seen.put(head.snapshot_id, found, _LAYERS_BYTES + refs.BYTES_A_SEGMENT * len(segments))
+        return found
+
+
+def _view(head: Snapshot) -> str:
+    """What names the schema that companions are seen from, with those that they may have been written with.
+
+    Their numbers do not: of two changes that began with the same snapshot, each has its own schema of that number.
+    """
+    return hashlib.sha256(msgspec.json.encode(head.history)).hexdigest()
+
+
+def _is_simple(request: PruneRequest) -> bool:
+    """True when the blocks of the segments that are left decide what there is to do."""
+    return not (
+        request.level == "page"
+        or request.explain
+        or request.residuals
+        or request.order_by
+        or request.join
+        or request.segments is not None
+        or request.max_ms is not None
+        or request.page_size is not None
+    )
+
+
+def _unopened(rows: Sequence[int], *, keep: bool = True) -> list[Companion]:  # noqa: ARG001  # never called
+    raise AssertionError("what is remembered is opened by whoever asks again")
