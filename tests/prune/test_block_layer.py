@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from lamella.snapshot.cache import DerivedCache, DiskCache, MemoryCache, Resident, Shelf
 from lamella.snapshot.columnar import Companion, build_blocks
-from lamella.snapshot.columnar.chunk import Columns, narrowed
+from lamella.snapshot.columnar.chunk import Columns
 from lamella.snapshot.columnar.resident import Grain, ResidentBlocks
 from lamella.snapshot.expression import bind, read_sql, text_of
 from lamella.snapshot.expression.bound import BoundPredicate
@@ -344,12 +345,25 @@ def test_a_filtered_number_takes_few_bytes_a_block() -> None:
     assert 10_000 * 17 < table.resident.size_bytes <= 10_000 * 32
 
 
-@pytest.mark.parametrize("numbers", [[], [0], [1, (1 << 32) - 1], [1 << 32], [-1, 5]])
-def test_numbers_are_narrowed_only_where_they_fit(numbers: list[int]) -> None:
-    """Four bytes hold what is not negative and below 2^32; the rest keeps its eight."""
-    found = narrowed(np.array(numbers, dtype=np.int64))
-    assert found.tolist() == numbers
-    assert found.dtype == (np.uint32 if numbers in ([0], [1, (1 << 32) - 1]) else np.int64)
+@pytest.mark.parametrize(
+    "sizes", [[0, 1], [1, (1 << 32) - 1], [1, 1 << 32], [1 << 40, 1], [5] * 20 + [1 << 62] + [7] * 20]
+)
+@pytest.mark.parametrize("is_on_disk", [False, True])
+def test_sizes_are_exact_however_large(sizes: list[int], is_on_disk: bool, tmp_path: Path) -> None:
+    """Four bytes each are enough for most chunks; one that holds a larger number has eight, wherever it stands."""
+    store = FsspecStore()
+    schema = Schema.assign(list(COLUMNS))
+    blocks = [msgspec.structs.replace(event(schema, row), file_size=size) for row, size in enumerate(sizes)]
+    warehouse = Warehouse(store, f"memory://together-{uuid.uuid4()}", segment_blocks=1)
+    pointer = warehouse.create("0194e3a0-0000-7000-8000-000000000000", schema, now_ms=1)
+    added = warehouse.prepare("0194e3a0-0000-7000-8000-000000000000", schema, blocks)
+    pointer = warehouse.commit(pointer, added=added, now_ms=2).pointer
+    disk = DiskCache(tmp_path / "cache", 1 << 24) if is_on_disk else None
+    for _ in range(2):  # the second time from the disk, if there is one
+        table = Table(store, pointer, Grain(chunk_segments=1 << 20), disk=disk)
+        (chunk,) = table.blocks.chunks
+        assert chunk.numbers("file_size", table.load_all).tolist() == sizes
+        assert chunk.numbers("row_count", table.load_all).tolist() == [10] * len(sizes)
 
 
 def test_columns_are_kept_by_what_their_schema_says_and_not_by_its_number() -> None:

@@ -7,15 +7,14 @@ not needed any more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from lamella.snapshot.cache import DerivedCache, Shelf
-from lamella.snapshot.columnar.companion import Companion
-from lamella.snapshot.columnar.joined import joined_zones
+from lamella.snapshot.columnar.assembly import Assembly, Load
 from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, SharedKeys, WideKeys
 from lamella.snapshot.columnar.stored_column import STORED_VERSION, packed, unpacked
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, Zones
@@ -57,14 +56,6 @@ class Columns(msgspec.Struct, frozen=True):
     disk: DerivedCache | None = None
 
 
-class Load(Protocol):
-    """Opens the companions of segments by their rows."""
-
-    def __call__(self, rows: Sequence[int], *, keep: bool = True) -> list[Companion]:
-        """``keep`` False: they are looked at once, and need not be kept in memory."""
-        ...
-
-
 class Chunk:
     """Segments ``first`` up to before ``stop`` of a snapshot; ``starts``: the first block of each, and the end."""
 
@@ -79,24 +70,21 @@ class Chunk:
         """The statistics of a column."""
         found = self.held(leaf)
         if found is None:
-            made = self._columns.shelf.load(self._name(leaf), lambda: self._column(leaf, load))
+            made = self._columns.shelf.load(self._name(leaf), lambda: self._column(leaf, self._assembly(load, [leaf])))
             assert isinstance(made, Column)  # noqa: S101  # by its name
             found = made
         return found
 
     def prepare(self, leaves: Sequence[Leaf], load: Load) -> None:
-        """Put these columns together, and the numbers of ``NEEDED``; companions are opened once."""
-        opened: list[Companion] = []
-
-        def once(rows: Sequence[int], *, keep: bool = True) -> list[Companion]:
-            if not opened:
-                opened.extend(load(rows, keep=keep))
-            return opened
-
-        for name in NEEDED:
-            self.numbers(name, once)
-        for leaf in leaves:
-            self.column(leaf, once)
+        """Put these columns together, and the numbers of ``NEEDED``; each companion is opened once."""
+        shelf = self._columns.shelf
+        new = [leaf for leaf in leaves if shelf.get(self._name(leaf)) is None]
+        names = [name for name in NEEDED if shelf.get(f"{self.key}/{name}") is None]
+        assembly = self._assembly(load, new, names)
+        for name in names:
+            shelf.load(f"{self.key}/{name}", lambda name=name: self._numbers(name, assembly))  # type: ignore[misc]  # bound by default
+        for leaf in new:
+            shelf.load(self._name(leaf), lambda leaf=leaf: self._column(leaf, assembly))  # type: ignore[misc]  # bound by default
 
     def is_made(self, leaves: Sequence[Leaf]) -> bool:
         """Whether :meth:`prepare` will most likely open no companion."""
@@ -122,61 +110,55 @@ class Chunk:
 
     def numbers(self, name: str, load: Load) -> npt.NDArray[Any]:
         """A numeric column of the companions, in as many bytes as it takes."""
-        found = self._columns.shelf.load(f"{self.key}/{name}", lambda: self._numbers(name, load))
+        found = self._columns.shelf.load(
+            f"{self.key}/{name}", lambda: self._numbers(name, self._assembly(load, (), [name]))
+        )
         assert isinstance(found, Numbers)  # noqa: S101  # by its name
         return found.array
 
     def _name(self, leaf: Leaf) -> str:
         return f"{self.key}/{leaf.id}/{leaf.dtype}"
 
-    def _column(self, leaf: Leaf, load: Load) -> tuple[Column, int]:
+    def _assembly(self, load: Load, leaves: Sequence[Leaf], names: Sequence[str] = ()) -> Assembly:
+        return Assembly(self.first, self.starts, leaves, names, load)
+
+    def _column(self, leaf: Leaf, assembly: Assembly) -> tuple[Column, int]:
         disk = self._columns.disk
         if disk is None:
-            zones = self._joined(leaf, load)
+            zones = _comparable(assembly.zones(leaf))
             heap_bytes = _size_bytes(zones)
         else:
             key = _stored("column", self._name(leaf))
-            zones = unpacked(disk.derived(key, lambda: packed(self._joined(leaf, load))))
+            zones = unpacked(disk.derived(key, lambda: packed(_comparable(assembly.zones(leaf)))))
             heap_bytes = 0  # of the file, which is mapped
         inner = _inner(zones, self.starts)
         return Column(zones, inner), _COLUMN_BYTES + heap_bytes + (0 if inner is None else _size_bytes(inner))
 
-    def _joined(self, leaf: Leaf, load: Load) -> Zones:
-        companions = load(range(self.first, self.stop), keep=False)
-        zones = joined_zones(leaf.dtype, [each.zones(leaf.id, leaf.dtype) for each in companions])
-        if isinstance(zones.low, BytesKeys) and isinstance(zones.high, BytesKeys):
-            spans = zones.spans
-            low, high = SharedKeys(zones.low, zones.has(LOW_KNOWN)), SharedKeys(zones.high, zones.has(HIGH_KNOWN))
-            zones = Zones(low, high, zones.flags)
-            zones.spans = spans
-        return zones
-
-    def _numbers(self, name: str, load: Load) -> tuple[Numbers, int]:
-        def joined() -> npt.NDArray[Any]:
-            return narrowed(
-                np.concatenate([each.numbers(name) for each in load(range(self.first, self.stop), keep=False)])
-            )
-
+    def _numbers(self, name: str, assembly: Assembly) -> tuple[Numbers, int]:
         disk = self._columns.disk
         if disk is None:
-            array = joined()
+            array = assembly.numbers(name)
             return Numbers(array), _COLUMN_BYTES + array.nbytes
         key = _stored("numbers", f"{self.key}/{name}")
-        (data,) = disk.derived(key, lambda: [joined()])
+        (data,) = disk.derived(key, lambda: [assembly.numbers(name)])
         array = np.frombuffer(data, dtype=np.uint32 if data.nbytes == 4 * int(self.starts[-1]) else np.int64)
         return Numbers(array), _COLUMN_BYTES
+
+
+def _comparable(zones: Zones) -> Zones:
+    """Zone maps whose texts are compared behind what all of them begin with."""
+    if not isinstance(zones.low, BytesKeys) or not isinstance(zones.high, BytesKeys):
+        return zones
+    found = Zones(
+        SharedKeys(zones.low, zones.has(LOW_KNOWN)), SharedKeys(zones.high, zones.has(HIGH_KNOWN)), zones.flags
+    )
+    found.spans = zones.spans
+    return found
 
 
 def _stored(kind: str, name: str) -> str:
     """What something is called on disk."""
     return f"{kind} {STORED_VERSION} {name}"
-
-
-def narrowed(numbers: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """Numbers in four bytes each where they fit, as counts of rows and sizes of files mostly do."""
-    if len(numbers) and int(numbers.min()) >= 0 and int(numbers.max()) < 1 << 32:
-        return numbers.astype(np.uint32)
-    return numbers
 
 
 def _inner(zones: Zones, starts: Rows) -> Zones | None:

@@ -17,7 +17,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.columnar.chunk import Chunk, Columns, Load, Rows
+from lamella.snapshot.columnar.assembly import Load
+from lamella.snapshot.columnar.chunk import Chunk, Columns, Rows
 from lamella.snapshot.columnar.companion import Companion
 from lamella.snapshot.columnar.joined import joined_zones
 from lamella.snapshot.columnar.keys import NumberKeys

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.snapshot.columnar import Companion, Zones
-from lamella.snapshot.columnar.chunk import Chunk, Load
+from lamella.snapshot.columnar.assembly import Load
+from lamella.snapshot.columnar.chunk import Chunk
 from lamella.snapshot.columnar.keys import Mask
 from lamella.snapshot.columnar.masks import both, either, filled
 from lamella.snapshot.columnar.resident import Batch, ResidentBlocks

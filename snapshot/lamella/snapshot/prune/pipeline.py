@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from lamella.snapshot.columnar import Companion, Zones
-from lamella.snapshot.columnar.chunk import Load
+from lamella.snapshot.columnar.assembly import Load
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN
 from lamella.snapshot.expression.bound import (
     Anything,

@@ -10,7 +10,8 @@ import msgspec
 
 from lamella.snapshot.cache import Shelf
 from lamella.snapshot.columnar import Companion
-from lamella.snapshot.columnar.chunk import Columns, Load
+from lamella.snapshot.columnar.assembly import Load
+from lamella.snapshot.columnar.chunk import Columns
 from lamella.snapshot.columnar.refs import CompanionRefs
 from lamella.snapshot.columnar.resident import ResidentBlocks
 from lamella.snapshot.expression import BoundPredicate, Filters, Predicate, text_of
