@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 
+import msgspec
 import pytest
 
 from lamella.snapshot.cache import DiskCache, MemoryCache
-from lamella.snapshot.errors import HashMismatch, LamellaError, ObjectNotFound
+from lamella.snapshot.errors import HashMismatch, LamellaError, ObjectNotFound, StoreError
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block, ObjectRef, SnapshotPointer
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import ColumnStats, to_bound
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.manifests import Manifests
+from lamella.snapshot.warehouse.stored import PART_BYTES, StoredObjects
 from lamella.snapshot.wire import PruneRequest
 from support.cache_folder import Heard
 
@@ -187,6 +191,64 @@ def test_companions_are_read_several_at_a_time_and_come_in_order() -> None:
     locations = [companion.texts("location")[0] for companion in found]
     assert locations == [f"memory://data/{2 * i}.parquet" for i in (0, 1, 2, 3, 4, 5, 2, 0)]
     assert sorted(store.reads) == sorted(ref.location for ref in refs)
+
+
+class PartStore(SlowStore):
+    """Counts ranges as well; ``cut`` and ``broken``: from where on ranges are empty, or an error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ranges: list[tuple[int, int]] = []
+        self.cut = self.broken = 1 << 62
+
+    def read_range(self, location: str, start: int, length: int) -> bytes:
+        self.ranges.append((start, length))
+        if self.gate is not None:
+            self.gate.wait(30)
+        if start >= self.broken:
+            raise StoreError("the disk is on fire", location=location)
+        return super().read_range(location, start, length) if start < self.cut else b""
+
+
+def test_large_objects_are_read_in_parts_at_once() -> None:
+    """All parts are under way at the same time, and together they are the object; its hash is checked as ever."""
+    store = PartStore()
+    data = Random(7).randbytes(3 * PART_BYTES + 1)
+    ref = ObjectRef(
+        location=f"memory://{uuid.uuid4()}/x", size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest()
+    )
+    store.put(ref.location, data)
+    store.gate = threading.Barrier(4)
+    objects = StoredObjects(store, fetch_threads=4)
+    assert objects.read(ref) == data
+    assert store.reads == []
+    assert sorted(store.ranges) == [*((part * PART_BYTES, PART_BYTES) for part in range(3)), (3 * PART_BYTES, 1)]
+    store.gate = None
+    longer = msgspec.structs.replace(ref, size_bytes=len(data) + PART_BYTES)
+    assert objects.read(longer) == data, "the hash says what an object is"
+    for wrong in ({"sha256": "00" * 32}, {"size_bytes": len(data) - 1}):
+        with pytest.raises(HashMismatch):
+            objects.read(msgspec.structs.replace(ref, **wrong))
+    store.cut = PART_BYTES
+    with pytest.raises(HashMismatch):
+        objects.read(ref)
+    store.broken = 2 * PART_BYTES
+    with pytest.raises(StoreError, match="on fire"):
+        objects.read(ref)
+    with pytest.raises(ObjectNotFound):
+        objects.read(msgspec.structs.replace(ref, location="memory://nowhere/x"))
+
+
+def test_small_objects_are_one_read() -> None:
+    """An object of one part's size is asked for once, whole."""
+    store = PartStore()
+    data = bytes(PART_BYTES)
+    ref = ObjectRef(
+        location=f"memory://{uuid.uuid4()}/x", size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest()
+    )
+    store.put(ref.location, data)
+    assert StoredObjects(store).read(ref) == data
+    assert (store.reads, store.ranges) == ([ref.location], [])
 
 
 def test_companions_that_are_near_are_not_read_again(tmp_path: Path) -> None:

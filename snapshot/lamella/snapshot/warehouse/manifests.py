@@ -43,7 +43,8 @@ class Manifests:
     """The manifests and companions in one store. Thread-safe: of threads that want the same object one reads it.
 
     ``cache_bytes`` bounds all that is held on the heap, of whatever kind. ``disk`` keeps companions and location
-    indexes of a store elsewhere. ``fetch_threads``: objects that :meth:`companions` reads at once.
+    indexes of a store elsewhere. ``fetch_threads``: objects that :meth:`companions` reads at once, and as many parts of
+    large ones.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Manifests:
         #: Where columns are kept that are derived from companions.
         self.derived: DerivedCache = disk if disk is not None else MemoryCache(resident)
         self.disk = disk
-        self._objects = StoredObjects(store, disk)
+        self._objects = StoredObjects(store, disk, fetch_threads=fetch_threads)
         self._fetch_threads = fetch_threads
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
