@@ -130,6 +130,25 @@ def test_an_answer_that_is_not_whole_is_a_failure(scripted: Scripted, send: Send
 
 
 @pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc", close=True),
+        Reply(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc", reset=True),
+        Reply(raw=b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\nabc", close=True),
+    ],
+    ids=["ended", "reset", "ended in a chunk"],
+)
+def test_every_transport_says_the_same_of_an_answer_that_was_cut_off(
+    scripted: Scripted, send: Sender, reply: Reply
+) -> None:
+    """Once an answer has begun, the reason is that it was cut off, however the connection ended."""
+    server = scripted(reply)
+    with pytest.raises(TransportFailure) as caught:
+        send(server.url, POST)
+    assert caught.value.reason == "the answer was cut off"
+
+
+@pytest.mark.parametrize(
     "reply", [Reply(hold=True), Reply(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc", hold=True)]
 )
 def test_a_silent_service_is_given_up_after_the_timeout(scripted: Scripted, send: Sender, reply: Reply) -> None:

@@ -17,6 +17,9 @@ from lamella.service.app import create_app
 from lamella.service.catalog import TableRecord, open_catalog
 from lamella.service.settings import Settings
 from lamella.service.state import history_entry
+from lamella.snapshot.prune.answer import answer_of
+from lamella.snapshot.prune.encode import SegmentTexts
+from lamella.snapshot.prune.found import Found
 from lamella.snapshot.wire import NamespaceInfo, PruneRequest
 from lamella.snapshot.wire.prune import Shape
 from support.asgi import ask
@@ -103,6 +106,22 @@ def test_an_answer_of_every_block_is_encoded_with_no_more_than_it_took(table: Ta
     hold(f"answer of 2,000 blocks, {shape}", **msgspec.to_builtins(done))
 
 
+@pytest.mark.parametrize("shape", ["records", "columns"])
+def test_an_answer_from_kept_texts_is_put_together_with_no_more_than_it_took(table: Table, shape: Shape) -> None:
+    """2,000 blocks of 20 segments, from what was found to the bytes that travel; no companion is opened."""
+    texts = SegmentTexts(table.warehouse.resident)
+
+    def found(user: int) -> Found:
+        return table.warehouse.find(table.pointer, PruneRequest(filter=f"user_id = {user}", shape=shape))
+
+    first = 10**6 + 100 + 10 * SHAPES.index(shape)
+    assert texts.answer(found(first), opening=True) is not None
+    other = found(first + 1)
+    done = counted(lambda: texts.answer(other, opening=False))
+    assert texts.answer(other, opening=False) == msgspec.json.encode(answer_of(other))
+    hold(f"answer of 2,000 blocks from kept texts, {shape}", **msgspec.to_builtins(done))
+
+
 def test_a_narrow_prune_over_http_does_no_more_than_it_did(tmp_path: Path) -> None:
     """From the request's bytes to the answer's, in all threads of the service; and an empty route beside it."""
     served = Table(tmp_path / "warehouse", 20 * SEGMENT)
@@ -120,12 +139,14 @@ def test_a_narrow_prune_over_http_does_no_more_than_it_did(tmp_path: Path) -> No
     catalog.create_table(record, history_entry(1, served.pointer, served.warehouse.snapshot(served.pointer)))
     settings = Settings(warehouse=str(tmp_path / "warehouse"), log_requests=False)
     meter = Meter()
+    prune = "/v1/namespaces/n/tables/t/prune"
 
     async def requests() -> dict[str, Operations]:
         app = create_app(settings, catalog=catalog)
         found = {}
         for name, (method, path, bodies) in {
-            "narrow prune over HTTP": ("POST", "/v1/namespaces/n/tables/t/prune", [_body(300 + i) for i in range(4)]),
+            "narrow prune over HTTP": ("POST", prune, [_body(300 + i) for i in range(4)]),
+            "narrow prune over HTTP, ranges": ("POST", prune, [_body(350 + i, "ranges") for i in range(4)]),
             "empty route over HTTP": ("GET", "/health/live", [b""] * 4),
         }.items():
             for body in bodies[:-1]:
@@ -143,5 +164,5 @@ def test_a_narrow_prune_over_http_does_no_more_than_it_did(tmp_path: Path) -> No
         hold(name, **msgspec.to_builtins(operations))
 
 
-def _body(second: int) -> bytes:
-    return msgspec.json.encode({"filter": narrow_filter(second), "shape": "columns"})
+def _body(second: int, shape: Shape = "columns") -> bytes:
+    return msgspec.json.encode({"filter": narrow_filter(second), "shape": shape})

@@ -408,8 +408,9 @@ def test_an_idempotency_key_that_is_none_is_refused(local: World, key: str | byt
 LIMIT_BYTES = 64 << 20
 
 
+@pytest.mark.parametrize("action", ["register", "prune"])
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_over_the_limit_is_refused(local: World, table: TableApi, chunked: bool) -> None:
+def test_a_body_over_the_limit_is_refused(local: World, table: TableApi, chunked: bool, action: str) -> None:
     """413 as a problem document, whether the body says its length first or comes in chunks."""
     chunk = b" " * (1 << 20)
 
@@ -423,7 +424,7 @@ def test_a_body_over_the_limit_is_refused(local: World, table: TableApi, chunked
     parts = urlsplit(local.url)
     connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
     with unchanged(table):
-        connection.request("POST", f"{table.path}/register", body=body(), headers=headers, encode_chunked=chunked)
+        connection.request("POST", f"{table.path}/{action}", body=body(), headers=headers, encode_chunked=chunked)
         response = connection.getresponse()
         document = json.loads(response.read())
     connection.close()

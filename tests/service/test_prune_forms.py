@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -195,3 +197,55 @@ def test_the_short_way_to_the_route_is_no_other_route(big: Big) -> None:
     assert read_problem(big.api.send("POST", "/v1/namespaces/db/tables/u/prune", {})).code == "table_not_found"
     text = big.api.send("GET", "/metrics").text
     assert 'route="/v1/namespaces/{namespace}/tables/{table}/prune",status="404"' in text
+
+
+def test_answers_from_kept_texts_are_as_the_first_ones(big: Big) -> None:
+    """What was written once is used again for other ranges, in both shapes; MessagePack, made anew, says the same."""
+    for shape in ("columns", "records"):
+        for low in (0, 5_000, 14_980, 99_990, 5_020):
+            filter = f"a >= {low} AND a < {low + 8_000}"
+            expected = blocks_of(big.ask(PACK, filter=filter, shape=shape))
+            assert len(expected) == 800
+            for coding in ("identity", "gzip", "identity"):
+                response = big.ask("application/json", coding, filter=filter, shape=shape)
+                assert blocks_of(response) == expected
+                assert response.headers["vary"] == "Accept, Accept-Encoding"
+                assert response.headers.get("content-encoding") == (None if coding == "identity" else coding)
+
+
+def test_a_body_that_comes_in_parts_is_read_whole(big: Big) -> None:
+    """With a length or in chunks, in one packet or many; and whatever else the content type says."""
+    body = msgspec.json.encode({"filter": "a < 35", "shape": "columns"})
+    expected = blocks_of(big.ask("application/json", filter="a < 35"))
+    address = urlsplit(big.url)
+    head = f"POST {big.path}/prune HTTP/1.1\r\nHost: x\r\nContent-Type: Application/JSON; charset=utf-8\r\n".encode()
+    chunks = b"".join(b"1\r\n%b\r\n" % body[at : at + 1] for at in range(len(body)))
+    for parts in (
+        [head + b"Content-Length: %d\r\n\r\n" % len(body), body[:5], body[5:]],
+        [head + b"Transfer-Encoding: chunked\r\n\r\n", chunks, b"0\r\n\r\n"],
+    ):
+        with socket.create_connection((str(address.hostname), address.port or 80)) as connection:
+            for part in parts:
+                connection.sendall(part)
+                time.sleep(0.05)  # so that they come one by one
+            with http.client.HTTPResponse(connection) as answer:
+                answer.begin()
+                assert answer.headers["content-type"] == "application/json"
+                assert len(str(answer.headers["x-request-id"])) == 36
+                found = msgspec.json.decode(answer.read(), type=PruneAnswer).block_columns
+        assert found is not None
+        assert found.location == [each[0] for each in expected]
+
+
+def test_a_client_that_goes_away_in_the_middle_of_its_body_disturbs_nobody(big: Big) -> None:
+    """The others are answered, and the request is counted as one without an answer."""
+    address = urlsplit(big.url)
+    head = f"POST {big.path}/prune HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n".encode()
+    with socket.create_connection((str(address.hostname), address.port or 80)) as gone:
+        gone.sendall(head + b"Content-Type: application/json\r\n\r\n{")
+    assert len(blocks_of(big.ask("application/json", filter="a < 35"))) == 4
+    counted = 'tables/{table}/prune",status="499"'
+    until = time.monotonic() + 60
+    while counted not in big.api.send("GET", "/metrics").text:
+        assert time.monotonic() < until
+        time.sleep(0.01)

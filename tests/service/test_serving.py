@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -20,7 +21,7 @@ import sqlalchemy as sa
 from starlette.testclient import TestClient
 
 from fixtures_server import ServerProcess, StartServer
-from lamella.service.app import create_app
+from lamella.service.app import create_app, from_environment
 from lamella.service.settings import Settings
 from lamella.snapshot.layout import FsspecStore
 from support.service_api import Api, World, read_problem
@@ -69,6 +70,29 @@ def test_several_workers_serve_one_catalog(start_server: StartServer, tmp_path: 
         other.close()
     assert server.stop() == 0
     assert {line["event"] for line in log_lines(server)} >= {"stopped"}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_metrics_have_the_funnels_of_all_prunes(start_server: StartServer, tmp_path: Path, workers: int) -> None:
+    """Each is counted once it was answered, by whatever worker, and by whatever worker one asks."""
+    server = start_server(warehouse=tmp_path / "warehouse", workers=workers)
+    expected: dict[tuple[str, str], float] = {}
+    with World(server.url, f"file://{tmp_path}/data", FsspecStore()) as world:
+        table = world.table()
+        table.register(*world.numbers(world.folder(), 6))
+        for filter in ("a >= 0", "a < 2", "a > 100000", "a >= 0"):
+            other = Api(server.url)  # a connection of its own, so perhaps another worker
+            report = other.call("POST", f"{table.path}/prune", {"filter": filter})["report"]
+            for stage in report["stages"]:
+                for name, member in (("considered", "considered"), ("kept", "kept"), ("kept_bytes", "bytes")):
+                    key = (name, stage["stage"])
+                    expected[key] = expected.get(key, 0) + stage[member]
+            text = other.send("GET", "/metrics").text
+            other.close()
+            counted = re.findall(r'^lamella_prune_(\w+)_total\{stage="(\w+)"\} (\S+)$', text, re.MULTILINE)
+            found = {(name, stage): float(value) for name, stage, value in counted if name != "stage_seconds"}
+            assert found == expected
+            assert {stage for name, stage, _ in counted if name == "stage_seconds"} == {stage for _, stage in expected}
 
 
 def test_a_running_request_is_finished_before_the_service_stops(start_server: StartServer, tmp_path: Path) -> None:
@@ -126,6 +150,22 @@ def test_logs_hold_no_literal_of_a_filter_and_no_body(server: ServerProcess, tmp
     server.stop()
     assert len([line for line in log_lines(server) if line["event"] == "request"]) >= 12
     assert "private" not in server.log_text()
+
+
+def test_a_worker_keeps_what_it_starts_with_out_of_garbage_collections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Modules and routes are not gone through again and again while requests wait."""
+    monkeypatch.setenv("LAMELLA_WAREHOUSE", str(tmp_path / "w"))
+    monkeypatch.setenv("LAMELLA_CATALOG", str(tmp_path / "c.db"))
+    before = gc.get_freeze_count()
+    try:
+        app = from_environment()
+        assert gc.get_freeze_count() > before + len(app.routes)
+    finally:
+        gc.unfreeze()
+    with TestClient(app) as client:
+        assert client.get("/health/live").json() == {"status": "live"}
 
 
 def test_a_mistake_of_ours_is_a_500_that_shows_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

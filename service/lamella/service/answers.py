@@ -10,13 +10,21 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.api import JSON
+from lamella.service.api import JSON, PreparedResponse
 from lamella.service.compression import LEAST_BYTES, compressed, compressor
-from lamella.service.negotiation import Coding, coding, media_type
+from lamella.service.negotiation import CODINGS, Coding, coding, media_type
 from lamella.service.streaming import LargeAnswers, Pieces, StreamedResponse
 from lamella.snapshot.prune.answer import answer_of
-from lamella.snapshot.prune.encode import arrow_chunks, has_arrow_form, json_chunks, msgpack_chunks
+from lamella.snapshot.prune.encode import (
+    SegmentTexts,
+    arrow_chunks,
+    has_arrow_form,
+    json_chunks,
+    msgpack_chunks,
+)
 from lamella.snapshot.prune.found import Found
+from lamella.snapshot.prune.ranges import ranges_of
+from lamella.snapshot.prune.runs import runs_of
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 MSGPACK: Final = "application/vnd.msgpack"
@@ -25,13 +33,16 @@ PLAIN_MSGPACK: Final = "application/msgpack"
 
 #: Answers of more bytes, before they are compressed, are sent in pieces.
 WHOLE_BYTES: Final = 1 << 20
-#: Answers of more blocks are encoded in a thread.
+#: Answers of more blocks, or of more runs of blocks, are encoded in a thread unless their texts are kept.
 _FEW_BLOCKS: Final = 500
 
 _FORMS: Final = (JSON, ARROW, MSGPACK, PLAIN_MSGPACK)
 _WITHOUT_ARROW: Final = (JSON, MSGPACK, PLAIN_MSGPACK)
 _JSON: Final = msgspec.json.Encoder().encode
 _MSGPACK: Final = msgspec.msgpack.Encoder().encode
+_VARY: Final = (b"vary", b"Accept, Accept-Encoding")
+_CONTENT_TYPES: Final = {form: (b"content-type", form.encode()) for form in _FORMS}
+_CONTENT_ENCODINGS: Final = {each: (b"content-encoding", each.encode()) for each in CODINGS}
 
 Data = bytes | memoryview
 
@@ -73,19 +84,36 @@ class Begun(msgspec.Struct, frozen=True):
     chunks: Iterator[Data]
 
 
-def is_small(found: Found) -> bool:
-    """True when encoding takes no longer than a thread would."""
-    return found.block_count <= _FEW_BLOCKS
+def encoded_now(found: Found, wanted: Wanted, texts: SegmentTexts) -> Whole | None:
+    """The answer, when encoding it takes no longer than a thread would; else None.
+
+    Of answers of more than 500 blocks no companion is opened.
+    """
+    form = wanted.form(found)
+    if form == ARROW:
+        return None
+    encode: Callable[[object], bytes] = _JSON if form == JSON else _MSGPACK
+    if found.shape == "ranges" and found.parts is not None:
+        runs = runs_of(found.parts)
+        if len(runs) > _FEW_BLOCKS:
+            return None
+        return Whole(form, encode(msgspec.structs.replace(found.answer, block_ranges=ranges_of(found, runs))))
+    data = texts.answer(found, opening=False) if form == JSON else None
+    if data is None and found.block_count <= _FEW_BLOCKS:
+        data = encode(answer_of(found))
+    return None if data is None else Whole(form, data)
 
 
-def encoded(found: Found, wanted: Wanted) -> Whole | Begun:
+def encoded(found: Found, wanted: Wanted, texts: SegmentTexts) -> Whole | Begun:
     """Encode an answer as far as it goes into ``WHOLE_BYTES``."""
     form = wanted.form(found)
     if form == ARROW:
         return _begun(form, arrow_chunks(found))
-    if is_small(found):
-        encode: Callable[[object], bytes] = _JSON if form == JSON else _MSGPACK
-        return Whole(form, encode(answer_of(found)))
+    data = texts.answer(found, opening=True) if form == JSON else None
+    if data is not None:
+        return Whole(form, data)
+    if found.block_count <= _FEW_BLOCKS:
+        return Whole(form, (_JSON if form == JSON else _MSGPACK)(answer_of(found)))
     return _begun(form, json_chunks(found) if form == JSON else msgpack_chunks(found))
 
 
@@ -102,16 +130,16 @@ def _begun(form: str, chunks: Iterator[Data]) -> Whole | Begun:
 
 async def respond(answer: Whole | Begun, wanted: Wanted, large: LargeAnswers) -> Response:
     """The response; raises Overloaded when too many large ones are waiting already."""
-    if isinstance(answer, Whole) and len(answer.data) < LEAST_BYTES:
-        return Response(answer.data, media_type=answer.form)
-    code = wanted.coding
+    code, kind = wanted.coding, _CONTENT_TYPES[answer.form]
+    if isinstance(answer, Whole):
+        if len(answer.data) < LEAST_BYTES:
+            return PreparedResponse(answer.data, (kind,))
+        if code is None:
+            return PreparedResponse(answer.data, (_VARY, kind))
+        data = await large.run(lambda: compressed(answer.data, code))
+        return PreparedResponse(data, (_VARY, _CONTENT_ENCODINGS[code], kind))
     headers = {"Vary": "Accept, Accept-Encoding"}
     if code is not None:
         headers["Content-Encoding"] = code
-    if isinstance(answer, Begun):
-        pieces = Pieces(answer.chunks, None if code is None else compressor(code))
-        return StreamedResponse(pieces, large, await large.turn(), headers, answer.form)
-    data = answer.data
-    if code is not None:
-        data = await large.run(lambda: compressed(answer.data, code))
-    return Response(data, headers=headers, media_type=answer.form)
+    pieces = Pieces(answer.chunks, None if code is None else compressor(code))
+    return StreamedResponse(pieces, large, await large.turn(), headers, answer.form)

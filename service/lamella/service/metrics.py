@@ -7,6 +7,7 @@ With several workers the numbers of all of them are added up through ``PROMETHEU
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,20 @@ MULTIPROCESS_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 
 _LATENCY_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _GROUP_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class _Sums:
+    """Of the prunes since the last fold, for one stage."""
+
+    __slots__ = ("considered", "kept", "kept_bytes", "ms")
+
+    def __init__(self) -> None:
+        self.considered = self.kept = self.kept_bytes = 0
+        self.ms = 0.0
+
+    def values(self) -> tuple[float, ...]:
+        """In the order of the counters, in their units."""
+        return (self.considered, self.kept, self.kept_bytes, self.ms / 1000)
 
 
 class Metrics:
@@ -125,7 +140,11 @@ class Metrics:
         self.vacuum_deleted_bytes = self._counter(
             "lamella_vacuum_deleted_bytes", "Bytes of the objects that clean-ups deleted.", ("kind",)
         )
+        # What the counters of stages do not have yet; with several workers another one may be asked, so they have all.
+        self._funnel: dict[str, _Sums] = {}
+        self._funnel_lock = threading.Lock()
         self._stages: dict[str, tuple[Counter, ...]] = {}
+        self._is_shared = MULTIPROCESS_VARIABLE in os.environ
         self.leases_taken = self._counter("lamella_leases", "Leases of snapshots that were taken.")
         self.disk_cache_events = self._counter(
             "lamella_disk_cache_events", "Files of the cache on disk that were opened, made, evicted, ...", ("event",)
@@ -146,19 +165,32 @@ class Metrics:
     def pruned(self, answer: PruneAnswer) -> None:
         """Count the funnel of one prune."""
         report = answer.report
-        for stage in report.stages:
-            counters = self._stages.get(stage.stage)
-            if counters is None:
-                counters = self._stages[stage.stage] = self._stage_counters(stage.stage)
-            considered, kept, kept_bytes, seconds = counters
-            considered.inc(stage.considered)
-            kept.inc(stage.kept)
-            kept_bytes.inc(stage.bytes)
-            seconds.inc(stage.ms / 1000)
+        with self._funnel_lock:
+            for stage in report.stages:
+                sums = self._funnel.get(stage.stage)
+                if sums is None:
+                    sums = self._funnel[stage.stage] = _Sums()
+                sums.considered += stage.considered
+                sums.kept += stage.kept
+                sums.kept_bytes += stage.bytes
+                sums.ms += stage.ms
+        if self._is_shared:
+            self._fold_funnel()
         if report.not_used:
             self.not_used.inc(len(report.not_used))
         if not answer.complete:
             self.incomplete.inc()
+
+    def _fold_funnel(self) -> None:
+        """Bring the counters of stages up to date. Each of their dozen costs as much as all sums of a prune."""
+        with self._funnel_lock:
+            funnel, self._funnel = self._funnel, {}
+        for stage, sums in funnel.items():
+            counters = self._stages.get(stage)
+            if counters is None:
+                counters = self._stages[stage] = self._stage_counters(stage)
+            for counter, sum_ in zip(counters, sums.values(), strict=True):
+                counter.inc(sum_)
 
     def _stage_counters(self, stage: str) -> tuple[Counter, ...]:
         """To find a metric by its labels costs more than to count."""
@@ -193,6 +225,7 @@ class Metrics:
 
     def text(self) -> bytes:
         """All of it in Prometheus' text format."""
+        self._fold_funnel()
         if MULTIPROCESS_VARIABLE not in os.environ:
             return generate_latest(self.registry)
         _forget_dead_workers(Path(os.environ[MULTIPROCESS_VARIABLE]))

@@ -28,6 +28,7 @@ from lamella.snapshot.cache import DiskCache
 from lamella.snapshot.errors import AlreadyExists, ObjectNotFound
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import Store, check_create_only
+from lamella.snapshot.prune.encode import SegmentTexts
 from lamella.snapshot.prune.signed import SignedTokens
 from lamella.snapshot.vacuum import Retention
 from lamella.snapshot.warehouse import Warehouse
@@ -73,6 +74,7 @@ class Services:
             prepare_pages=settings.page_companions,
             token_secret=secret,
         )
+        self.segment_texts = SegmentTexts(self.warehouse.resident)
         self.history = History(catalog, self.warehouse, store, clock)
         self.tables = Tables(catalog, self.warehouse, store, ids, clock, drop_grace_s=settings.drop_grace_s)
         self.tags = Tags(catalog, self.history, clock)

@@ -7,7 +7,7 @@ import ssl
 import httpx2
 
 from lamella.client.http.address import parse_address
-from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
+from lamella.client.http.transport import CUT_OFF, HttpRequest, HttpResponse, TransportFailure
 
 
 class HttpxTransport:
@@ -33,17 +33,22 @@ class HttpxTransport:
                 trust_env=False,
                 verify=self._ssl_context if self._ssl_context is not None else True,
             )
+        begun = False
         try:
-            answer = await self._client.request(
+            async with self._client.stream(
                 request.method, self._origin + request.target, content=request.body, headers=list(request.headers)
-            )
+            ) as answer:
+                begun = True
+                body = await answer.aread()
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
             transient = not _is_certificate_error(error)
             raise TransportFailure(_reason(error), sent=False, transient=transient) from error
+        except (httpx2.NetworkError, httpx2.RemoteProtocolError) as error:
+            raise TransportFailure(CUT_OFF if begun else _reason(error), sent=True) from error
         except (httpx2.TransportError, httpx2.DecodingError) as error:
             raise TransportFailure(_reason(error), sent=True) from error
         headers = {name.lower(): value for name, value in answer.headers.items()}
-        return HttpResponse(status=answer.status_code, headers=headers, body=answer.content)
+        return HttpResponse(status=answer.status_code, headers=headers, body=body)
 
     async def close(self) -> None:
         """Close the connections. A later request opens new ones."""

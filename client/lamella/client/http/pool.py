@@ -13,7 +13,7 @@ import ssl
 import threading
 
 from lamella.client.http.address import parse_address
-from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
+from lamella.client.http.transport import CUT_OFF, HttpRequest, HttpResponse, TransportFailure
 
 
 class PooledTransport:
@@ -46,7 +46,7 @@ class PooledTransport:
                     # Such a body ends when the connection does, so a cut-off one looks whole.
                     raise http.client.HTTPException("the answer does not say how long it is")
                 headers = {name.lower(): value for name, value in answer.getheaders()}
-                response = HttpResponse(status=answer.status, headers=headers, body=answer.read())
+                response = HttpResponse(status=answer.status, headers=headers, body=_body(answer))
                 reusable = whole and not answer.will_close
         except (OSError, http.client.HTTPException) as error:
             raise TransportFailure(_reason(error), sent=True) from error
@@ -118,6 +118,13 @@ def _write(connection: http.client.HTTPConnection, request: HttpRequest) -> bool
     return True
 
 
+def _body(answer: http.client.HTTPResponse) -> bytes:
+    try:
+        return answer.read()
+    except ConnectionError as error:  # cut off by a reset instead of an end
+        raise TransportFailure(CUT_OFF, sent=True) from error
+
+
 def _is_quiet(connection: http.client.HTTPConnection) -> bool:
     """True when nothing can be read: an idle connection that can be read was closed by the other side."""
     if connection.sock is None:
@@ -131,7 +138,7 @@ def _reason(error: OSError | http.client.HTTPException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, http.client.IncompleteRead):
-        return "the answer was cut off"
+        return CUT_OFF
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__

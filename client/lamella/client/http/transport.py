@@ -9,9 +9,12 @@ A transport knows nothing of retries, problem documents or JSON. :class:`Transpo
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
+
+#: The reason of a failure once an answer had begun: the connection ended before its body did.
+CUT_OFF: Final = "the answer was cut off"
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):

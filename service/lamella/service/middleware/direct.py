@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 from starlette.requests import Request
@@ -20,11 +20,19 @@ class _Target(msgspec.Struct, frozen=True):
 class DirectMiddleware:
     """Hands requests for ``targets`` to their handlers, and all others on to ``app``, which has the same routes.
 
-    ``targets``: operations, each with its handler, which must answer every error itself.
+    ``targets``: operations, each with its handler, which must answer every error itself. ``failed`` is told of an
+    answer that could not be sent to its end, whose error then goes on to the server, which cuts the connection.
     """
 
-    def __init__(self, app: ASGIApp, *, targets: Iterable[tuple[Operation, Handler]]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        targets: Iterable[tuple[Operation, Handler]],
+        failed: Callable[[Request, Exception], object],
+    ) -> None:
         self._app = app
+        self._failed = failed
         self._targets: dict[tuple[str, int, str], _Target] = {}
         for operation, handler in targets:
             parts = operation.path.split("/")
@@ -33,14 +41,29 @@ class DirectMiddleware:
             self._targets[operation.method, len(parts), parts[-1]] = _Target(fixed, named, handler)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not scope.get("root_path"):
-            parts = scope["path"].split("/")
-            target = self._targets.get((scope["method"], len(parts), parts[-1]))
-            if target is not None and all(parts[i] == part for i, part in target.fixed):
-                given = {name: parts[i] for i, name in target.named}
-                if all(given.values()):
-                    scope["path_params"] = given
-                    response = await target.handler(Request(scope, receive, send))
-                    await response(scope, receive, send)
-                    return
-        await self._app(scope, receive, send)
+        target = self._target(scope) if scope["type"] == "http" and not scope.get("root_path") else None
+        if target is None:
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive, send)
+        try:
+            response = await target.handler(request)
+            await response(scope, receive, send)
+        except Exception as error:
+            self._failed(request, error)
+            raise
+
+    def _target(self, scope: Scope) -> _Target | None:
+        """Where the request goes, with the named parts of its path in the scope."""
+        parts = scope["path"].split("/")
+        target = self._targets.get((scope["method"], len(parts), parts[-1]))
+        if target is None:
+            return None
+        for i, part in target.fixed:
+            if parts[i] != part:
+                return None
+        given = {name: parts[i] for i, name in target.named}
+        if not all(given.values()):
+            return None
+        scope["path_params"] = given
+        return target

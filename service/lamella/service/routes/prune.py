@@ -8,8 +8,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.answers import ARROW, MSGPACK, Begun, Wanted, Whole, encoded, is_small, respond
-from lamella.service.api import Operation, require_json
+from lamella.service.answers import ARROW, MSGPACK, Begun, Wanted, Whole, encoded, encoded_now, respond
+from lamella.service.api import Operation, body_of, require_json
 from lamella.service.json_body import read_json
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
@@ -46,18 +46,20 @@ class PruneRoutes:
 
     async def prune(self, request: Request) -> Response:
         require_json(request)
-        body = await request.body()
+        body = await body_of(request)
         parameters = request.path_params
         namespace, name, wanted = parameters["namespace"], parameters["table"], Wanted.of(request)
+        services = self._services
         found = self._found_now(namespace, name, body)
+        answer: Whole | Begun | None
         if found is None:
             # All of it in one hop to a thread: a large filter, table or answer must not hold up the others' requests.
-            answer = await self._services.read(lambda: self._encoded(namespace, name, body, wanted))
-        elif is_small(found):
-            answer = encoded(found, wanted)
+            answer = await services.read(lambda: self._encoded(namespace, name, body, wanted))
         else:
-            answer = await self._services.read(lambda: encoded(found, wanted))
-        return await respond(answer, wanted, self._services.large_answers)
+            answer = encoded_now(found, wanted, services.segment_texts)
+            if answer is None:
+                answer = await services.read(lambda: encoded(found, wanted, services.segment_texts))
+        return await respond(answer, wanted, services.large_answers)
 
     def _found_now(self, namespace: str, name: str, body: bytes) -> Found | None:
         """The answer when it is near and small enough to be found on the event loop; None: a thread must."""
@@ -90,7 +92,7 @@ class PruneRoutes:
         with trusted_manifests():
             found = services.warehouse.find(pointer, asked)
             services.metrics.pruned(found.answer)
-            return encoded(found, wanted)
+            return encoded(found, wanted, services.segment_texts)
 
     def operations(self) -> tuple[Operation, ...]:
         """What these routes are."""

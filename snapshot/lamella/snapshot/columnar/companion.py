@@ -26,6 +26,7 @@ from lamella.snapshot.columnar.spans import Spans
 from lamella.snapshot.columnar.zones import Zones, is_wide, nothing_known, number_dtype
 from lamella.snapshot.errors import ManifestError, UnsupportedFormat
 from lamella.snapshot.manifest import FORMAT_VERSION, SEGMENT_FORMAT, SNAPSHOT_FORMAT, Block, SegmentRef
+from lamella.snapshot.manifest.block_key import BlockKeys, block_keys
 from lamella.snapshot.schema import DataType, Schema
 from lamella.snapshot.stats import ColumnStats, from_bound
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 _VERSION: Final = b"lamella.format_version"
 _HEADER: Final = b"lamella.header"
+#: The arrays of block keys.
+BLOCK_KEY: Final = ("block_key.high", "block_key.low")
 _SCHEMA_ID: Final = b"lamella.schema_id"
 _VIEWS_KEPT: Final = 4
 #: Arrow's names of types that NumPy calls otherwise.
@@ -87,19 +90,21 @@ class Companion:
         """A text column's values, all or those of some rows; raises ManifestError when there is none of that name."""
         if rows is None or len(rows) > _FEW_TEXTS:
             return list(self.text_array(name, rows).to_pylist())
-        view = self._text_views.get(name)
-        if view is None:
-            view = self._text_views[name] = _text_view(self.text_array(name))
-        offsets, data = view
+        offsets, data = self._text_view(name)
         begins, ends = offsets[rows].tolist(), offsets[rows + 1].tolist()
         return [str(data[begin:end], "utf-8") for begin, end in zip(begins, ends, strict=True)]
+
+    def text_at(self, name: str, row: int) -> str:
+        """One of the values that :meth:`texts` gives."""
+        offsets, data = self._text_view(name)
+        return str(data[offsets[row] : offsets[row + 1]], "utf-8")
 
     def text_array(self, name: str, rows: npt.NDArray[Any] | None = None) -> pa.Array:
         """As :meth:`texts`, as an Arrow array of large strings."""
         column = self._column(name)
         if column.null_count or not pa.types.is_large_string(column.type):
             raise ManifestError(f"the column {name!r} of a companion holds no text")
-        return column if rows is None else column.take(pa.array(rows))
+        return column if rows is None else column.take(_indexes(rows))
 
     def zones(self, column_id: int, dtype: DataType) -> Zones:
         """The zone maps of a column; a column that the companion does not have has none."""
@@ -132,6 +137,12 @@ class Companion:
         """Of a segment's companion: the schemas that its blocks were written with, one number when all have one."""
         return self.numbers("schema_id") if "schema_id" in self._index else self.schema_id
 
+    def block_keys(self) -> BlockKeys | None:
+        """Of a segment's companion: the keys of its blocks; None when an older release wrote it."""
+        if BLOCK_KEY[0] not in self._index:
+            return None
+        return np.stack([self.numbers(half) for half in BLOCK_KEY], axis=1)
+
     def null_counts(self, column_id: int, dtype: DataType) -> npt.NDArray[np.int64]:
         """Null counts of a column, -1 where not known."""
         if f"{column_id}.nulls" not in self._index or self._type_text(column_id) != str(dtype):
@@ -151,6 +162,12 @@ class Companion:
             if name in self._index:
                 total += self.numbers(name)
         return total
+
+    def _text_view(self, name: str) -> tuple[npt.NDArray[np.int64], memoryview]:
+        view = self._text_views.get(name)
+        if view is None:
+            view = self._text_views[name] = _text_view(self.text_array(name))
+        return view
 
     def _column(self, name: str) -> Any:
         if name not in self._index:
@@ -200,6 +217,12 @@ def _text_view(texts: pa.Array) -> tuple[npt.NDArray[np.int64], memoryview]:
     return np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1], memoryview(data)
 
 
+def _indexes(rows: npt.NDArray[Any]) -> pa.Array:
+    """Row numbers for Arrow, without copying. ``pa.array`` would first import pandas if it is there."""
+    numbers = np.ascontiguousarray(rows, dtype=np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
 def _array(column: pa.Array) -> npt.NDArray[Any]:
     """A column of numbers without nulls, without copying. Arrow's own way would first import pandas if it is there."""
     dtype = np.dtype(_FLOATS.get(str(column.type)) or str(column.type))
@@ -215,6 +238,8 @@ def build_blocks(schema: Schema, blocks: Sequence[Block], header: bytes = b"") -
     columns.add("location", pa.array([b.location for b in blocks], pa.large_string()))
     for name in ("row_count", "file_size", "block_size"):
         columns.add(name, pa.array([getattr(b, name) for b in blocks], pa.int64()))
+    for half, array in zip(BLOCK_KEY, block_keys(blocks).T, strict=True):
+        columns.add(half, pa.array(np.ascontiguousarray(array)))
     if any(b.written_with != schema.schema_id for b in blocks):
         columns.add("schema_id", pa.array([b.written_with for b in blocks], pa.int64()))
     rows = [b.row_count for b in blocks]

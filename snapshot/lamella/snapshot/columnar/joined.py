@@ -51,10 +51,7 @@ class JoinedCompanion(Companion):
         if rows is None:
             return [text for part, picked in self._parts for text in part.texts(name, picked)]
         if len(rows) == 1:  # as whoever opens segments one by one asks
-            number = int(np.searchsorted(self._starts, rows[0], side="right")) - 1
-            part, picked = self._parts[number]
-            local = np.asarray(rows) - self._starts[number]
-            return part.texts(name, local if picked is None else picked[local])
+            return [self.text_at(name, int(rows[0]))]
         found: list[str] = [""] * len(rows)
         owners = np.searchsorted(self._starts, rows, side="right") - 1
         for number in np.unique(owners).tolist():
@@ -65,6 +62,13 @@ class JoinedCompanion(Companion):
             for index, value in zip(at.tolist(), values, strict=True):
                 found[index] = value
         return found
+
+    def text_at(self, name: str, row: int) -> str:
+        """One of the values that :meth:`texts` gives."""
+        number = int(self._starts.searchsorted(row, side="right")) - 1
+        part, picked = self._parts[number]
+        local = row - int(self._starts[number])
+        return part.text_at(name, local if picked is None else int(picked[local]))
 
     def seen_from(self, written: Schema, wanted: Schema) -> Companion:
         """The parts in terms of a later schema of the table than ``written``, theirs."""

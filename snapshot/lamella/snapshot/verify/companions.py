@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from lamella.snapshot import commit as commits
 from lamella.snapshot.columnar import build_blocks, build_segments
+from lamella.snapshot.columnar.companion import BLOCK_KEY
 from lamella.snapshot.columnar.exactness import HIGH_EXACT, LOW_EXACT
 from lamella.snapshot.errors import AlreadyExists, LamellaError
 from lamella.snapshot.layout import Store
@@ -28,7 +29,7 @@ from lamella.snapshot.wire.verify import Finding
 
 _EXACT: Final = LOW_EXACT | HIGH_EXACT
 #: Arrays that older releases did not write; without them nothing is claimed.
-_OPTIONAL: Final = (".spans", ".elsewhere")
+_OPTIONAL: Final = (".spans", ".elsewhere", *BLOCK_KEY)
 _HEADER: Final = b"lamella.header"
 #: Of the release that wrote it; a newer one is refused when the companion is opened.
 _VERSION: Final = b"lamella.format_version"

@@ -7,7 +7,8 @@ an Arrow stream without its end mark.
 """
 
 from lamella.snapshot.prune.encode.arrow_form import ARROW_END, arrow_chunks, has_arrow_form
+from lamella.snapshot.prune.encode.assembled import SegmentTexts
 from lamella.snapshot.prune.encode.json_form import json_chunks
 from lamella.snapshot.prune.encode.msgpack_form import msgpack_chunks
 
-__all__ = ["ARROW_END", "arrow_chunks", "has_arrow_form", "json_chunks", "msgpack_chunks"]
+__all__ = ["ARROW_END", "SegmentTexts", "arrow_chunks", "has_arrow_form", "json_chunks", "msgpack_chunks"]

@@ -6,21 +6,18 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lamella.snapshot.prune.answer import answer_of
 from lamella.snapshot.prune.encode.gathered import Gathered
 from lamella.snapshot.prune.encode.json_text import joined, json_strings
-from lamella.snapshot.prune.encode.slabs import OWN_SCHEMA, Slab, slabs
-from lamella.snapshot.prune.found import VERDICTS, Found
-from lamella.snapshot.prune.kept import Indexes
+from lamella.snapshot.prune.encode.record_text import VERDICT_TEXTS, record_texts
+from lamella.snapshot.prune.encode.slabs import OWN_SCHEMA, slabs
+from lamella.snapshot.prune.found import Found
 from lamella.snapshot.wire import PruneAnswer
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 _STEP: Final = 65_536
-_VERDICTS: Final = pa.array([f'"{name}"' for name in VERDICTS], pa.large_string())
 
 Chunk = bytes | memoryview
 
@@ -65,7 +62,7 @@ def _columns(found: Found) -> Iterator[Chunk]:
             part = values[begin : begin + _STEP]
             yield b"," if begin else b""
             if name == "verdict":
-                yield joined(_VERDICTS.take(pa.array(part)), ",")
+                yield joined(VERDICT_TEXTS.take(pa.array(part)), ",")
             elif name == "schema_id":
                 yield _ENCODE([None if each == OWN_SCHEMA else each for each in part.tolist()])[1:-1]
             else:
@@ -79,35 +76,5 @@ def _records(found: Found) -> Iterator[Chunk]:
     yield b"["
     for number, slab in enumerate(slabs(found)):
         yield b"," if number else b""
-        yield joined(_record_texts(slab), ",")
+        yield joined(record_texts(slab.location, slab.numbers), ",")
     yield b"]"
-
-
-def _record_texts(slab: Slab) -> pa.Array:
-    numbers = slab.numbers
-    parts = [
-        _text('{"location":"'),
-        json_strings(slab.location),
-        _text('","row_count":'),
-        _digits(numbers.row_count),
-        _text(',"file_size":'),
-        _digits(numbers.file_size),
-        _text(',"verdict":'),
-        _VERDICTS.take(pa.array(numbers.codes)),
-    ]
-    if numbers.column_size_bytes is not None:
-        parts += [_text(',"column_size_bytes":'), _digits(numbers.column_size_bytes)]
-    if numbers.schema_id is not None:
-        member = pc.binary_join_element_wise(_text(',"schema_id":'), _digits(numbers.schema_id), _text(""))
-        parts.append(pc.if_else(pa.array(numbers.schema_id == OWN_SCHEMA), _text(""), member))
-    if numbers.residual is not None:
-        parts += [_text(',"residual":'), _digits(numbers.residual)]
-    return pc.binary_join_element_wise(*parts, _text("}"), _text(""))
-
-
-def _digits(values: Indexes) -> pa.Array:
-    return pc.cast(pa.array(np.ascontiguousarray(values)), pa.large_string())
-
-
-def _text(value: str) -> pa.Scalar:
-    return pa.scalar(value, pa.large_string())

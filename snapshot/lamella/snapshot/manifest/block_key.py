@@ -1,0 +1,103 @@
+"""What names a block by its content, wherever it stands: 128 bits that two different files never share.
+
+The first half is made of the location alone, the second one of all that tells one file from another. A file that is
+replaced in place keeps the first and gets another second half, so nothing that was found out about the old one is
+believed of the new one, and who knew the old one can say so. Blocks keep their keys when segments are folded, grouped
+or rewritten around them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from lamella.snapshot.errors import ManifestError
+
+#: (n, 2) array of uint64: the two halves of each key, that of the location first.
+BlockKeys = npt.NDArray[np.uint64]
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What a key is made of; a block has it."""
+
+    location: str
+    row_count: int
+    file_size: int
+    content_id: str | None = None
+    footer_sha256: str | None = None
+
+
+class _Segment(msgspec.Struct):
+    blocks: tuple[Identity, ...]
+
+
+_SEGMENT: Final = msgspec.json.Decoder(_Segment)
+
+
+class Identified(Protocol):
+    """A block, or an :class:`Identity`."""
+
+    @property
+    def location(self) -> str: ...  # see Block
+    @property
+    def row_count(self) -> int: ...
+    @property
+    def file_size(self) -> int: ...
+    @property
+    def content_id(self) -> str | None: ...
+    @property
+    def footer_sha256(self) -> str | None: ...
+
+
+def identities(manifest: bytes, location: str) -> tuple[Identity, ...]:
+    """What keys are made of, from a segment's manifest without the rest of it; raises ManifestError."""
+    try:
+        return _SEGMENT.decode(manifest).blocks
+    except msgspec.DecodeError as error:
+        raise ManifestError(f"{location} is damaged: {error}", location=location) from error
+
+
+def block_keys(blocks: Iterable[Identified]) -> BlockKeys:
+    """The keys of some blocks."""
+    digests = b"".join(_digest(block) for block in blocks)
+    return np.frombuffer(digests, dtype="<u8").reshape(-1, 2).astype(np.uint64)
+
+
+def no_keys() -> BlockKeys:
+    """The keys of no block."""
+    return np.zeros((0, 2), dtype=np.uint64)
+
+
+def are_among(keys: BlockKeys, others: BlockKeys) -> npt.NDArray[np.bool_]:
+    """For each key, whether it is one of ``others``."""
+    both = np.concatenate([others, keys])
+    order = np.lexsort((both[:, 1], both[:, 0]))
+    begins = np.ones(len(both), dtype=bool)
+    begins[1:] = (both[order[1:]] != both[order[:-1]]).any(axis=1)
+    group = np.empty(len(both), dtype=np.int64)
+    group[order] = np.cumsum(begins) - 1
+    found = np.zeros(len(both), dtype=bool)
+    found[group[: len(others)]] = True
+    return found[group[len(others) :]]
+
+
+def _digest(block: Identified) -> bytes:
+    parts = (
+        block.location,
+        str(block.file_size),
+        str(block.row_count),
+        "" if block.content_id is None else "=" + block.content_id,
+        "" if block.footer_sha256 is None else "=" + block.footer_sha256,
+    )
+    # Lengths first, so that no two lists of parts are one text.
+    text = ",".join(str(len(part)) for part in parts) + ":" + "".join(parts)
+    return _hash(block.location) + _hash(text)
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
