@@ -6,6 +6,7 @@
     make bench ARGS="--engines lamella 'numpy, two layers' --sizes 1000000 --parts prune"
     make bench ARGS="--beside before=../lamella-as-it-was --parts prune"
     make bench ARGS="--docs"            # writes the tables and the plot of docs/performance.md as well
+    make bench ARGS="--merge build/one.json build/other.json --docs"     # measures nothing, shows tables of both
 
 Machines are noisy: trust ratios of one run, and processor time more than the clock's. Tables are kept in
 ``build/speed`` for the next run. ``build/bench.json`` has every figure; ``docs/performance.md`` says how to read them.
@@ -25,9 +26,11 @@ from typing import Any, Final
 
 import appends
 import commit_growth
+import msgspec
 from speed import cold, memory, over_http, registering, report, tables
 from speed.engine import ENGINES, FLOORS, OURS
 from speed.figures import figures
+from speed.merging import merged
 from speed.pruning import Bench
 from speed.self_check import check
 
@@ -43,19 +46,14 @@ class Run:
         self._options = options
         self._tables = Path(options.folder).resolve() / "tables"
         self._tables.mkdir(parents=True, exist_ok=True)
-        self.results: dict[str, Any] = {"machine": _machine()}
+        self.results: dict[str, Any] = {"machine": {**_machine(), "options": _said(options)}}
 
     def parts(self, parts: Sequence[str]) -> None:
         """Measure them, one after another."""
         for part in parts:
             print(f"== {part}", flush=True)
             self.results[part] = getattr(self, f"_{part}")()
-            self.results["figures"] = [
-                {"name": f.name, "value": f.value, "unit": f.unit, "goal": f.goal, "reached": f.reached}
-                for f in figures(self.results)
-            ]
-            self._options.out.parent.mkdir(parents=True, exist_ok=True)
-            self._options.out.write_text(json.dumps(self.results, indent=1) + "\n")
+            _write(self.results, self._options.out)
 
     def _prune(self) -> dict[str, Any]:
         beside = dict(each.split("=", 1) for each in self._options.beside)
@@ -118,6 +116,25 @@ class Run:
         return [tables.table(self._tables, size) for size in sizes]
 
 
+def _write(results: dict[str, Any], out: Path) -> None:
+    results["figures"] = [msgspec.to_builtins(figure) for figure in figures(results)]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def _said(options: argparse.Namespace) -> str:
+    """The options that say what was measured, as on the command line; not where it was put."""
+    said = [f"--parts {' '.join(options.parts)}"]
+    if set(options.parts) & {"prune", "http", "cold", "memory"}:
+        said += [f"--sizes {' '.join(map(str, options.sizes))}", f"--budget {options.budget:g}"]
+    said += ["--ours"] if options.ours else []
+    if not options.ours and options.engines != list(ENGINES):
+        said.append("--engines " + " ".join(f"'{name}'" for name in options.engines))
+    if "register" in options.parts:
+        said.append(f"--files {options.files}")
+    return " ".join(said)
+
+
 def _machine() -> dict[str, Any]:
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
     model = [line.split(":", 1)[1] for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
@@ -147,7 +164,17 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("build/bench.json"))
     parser.add_argument("--docs", action="store_true", help="write docs/performance.md's tables and plot")
     parser.add_argument("--report", action="store_true", help="measure nothing: read --out again")
+    parser.add_argument(
+        "--merge",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="JSON",
+        help="measure nothing: put the tables of these runs together; of two of the same part and size the later stays",
+    )
     options = parser.parse_args()
+    if options.out.resolve() in [file.resolve() for file in options.merge]:
+        parser.error(f"--out {options.out} is one of the files to merge: name another")
     if options.ours:
         options.engines = [*OURS, *FLOORS]
     return options
@@ -157,7 +184,10 @@ def main() -> None:
     """Measure, print, write."""
     options = _options()
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_BENCH), os.environ.get("PYTHONPATH")]))
-    if options.report:
+    if options.merge:
+        results = merged([json.loads(file.read_text()) for file in options.merge])
+        _write(results, options.out)
+    elif options.report:
         results = json.loads(options.out.read_text())
     else:
         check()

@@ -1,4 +1,4 @@
-"""What the issue of speed asks: ratios out of one run's results, each with its goal."""
+"""What the issue of speed asks: ratios, each out of one run's results, with its goal."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from speed.engine import OURS, PEERS
+from speed.merging import run_of
 from speed.questions import NAMES
 
 #: Predicates that are held against the two-layer yardstick.
@@ -17,13 +18,17 @@ BY_HAND: Final = "delta-rs by hand"
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """One ratio or measure: ``goal`` as text, and whether it was reached (None: not a question of yes or no)."""
+    """One ratio or measure: ``goal`` as text, and whether it was reached (None: not a question of yes or no).
+
+    ``run``: the number of the run that it is of.
+    """
 
     name: str
     value: float
     unit: str = ""
     goal: str = ""
     reached: bool | None = None
+    run: int = 1
 
 
 def cpu_ms(size: dict[str, Any], engine: str, predicate: str) -> float | None:
@@ -52,13 +57,21 @@ def figures(results: dict[str, Any]) -> list[Figure]:
     """All that the results have something to say about."""
     found: list[Figure] = []
     for size in results.get("prune", {}).values():
-        found += _of_size(size)
+        found += _marked(_of_size(size), size)
     found += _growth(results.get("prune", {}))
-    found += _http(results.get("http", {}))
-    found += _cold(results)
-    found += _memory(results)
-    found += _register(results.get("register", {}))
+    for size in results.get("http", {}).values():
+        found += _marked(_http(size), size)
+    for size in results.get("cold", {}).values():
+        found += _marked(_cold(size), size)
+    for part, read in (("memory", _memory), ("register", _register)):
+        table = results.get(part, {})
+        found += _marked(read(table), table)
     return found
+
+
+def _marked(found: list[Figure], table: dict[str, Any]) -> list[Figure]:
+    """Figures of a table with the number of its run."""
+    return [msgspec.structs.replace(figure, run=run_of(table)) for figure in found]
 
 
 def _of_size(size: dict[str, Any]) -> list[Figure]:
@@ -87,51 +100,48 @@ def _of_size(size: dict[str, Any]) -> list[Figure]:
 
 def _growth(sizes: dict[str, Any]) -> list[Figure]:
     small, large = sizes.get("10000"), sizes.get("1000000")
-    if small is None or large is None:
+    if small is None or large is None or run_of(small) != run_of(large):
         return []
     first, last = best_of_ours(small, "P1"), best_of_ours(large, "P1")
-    return [] if not first or not last else [_at_most("P1: times as long at 1e6 as at 1e4 blocks", last / first, 3)]
+    if not first or not last:
+        return []
+    return _marked([_at_most("P1: times as long at 1e6 as at 1e4 blocks", last / first, 3)], small)
 
 
-def _http(sizes: dict[str, Any]) -> list[Figure]:
+def _http(size: dict[str, Any]) -> list[Figure]:
     found = []
-    for size in sizes.values():
-        goal = size["blocks"] == 1_000_000
-        for clients in ("1 clients", "16 clients"):
-            for shape, each in size[clients].items():
-                if shape == "empty route":
-                    continue
-                name = f"narrow range over HTTP, {shape}, {size['blocks']:,} blocks, {clients}"
-                found.append(
-                    _at_most(f"{name}: p50, times an empty route", each["p50_ms_ratio"], 1.5 if goal else None)
-                )
-                share = each["per_second_ratio"]
-                found.append(_at_least(f"{name}: throughput, share of an empty route", share, 0.6 if goal else None))
+    goal = size["blocks"] == 1_000_000
+    for clients in ("1 clients", "16 clients"):
+        for shape, each in size[clients].items():
+            if shape == "empty route":
+                continue
+            name = f"narrow range over HTTP, {shape}, {size['blocks']:,} blocks, {clients}"
+            found.append(_at_most(f"{name}: p50, times an empty route", each["p50_ms_ratio"], 1.5 if goal else None))
+            share = each["per_second_ratio"]
+            found.append(_at_least(f"{name}: throughput, share of an empty route", share, 0.6 if goal else None))
     return found
 
 
-def _cold(results: dict[str, Any]) -> list[Figure]:
-    found = []
-    for size in results.get("cold", {}).values():
-        goal = size["blocks"] == 1_000_000
-        count = f"{size['blocks']:,} blocks"
-        service = size["service"]["empty cache"]
-        allowed = 10 * service["warm_ms"] + size["process"]["read_ms"]
-        most = min(1_000.0, allowed) if goal else None
-        found.append(_at_most(f"first prune of a service without cache, {count}", service["first_ms"], most, " ms"))
-        warm = size["service"].get("warm disk cache")
-        if warm is not None:
-            most = 100 if goal else None
-            found.append(_at_most(f"first prune after a restart, {count}", warm["first_ms"], most, " ms"))
+def _cold(size: dict[str, Any]) -> list[Figure]:
+    goal = size["blocks"] == 1_000_000
+    count = f"{size['blocks']:,} blocks"
+    service = size["service"]["empty cache"]
+    allowed = 10 * service["warm_ms"] + size["process"]["read_ms"]
+    most = min(1_000.0, allowed) if goal else None
+    found = [_at_most(f"first prune of a service without cache, {count}", service["first_ms"], most, " ms")]
+    warm = size["service"].get("warm disk cache")
+    if warm is not None:
+        most = 100 if goal else None
+        found.append(_at_most(f"first prune after a restart, {count}", warm["first_ms"], most, " ms"))
     return found
 
 
-def _memory(results: dict[str, Any]) -> list[Figure]:
+def _memory(memory: dict[str, Any]) -> list[Figure]:
     found = []
-    for name, column in results.get("memory", {}).get("column", {}).items():
+    for name, column in memory.get("column", {}).items():
         title = f"memory of one int64 column, {name}, {column['blocks']:,} blocks"
         found.append(_at_most(title, column["bytes_per_block"], 32, " bytes a block"))
-    for shape, answer in results.get("memory", {}).get("answers", {}).items():
+    for shape, answer in memory.get("answers", {}).items():
         if shape != "blocks":
             title = f"memory above idle while all blocks are answered, {shape}"
             found.append(_at_most(title, answer["peak_above_idle_mb"], 200, " MB"))

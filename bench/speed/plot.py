@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape
 
 from speed.engine import ENGINES, FLOORS, OURS
 from speed.figures import cpu_ms
+from speed.merging import run_of
 
 _WIDTH, _HEIGHT = 860, 460
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 220, 40, 50
@@ -23,7 +24,10 @@ Point = tuple[float, float]
 def write(results: dict[str, Any], file: Path, predicate: str = "P1") -> None:
     """Write the plot of one predicate."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(svg(lines_of(results.get("prune", {}), predicate), f"{predicate}: processor time of one prune"))
+    sizes = results.get("prune", {})
+    several = len({run_of(size) for size in sizes.values()}) > 1
+    note = " (each size is of one run, not all of the same)" if several else ""
+    file.write_text(svg(lines_of(sizes, predicate), f"{predicate}: processor time of one prune{note}"))
 
 
 def lines_of(sizes: dict[str, Any], predicate: str) -> dict[str, list[Point]]:

@@ -1,4 +1,4 @@
-"""A run's results for people: text to print, and what ``docs/performance.md`` shows of them."""
+"""Results of a run, or of several merged, for people: text to print, and what ``docs/performance.md`` shows of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from speed import over_http, plot
 from speed.figures import Figure, figures
+from speed.merging import run_of, runs
 from speed.questions import NAMES
 
 PREDICATES: Final = NAMES
@@ -17,8 +18,11 @@ _END: Final = "<!-- end -->"
 
 def text(results: dict[str, Any]) -> str:
     """The figures, one a line, with goals and whether they were reached."""
-    lines = ["", "figures of this run (ratios are of processor time where nothing else is said):"]
-    lines += [f"  {_mark(each):<8}{each.name}: {each.value:g}{each.unit}{_goal(each)}" for each in figures(results)]
+    lines = ["", "figures, each of one run (ratios are of processor time where nothing else is said):"]
+    several = len(runs(results)) > 1
+    for each in figures(results):
+        run = f"run {each.run}: " if several else ""
+        lines.append(f"  {_mark(each):<8}{run}{each.name}: {each.value:g}{each.unit}{_goal(each)}")
     return "\n".join(lines)
 
 
@@ -33,28 +37,51 @@ def write_docs(results: dict[str, Any], docs: Path) -> None:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """Tables of everything that was measured."""
-    machine = results["machine"]
-    parts = [
-        f"Measured at commit {machine['commit']}, Python {machine['python']}, {machine['cpus']} cores "
-        f"({machine['cpu']}), load {machine['load_at_start']} when it began.\n"
-    ]
+    """Tables of everything that was measured; where there were several runs each table says of which it is."""
+    several = len(runs(results)) > 1
+    parts = [_about(results)]
     versions: dict[str, str] = {}
     for size in results.get("prune", {}).values():
         for outcome in size["engines"].values():
             versions |= outcome.get("versions", {})
-        parts.append(_prune_table(size))
+        parts.append(_prune_table(size, several))
     if versions:
         parts.append("Versions: " + ", ".join(f"{name} {number}" for name, number in sorted(versions.items())) + ".\n")
-    parts += [_http_table(size) for size in results.get("http", {}).values()]
+    parts += [_http_table(size, several) for size in results.get("http", {}).values()]
     if "register" in results:
-        parts.append(_register_table(results["register"]))
-    rows = [(f.name, f"{f.value:g}{f.unit}", f.goal, _mark(f)) for f in figures(results) if f.goal]
-    parts.append("### Goals\n\n" + _table(("figure", "measured", "goal", ""), rows))
+        parts.append(_register_table(results["register"], several))
+    header = ("figure", *(["run"] if several else []), "measured", "goal", "")
+    rows = [
+        (f.name, *([str(f.run)] if several else []), f"{f.value:g}{f.unit}", f.goal, _mark(f))
+        for f in figures(results)
+        if f.goal
+    ]
+    parts.append("### Goals\n\n" + _table(header, rows))
     return "\n".join(parts)
 
 
-def _prune_table(size: dict[str, Any]) -> str:
+def _about(results: dict[str, Any]) -> str:
+    """Where and how each run was made."""
+    lines = []
+    for machine in runs(results):
+        options = machine.get("options")
+        lines.append(
+            f"commit {machine['commit']}, Python {machine['python']}, {machine['cpus']} cores ({machine['cpu']}), "
+            f"load {machine['load_at_start']} when it began{f'; `{options}`' if options else ''}"
+        )
+    if len(lines) == 1:
+        return f"Measured at {lines[0]}.\n"
+    title = "Several runs, one after another. Each table and each ratio is of one of them.\n\n"
+    return title + "\n".join(f"- run {number}: {line}" for number, line in enumerate(lines, 1)) + "\n"
+
+
+def _section(title: str, table: dict[str, Any], several: bool, more: str = "") -> str:
+    """A heading, and below it the run, where there are several, and what else there is to say."""
+    said = " ".join(filter(None, [f"Run {run_of(table)}." if several else "", more]))
+    return f"### {title}\n\n" + (f"{said}\n\n" if said else "")
+
+
+def _prune_table(size: dict[str, Any], several: bool) -> str:
     rows = []
     for name, outcome in size["engines"].items():
         if "timings" not in outcome:
@@ -65,10 +92,12 @@ def _prune_table(size: dict[str, Any]) -> str:
             timing = outcome["timings"].get(predicate)
             remark = "*" if predicate in outcome.get("remarks", {}) else ""
             cells.append("not run" if timing is None else f"{_ms(timing['cpu_ms'])} / {_ms(timing['p50_ms'])}{remark}")
-        rows.append((name, f"{_ms(outcome['open_cpu_ms'])}, {outcome['rss_mb']:,.0f} MB", *cells))
+        # a process that made its table may have less memory afterwards than before it opened it
+        memory = f"{outcome['rss_mb']:,.0f} MB" if outcome["rss_mb"] >= 0 else "not measured"
+        rows.append((name, f"{_ms(outcome['open_cpu_ms'])}, {memory}", *cells))
     kept = "; ".join(f"{name} {count:,}" for name, count in size["may_match"].items())
-    heading = f"### {size['blocks']:,} blocks: milliseconds of the processor / of the clock"
-    title = f"{heading}\n\nBlocks that may match: {kept}.\n\n"
+    heading = f"{size['blocks']:,} blocks: milliseconds of the processor / of the clock"
+    title = _section(heading, size, several, f"Blocks that may match: {kept}.")
     notes = "\n".join(
         f"- {name}, {predicate}: {remark}"
         for name, outcome in size["engines"].items()
@@ -78,7 +107,7 @@ def _prune_table(size: dict[str, Any]) -> str:
     return title + _table(("engine", "open (cpu ms), memory", *NAMES), rows) + (f"\n{notes}\n" if notes else "")
 
 
-def _http_table(size: dict[str, Any]) -> str:
+def _http_table(size: dict[str, Any], several: bool) -> str:
     rows = []
     for clients in ("1 clients", "16 clients"):
         for key, each in size[clients].items():
@@ -98,17 +127,17 @@ def _http_table(size: dict[str, Any]) -> str:
             title = f"{name}, {shape}, 1 client, {each['answer_bytes']:,} bytes"
             rows.append((title, *times, f"{each['per_second']:,.0f}"))
     header = ("over HTTP", "p50 ms", "p99 ms", "processor ms", "requests/s")
-    return f"### {size['blocks']:,} blocks over HTTP\n\n" + _table(header, rows)
+    return _section(f"{size['blocks']:,} blocks over HTTP", size, several) + _table(header, rows)
 
 
-def _register_table(register: dict[str, Any]) -> str:
+def _register_table(register: dict[str, Any], several: bool) -> str:
     rows = []
     for name, each in register.items():
         if isinstance(each, dict):
             done = each.get("error") or f"{each['per_second']:,.0f}"
             rows.append((name, str(done), "" if "error" in each else f"{each['per_cpu_second']:,.0f}"))
-    title = f"### Registering {register['files']:,} Parquet files of {register['columns']} columns\n\n"
-    return title + _table(("way", "files/s", "files per second of the processor"), rows)
+    title = f"Registering {register['files']:,} Parquet files of {register['columns']} columns"
+    return _section(title, register, several) + _table(("way", "files/s", "files per second of the processor"), rows)
 
 
 def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

@@ -42,6 +42,19 @@ def test_what_was_not_used_for_longest_goes_first() -> None:
     assert [shelf.get(name) for name in "abcd"] == ["a", None, "c", "d"]
 
 
+def test_several_are_found_together_or_not_at_all() -> None:
+    """In the order of the names, each of them used by that; None when one is not held."""
+    resident = Resident(30)
+    shelf: Shelf[str] = Shelf(resident, "text")
+    for name in "abc":
+        shelf.put(name, name, 10)
+    assert shelf.get_all("ba") == ["b", "a"]
+    assert shelf.get_all("axb") is None
+    assert shelf.get_all("") == []
+    shelf.put("d", "d", 10)
+    assert [shelf.get(name) for name in "abcd"] == ["a", "b", None, "d"]
+
+
 def test_kinds_share_the_bound_and_not_the_names() -> None:
     """One budget for all, and a name means something else on each shelf."""
     resident = Resident(10)

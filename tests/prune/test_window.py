@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamella.snapshot.columnar import zones_of
+from lamella.snapshot.columnar.edges import edges_of
 from lamella.snapshot.expression import bind, read_sql, text_of
 from lamella.snapshot.prune.evaluate import evaluate
-from lamella.snapshot.prune.window import edges_of, windows
+from lamella.snapshot.prune.window import reach
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import ColumnStats, to_bound
 from support import generate
@@ -36,7 +37,7 @@ def check(seed: int) -> None:
         predicate = generate.predicate(rng, schema, seen)
         bound = bind(predicate, schema)
         true = np.asarray(evaluate(bound, zones.__getitem__, len(table)).true)
-        found = windows(bound, edges.__getitem__, len(table))
+        found = reach(bound, edges.__getitem__, len(table)).some
         inside = np.zeros(len(table), dtype=bool)
         for start, stop in found:
             assert 0 <= start < stop <= len(table)
@@ -75,4 +76,4 @@ def test_a_sorted_column_leaves_what_overlaps(text: str, expected: list[tuple[in
     ]
     zones = {x: zones_of(x.dtype, [(10, each) for each in stats]), y: zones_of(y.dtype, [(10, None)] * 100)}
     edges = {leaf: edges_of(each) for leaf, each in zones.items()}
-    assert windows(bind(read_sql(text), schema), edges.__getitem__, 100) == expected
+    assert list(reach(bind(read_sql(text), schema), edges.__getitem__, 100).some) == expected

@@ -1,4 +1,4 @@
-"""Registrations that end by kill -9 at a chosen step. Runs in processes of its own."""
+"""Mutations that end by kill -9 at a chosen step. Runs in processes of its own."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ def register(warehouse: str, table: str, file: str, key: str, step: Step, number
 
     Ends with an error unless the registration succeeded or this process died.
     """
+    post(warehouse, f"{table}/register", {"paths": [file]}, key, step, number)
+
+
+def post(warehouse: str, path: str, body: object, key: str, step: Step, number: int) -> None:
+    """As :func:`register`, any mutation."""
     count = 0
 
     def at(kind: Step) -> None:
@@ -36,6 +41,6 @@ def register(warehouse: str, table: str, file: str, key: str, step: Step, number
     event.listen(catalog._engine, "commit", lambda _: at("commit"))
     store = WatchedStore(FsspecStore(), lambda _: at("write"))
     app = create_app(Settings(warehouse=warehouse, log_requests=False), store=store, catalog=catalog)
-    answer = TestClient(app).post(f"{table}/register", json={"paths": [file]}, headers={"Idempotency-Key": key})
+    answer = TestClient(app).post(path, json=body, headers={"Idempotency-Key": key})
     catalog.close()
     answer.raise_for_status()

@@ -28,6 +28,7 @@
     │   ├── TagNotFound
     │   ├── LeaseNotFound
     │   ├── SegmentNotFound
+    │   ├── IndexNotFound
     │   └── ObjectNotFound          a file that a path or a manifest names is not in the store
     ├── Conflict                    certainly not done, because of what is there already
     │   ├── AlreadyExists
@@ -225,6 +226,12 @@ class SegmentNotFound(NotFound):
     """No such segment in the snapshot."""
 
     code = "segment_not_found"
+
+
+class IndexNotFound(NotFound):
+    """No such skip index in the table."""
+
+    code = "index_not_found"
 
 
 class ObjectNotFound(NotFound):

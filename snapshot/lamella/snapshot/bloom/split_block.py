@@ -65,13 +65,13 @@ class SplitBlockBloom:
     def insert(self, hashes: Hashes) -> None:
         """Put keys in."""
         blocks = self._blocks(hashes)
-        masks = _masks(hashes)
+        masks = masks_of(hashes)
         for word in range(_WORDS):
             np.bitwise_or.at(self.words[:, word], blocks, masks[:, word])
 
     def contains(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
         """Which keys may have been put in."""
-        masks = _masks(hashes)
+        masks = masks_of(hashes)
         return np.asarray(((self.words[self._blocks(hashes)] & masks) == masks).all(axis=1))
 
     def to_bytes(self) -> bytes:
@@ -87,7 +87,8 @@ class SplitBlockBloom:
         return ((upper * np.uint64(len(self.words))) >> np.uint64(32)).astype(np.int64)
 
 
-def _masks(hashes: Hashes) -> npt.NDArray[np.uint32]:
+def masks_of(hashes: Hashes) -> npt.NDArray[np.uint32]:
+    """The eight words in each of which a key has one bit."""
     lower = (hashes & np.uint64(0xFFFF_FFFF)).astype(np.uint32)
     with np.errstate(over="ignore"):  # 32-bit arithmetic wraps on purpose
         places = (lower[:, None] * _SALT[None, :]) >> np.uint32(27)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from lamella.snapshot.cache.flights import Flights
@@ -37,6 +37,19 @@ class Resident:
                 return None
             self._held.move_to_end(key)
             return held[0]
+
+    def get_all(self, keys: Sequence[_Key]) -> list[Any] | None:
+        """The values of all keys, or None when one is not held."""
+        with self._lock:
+            held = self._held
+            found = []
+            for key in keys:
+                one = held.get(key)
+                if one is None:
+                    return None
+                held.move_to_end(key)
+                found.append(one[0])
+            return found
 
     def put(self, key: _Key, value: object, size_bytes: int) -> None:
         """Hold a value from now on, instead of another under the same key."""
@@ -77,6 +90,10 @@ class Shelf(Generic[_T]):
         """The value, or None when it is not held."""
         found: _T | None = self._resident.get((self._kind, name))
         return found
+
+    def get_all(self, names: Iterable[Hashable]) -> list[_T] | None:
+        """The values of all names, or None when one is not held."""
+        return self._resident.get_all([(self._kind, name) for name in names])
 
     def put(self, name: Hashable, value: _T, size_bytes: int) -> None:
         """Hold a value from now on."""

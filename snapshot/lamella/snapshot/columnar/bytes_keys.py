@@ -31,6 +31,8 @@ class BytesKeys:
 
     #: What all strings begin with, as far as it is left out of ``words``.
     shared: bytes = b""
+    #: Whether ``words`` say all of the strings behind that: none is longer, none ends in a zero byte.
+    is_short: bool = False
 
     def __init__(self, prefix: Words, offsets: npt.NDArray[np.int64], data: memoryview) -> None:
         self.prefix = prefix
@@ -94,8 +96,12 @@ class BytesKeys:
             # All strings begin with the shared bytes, which decide.
             return np.full(len(words), shared < value)
         key = np.uint64(prefix_key(value[len(shared) :]))
+        if self.is_short and not value.endswith(b"\0"):
+            # A string with the word of a longer value is its beginning.
+            longer = len(value) > len(shared) + _WORD_BYTES
+            return np.asarray(words <= key if or_equal or longer else words < key)
         below = np.asarray(words < key)
-        tied = np.flatnonzero(words == key)
+        tied = (words == key).nonzero()[0]
         if len(tied) <= _FEW:
             for index in tied.tolist():
                 text = self.at(index)
@@ -134,14 +140,28 @@ class SharedKeys(BytesKeys):
         self.shared = _shared_beginning(keys, rows)
         self._words = np.zeros(len(known), dtype=np.uint64)
         self._words[rows] = words_at(self._bytes(), self.offsets, rows, len(self.shared))
+        self.is_short = self._are_short()
 
     @classmethod
     def of(cls, keys: BytesKeys, shared: bytes, words: Words) -> SharedKeys:
         """Strings of which it is known what they share, and the words behind that."""
+        made = cls._made(keys, shared, words)
+        made.is_short = made._are_short()
+        return made
+
+    @classmethod
+    def _made(cls, keys: BytesKeys, shared: bytes, words: Words) -> SharedKeys:
         made = cls.__new__(cls)
         made.offsets, made.data = keys.offsets, keys.data
         made._given, made.shared, made._words = keys, shared, words
         return made
+
+    def _are_short(self) -> bool:
+        ends = self.offsets[1:]
+        lengths = ends - self.offsets[:-1] - len(self.shared)
+        if len(lengths) and int(lengths.max()) > _WORD_BYTES:
+            return False
+        return bool(self._bytes()[ends[lengths > 0] - 1].all())
 
     @property
     def prefix(self) -> Words:  # type: ignore[override]  # made only when somebody asks
@@ -150,7 +170,9 @@ class SharedKeys(BytesKeys):
 
     def cut(self, start: int, stop: int) -> BytesKeys:
         """The bounds of the entries from ``start`` to before ``stop``, without copying."""
-        return SharedKeys.of(self._given.cut(start, stop), self.shared, self._words[start:stop])
+        made = self._made(self._given.cut(start, stop), self.shared, self._words[start:stop])
+        made.is_short = self.is_short
+        return made
 
     @property
     def words(self) -> Words:

@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from lamella.snapshot.cache import DerivedCache, Shelf
 from lamella.snapshot.columnar.assembly import Assembly, Load
+from lamella.snapshot.columnar.companion import Companion
+from lamella.snapshot.columnar.edges import Edges, ascending
 from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, SharedKeys, WideKeys
 from lamella.snapshot.columnar.stored_column import STORED_VERSION, packed, unpacked
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, Zones
@@ -45,6 +47,34 @@ class Column(msgspec.Struct, frozen=True):
     inner: Zones | None
 
 
+class Held(msgspec.Struct, frozen=True):
+    """Columns of a chunk or companion in memory, ``zones`` in the order of ``leaves``, and the numbers of ``NEEDED``.
+
+    ``have_rows``: whether each of the blocks has rows.
+    """
+
+    leaves: Sequence[Leaf]
+    zones: Sequence[Zones]
+    numbers: dict[str, npt.NDArray[Any]]
+    have_rows: bool
+
+    @classmethod
+    def of(cls, companion: Companion, leaves: Sequence[Leaf]) -> Held:
+        """Those of a companion."""
+        zones = [companion.zones(leaf.id, leaf.dtype) for leaf in leaves]
+        return cls(leaves, zones, {name: companion.numbers(name) for name in NEEDED}, companion.have_rows)
+
+    def __call__(self, leaf: Leaf) -> Zones:
+        """The zone maps of one of the columns."""
+        return self.zones[self.leaves.index(leaf)]
+
+    def edges(self, leaf: Leaf) -> Edges | None:
+        """The edges of one of the columns, when its blocks' own bounds ascend."""
+        zones = self.zones[self.leaves.index(leaf)]
+        found = zones.ascending
+        return ascending(zones) if found is None else found or None
+
+
 #: Where columns are held, by the key of their chunk and their name.
 ColumnShelf = Shelf[Column | Numbers]
 
@@ -63,16 +93,18 @@ class Chunk:
         self.first = first
         self.stop = first + len(counts)
         self.starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+        #: The same as integers, of which some are looked at one by one.
+        self.bounds: list[int] = self.starts.tolist()
         self.key = key
         self._columns = columns
+        self._needed = [f"{key}/{name}" for name in NEEDED]
+        self._names: dict[Leaf, str] = {}
+        self._have_rows: bool | None = None
 
     def column(self, leaf: Leaf, load: Load) -> Column:
         """The statistics of a column."""
-        found = self.held(leaf)
-        if found is None:
-            made = self._columns.shelf.load(self._name(leaf), lambda: self._column(leaf, self._assembly(load, [leaf])))
-            assert isinstance(made, Column)  # noqa: S101  # by its name
-            found = made
+        found = self._columns.shelf.load(self._name(leaf), lambda: self._column(leaf, self._assembly(load, [leaf])))
+        assert isinstance(found, Column)  # noqa: S101  # by its name
         return found
 
     def prepare(self, leaves: Sequence[Leaf], load: Load) -> None:
@@ -96,17 +128,29 @@ class Chunk:
             for kind, name in zip(kinds, names, strict=True)
         )
 
-    def is_held(self, leaves: Sequence[Leaf]) -> bool:
-        """Whether all that :meth:`prepare` makes is in memory."""
-        get = self._columns.shelf.get
-        return all(get(self._name(leaf)) is not None for leaf in leaves) and all(
-            get(f"{self.key}/{name}") is not None for name in NEEDED
-        )
+    def held(self, leaves: Sequence[Leaf]) -> Held | None:
+        """What :meth:`prepare` makes, when all of it is in memory."""
+        # Which of them are columns, and which are numbers, their names say.
+        found: list[Any] | None = self._columns.shelf.get_all([*map(self._name, leaves), *self._needed])
+        if found is None:
+            return None
+        count = len(leaves)
+        zones = [each.zones for each in found[:count]]
+        return self._held(leaves, zones, {name: each.array for name, each in zip(NEEDED, found[count:], strict=True)})
 
-    def held(self, leaf: Leaf) -> Column | None:
-        """A column when it is in memory."""
-        found = self._columns.shelf.get(self._name(leaf))
-        return found if isinstance(found, Column) else None
+    def made(self, leaves: Sequence[Leaf], load: Load) -> Held:
+        """The same, made where it is not in memory."""
+        found = self.held(leaves)
+        if found is not None:
+            return found
+        zones = [self.column(leaf, load).zones for leaf in leaves]
+        return self._held(leaves, zones, {name: self.numbers(name, load) for name in NEEDED})
+
+    def _held(self, leaves: Sequence[Leaf], zones: Sequence[Zones], numbers: dict[str, npt.NDArray[Any]]) -> Held:
+        have_rows = self._have_rows
+        if have_rows is None:
+            have_rows = self._have_rows = bool((numbers["row_count"] > 0).all())
+        return Held(leaves, zones, numbers, have_rows)
 
     def numbers(self, name: str, load: Load) -> npt.NDArray[Any]:
         """A numeric column of the companions, in as many bytes as it takes."""
@@ -117,7 +161,11 @@ class Chunk:
         return found.array
 
     def _name(self, leaf: Leaf) -> str:
-        return f"{self.key}/{leaf.id}/{leaf.dtype}"
+        try:
+            return self._names[leaf]
+        except KeyError:
+            name = self._names[leaf] = f"{self.key}/{leaf.id}/{leaf.dtype}"
+            return name
 
     def _assembly(self, load: Load, leaves: Sequence[Leaf], names: Sequence[str] = ()) -> Assembly:
         return Assembly(self.first, self.starts, leaves, names, load)

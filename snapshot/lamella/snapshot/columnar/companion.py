@@ -14,6 +14,7 @@ statistics are not those of the file's own footer).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -85,6 +86,11 @@ class Companion:
                 raise ManifestError(f"the column {name!r} of a companion holds no numbers")
             found = self._arrays[name] = _array(column)
         return found
+
+    @cached_property
+    def have_rows(self) -> bool:
+        """Whether each entry has rows."""
+        return bool((self.numbers("row_count") > 0).all())
 
     def texts(self, name: str, rows: npt.NDArray[Any] | None = None) -> list[str]:
         """A text column's values, all or those of some rows; raises ManifestError when there is none of that name."""

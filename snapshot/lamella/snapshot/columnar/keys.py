@@ -56,18 +56,18 @@ class Keys(Protocol):
 
 
 class NumberKeys:
-    """int64, uint64 or float64."""
+    """int64, uint64 or float64, compared with values of the same: int64 never meets a double."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self.array = array
 
     def less(self, value: Any) -> Mask:
         """Where bound < value."""
-        return np.asarray(self.array < self._scalar(value))
+        return np.asarray(self.array < np.array(value, dtype=self.array.dtype))
 
     def less_equal(self, value: Any) -> Mask:
         """Where bound <= value."""
-        return np.asarray(self.array <= self._scalar(value))
+        return np.asarray(self.array <= np.array(value, dtype=self.array.dtype))
 
     def rank(self, values: Sequence[Any], *, right: bool) -> Ranks:
         """How many of the ascending ``values`` lie below each bound (``right``: at or below)."""
@@ -81,9 +81,6 @@ class NumberKeys:
     def cut(self, start: int, stop: int) -> NumberKeys:
         """The bounds of the entries from ``start`` to before ``stop``, without copying."""
         return NumberKeys(self.array[start:stop])
-
-    def _scalar(self, value: Any) -> Any:
-        return self.array.dtype.type(value)  # same dtype on both sides: int64 never meets a double
 
 
 class WideKeys:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.snapshot.columnar.assembly import Load
-from lamella.snapshot.columnar.chunk import Chunk, Columns, Rows
+from lamella.snapshot.columnar.chunk import Chunk, Columns, Held, Rows
 from lamella.snapshot.columnar.companion import Companion
 from lamella.snapshot.columnar.joined import joined_zones
 from lamella.snapshot.columnar.keys import NumberKeys
@@ -45,22 +45,49 @@ class Grain(msgspec.Struct, frozen=True, kw_only=True):
 _GRAIN: Final = Grain()
 
 
+class Piece(msgspec.Struct, frozen=True):
+    """The blocks of the segments ``first`` up to before ``stop``: in their source from ``start`` to before ``end``.
+
+    That is their ``chunk``, or (None) one segment's own companion; what is asked for of it is ``held``.
+    """
+
+    chunk: Chunk | None
+    held: Held
+    first: int
+    stop: int
+    start: int
+    end: int
+
+    def zones(self, leaf: Leaf) -> Zones:
+        """The zone maps of a column."""
+        found = self.held(leaf)
+        return found if self.chunk is None else found.cut(self.start, self.end)
+
+    def numbers(self, name: str) -> npt.NDArray[Any]:
+        """A numeric column of the companions."""
+        return self.held.numbers[name][self.start : self.end]
+
+    @property
+    def bounds(self) -> Sequence[int]:
+        """Where the blocks of each segment begin in the source, and the end."""
+        if self.chunk is None:
+            return (self.start, self.end)
+        return self.chunk.bounds[self.first - self.chunk.first : self.stop - self.chunk.first + 1]
+
+
 class Batch:
     """Blocks that are tested together: those of the segments ``rows``, ascending, one after another.
 
     ``starts``: where each segment's blocks begin, and the end.
     """
 
-    def __init__(
-        self, rows: Rows, starts: Rows, pieces: Sequence[tuple[Chunk | Companion, int, int]], load: Load
-    ) -> None:
-        source = pieces[0][0]
+    def __init__(self, rows: Rows, starts: Rows, pieces: Sequence[Piece]) -> None:
+        chunk = pieces[0].chunk
         #: The chunk that this is all of.
-        self.chunk = source if isinstance(source, Chunk) and len(rows) == source.stop - source.first else None
+        self.chunk = chunk if chunk is not None and len(rows) == chunk.stop - chunk.first else None
         self.rows = rows
         self.starts = starts
         self._pieces = pieces
-        self._load = load
         self._zones: dict[Leaf, Zones] = {}
 
     def __len__(self) -> int:
@@ -70,22 +97,14 @@ class Batch:
         """The zone maps of a column."""
         found = self._zones.get(leaf)
         if found is None:
-            parts = [self._part(source, start, stop, leaf) for source, start, stop in self._pieces]
+            parts = [piece.zones(leaf) for piece in self._pieces]
             found = self._zones[leaf] = parts[0] if len(parts) == 1 else joined_zones(leaf.dtype, parts)
         return found
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
         """A numeric column of the companions."""
-        parts = [
-            source.numbers(name, self._load)[start:stop] if isinstance(source, Chunk) else source.numbers(name)
-            for source, start, stop in self._pieces
-        ]
+        parts = [piece.numbers(name) for piece in self._pieces]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    def _part(self, source: Chunk | Companion, start: int, stop: int, leaf: Leaf) -> Zones:
-        if isinstance(source, Chunk):
-            return source.column(leaf, self._load).zones.cut(start, stop)
-        return source.zones(leaf.id, leaf.dtype)
 
 
 class ResidentBlocks:
@@ -167,52 +186,49 @@ class ResidentBlocks:
                 self._inner[leaf] = found
         return found
 
-    def batches(self, rows: Rows, columns: Sequence[Leaf], load: Load) -> Iterator[Batch]:
-        """The blocks of the segments ``rows``, ascending, batch after batch; ``columns`` will be asked for."""
+    def batches(self, pieces: Iterable[Piece | None]) -> Iterator[Batch]:
+        """The blocks of ascending pieces, batch after batch; None: what came before is not joined with the others."""
         most = self.grain.batch_blocks
-        pieces: list[tuple[Chunk | Companion, int, int]] = []
-        taken: list[int] = []
+        joined: list[Piece] = []
         blocks = 0
-        for source, first, stop in self._pieces(rows, columns, load):
-            if isinstance(source, Chunk):
-                start, end = int(source.starts[first - source.first]), int(source.starts[stop - source.first])
-            else:
-                start, end = 0, len(source)
-            is_large = end - start >= most
-            if pieces and (is_large or blocks + end - start > 16 * most):
-                yield self._batch(taken, pieces, load)
-                pieces, taken, blocks = [], [], 0
-            if is_large:
-                yield self._batch(list(range(first, stop)), [(source, start, end)], load)
+        for piece in pieces:
+            if piece is None:
+                if joined:
+                    yield self._batch(joined)
+                    joined, blocks = [], 0
                 continue
-            pieces.append((source, start, end))
-            taken.extend(range(first, stop))
-            blocks += end - start
-        if pieces:
-            yield self._batch(taken, pieces, load)
+            size = piece.end - piece.start
+            is_large = size >= most
+            if joined and (is_large or blocks + size > 16 * most):
+                yield self._batch(joined)
+                joined, blocks = [], 0
+            if is_large:
+                yield self._batch([piece])
+                continue
+            joined.append(piece)
+            blocks += size
+        if joined:
+            yield self._batch(joined)
 
-    def _batch(self, rows: list[int], pieces: Sequence[tuple[Chunk | Companion, int, int]], load: Load) -> Batch:
-        taken = np.array(rows, dtype=np.int64)
-        starts = np.zeros(len(rows) + 1, dtype=np.int64)
+    def _batch(self, pieces: Sequence[Piece]) -> Batch:
+        taken = np.array([row for piece in pieces for row in range(piece.first, piece.stop)], dtype=np.int64)
+        starts = np.zeros(len(taken) + 1, dtype=np.int64)
         self.counts[taken].cumsum(out=starts[1:])
-        return Batch(taken, starts, pieces, load)
+        return Batch(taken, starts, pieces)
 
-    def _pieces(self, rows: Rows, columns: Sequence[Leaf], load: Load) -> Iterator[tuple[Chunk | Companion, int, int]]:
-        """Runs of segments, each with where its columns come from: its chunk, or a single segment's companion."""
+    def pieces(self, rows: Rows, columns: Sequence[Leaf], load: Load) -> Iterator[Piece]:
+        """Runs of the segments ``rows``, ascending, with ``columns`` and where they come from."""
         worth = {chunk.first for chunk, _ in self.worth(rows, columns)}
         for chunk, mine in self._split(rows):
-            if chunk.first in worth or chunk.is_held(columns):
-                first, last = int(mine[0]), int(mine[-1])
-                if last - first + 1 == len(mine):
-                    yield chunk, first, last + 1
-                    continue
-                ends = [*(np.flatnonzero(mine[1:] - mine[:-1] > 1) + 1).tolist(), len(mine)]
-                for start, end in zip([0, *ends], ends, strict=False):
-                    yield chunk, int(mine[start]), int(mine[end - 1]) + 1
-            else:
+            held = chunk.made(columns, load) if chunk.first in worth else chunk.held(columns)
+            if held is None:
                 single = mine.tolist()
                 for row, companion in zip(single, load(single), strict=True):
-                    yield companion, row, row + 1
+                    yield Piece(None, Held.of(companion, columns), row, row + 1, 0, len(companion))
+                continue
+            bounds, before = chunk.bounds, chunk.first
+            for first, stop in _runs(mine):
+                yield Piece(chunk, held, first, stop, bounds[first - before], bounds[stop - before])
 
     def _split(self, rows: Rows) -> list[tuple[Chunk, Rows]]:
         """The segments ``rows``, ascending, by chunk."""
@@ -222,13 +238,14 @@ class ResidentBlocks:
         number = bisect_right(self._firsts, int(rows[0])) - 1
         if int(rows[-1]) < chunks[number].stop:
             return [(chunks[number], rows)]
-        cuts = np.searchsorted(rows, self._firsts)
-        ends = [*cuts[1:].tolist(), len(rows)]
-        return [
-            (chunk, rows[start:end])
-            for chunk, start, end in zip(chunks, cuts.tolist(), ends, strict=True)
-            if end > start
-        ]
+        found = []
+        start = 0
+        while start < len(rows):
+            chunk = chunks[bisect_right(self._firsts, int(rows[start])) - 1]
+            end = int(rows.searchsorted(chunk.stop))
+            found.append((chunk, rows[start:end]))
+            start = end
+        return found
 
     @property
     def _firsts(self) -> list[int]:
@@ -249,3 +266,18 @@ class ResidentBlocks:
                 key = hashlib.sha256("".join([self._view, *digests[first : row + 1]]).encode()).hexdigest()
                 yield Chunk(first, self.counts[first : row + 1], key, self._columns)
                 first = row + 1
+
+
+def _runs(rows: Rows) -> Iterator[tuple[int, int]]:
+    """Ascending rows, at least one, as runs of neighbours: the first one and the one behind the last."""
+    first, last = int(rows[0]), int(rows[-1])
+    if last - first + 1 == len(rows):
+        yield first, last + 1
+        return
+    before = first
+    for row in rows[1:].tolist():
+        if row > before + 1:
+            yield first, before + 1
+            first = row
+        before = row
+    yield first, before + 1

@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +27,16 @@ from lamella.snapshot.schema import DataType
 from lamella.snapshot.stats import ColumnStats, from_bound, unknown
 from lamella.snapshot.stats.column import is_all_null
 
+if TYPE_CHECKING:
+    from lamella.snapshot.columnar.edges import Edges
+
 LOW_KNOWN: Final = 1
 HIGH_KNOWN: Final = 2
 MAY_NULL: Final = 4
 MAY_NUMBER: Final = 8
 MAY_NAN: Final = 16
 NULLS_KNOWN: Final = 32
+_COMPLETE: Final = LOW_KNOWN | HIGH_KNOWN | MAY_NUMBER
 #: Decimals of more digits than int64 holds need two limbs.
 NARROW_DIGITS: Final = 18
 
@@ -47,6 +51,8 @@ class Zones:
     spans: Spans | None = None
     #: The flags that every entry has, and those that some entry may have; made when first asked for.
     _flags_of_all: tuple[int, int] | None = None
+    #: See :func:`lamella.snapshot.columnar.edges.ascending`; False: not so, None: not looked at yet.
+    ascending: Edges | Literal[False] | None = None
 
     def __init__(
         self, low: Keys | None, high: Keys | None, flags: npt.NDArray[np.uint8], fails: Mask | None = None
@@ -79,9 +85,17 @@ class Zones:
             found = self._flags_of_all = int(every), int(some)
         return found
 
+    @property
+    def is_complete(self) -> bool:
+        """True when both bounds of all entries are known, each may hold a number, and no row is NaN or fails."""
+        every, some = self._flags_of_all or self.flags_of_all()
+        bounded = every & _COMPLETE == _COMPLETE and not some & MAY_NAN
+        return bounded and self.low is not None and self.high is not None and self.fails is None
+
     def cut(self, start: int, stop: int) -> Zones:
         """The zone maps of the entries from ``start`` to before ``stop``, without copying."""
-        low, high = (keys.cut(start, stop) if keys is not None else None for keys in (self.low, self.high))
+        low = None if self.low is None else self.low.cut(start, stop)
+        high = None if self.high is None else self.high.cut(start, stop)
         part = Zones(low, high, self.flags[start:stop], None if self.fails is None else self.fails[start:stop])
         part.spans = None if self.spans is None else self.spans.take(np.arange(start, stop))
         part._flags_of_all = self._flags_of_all  # of all, so also of these

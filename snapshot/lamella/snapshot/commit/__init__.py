@@ -5,7 +5,14 @@ Conflicts are per block: appends always merge, and a removal conflicts only when
 
 from lamella.snapshot.commit.changes import ChangeSet, Folded, Landed, Request, conflict, fold
 from lamella.snapshot.commit.shape import SEGMENT_BLOCKS, Shape, to_fold, to_merge, to_move
-from lamella.snapshot.commit.snapshots import empty_snapshot, evolved_snapshot, iso, next_snapshot, schema_ids
+from lamella.snapshot.commit.snapshots import (
+    empty_snapshot,
+    evolved_snapshot,
+    indexed_snapshot,
+    iso,
+    next_snapshot,
+    schema_ids,
+)
 from lamella.snapshot.commit.summaries import (
     is_perfect,
     seen_blocks,
@@ -26,6 +33,7 @@ __all__ = [
     "empty_snapshot",
     "evolved_snapshot",
     "fold",
+    "indexed_snapshot",
     "is_perfect",
     "iso",
     "next_snapshot",

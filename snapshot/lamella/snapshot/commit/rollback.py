@@ -67,5 +67,7 @@ def rolled_back_snapshot(
         block_schema_ids=msgspec.UNSET if schemas is msgspec.UNSET else schema_ids(target.groups, target.segments),
         operation=OPERATION,
         properties=base.properties,
+        # What they know of a block is true wherever it comes back.
+        indexes=base.indexes,
         companion=None,
     )

@@ -10,7 +10,7 @@ import msgspec
 
 from lamella.snapshot.commit.summaries import seen_refs, seen_summary, summarize
 from lamella.snapshot.errors import SchemaConflict
-from lamella.snapshot.manifest import SNAPSHOT_FORMAT, GroupRef, ObjectRef, SegmentRef, Snapshot, Summary
+from lamella.snapshot.manifest import SNAPSHOT_FORMAT, GroupRef, ObjectRef, SegmentRef, Snapshot, Summary, TableIndex
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import SchemaChange, evolve, renamed_paths
 
@@ -112,6 +112,26 @@ def evolved_snapshot(
         block_schema_ids=schema_ids(base.groups, base.segments),
         cluster_key_meta=key and (key[0], renamed_paths(base.schema, schema, key[1])),
         operation="schema",
+        prev_manifest=prev_manifest,
+    )
+
+
+def indexed_snapshot(
+    base: Snapshot,
+    indexes: Sequence[TableIndex],
+    *,
+    snapshot_id: str,
+    operation: str,
+    now_ms: int,
+    prev_manifest: ObjectRef | None = None,
+) -> Snapshot:
+    """``base`` with other skip indexes: the same blocks and columns, nothing written again."""
+    return _following(
+        base,
+        snapshot_id=snapshot_id,
+        now_ms=now_ms,
+        indexes=tuple(indexes) or msgspec.UNSET,
+        operation=operation,
         prev_manifest=prev_manifest,
     )
 

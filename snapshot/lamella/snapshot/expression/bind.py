@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, assert_never
+
+import msgspec
 
 from lamella.snapshot.errors import FilterTypeMismatch, InvalidRequest
 from lamella.snapshot.expression import moments
@@ -48,6 +51,7 @@ from lamella.snapshot.expression.nodes import (
     Operator,
     Or,
     Predicate,
+    Ref,
     StartsWith,
     Term,
     Truth,
@@ -55,7 +59,8 @@ from lamella.snapshot.expression.nodes import (
 )
 from lamella.snapshot.expression.terms import TermBinder
 from lamella.snapshot.expression.text import text_of
-from lamella.snapshot.schema import Leaf, Schema
+from lamella.snapshot.schema import DataType, Leaf, Schema
+from lamella.snapshot.schema.types import Order
 
 _OPERATORS: Final[dict[Operator, Callable[[int, int], bool]]] = {
     "lt": operator.lt,
@@ -66,6 +71,23 @@ _OPERATORS: Final[dict[Operator, Callable[[int, int], bool]]] = {
     "ne": operator.ne,
 }
 _MIRRORED: Final[dict[Operator, Operator]] = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+_ORDERING: Final = ("lt", "le", "gt", "ge")
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    """What binding asks of a type; ``is_signed``: an integer that Spark has too."""
+
+    order: Order | None
+    is_signed: bool
+    least: int
+    greatest: int
+
+
+@lru_cache(maxsize=1_024)
+def _kind(dtype: DataType) -> _Kind:
+    return _Kind(dtype.order, dtype.is_integer and dtype.name != "uint64", *dtype.int_range)
 
 
 def bind(
@@ -89,6 +111,7 @@ class _Binder:
         self._time_zone = time_zone
         self._case_sensitive = case_sensitive
         self._terms = TermBinder(schema, time_zone, case_sensitive)
+        self._columns: dict[str, BoundTerm | Unusable] = {}
 
     def bind(self, node: Predicate) -> BoundPredicate:
         match node:
@@ -146,7 +169,7 @@ class _Binder:
             if isinstance(right, Literal):
                 return _constants(op, left, right, text)
             left, right, op = right, left, _MIRRORED[op]
-        term = self._terms.bind(left)
+        term = self._term(left)
         if not isinstance(right, Literal):
             return self._pair(op, term, self._terms.bind(right), text)
         if isinstance(term, Unusable):
@@ -156,12 +179,20 @@ class _Binder:
         place = coerce(right, term, self._time_zone)
         if isinstance(place, Unusable):
             return Anything(text, place.reason)
-        ordering = op not in ("eq", "ne")
-        if ordering and term.dtype.is_integer and is_beyond_long(right) and term.dtype.name != "uint64":
+        if op in _ORDERING and _kind(term.dtype).is_signed and is_beyond_long(right):
             return Anything(text, "Spark decides a comparison beyond 64 bits for nulls too, against SQL's rule")
         if op == "ne":
             return BoundNot(_at(term, "eq", place, text))
         return _at(term, op, place, text)
+
+    def _term(self, term: Term) -> BoundTerm | Unusable:
+        """The term; a column that is named again is not looked up again."""
+        if not isinstance(term, Ref):
+            return self._terms.bind(term)
+        found = self._columns.get(term.path)
+        if found is None:
+            found = self._columns[term.path] = self._terms.bind(term)
+        return found
 
     def _pair(self, op: Operator, left: BoundTerm | Unusable, right: BoundTerm | Unusable, text: str) -> BoundPredicate:
         for side in (left, right):
@@ -202,8 +233,8 @@ def _constants(op: Operator, left: Literal, right: Literal, text: str) -> BoundP
 
 def _at(term: BoundTerm, op: BoundOperator, place: Point, text: str) -> BoundPredicate:
     """``column op place`` with the place moved onto a value of the column."""
-    value, dtype = place.value, term.dtype
-    if dtype.order in ("float", "bytes"):
+    value, kind = place.value, _kind(term.dtype)
+    if kind.order in ("float", "bytes"):
         if not isinstance(value, int | float | bytes):
             raise AssertionError("floats and bytes have no places between values")
         return Comparison(term, op, value, text)
@@ -217,10 +248,9 @@ def _at(term: BoundTerm, op: BoundOperator, place: Point, text: str) -> BoundPre
             return NonNull(term, False, text)
         whole = math.floor(value)  # x < 4.5 and x <= 4.5 are x <= 4; x > 4.5 and x >= 4.5 are x > 4
         op, value = ("le" if op in ("lt", "le") else "gt"), whole
-    low, high = dtype.int_range
-    if value < low:
+    if value < kind.least:
         return NonNull(term, op in ("gt", "ge"), text)
-    if value > high:
+    if value > kind.greatest:
         return NonNull(term, op in ("lt", "le"), text)
     return Comparison(term, op, value, text)
 

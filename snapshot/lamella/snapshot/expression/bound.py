@@ -6,6 +6,7 @@ they are unknown.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -151,11 +152,17 @@ def children_of(node: BoundPredicate) -> tuple[BoundPredicate, ...]:
 
 def leaves_of(node: BoundPredicate) -> list[BoundLeaf]:
     """The predicates of a tree, left to right."""
-    if isinstance(node, Fixed):
-        return []
-    if isinstance(node, BoundAnd | BoundOr | BoundNot | BoundIsTrue):
-        return [leaf for child in children_of(node) for leaf in leaves_of(child)]
-    return [node]
+    found: list[BoundLeaf] = []
+    left = [node]
+    while left:
+        part = left.pop()
+        if isinstance(part, BoundAnd | BoundOr):
+            left.extend(part.children[::-1])
+        elif isinstance(part, BoundNot | BoundIsTrue):
+            left.append(part.child)
+        elif not isinstance(part, Fixed):
+            found.append(part)
+    return found
 
 
 def terms_of(leaf: BoundLeaf) -> tuple[BoundTerm, ...]:
@@ -176,8 +183,18 @@ def leaves_in(term: BoundTerm) -> tuple[Leaf, ...]:
 
 def columns_of(node: BoundPredicate) -> tuple[Leaf, ...]:
     """The columns of a filter, each once, in the order of their first use."""
-    found = (leaf for part in leaves_of(node) for term in terms_of(part) for leaf in leaves_in(term))
-    return tuple(dict.fromkeys(found))
+    return columns_in(leaves_of(node))
+
+
+def columns_in(parts: Sequence[BoundLeaf]) -> tuple[Leaf, ...]:
+    """The columns of predicates, each once, in the order of their first use."""
+    found: dict[Leaf, None] = {}
+    for part in parts:
+        if not isinstance(part, Pair) and isinstance(part.term, Leaf):
+            found[part.term] = None
+        else:
+            found.update((leaf, None) for term in terms_of(part) for leaf in leaves_in(term))
+    return tuple(found)
 
 
 def column_ids(node: BoundPredicate) -> frozenset[int]:

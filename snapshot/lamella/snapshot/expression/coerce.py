@@ -65,6 +65,8 @@ def coerce(literal: Literal, leaf: Target, time_zone: str) -> Point | Unusable:
         FilterTypeMismatch: the two can never be compared.
     """
     dtype = leaf.dtype
+    if literal.kind == dtype.name and dtype.unit == "us" and isinstance(literal.value, int):
+        return Point(int(literal.value))  # a boolean, a day or a time of the column's own type
     if dtype.is_integer:
         if literal.kind == "integer" and isinstance(literal.value, int):
             return Point(literal.value)

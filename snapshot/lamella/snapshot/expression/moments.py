@@ -90,7 +90,8 @@ def instant_us(text: str, time_zone: str) -> int | None:
     if parsed is None:
         return None
     micros, named = parsed
-    return to_instant_us(micros, named or time_zone)
+    at = named or time_zone
+    return micros if zone(at) is dt.UTC else to_instant_us(micros, at)
 
 
 def to_instant_us(wall_clock_us: int, time_zone: str) -> int | None:
@@ -151,14 +152,20 @@ def is_finer_than_us(text: str) -> bool:
 
 def _wall(text: str) -> tuple[int, str | None] | None:
     match = _TEXT.match(text)
-    days = date_days(text)
-    if match is None or days is None:
+    if match is None:
         return None
-    hour, minute, second = (int(match[part] or 0) for part in (4, 5, 6))
+    year, month, day, *time, fraction, named = match.groups()
+    try:
+        days = dt.date(int(year), int(month or 1), int(day or 1)).toordinal() - _EPOCH
+    except ValueError:
+        return None
+    if time[0] is None:
+        return days * 86_400_000_000, None
+    hour, minute, second = int(time[0]), int(time[1]), int(time[2] or 0)
     if hour > 23 or minute > 59 or second > 59:
         return None
     seconds = days * 86_400 + (hour * 60 + minute) * 60 + second
-    return seconds * 1_000_000 + _fraction(match[7]), match[8]
+    return seconds * 1_000_000 + (_fraction(fraction) if fraction else 0), named
 
 
 def _fraction(digits: str | None) -> int:

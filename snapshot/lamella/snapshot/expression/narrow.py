@@ -3,7 +3,6 @@ said to be empty. Each alone may overlap a block's bounds where all of them do n
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -34,7 +33,7 @@ def narrowed(children: Sequence[BoundPredicate]) -> tuple[BoundPredicate, ...]:
     lists = False
     for child in flat:
         if isinstance(child, Comparison):
-            if not _is_nan(child.value):
+            if child.value == child.value:  # no NaN
                 found = ranges.get(child.term)
                 if found is None:
                     ranges[child.term] = [child]
@@ -84,8 +83,17 @@ def _cut(listed: Membership, found: _Range | None) -> Membership:
 
 def _is_empty(parts: _Range) -> bool:
     """True when no value fits, NaN included: one part's upper bound lies outside another's lower one."""
-    highs = [part for part in parts if part.op in _HIGH]
-    return any(_excludes(low, high) for low in parts if low.op in _LOW for high in highs)
+    for low in parts:
+        if low.op not in _LOW:
+            continue
+        for high in parts:
+            if high is low or high.op not in _HIGH:
+                continue
+            if low.value > high.value:  # type: ignore[operator]  # one order per term
+                return True
+            if low.value == high.value and (low.op == "gt" or high.op == "lt"):
+                return True
+    return False
 
 
 def _holds(value: Value, part: Comparison) -> bool:
@@ -95,13 +103,3 @@ def _holds(value: Value, part: Comparison) -> bool:
     if part.op in ("lt", "le"):
         return value < bound or (part.op == "le" and value == bound)  # type: ignore[operator]  # one order per term
     return value > bound or (part.op == "ge" and value == bound)  # type: ignore[operator]  # one order per term
-
-
-def _excludes(low: Comparison, high: Comparison) -> bool:
-    if low.value == high.value:
-        return low.op == "gt" or high.op == "lt"
-    return low.value > high.value  # type: ignore[operator]  # one order per term
-
-
-def _is_nan(value: Value) -> bool:
-    return isinstance(value, float) and math.isnan(value)

@@ -79,7 +79,9 @@ def text_of(predicate: Predicate) -> str:
     """The predicate's SQL text, long lists shortened."""
     match predicate:
         case Compare(op, left, right):
-            return f"{term_text(left)} {_SIGNS[op]} {term_text(right)}"
+            one = left.path if isinstance(left, Ref) else term_text(left)
+            other = literal_text(right) if isinstance(right, Literal) else term_text(right)
+            return f"{one} {_SIGNS[op]} {other}"
         case Constant(value):
             return "NULL" if value is None else "true" if value else "false"
         case NullSafeEqual(left, right):

@@ -9,6 +9,7 @@
         _sg/<segment id>_v1.json      segment manifest       _sg/<segment id>_v1.arrow    its companion
                                       _sg/<segment id>_v1.pages its page companion, when one was built
         _b/<block id>_v1.parquet      blocks that Lamella's jobs wrote
+        _ix/<part id>_v1.part         part of a skip index   _ix/<directory id>_v1.dir    where parts know which blocks
         _ts/<segment, group or snapshot id>_v1.hll   sketches of distinct values
 """
 
@@ -62,6 +63,14 @@ class TableLayout(msgspec.Struct, frozen=True):
     def sketches(self, owner_id: str | UUID) -> str:
         """The sketches of a segment and its blocks, or of a group or snapshot."""
         return f"{self.root}/_ts/{owner_id}_v1.hll"
+
+    def index_part(self, part_id: str | UUID) -> str:
+        """A part of a skip index."""
+        return f"{self.root}/_ix/{part_id}_v1.part"
+
+    def index_directory(self, directory_id: str | UUID) -> str:
+        """A directory of a skip index."""
+        return f"{self.root}/_ix/{directory_id}_v1.dir"
 
     def block(self, block_id: str | UUID) -> str:
         """A block that a job of Lamella's writes."""

@@ -13,6 +13,7 @@ from lamella.snapshot.manifest.codec import (
 from lamella.snapshot.manifest.structs import (
     Block,
     ColumnMeta,
+    DirectoryRef,
     Group,
     GroupRef,
     ObjectRef,
@@ -21,6 +22,7 @@ from lamella.snapshot.manifest.structs import (
     Snapshot,
     SnapshotPointer,
     Summary,
+    TableIndex,
 )
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "SNAPSHOT_FORMAT",
     "Block",
     "ColumnMeta",
+    "DirectoryRef",
     "Group",
     "GroupRef",
     "ObjectRef",
@@ -37,6 +40,7 @@ __all__ = [
     "Snapshot",
     "SnapshotPointer",
     "Summary",
+    "TableIndex",
     "content_hash",
     "decode_group",
     "decode_segment",

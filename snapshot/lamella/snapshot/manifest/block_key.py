@@ -30,6 +30,7 @@ class Identity(msgspec.Struct, frozen=True):
     file_size: int
     content_id: str | None = None
     footer_sha256: str | None = None
+    schema_id: int | None = None
 
 
 class _Segment(msgspec.Struct):
@@ -52,6 +53,8 @@ class Identified(Protocol):
     def content_id(self) -> str | None: ...
     @property
     def footer_sha256(self) -> str | None: ...
+    @property
+    def schema_id(self) -> int | None: ...
 
 
 def identities(manifest: bytes, location: str) -> tuple[Identity, ...]:
@@ -93,6 +96,8 @@ def _digest(block: Identified) -> bytes:
         str(block.row_count),
         "" if block.content_id is None else "=" + block.content_id,
         "" if block.footer_sha256 is None else "=" + block.footer_sha256,
+        # The same file, registered anew under other columns, has other values in a column of an old name.
+        *((str(block.schema_id),) if block.schema_id else ()),
     )
     # Lengths first, so that no two lists of parts are one text.
     text = ",".join(str(len(part)) for part in parts) + ":" + "".join(parts)

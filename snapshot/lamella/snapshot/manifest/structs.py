@@ -149,6 +149,48 @@ class GroupRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dropped: tuple[int, ...] = ()
 
 
+class DirectoryRef(msgspec.Struct, frozen=True, kw_only=True):
+    """A directory of an index (:mod:`lamella.snapshot.index.directory`): how many parts it leads to, how many blocks
+    are in them, and the bytes of the parts.
+    """
+
+    object: ObjectRef
+    part_count: int
+    block_count: int
+    parts_bytes: Int64
+
+
+class TableIndex(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One skip index of a table (:mod:`lamella.snapshot.index`).
+
+    ``expression`` is SQL text in terms of the schema ``schema_id`` and of a time zone; its values are of ``dtype``.
+    ``dropped_ms``: when it was dropped (Unix milliseconds, UTC); it is not used since then, and can be restored until
+    it is removed for good. Of directories that know a block, the last one says where.
+    """
+
+    index_id: str
+    name: str
+    kind: str
+    expression: str
+    dtype: str
+    created_ms: Int64
+    schema_id: int = 0
+    options: dict[str, Any] = {}
+    time_zone: str = "UTC"
+    directories: tuple[DirectoryRef, ...] = ()
+    dropped_ms: Int64 | None = None
+
+    @property
+    def block_count(self) -> int:
+        """Entries of blocks, those of blocks that have left the table among them."""
+        return sum(directory.block_count for directory in self.directories)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all parts."""
+        return sum(directory.parts_bytes for directory in self.directories)
+
+
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """One state of a table. ``timestamp_ms`` (Unix, UTC) grows along the chain of ``prev_snapshot_id``.
 
@@ -157,6 +199,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 
     The segments of a larger table are those of its ``groups``, oldest first, and then ``segments``. ``prev_manifest``
     is the manifest of the snapshot before this one (None in snapshots of format version 1, and in the first).
+
+    ``indexes`` are the table's skip indexes, dropped ones among them; there is no such member while it has none.
     """
 
     format_version: int
@@ -176,6 +220,12 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     block_schema_ids: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
     groups: tuple[GroupRef, ...] = ()
     prev_manifest: ObjectRef | None = None
+    indexes: tuple[TableIndex, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def skip_indexes(self) -> tuple[TableIndex, ...]:
+        """The table's skip indexes, dropped ones among them."""
+        return () if self.indexes is msgspec.UNSET else self.indexes
 
     @property
     def history(self) -> tuple[Schema, ...]:

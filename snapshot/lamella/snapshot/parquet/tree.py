@@ -39,6 +39,7 @@ class FileLeaf(msgspec.Struct, frozen=True, kw_only=True):
     nullable: bool
     repeated: bool  # the column is below a list or map
     opaque: bool
+    field_id: int | None = None  # what the writer numbered it
 
     @property
     def name(self) -> str:
@@ -213,6 +214,7 @@ class _Builder:
             nullable=place.nullable,
             repeated=place.repeated,
             opaque=place.opaque is not None,
+            field_id=node.element.get(9),
         )
         return Column(name=name, type=str(dtype), nullable=optional)
 

@@ -8,18 +8,17 @@ that matches and one that does not. The others' blocks are tested together.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, overload
+from typing import Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from lamella.snapshot.columnar import Companion, Zones
 from lamella.snapshot.columnar.assembly import Load
 from lamella.snapshot.columnar.chunk import Chunk
-from lamella.snapshot.columnar.keys import Mask
+from lamella.snapshot.columnar.keys import Mask, lesser
 from lamella.snapshot.columnar.masks import both, either, filled
-from lamella.snapshot.columnar.resident import Batch, ResidentBlocks
+from lamella.snapshot.columnar.resident import Batch, Piece, ResidentBlocks
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, NULLS_KNOWN
 from lamella.snapshot.expression.bound import (
     BoundAnd,
@@ -33,81 +32,16 @@ from lamella.snapshot.expression.bound import (
     children_of,
 )
 from lamella.snapshot.prune.evaluate import Evaluator, Lookup
-from lamella.snapshot.prune.kept import Codes, Indexes, Kept
+from lamella.snapshot.prune.kept import Codes, Indexes
+from lamella.snapshot.prune.kept_blocks import KeptBlocks, Survivors
 from lamella.snapshot.prune.layers import VerdictShelf
-from lamella.snapshot.prune.verdict import ALL, NONE, SOME, codes_of
+from lamella.snapshot.prune.search import Search
+from lamella.snapshot.prune.verdict import ALL, NONE, SOME, verdicts
 from lamella.snapshot.schema import Leaf
 
 _COMPLETE: Final = LOW_KNOWN | HIGH_KNOWN | NULLS_KNOWN
 #: What a chunk's verdicts take beside their array, with the filter that they are kept under, roughly.
 _VERDICT_BYTES: Final = 4_096
-
-
-class KeptBlocks(Sequence[Kept]):
-    """The kept blocks, segment by segment.
-
-    ``segments``: rows of segments that have any, ascending. ``whole``: the verdict that all blocks of the segment
-    have, or NONE where ``rows`` and ``codes`` say more: those from ``offsets[i]`` to before ``offsets[i + 1]`` are the
-    kept blocks of segment i. ``block_counts``: blocks of each segment of the snapshot.
-    """
-
-    def __init__(
-        self,
-        segments: Indexes,
-        whole: Codes,
-        offsets: Indexes,
-        rows: Indexes,
-        codes: Codes,
-        block_counts: Indexes,
-        load: Load,
-    ) -> None:
-        self.segments = segments
-        self.whole = whole
-        self.offsets = offsets
-        self.rows = rows
-        self.codes = codes
-        self.block_counts = block_counts
-        self._load = load
-
-    def __len__(self) -> int:
-        return len(self.segments)
-
-    @overload
-    def __getitem__(self, index: int) -> Kept: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Kept]: ...
-    def __getitem__(self, index: int | slice) -> Kept | list[Kept]:
-        """The kept blocks of one of the segments, or of some."""
-        if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
-        row, code = int(self.segments[index]), int(self.whole[index])
-        index %= len(self)
-        if code != NONE:
-            count = int(self.block_counts[row])
-            return Kept(row, self._open, np.arange(count), np.full(count, code, dtype=np.uint8))
-        start, stop = int(self.offsets[index]), int(self.offsets[index + 1])
-        return Kept(row, self._open, self.rows[start:stop], self.codes[start:stop])
-
-    def __iter__(self) -> Iterator[Kept]:
-        return (self[index] for index in range(len(self)))
-
-    def opened_by(self, load: Load) -> KeptBlocks:
-        """The same blocks, whose companions ``load`` opens."""
-        parts = (self.segments, self.whole, self.offsets, self.rows, self.codes, self.block_counts)
-        return KeptBlocks(*parts, load)
-
-    @property
-    def size_bytes(self) -> int:
-        """What it takes in memory, roughly; ``block_counts`` are the snapshot's."""
-        return sum(array.nbytes for array in (self.segments, self.whole, self.offsets, self.rows, self.codes))
-
-    def _open(self, row: int) -> Companion:
-        return self._load([row])[0]
-
-    @property
-    def block_count(self) -> int:
-        """How many blocks."""
-        return len(self.rows) + int(self.block_counts[self.segments[self.whole != NONE]].sum())
 
 
 class Tested(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,44 +73,43 @@ class BlockLayer:
 
     def test(self, filter: Evaluator, codes: Codes, rows: Indexes) -> Tested:
         """Test the blocks of the segments ``rows``, ascending, which are those that ``codes`` keep."""
-        considered = int(self._blocks.counts[rows].sum())
+        considered = int(np.add.reduce(self._blocks.counts[rows]))
         lookups: list[Lookup] = []
-        sizes_bytes = 0
-        owners: list[Indexes] = []
-        counts: list[Indexes] = []
-        locals_: list[Indexes] = []
-        found: list[Codes] = []
+        left = Survivors()
+        whole_bytes = 0
         whole = self._whole(filter, codes, rows)
         if whole is not None:
             whole_rows = np.flatnonzero(whole)
-            sizes_bytes += int(self._segments.numbers("file_size")[whole_rows].sum())
+            whole_bytes = int(self._segments.numbers("file_size")[whole_rows].sum())
             lookups.append(self._whole_lookup(whole, whole_rows))
             rows = rows[whole[rows] == NONE]
-            owners.append(whole_rows)
-            counts.append(np.zeros(len(whole_rows), dtype=np.int64))
-        for batch in self._blocks.batches(rows, filter.columns, self._load):
-            verdicts = self._codes(filter, batch, codes)
+        for batch in self._blocks.batches(self._unsearched(filter, codes, rows, left, lookups)):
+            tested = self._codes(filter, batch, codes)
             lookups.append(batch.zones)
-            left = (verdicts != NONE).nonzero()[0]
-            if not len(left):
-                continue
-            of = np.searchsorted(batch.starts, left, side="right") - 1
-            mine = np.bincount(of, minlength=len(batch.rows))
-            some = mine.nonzero()[0]
-            owners.append(batch.rows[some])
-            counts.append(mine[some])
-            locals_.append(left - batch.starts[of])
-            found.append(verdicts[left])
-            sizes_bytes += int(batch.numbers("file_size")[left].sum())
-        kept = self._kept(owners, counts, locals_, found, whole)
+            left.add_tested(batch.rows, batch.starts, tested, batch.numbers("file_size"))
+        kept = left.kept(whole, self._blocks.counts, self._load)
         return Tested(
             kept=kept,
             considered=considered,
             count=kept.block_count,
-            bytes=sizes_bytes,
+            bytes=whole_bytes + left.size_bytes,
             reused=self._reused,
             lookups=tuple(lookups),
         )
+
+    def _unsearched(
+        self, filter: Evaluator, codes: Codes, rows: Indexes, left: Survivors, lookups: list[Lookup]
+    ) -> Iterator[Piece | None]:
+        """The pieces that are to be tested; None where others, which need no test, lie between them."""
+        search = Search(filter, codes)
+        for piece in self._blocks.pieces(rows, filter.columns, self._load):
+            found = search.of(piece)
+            if found is None:
+                yield piece
+            else:
+                yield None  # what came before is added first
+                found.add_to(left)
+                lookups.append(piece.zones)
 
     def _codes(self, filter: Evaluator, batch: Batch, codes: Codes) -> Codes:
         decided = codes[batch.rows] == ALL
@@ -191,38 +124,15 @@ class BlockLayer:
     def _tested(self, filter: Evaluator, batch: Batch) -> Codes:
         """The verdicts of blocks, read-only; those of a whole chunk are kept."""
         if self._verdicts is None or batch.chunk is None or len(batch) < self._blocks.grain.kept_blocks:
-            return codes_of(filter.outcome(batch.zones, len(batch)), batch.numbers("row_count") > 0)
+            return _tested(filter, batch)
         name = (batch.chunk.key, filter.key)
         found = self._verdicts.get(name)
         if found is None:
-            found = codes_of(filter.outcome(batch.zones, len(batch)), batch.numbers("row_count") > 0)
+            found = _tested(filter, batch)
             self._verdicts.put(name, found, found.nbytes + _VERDICT_BYTES)
         else:
             self._reused += len(batch)
         return found
-
-    def _kept(
-        self,
-        owners: list[Indexes],
-        counts: list[Indexes],
-        rows: list[Indexes],
-        found: list[Codes],
-        whole: Codes | None,
-    ) -> KeptBlocks:
-        """``owners``: segments, those that are whole first when there are any; ``counts``: their tested blocks."""
-        segments, numbers = joined(owners, np.int64), joined(counts, np.int64)
-        if whole is not None:
-            order = np.argsort(segments)
-            segments, numbers = segments[order], numbers[order]
-        return KeptBlocks(
-            segments,
-            np.zeros(len(segments), dtype=np.uint8) if whole is None else whole[segments],
-            np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(numbers)]),
-            joined(rows, np.int64),
-            joined(found, np.uint8),
-            self._blocks.counts,
-            self._load,
-        )
 
     def _whole(self, filter: Evaluator, codes: Codes, rows: Indexes) -> Codes | None:
         """The verdict of segments whose blocks all have the same, proven without looking at them; NONE elsewhere.
@@ -269,6 +179,8 @@ class BlockLayer:
         count = len(self._blocks.counts)
         if not filter.columns or filter.split or not _grows(filter.node):
             return np.zeros(count, dtype=bool)
+        # A block of one listed value has none outside of the list, which bounds that have nothing in common hide.
+        lists = any(isinstance(leaf, Membership) for leaf in filter.leaves)
         common: dict[Leaf, Zones] = {}
         complete: Mask = np.ones(count, dtype=bool)
         for leaf in filter.columns:
@@ -277,15 +189,14 @@ class BlockLayer:
                 return np.zeros(count, dtype=bool)
             common[leaf] = zones
             complete &= (zones.flags & np.uint8(_COMPLETE)) == _COMPLETE
+            if lists and zones.low is not None and zones.high is not None:
+                complete &= ~lesser(zones.high, zones.low)
         outcome = filter.outcome(common.__getitem__, count)
         return filled(both(complete, both(outcome.true, either(outcome.false, outcome.null))), count)
 
 
-def joined(parts: Sequence[npt.NDArray[Any]], dtype: type[np.generic]) -> npt.NDArray[Any]:
-    """Arrays one after another."""
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=dtype)
+def _tested(filter: Evaluator, batch: Batch) -> Codes:
+    return verdicts(filter.outcome(batch.zones, len(batch)), batch.numbers("row_count"))
 
 
 def _grows(node: BoundPredicate) -> bool:

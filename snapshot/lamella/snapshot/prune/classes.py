@@ -7,30 +7,30 @@ passes one side and 1 the other. So the filter is decided once for each kind of 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NULL, MAY_NUMBER, NULLS_KNOWN, Zones
-from lamella.snapshot.expression.bound import BoundPredicate, NullTest, leaves_in, leaves_of, terms_of
+from lamella.snapshot.expression.bound import BoundLeaf, NullTest, columns_in
 from lamella.snapshot.schema import Leaf
 
 #: Columns that are looked at so; each may triple the work.
 MAX_COLUMNS = 2
 
 
-def split_columns(node: BoundPredicate) -> tuple[tuple[Leaf, tuple[int, ...]], ...]:
-    """The columns that are worth it, each with the kinds of rows (flags) that are looked at apart."""
-    parts = leaves_of(node)
+def split_columns(parts: Sequence[BoundLeaf]) -> tuple[tuple[Leaf, tuple[int, ...]], ...]:
+    """The columns of a filter's predicates that are worth it, each with the kinds of rows (flags) looked at apart."""
     if len(parts) < 2:
         return ()
-    used: Counter[Leaf] = Counter()
+    used: dict[Leaf, int] = {}
     tested: set[Leaf] = set()
     for part in parts:
-        columns = {leaf for term in terms_of(part) for leaf in leaves_in(term)}
-        used.update(columns)
+        columns = columns_in([part])
+        for leaf in columns:
+            used[leaf] = used.get(leaf, 0) + 1
         if isinstance(part, NullTest):
-            tested |= columns
+            tested.update(columns)
     found: list[tuple[Leaf, tuple[int, ...]]] = []
     for leaf, count in used.items():
         if count < 2 or not (leaf.dtype.is_float or leaf in tested):

@@ -18,7 +18,7 @@ from lamella.snapshot.expression.bound import (
     BoundOr,
     BoundPredicate,
     Fixed,
-    leaves_in,
+    columns_in,
     leaves_of,
     terms_of,
 )
@@ -61,22 +61,36 @@ class Evaluator:
     def __init__(self, node: BoundPredicate) -> None:
         self.node = node
         #: Its predicates, left to right.
-        self.leaves = tuple(leaves_of(node))
-        terms = [term for part in self.leaves for term in terms_of(part)]
+        self.leaves = leaves_of(node)
         #: Each column that the filter names.
-        self.columns = tuple(dict.fromkeys(leaf for term in terms for leaf in leaves_in(term)))
-        #: The columns whose kinds of rows are looked at apart; see :mod:`.classes`.
-        self.split: _Split = split_columns(node)
-        self._has_parts = any(not isinstance(term, Leaf) and may_have_gaps(term) for term in terms)
+        self.columns = columns_in(self.leaves)
+        #: What results of this filter are kept under.
+        self.key = FilterKey(node)
+        self._only: Evaluator | None = None
 
     @cached_property
-    def key(self) -> FilterKey:
-        """What results of this filter are kept under."""
-        return FilterKey(self.node)
+    def split(self) -> _Split:
+        """The columns whose kinds of rows are looked at apart; see :mod:`.classes`."""
+        return split_columns(self.leaves)
+
+    @cached_property
+    def _has_parts(self) -> bool:
+        """Whether gaps may be known of a function of a column."""
+        terms = (term for part in self.leaves for term in terms_of(part))
+        return any(not isinstance(term, Leaf) and may_have_gaps(term) for term in terms)
+
+    def only(self, parts: tuple[BoundPredicate, ...]) -> Evaluator:
+        """The conjunction of some of the filter's parts; the last one is kept, as it is asked for again."""
+        node = parts[0] if len(parts) == 1 else BoundAnd(parts)
+        if self._only is None or self._only.node != node:
+            self._only = Evaluator(node)
+        return self._only
 
     def outcome(self, lookup: Lookup, count: int) -> Outcome:
         """The outcome over ``count`` entries."""
-        gaps = self._has_parts or any(lookup(column).spans is not None for column in self.columns)
+        gaps = self._has_parts
+        for column in self.columns:
+            gaps = gaps or lookup(column).spans is not None
         return self._by_class(self.split, lookup, count, gaps)
 
     def _by_class(self, columns: _Split, lookup: Lookup, count: int, gaps: bool) -> Outcome:

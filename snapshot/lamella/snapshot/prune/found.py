@@ -11,8 +11,8 @@ import numpy as np
 from lamella.snapshot.columnar import Companion
 from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.prune.arranged import residual_table, unresolved_rows
-from lamella.snapshot.prune.block_layer import KeptBlocks
 from lamella.snapshot.prune.kept import Indexes, Kept
+from lamella.snapshot.prune.kept_blocks import KeptBlocks
 from lamella.snapshot.prune.pipeline import Funnel
 from lamella.snapshot.prune.residual import Residuals
 from lamella.snapshot.prune.verdict import NONE, VERDICT_NAMES

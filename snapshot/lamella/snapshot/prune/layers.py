@@ -7,10 +7,11 @@ import numpy.typing as npt
 
 from lamella.snapshot.cache import Shelf
 from lamella.snapshot.columnar import Companion, Zones, zones_of
+from lamella.snapshot.columnar.edges import Edges, edges_of
 from lamella.snapshot.columnar.refs import CompanionRefs
 from lamella.snapshot.columnar.resident import ResidentBlocks
+from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN
 from lamella.snapshot.manifest import Snapshot
-from lamella.snapshot.prune.window import Edges, edges_of
 from lamella.snapshot.schema import DataType, Leaf
 
 #: Verdicts of a chunk's blocks, by the chunk's content and the filter.
@@ -44,9 +45,19 @@ class Layers:
 
     def edges(self, leaf: Leaf) -> Edges | None:
         """The edges of a column over the segments."""
-        if leaf not in self._edges:
-            self._edges[leaf] = edges_of(self.segments.zones(leaf.id, leaf.dtype))
-        return self._edges[leaf]
+        try:
+            return self._edges[leaf]
+        except KeyError:
+            found = self._edges[leaf] = edges_of(self.segments.zones(leaf.id, leaf.dtype))
+            return found
+
+    def is_bounded(self, leaf: Leaf) -> bool:
+        """Whether all segments have a bound of a column."""
+        edges = self._edges.get(leaf)  # where there are some: they know it at once
+        if edges is not None and edges.exact:
+            return True
+        every, _ = self.segments.zones(leaf.id, leaf.dtype).flags_of_all()
+        return bool(every & (LOW_KNOWN | HIGH_KNOWN))
 
     def summary(self, leaf: Leaf) -> Zones:
         """The statistics of a column over the whole snapshot: one entry."""

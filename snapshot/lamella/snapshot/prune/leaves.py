@@ -27,6 +27,7 @@ from lamella.snapshot.columnar.zones import (
 from lamella.snapshot.expression.bound import (
     Anything,
     BoundLeaf,
+    BoundOperator,
     BoundTerm,
     BoundTest,
     Comparison,
@@ -68,8 +69,10 @@ def leaf_outcome(node: BoundLeaf, lookup: Lookup, count: int) -> Outcome:
         return _unless_failing(_pair(node, left, right), left, right)
     if node.term is None:
         return Outcome(True, True, True, True)
-    zones = term_zones(node.term, lookup, count)
-    return _unless_failing(_of_zones(node, zones), zones)
+    zones = lookup(node.term) if isinstance(node.term, Leaf) else term_zones(node.term, lookup, count)
+    if isinstance(node, Comparison) and zones.is_complete and node.value == node.value:
+        return _complete(node.op, node.value, zones)
+    return _unless_failing(zones_outcome(node, zones), zones)
 
 
 def _unless_failing(outcome: Outcome, *terms: Zones) -> Outcome:
@@ -85,7 +88,8 @@ def _unless_failing(outcome: Outcome, *terms: Zones) -> Outcome:
     return outcome
 
 
-def _of_zones(node: BoundTest, zones: Zones) -> Outcome:
+def zones_outcome(node: BoundTest, zones: Zones) -> Outcome:
+    """The outcome of a predicate, from the zone maps of its term; rows that fail are left to the caller."""
     null, number, nan = zones.flag(MAY_NULL), zones.flag(MAY_NUMBER), zones.flag(MAY_NAN)
     match node:
         case NullTest():
@@ -157,6 +161,20 @@ def _always_less(one: Zones, other: Zones) -> Truth:
     if one.high is None or other.low is None:
         return False
     return both(both(one.flag(HIGH_KNOWN), other.flag(LOW_KNOWN)), lesser(one.high, other.low))
+
+
+def _complete(op: BoundOperator, value: Value, zones: Zones) -> Outcome:
+    """As :func:`_compare` with a value that is not NaN, where nothing is missing and no row is NaN: so mostly."""
+    low, high, null = zones.low, zones.high, zones.flag(MAY_NULL)
+    assert low is not None and high is not None  # noqa: S101, PT018  # else something is missing
+    if op == "eq":
+        reached, left = ~high.less(value) & low.less_equal(value), low.less(value) | ~high.less_equal(value)
+        return Outcome(reached, left, null, False)
+    if op in ("lt", "ge"):
+        some, others = low.less(value), ~high.less(value)
+    else:
+        some, others = low.less_equal(value), ~high.less_equal(value)
+    return Outcome(some, others, null, False) if op in ("lt", "le") else Outcome(others, some, null, False)
 
 
 def _compare(node: Comparison, zones: Zones, number: Truth, nan: Truth) -> tuple[Truth, Truth]:

@@ -43,8 +43,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def plain(self) -> bool:
         """True when every block that the filter leaves is in the answer, in the snapshot's order."""
-        others = (self.key, self.limit, self.segments, self.max_ms, self.page_size, self.start)
-        return not self.joins and all(each is None for each in others)
+        return not (
+            self.joins
+            or self.key is not None
+            or self.limit is not None
+            or self.segments is not None
+            or self.max_ms is not None
+            or self.page_size is not None
+            or self.start is not None
+        )
 
 
 NO_OPTIONS: Final = Options()
@@ -58,6 +65,8 @@ def read_options(request: PruneRequest, schema: Schema, start: Position | None =
             :func:`~lamella.snapshot.prune.join.read_join`: the request is wrong.
     """
     _check(request)
+    if _is_plain(request):
+        return NO_OPTIONS
     joins = tuple(
         read_join(keys, schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive)
         for keys in request.join
@@ -93,6 +102,18 @@ def _sort_key(order: tuple[OrderBy, ...], schema: Schema, *, case_sensitive: boo
         return NotUsed(predicate=f"order by {first.column}", reason=f"{kind} has no bounds to order by")
     nulls_first = not first.descending if first.nulls_first is None else first.nulls_first
     return SortKey(leaf=leaf, descending=first.descending, nulls_first=nulls_first, alone=len(order) == 1)
+
+
+def _is_plain(request: PruneRequest) -> bool:
+    """True when a request asks for nothing that :class:`Options` has."""
+    return not (
+        request.join
+        or request.order_by
+        or request.limit is not None
+        or request.segments is not None
+        or request.max_ms is not None
+        or request.page_size is not None
+    )
 
 
 def _check(request: PruneRequest) -> None:

@@ -14,29 +14,20 @@ import numpy as np
 
 from lamella.snapshot.columnar import Companion, Zones
 from lamella.snapshot.columnar.assembly import Load
-from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN
-from lamella.snapshot.expression.bound import (
-    Anything,
-    BoundAnd,
-    BoundLeaf,
-    BoundPredicate,
-    NanTest,
-    NonNull,
-    NullTest,
-    Prefix,
-    columns_of,
-    leaves_of,
-)
-from lamella.snapshot.prune.block_layer import BlockLayer, KeptBlocks
+from lamella.snapshot.expression.bound import BoundAnd, BoundPredicate, columns_of, leaves_of
+from lamella.snapshot.prune.block_layer import BlockLayer
+from lamella.snapshot.prune.division import division
 from lamella.snapshot.prune.evaluate import Evaluator, Lookup
 from lamella.snapshot.prune.explain import Layer, layer_uses
-from lamella.snapshot.prune.kept import Codes, Kept
+from lamella.snapshot.prune.kept import Codes, Indexes, Kept
+from lamella.snapshot.prune.kept_blocks import KeptBlocks, joined
 from lamella.snapshot.prune.layers import Layers
+from lamella.snapshot.prune.not_used import not_used_of
 from lamella.snapshot.prune.options import NO_OPTIONS, Options
 from lamella.snapshot.prune.paging import Position
 from lamella.snapshot.prune.verdict import ALL, NONE, UNKNOWN, verdicts
 from lamella.snapshot.prune.walk import Walk, Walked
-from lamella.snapshot.prune.window import WORTH_ENTRIES, Window, windows
+from lamella.snapshot.prune.window import WORTH_ENTRIES
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.wire import LayerUse, NotUsed, PageUse, PredicateUse, PrunedPages, Stage
 
@@ -61,17 +52,17 @@ class Funnel(msgspec.Struct, frozen=True):
     reused: int = 0
     from_cache: bool = False
 
+    def opened_by(self, load: Load) -> Funnel:
+        """The same; ``load`` opens companions from now on."""
+        if not isinstance(self.kept, KeptBlocks):
+            return self
+        kept = self.kept.opened_by(load)
+        return msgspec.structs.replace(self, kept=kept, walked=Walked(kept=kept))
+
     def again(self, load: Load) -> Funnel:
-        """The same, found once more in no time; ``load`` opens companions from now on."""
-        kept = self.kept.opened_by(load) if isinstance(self.kept, KeptBlocks) else self.kept
-        return msgspec.structs.replace(
-            self,
-            stages=tuple(msgspec.structs.replace(stage, ms=0.0) for stage in self.stages),
-            kept=kept,
-            walked=None if kept is None else Walked(kept=kept),
-            reused=0,
-            from_cache=True,
-        )
+        """As :meth:`opened_by`, found once more in no time."""
+        stages = tuple([msgspec.structs.replace(stage, ms=0.0) for stage in self.stages])
+        return msgspec.structs.replace(self.opened_by(load), stages=stages, reused=0, from_cache=True)
 
     @property
     def size_bytes(self) -> int:
@@ -138,13 +129,12 @@ class Pruning:
             started = now
 
         filter = bound if isinstance(bound, Evaluator) else Evaluator(bound)
-        codes = self._segment_layer(filter)
-        chosen = (codes != NONE).nonzero()[0]
+        codes, chosen = self._segment_layer(filter)
         # The summary is asked only which of the two layers ruled all out: where segments are left it is, too.
         alive = len(chosen) > 0 or self._snapshot_layer(filter)
         stages.append(_summary_stage(alive, summary.compressed_byte_size))
         if alive:
-            stage("segment", len(codes), len(chosen), int(self._segments.numbers("file_size")[chosen].sum()))
+            stage("segment", len(codes), len(chosen), int(np.add.reduce(self._segments.numbers("file_size")[chosen])))
         if most_blocks is not None and int(self._segments.numbers("block_count")[chosen].sum()) > most_blocks:
             raise NotNow
 
@@ -156,7 +146,7 @@ class Pruning:
                 tuple(stages),
                 codes,
                 tested.kept,
-                (*self._not_used(filter, tested.lookups), *options.not_used),
+                (*not_used_of(filter, self._layers, tested.lookups), *options.not_used),
                 None,
                 walked=Walked(kept=tested.kept),
                 reused=tested.reused,
@@ -175,31 +165,29 @@ class Pruning:
             tuple(stages),
             left,
             None if walked is None else walked.kept,
-            (*self._not_used(filter, [_lookup(each) for each in companions or ()]), *options.not_used),
+            (*not_used_of(filter, self._layers, [_lookup(each) for each in companions or ()]), *options.not_used),
             self._predicates(filter.node, companions) if explain and companions is not None else None,
             self._layer_uses(filter.node, alive, companions) if explain else None,
             walked,
         )
 
-    def _segment_layer(self, filter: Evaluator) -> Codes:
+    def _segment_layer(self, filter: Evaluator) -> tuple[Codes, Indexes]:
+        """The verdicts of the segments, and which are kept."""
         count = len(self._segments)
         if count >= self.worth_search:
-            parts = windows(filter.node, self._layers.edges, count)
-            if 2 * sum(stop - start for start, stop in parts) < count:
-                return self._searched(filter, parts)
-        return _codes(filter, self._segments)
+            found = division(filter, self._layers.edges, count)
+            if found.rest is not filter or 2 * sum(stop - start for start, stop in found.windows) < count:
+                codes = found.codes(0, count, self._zones)
+                if not self._segments.have_rows:
+                    codes[self._segments.numbers("row_count") <= 0] = NONE
+                elif found.rest is None:
+                    return codes, joined([np.arange(start, stop) for start, stop in found.windows], np.int64)
+                return codes, (codes != NONE).nonzero()[0]
+        codes = _codes(filter, self._segments)
+        return codes, (codes != NONE).nonzero()[0]
 
-    def _searched(self, filter: Evaluator, parts: Sequence[Window]) -> Codes:
-        """The verdicts of the segments, of which only those in the windows are looked at."""
-        row_counts = self._segments.numbers("row_count")
-        codes = np.zeros(len(self._segments), dtype=np.uint8)
-        for start, stop in parts:
-
-            def lookup(leaf: Leaf, start: int = start, stop: int = stop) -> Zones:
-                return self._segments.zones(leaf.id, leaf.dtype).cut(start, stop)
-
-            codes[start:stop] = verdicts(filter.outcome(lookup, stop - start), row_counts[start:stop])
-        return codes
+    def _zones(self, leaf: Leaf) -> Zones:
+        return self._segments.zones(leaf.id, leaf.dtype)
 
     def again(self, found: Funnel) -> Funnel:
         """What this prune would find, from one that was the same."""
@@ -216,32 +204,6 @@ class Pruning:
             codes = _codes(filter, companion)
         rows = np.flatnonzero(codes != NONE)
         return Kept(row, companion, rows, codes[rows])
-
-    def _not_used(self, filter: Evaluator, opened: Sequence[Lookup]) -> tuple[NotUsed, ...]:
-        found: dict[str, str] = {}
-        for leaf in filter.leaves:
-            if isinstance(leaf, Anything):
-                found.setdefault(leaf.text, leaf.reason)
-            elif isinstance(leaf, Prefix) and not leaf.prefix:
-                found.setdefault(leaf.text, "a pattern without fixed beginning decides only blocks of one value")
-            elif not opened or isinstance(leaf, NullTest | NanTest | NonNull):
-                continue
-            elif not self._are_bounded(leaf) and not _has_bounds(leaf, opened):
-                found.setdefault(leaf.text, self._why_unbounded(columns_of(leaf)[0]))
-        return tuple(NotUsed(predicate=text, reason=reason) for text, reason in found.items())
-
-    def _are_bounded(self, leaf: BoundLeaf) -> bool:
-        """Whether all segments have a bound of a column, so that all blocks in them have it."""
-        for column in columns_of(leaf):
-            every, _ = self._segments.zones(column.id, column.dtype).flags_of_all()
-            if every & (LOW_KNOWN | HIGH_KNOWN):
-                return True
-        return False
-
-    def _why_unbounded(self, column: Leaf) -> str:
-        stats = self._head.summary.col_stats.get(column.id)
-        why = stats.reason if stats is not None and stats.reason else "no statistics were recorded"
-        return f"no block considered has bounds of {column.name}: {why}"
 
     def _layer_uses(self, bound: BoundPredicate, alive: bool, opened: list[Companion] | None) -> tuple[LayerUse, ...]:
         rows = np.array([self._head.summary.row_count])
@@ -298,20 +260,6 @@ def _lookup(companion: Companion) -> Lookup:
 
 def _text(bound: BoundPredicate) -> str:
     return " / ".join(dict.fromkeys(leaf.text for leaf in leaves_of(bound))) or "constant"
-
-
-def _has_bounds(leaf: BoundLeaf, opened: Sequence[Lookup]) -> bool:
-    columns = columns_of(leaf)
-    return any(_is_bounded(lookup(column)) for lookup in opened for column in columns)
-
-
-def _is_bounded(zones: Zones) -> bool:
-    """Whether a bound of some entry is known."""
-    bits = LOW_KNOWN | HIGH_KNOWN
-    every, some = zones.flags_of_all()
-    if every & bits:
-        return len(zones) > 0
-    return bool(some & bits) and bool((zones.flags & np.uint8(bits)).any())
 
 
 def _conjuncts(bound: BoundPredicate) -> list[BoundPredicate]:

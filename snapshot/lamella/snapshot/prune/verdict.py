@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.columnar.masks import Mask, both, either, filled, no
+from lamella.snapshot.columnar.masks import Truth, both, either, filled, no
 from lamella.snapshot.prune.outcome import Outcome
 
 NONE: Final = 0
@@ -25,12 +25,12 @@ VERDICT_NAMES: Final = ("NONE", "SOME", "UNKNOWN", "ALL")
 
 def verdicts(outcome: Outcome, row_counts: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     """One code per entry; an entry without rows is NONE."""
-    return codes_of(outcome, row_counts > 0)
+    return codes_of(outcome, row_counts > 0, len(row_counts))
 
 
-def codes_of(outcome: Outcome, has_rows: Mask) -> npt.NDArray[np.uint8]:
-    """As :func:`verdicts`; ``has_rows``: where an entry has any."""
-    kept = filled(both(has_rows, outcome.true), len(has_rows))
+def codes_of(outcome: Outcome, has_rows: Truth, count: int) -> npt.NDArray[np.uint8]:
+    """As :func:`verdicts`, of ``count`` entries; ``has_rows``: where an entry has any."""
+    kept = filled(both(has_rows, outcome.true), count)
     codes = kept.view(np.uint8) * np.uint8(SOME)
     if outcome.doubt is not False:
         codes[both(outcome.doubt, kept)] = UNKNOWN

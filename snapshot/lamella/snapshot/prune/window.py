@@ -1,102 +1,174 @@
-"""Where in a layer a filter can be true at all, by binary search: what makes sorted and clustered columns cheap.
+"""Where in a layer a filter can be true, and where it surely is, by binary search: what makes sorted columns cheap.
 
 Entries whose greatest value so far lies below a bound, and those from which on the least value lies above it, cannot
-match. Both limits ascend with the entries in whatever order these are, so they are searched, not compared; in a
-sorted layer they leave a handful of entries, in an unsorted one all of them.
+match. Both limits ascend with the entries in whatever order these are (:mod:`~lamella.snapshot.columnar.edges`), so
+they are searched, not compared; in a sorted layer they leave a handful of entries, in an unsorted one all of them.
+
+Where a column's own bounds ascend, the same search finds which entries match as a whole, and nothing is left to test.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from typing import Any, Final
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from lamella.snapshot.columnar.keys import NumberKeys
-from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NUMBER, Zones
-from lamella.snapshot.expression.bound import BoundAnd, BoundIsTrue, BoundOr, BoundPredicate, Comparison, Membership
+from lamella.snapshot.columnar.edges import Edges, ends_of
+from lamella.snapshot.expression.bound import (
+    BoundAnd,
+    BoundIsTrue,
+    BoundOperator,
+    BoundOr,
+    BoundPredicate,
+    Comparison,
+    Membership,
+)
 from lamella.snapshot.schema import Leaf
 
 #: Entries from ``start`` to before ``stop``.
 Window = tuple[int, int]
+#: The edges of a column.
+EdgesOf = Callable[[Leaf], Edges | None]
 
 #: Layers of fewer entries are compared as a whole in about the time of a search.
-WORTH_ENTRIES: Final = 2_048
+WORTH_ENTRIES: Final = 8
 #: So many windows are looked at apart; more are joined where the smallest gaps are.
 _MOST: Final = 16
+#: Lists of more values are not searched for.
+_MOST_VALUES: Final = 64
+#: So many are searched for one by one, which is then faster.
+_FEW_VALUES: Final = 6
+#: Which of equal entries a search stops before, by operator: the first, or the one behind the last.
+_FROM: Final[dict[str, Literal["left", "right"]]] = {"ge": "left", "gt": "right", "eq": "left"}
+_UPTO: Final[dict[str, Literal["left", "right"]]] = {"le": "right", "lt": "left", "eq": "right"}
 
 
-class Edges(msgspec.Struct, frozen=True):
-    """``reached``: the greatest value of an entry and all before it; ``left``: the least of it and all behind it.
+class Reach(msgspec.Struct, frozen=True):
+    """``some``: windows, ascending, apart from each other, none of them empty; outside, the filter is true for no row.
 
-    NaN counts as the greatest value, and a bound that is not known as the end of the type.
+    ``every``: windows within these, where it is true for every row; in the rest of ``some`` each entry may have a row
+    for which it is and one for which it is not, as far as bounds tell. None: that is to be tested.
     """
 
-    reached: npt.NDArray[Any]
-    left: npt.NDArray[Any]
+    some: Sequence[Window]
+    every: Sequence[Window] | None
 
 
-def edges_of(zones: Zones) -> Edges | None:
-    """The edges of a column; None where values are not machine numbers."""
-    low, high = zones.low, zones.high
-    if not isinstance(low, NumberKeys) or not isinstance(high, NumberKeys):
-        return None
-    kind = low.array.dtype
-    least, greatest = _ends(kind)
-    number, nan = zones.has(MAY_NUMBER), zones.has(MAY_NAN)
-    highs = np.where(zones.has(HIGH_KNOWN), high.array, kind.type(greatest))
-    highs = np.where(nan, kind.type(greatest), np.where(number, highs, kind.type(least)))
-    lows = np.where(number, np.where(zones.has(LOW_KNOWN), low.array, kind.type(least)), kind.type(greatest))
-    if kind.kind == "f":  # a bound that is NaN in a damaged file says nothing
-        lows = np.where(np.isnan(lows), least, lows)
-        highs = np.where(np.isnan(highs), greatest, highs)
-    return Edges(np.maximum.accumulate(highs), np.minimum.accumulate(lows[::-1])[::-1])
+def reach(node: BoundPredicate, edges: EdgesOf, count: int) -> Reach:
+    """How far a filter reaches in a layer of ``count`` entries, each of which has rows."""
+    if isinstance(node, Comparison):
+        known = edges(node.term) if isinstance(node.term, Leaf) else None
+        if known is None or node.value != node.value:  # NaN
+            return Reach(((0, count),), None)
+        return _compared(known, node.op, node.value, count)
+    if isinstance(node, BoundAnd) and node.children:
+        return all_of([reach(child, edges, count) for child in node.children])
+    if isinstance(node, BoundOr):
+        return _any_of([reach(child, edges, count) for child in node.children])
+    if isinstance(node, BoundIsTrue):
+        return reach(node.child, edges, count)
+    if isinstance(node, Membership) and isinstance(node.term, Leaf) and len(node.values) <= _MOST_VALUES:
+        known = edges(node.term)
+        if known is not None and (known.exact or not node.has_nan):
+            return _listed(known, node.values)
+    return Reach(((0, count),), None)
 
 
-def windows(node: BoundPredicate, edges: Callable[[Leaf], Edges | None], count: int) -> list[Window]:
-    """Ascending, apart from each other, none of them empty: outside, the filter is true for no row."""
-    match node:
-        case BoundAnd(children):
-            found = [(0, count)]
-            for child in children:
-                found = _common(found, windows(child, edges, count))
-            return found
-        case BoundOr(children):
-            return _joined([each for child in children for each in windows(child, edges, count)])
-        case BoundIsTrue(child):
-            return windows(child, edges, count)
-        case Comparison(Leaf() as leaf, op, value, _):
-            known = edges(leaf)
-            return [(0, count)] if known is None or _is_nan(value) else _between(known, op, value, count)
-        case Membership(Leaf() as leaf, values, False, _, _) if 0 < len(values) <= 4 * _MOST:
-            known = edges(leaf)
-            if known is not None:
-                return _joined([each for value in values for each in _between(known, "eq", value, count)])
-    return [(0, count)]
+def _compared(edges: Edges, op: BoundOperator, value: Any, count: int) -> Reach:
+    reached, left = edges.reached, edges.left
+    number: Any = np.array(value, dtype=left.dtype)  # of no dimension: such are searched for fastest
+    if not edges.exact:
+        start, stop = _within(edges, op, number, count)
+        return Reach(((start, stop),) if start < stop else (), None)
+    start = first = 0
+    stop = last = count
+    side = _FROM.get(op)
+    if side is not None:
+        start, first = int(reached.searchsorted(number, side)), int(left.searchsorted(number, side))
+    side = _UPTO.get(op)
+    if side is not None:
+        stop, last = int(left.searchsorted(number, side)), int(reached.searchsorted(number, side))
+    if start >= stop:
+        return _NOTHING
+    first, last = max(start, first), min(stop, last)
+    every: Sequence[Window] | None = ()
+    if first < last and not edges.nulls:  # where it is true for every value, it is for every row that is not null
+        every = ((first, last),) if edges.nulls is False else None
+    return Reach(((start, stop),), every)
 
 
-def _between(edges: Edges, op: str, value: Any, count: int) -> list[Window]:
+def _within(edges: Edges, op: str, number: Any, count: int) -> Window:
     start, stop = 0, count
-    number = edges.left.dtype.type(value)
-    least, greatest = _ends(edges.left.dtype)
+    least, greatest = ends_of(edges.left.dtype)
     # The ends of a type also stand for what is not known and, the greatest, for NaN, which is greater than infinity.
-    if op in ("gt", "ge", "eq"):
+    if op in _FROM:
         beyond = op == "gt" and number != greatest
-        start = int(np.searchsorted(edges.reached, number, side="right" if beyond else "left"))
-    if op in ("lt", "le", "eq"):
+        start = int(edges.reached.searchsorted(number, "right" if beyond else "left"))
+    if op in _UPTO:
         below = op == "lt" and number != least
-        stop = int(np.searchsorted(edges.left, number, side="left" if below else "right"))
-    return [(start, stop)] if start < stop else []
+        stop = int(edges.left.searchsorted(number, "left" if below else "right"))
+    return start, stop
 
 
-def _ends(kind: np.dtype[Any]) -> tuple[Any, Any]:
-    return (-np.inf, np.inf) if kind.kind == "f" else (np.iinfo(kind).min, np.iinfo(kind).max)
+def _listed(edges: Edges, values: Sequence[Any]) -> Reach:
+    """As of ``eq`` to one of the values, all of them at once."""
+    reached, left = edges.reached, edges.left
+    if len(left):  # most values of a list lie outside of a part of a sorted layer
+        values = values[bisect_left(values, left.item(0)) : bisect_right(values, reached.item(-1))]
+    if not values:
+        return Reach((), () if edges.exact else None)
+    if len(values) <= _FEW_VALUES:
+        return _any_of([_compared(edges, "eq", value, len(left)) for value in values])
+    numbers = np.array(values, dtype=left.dtype)
+    starts, stops = reached.searchsorted(numbers, "left"), left.searchsorted(numbers, "right")
+    hit = starts < stops
+    some = _joined(list(zip(starts[hit].tolist(), stops[hit].tolist(), strict=True)))
+    every: Sequence[Window] | None = None
+    if edges.exact and edges.nulls is not None:
+        numbers = numbers[:0] if edges.nulls else numbers[hit]
+        firsts, lasts = left.searchsorted(numbers, "left").tolist(), reached.searchsorted(numbers, "right").tolist()
+        every = _common(some, [(start, stop) for start, stop in zip(firsts, lasts, strict=True) if start < stop])
+    return _limited(some, every)
 
 
-def _common(one: list[Window], other: list[Window]) -> list[Window]:
+_NOTHING: Final = Reach((), ())
+
+
+def all_of(parts: Sequence[Reach]) -> Reach:
+    """Where all of them hold, which are one at least."""
+    some, every = parts[0].some, parts[0].every
+    for part in parts[1:]:
+        some = _common(some, part.some)
+        every = None if every is None or part.every is None else _common(every, part.every)
+    return Reach(some, every)
+
+
+def _any_of(parts: Sequence[Reach]) -> Reach:
+    """Where one of them holds."""
+    if len(parts) == 1:
+        return parts[0]
+    some = _joined([window for part in parts for window in part.some])
+    every: Sequence[Window] | None = None
+    if all(part.every is not None for part in parts):
+        every = _joined([window for part in parts for window in part.every or ()])
+    return _limited(some, every)
+
+
+def _limited(some: list[Window], every: Sequence[Window] | None) -> Reach:
+    """No more windows than are looked at apart."""
+    return Reach(some, every) if len(some) <= _MOST else Reach(_fewer(some), None)
+
+
+def _common(one: Sequence[Window], other: Sequence[Window]) -> Sequence[Window]:
+    if len(one) == len(other) == 1:
+        (first, last), (start, stop) = one[0], other[0]
+        start, stop = max(first, start), min(last, stop)
+        return ((start, stop),) if start < stop else ()
+    if not one or not other:
+        return ()
     found = [(max(a, c), min(b, d)) for a, b in one for c, d in other]
     return sorted((start, stop) for start, stop in found if start < stop)
 
@@ -108,11 +180,12 @@ def _joined(parts: list[Window]) -> list[Window]:
             found[-1] = (found[-1][0], max(stop, found[-1][1]))
         else:
             found.append((start, stop))
+    return found
+
+
+def _fewer(found: list[Window]) -> list[Window]:
+    """Windows joined where the gaps are smallest."""
     while len(found) > _MOST:
         gap = min(range(len(found) - 1), key=lambda at: found[at + 1][0] - found[at][1])
         found[gap : gap + 2] = [(found[gap][0], found[gap + 1][1])]
     return found
-
-
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)

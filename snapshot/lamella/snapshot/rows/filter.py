@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
-import numpy as np
-import pyarrow.compute as pc
 
 from lamella.snapshot.columnar.keys import Mask
 from lamella.snapshot.errors import EvaluationFailed, FilterNotEvaluable
@@ -22,14 +20,8 @@ from lamella.snapshot.expression.bound import (
     BoundOr,
     BoundPredicate,
     BoundTerm,
-    Comparison,
-    Derived,
     Fixed,
     Held,
-    Membership,
-    NanTest,
-    NonNull,
-    NullTest,
     Pair,
     Prefix,
     columns_of,
@@ -40,13 +32,11 @@ from lamella.snapshot.expression.coerce import Unusable
 from lamella.snapshot.expression.nodes import And, Constant, IsTrue, Like, Not, Or, Predicate, TermPredicate, Unknown
 from lamella.snapshot.expression.terms import TermBinder
 from lamella.snapshot.expression.text import text_of
-from lamella.snapshot.function.text import NOT_UTF8
-from lamella.snapshot.function.vector import Vector, constant_vector
-from lamella.snapshot.function.vector import text_of as utf8_of
-from lamella.snapshot.rows.compare import compared, member
+from lamella.snapshot.rows.compare import compared
+from lamella.snapshot.rows.leaf_truth import matched, truth_of, where
 from lamella.snapshot.rows.like import Pattern, like_pattern
+from lamella.snapshot.rows.term import RowTerms
 from lamella.snapshot.rows.truth import Truth, everywhere
-from lamella.snapshot.rows.vectors import vector_of
 from lamella.snapshot.schema import Leaf, Schema
 
 
@@ -98,7 +88,7 @@ class RowFilter:
 
     def decide(self, columns: Mapping[int, Any], count: int) -> Truth:
         """The filter's truth in every row, with the rows where it cannot be computed."""
-        return self._truth(self._predicate, _Rows(columns, count))
+        return self._truth(self._predicate, RowTerms(columns, count))
 
     def _prepare(self, node: Predicate) -> None:
         match node:
@@ -135,7 +125,7 @@ class RowFilter:
             return None
         return TextMatch(term, pattern)
 
-    def _truth(self, node: Predicate, rows: _Rows) -> Truth:
+    def _truth(self, node: Predicate, rows: RowTerms) -> Truth:
         match node:
             case Constant(value):
                 return everywhere(value, rows.count)
@@ -151,37 +141,12 @@ class RowFilter:
                 return self._truth(child, rows).settled()
             case _:
                 test = self._tests[node]
-                return _matched(test, rows) if isinstance(test, TextMatch) else _bound_truth(test, rows)
+                if isinstance(test, TextMatch):
+                    return matched(test.pattern, rows.vector(test.term))
+                return _bound_truth(test, rows)
 
 
-class _Rows:
-    """The rows at hand; each term is computed once."""
-
-    def __init__(self, columns: Mapping[int, Any], count: int) -> None:
-        self.count = count
-        self._columns = columns
-        self._vectors: dict[BoundTerm, Vector] = {}
-
-    def vector(self, term: BoundTerm) -> Vector:
-        """A term's values."""
-        found = self._vectors.get(term)
-        if found is None:
-            found = self._vectors[term] = self._made(term)
-        return found
-
-    def _made(self, term: BoundTerm) -> Vector:
-        match term:
-            case Leaf():
-                return vector_of(self._columns[term.id], term.dtype)
-            case Held(value, dtype, _):
-                return constant_vector(dtype, value, self.count)
-            case Derived(function, arguments, _, _):
-                return function.rows(*(self.vector(argument) for argument in arguments))
-            case _:
-                assert_never(term)
-
-
-def _bound_truth(node: BoundPredicate, rows: _Rows) -> Truth:
+def _bound_truth(node: BoundPredicate, rows: RowTerms) -> Truth:
     match node:
         case Fixed(value):
             return everywhere(value, rows.count)
@@ -199,58 +164,13 @@ def _bound_truth(node: BoundPredicate, rows: _Rows) -> Truth:
             return _leaf_truth(node, rows)
 
 
-def _leaf_truth(node: BoundLeaf, rows: _Rows) -> Truth:
+def _leaf_truth(node: BoundLeaf, rows: RowTerms) -> Truth:
     if isinstance(node, Pair):
         left, right = rows.vector(node.left), rows.vector(node.right)
-        return _where(compared(left, node.op, right), left, right)
-    if isinstance(node, Anything):
+        return where(compared(left, node.op, right), left, right)
+    if node.term is None:
         raise AssertionError("a filter with such a part is refused")
-    vector = rows.vector(node.term)
-    match node:
-        case NullTest():
-            return _never_null(~vector.valid, vector)
-        case NanTest():
-            return _never_null(vector.valid & np.isnan(vector.values), vector)
-        case NonNull(_, value, _):
-            return _where(np.full(rows.count, value), vector)
-        case Comparison(_, op, value, _):
-            return _where(compared(vector, op, value), vector)
-        case Membership(_, values, has_nan, has_null, _):
-            found = _where(member(vector, values, has_nan=has_nan), vector)
-            return Truth(found.true, np.zeros_like(found.true), found.failed, found.reason) if has_null else found
-        case Prefix(_, prefix, _, _):
-            return _where(pc.starts_with(vector.values, prefix).to_numpy(zero_copy_only=False), vector)
-        case _:
-            assert_never(node)
-
-
-def _matched(test: TextMatch, rows: _Rows) -> Truth:
-    vector = rows.vector(test.term)
-    text, broken = utf8_of(vector)
-    found = test.pattern.matches(text)
-    if not broken.any():
-        return _where(found, vector)
-    failed = broken & vector.valid if vector.failed is None else (broken & vector.valid) | vector.failed
-    return _where(found, Vector(vector.values, vector.valid, failed, vector.reason or NOT_UTF8))
-
-
-def _where(found: Mask, *vectors: Vector) -> Truth:
-    """True and false as ``found`` says, null where a vector is; a null on the left hides a failure on the right."""
-    usable = np.ones(len(found), dtype=bool)
-    failed: Mask | None = None
-    reason = ""
-    for vector in vectors:
-        if vector.failed is not None:
-            here = vector.failed & usable
-            failed = here if failed is None else failed | here
-            reason = reason or vector.reason
-        usable = usable & vector.valid
-    if failed is not None:
-        usable = usable & ~failed
-    return Truth(found & usable, ~found & usable, failed, reason)
-
-
-def _never_null(found: Mask, vector: Vector) -> Truth:
-    if vector.failed is None:
-        return Truth(found, ~found)
-    return Truth(found & ~vector.failed, ~found & ~vector.failed, vector.failed, vector.reason)
+    truth = truth_of(node, rows.vector(node.term))
+    if truth is None:
+        raise AssertionError("a filter with such a part is refused")
+    return truth

@@ -42,17 +42,26 @@ def has_ranges(dtype: DataType) -> bool:
 
 
 class RangeFinder:
-    """Takes in the values of one column, batch by batch."""
+    """Takes in the values of one column, batch by batch; finds at most ``most`` ranges."""
 
-    def __init__(self, dtype: DataType) -> None:
+    def __init__(self, dtype: DataType, most: int = MAX_RANGES) -> None:
         self._dtype = dtype
+        self._most = most
         self._ranges: list[Range] = []
+
+    @property
+    def found(self) -> list[Range]:
+        """Low and high of each range, ascending, as values in the type's order."""
+        return self._ranges
 
     def add(self, values: pa.Array | pa.ChunkedArray) -> None:
         """Take in values, in an Arrow type that holds the column's; nulls and NaN are left out."""
-        numbers = _numbers(self._dtype, values)
+        self.add_numbers(_numbers(self._dtype, values))
+
+    def add_numbers(self, numbers: npt.NDArray[Any]) -> None:
+        """Take in values in the type's order, as machine numbers, none of them NaN."""
         if len(numbers):
-            self._ranges = _thinned(_coalesced([*self._ranges, *_occupied(numbers)]))
+            self._ranges = _thinned(_coalesced([*self._ranges, *_occupied(numbers)]), self._most)
 
     def ranges(self, dtype: DataType | None = None) -> tuple[Bound, ...]:
         """Low and high of each range, ascending, as bounds of ``dtype``; empty when one range says as much."""
@@ -145,10 +154,10 @@ def _gaps(ranges: list[Range]) -> list[Any]:
     return [above[0] - below[1] for below, above in pairwise(ranges)]
 
 
-def _thinned(ranges: list[Range]) -> list[Range]:
+def _thinned(ranges: list[Range], most: int = MAX_RANGES) -> list[Range]:
     """At most so many ranges: the smallest gaps are closed."""
     gaps = _gaps(ranges)
-    kept = sorted(range(len(gaps)), key=lambda at: gaps[at], reverse=True)[: MAX_RANGES - 1]
+    kept = sorted(range(len(gaps)), key=lambda at: gaps[at], reverse=True)[: most - 1]
     starts = [0, *(at + 1 for at in sorted(kept))]
     ends = [*(start - 1 for start in starts[1:]), len(ranges) - 1]
     return [(ranges[start][0], ranges[end][1]) for start, end in zip(starts, ends, strict=True)]

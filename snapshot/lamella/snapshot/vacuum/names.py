@@ -10,11 +10,13 @@ import msgspec
 
 from lamella.snapshot.ids import is_uuid7
 
-Kind = Literal["snapshot", "group", "segment", "pages", "sketch", "block", "temporary", "external"]
+Kind = Literal["snapshot", "group", "segment", "pages", "sketch", "index", "block", "temporary", "external"]
 
 _ID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
-_NAME: Final = re.compile(rf"(?P<folder>_ss|_sl|_sg|_ts|_b)/(?P<id>{_ID})_v(?P<version>[12])\.(?P<kind>[a-z]+)")
-_TEMPORARY: Final = re.compile(rf"(?P<folder>_ss|_sl|_sg|_ts|_b)/\.(?P<id>{_ID})_v[12]\.[a-z]+\.[0-9a-f]{{32}}\.tmp")
+_NAME: Final = re.compile(rf"(?P<folder>_ss|_sl|_sg|_ts|_ix|_b)/(?P<id>{_ID})_v(?P<version>[12])\.(?P<kind>[a-z]+)")
+_TEMPORARY: Final = re.compile(
+    rf"(?P<folder>_ss|_sl|_sg|_ts|_ix|_b)/\.(?P<id>{_ID})_v[12]\.[a-z]+\.[0-9a-f]{{32}}\.tmp"
+)
 _KINDS: Final[dict[tuple[str, str], Kind]] = {
     ("_ss", "json"): "snapshot",
     ("_ss", "arrow"): "snapshot",
@@ -25,6 +27,8 @@ _KINDS: Final[dict[tuple[str, str], Kind]] = {
     ("_sg", "arrow"): "segment",
     ("_sg", "pages"): "pages",
     ("_ts", "hll"): "sketch",
+    ("_ix", "part"): "index",
+    ("_ix", "dir"): "index",
     ("_b", "parquet"): "block",
 }
 

@@ -29,6 +29,8 @@ _REWRITE: Final = "register the blocks of the segment again, or roll back"
 _REGISTER: Final = "remove the block and register its file again; with verify when the writer is not to be trusted"
 _REPAIR: Final = "run verify with repair"
 _FILE: Final = "restore the file as it was, or remove the block"
+_REFRESH: Final = "refresh the index with mode full"
+_DROP_INDEX: Final = "drop the index, and report it"
 
 _ALL: Final = (
     # Objects that Lamella wrote.
@@ -100,6 +102,20 @@ _ALL: Final = (
     ),
     Check("sketch_unreadable", "warning", "A sketch object is missing or damaged; its counts end here.", _REGISTER),
     Check("sketch_differs", "warning", "A count of distinct values is not that of the sketches.", _REGISTER),
+    # Skip indexes.
+    Check(
+        "index_not_usable",
+        "info",
+        "A skip index cannot be used, so that its blocks are kept.",
+        "install its kind, or drop it",
+    ),
+    Check("index_counts", "warning", "A directory of an index does not have what is recorded of it.", _REFRESH),
+    Check("index_entries", "error", "A directory of an index leads to rows that there are not.", _REFRESH),
+    Check("index_part_missing", "warning", "A part of an index is not in the store; its blocks are kept.", _REFRESH),
+    Check(
+        "index_part_damaged", "warning", "A part of an index is not what was written; its blocks are kept.", _REFRESH
+    ),
+    Check("index_part_differs", "error", "A part is not one of the index that refers to it.", _REFRESH),
     # The catalog's history.
     Check("history_chain", "error", "A snapshot does not follow the one before it.", "roll back"),
     Check("history_time", "error", "Time does not grow along the history.", "roll back"),
@@ -113,6 +129,14 @@ _ALL: Final = (
     Check("values_ranges", "error", "A value lies in a gap between the ranges.", _REGISTER),
     Check("values_distinct", "warning", "A count of distinct values is far off.", _REGISTER),
     Check("false_skip", "error", "A filter skips a block, or rows of it, that hold a matching row.", _REGISTER),
+    Check("index_false_skip", "error", "An index rules out what a row of the block does.", _DROP_INDEX),
+    Check(
+        "feedback_false",
+        "error",
+        "A reader reported a block as empty for a filter, and rows of it match; the report is forgotten.",
+        "find the reader that reports falsely; clear the table's feedback",
+        True,
+    ),
     Check("false_all", "error", "A filter is said to match every row, and does not.", _REGISTER),
 )
 

@@ -16,13 +16,24 @@ import msgspec
 
 from lamella.snapshot.errors import InvalidSchema, LamellaError, ManifestError, NotFound, StoreError
 from lamella.snapshot.layout import Store, TableLayout, table_root
-from lamella.snapshot.manifest import Segment, SegmentRef, Snapshot, SnapshotPointer, decode_segment, decode_snapshot
+from lamella.snapshot.manifest import (
+    DirectoryRef,
+    Segment,
+    SegmentRef,
+    Snapshot,
+    SnapshotPointer,
+    TableIndex,
+    decode_segment,
+    decode_snapshot,
+)
 from lamella.snapshot.verify.checks import LISTED, found
 from lamella.snapshot.verify.duplicates import check_duplicates
 from lamella.snapshot.verify.false_skips import audit
 from lamella.snapshot.verify.files import FileFound, check_file
 from lamella.snapshot.verify.groups import Indexes, check_group, listed_segments
 from lamella.snapshot.verify.history import ReadHistory, check_history
+from lamella.snapshot.verify.index_claims import ClaimAudit
+from lamella.snapshot.verify.indexes import check_definition, check_directory
 from lamella.snapshot.verify.layers import Problem
 from lamella.snapshot.verify.one_block import BlockPrune
 from lamella.snapshot.verify.page_companions import check_pages
@@ -92,6 +103,11 @@ class Verification:
         self._listed_segments = [] if self._snapshot is None else listed_segments(store, self._snapshot)
         self._refs = [listed.ref for listed in self._listed_segments]
         self._indexes = Indexes(store)
+        indexes = () if self._snapshot is None else self._snapshot.skip_indexes
+        self._directories: list[tuple[TableIndex, DirectoryRef | None]] = [
+            (index, ref) for index in indexes for ref in (None, *index.directories)
+        ]
+        self._claims = ClaimAudit(store, self._snapshot)
         self._deep = chosen(options.deep, [ref.summary.block_count for ref in self._refs]) if options.deep else []
         newest, wanted = options.history
         self._history_steps = -(-min(newest, wanted) // _HISTORY_STEP) if read_history is not None else 0
@@ -102,6 +118,7 @@ class Verification:
             (len(self._refs), self._segment),
             (len(self._deep), self._values),
             (1 if self._refs else 0, self._together),
+            (len(self._directories), self._index),
         )
 
     @property
@@ -267,13 +284,14 @@ class Verification:
                 filters=deep.filters,
                 rng=rng,
             )
+            claimed, compared = self._claims.check(block, filters=deep.filters, rng=rng)
         except LamellaError as error:
             code = "unreachable" if isinstance(error, StoreError | NotFound) else "values_unreadable"
             self._note_problem(Problem(code, error.message, None, block.location), ref)
             return
-        for problem in audited.problems:
+        for problem in (*audited.problems, *claimed):
             self._note_problem(problem, ref)
-        self._count(filters=audited.filters, filters_left_out=audited.left_out)
+        self._count(filters=audited.filters, filters_left_out=audited.left_out, index_filters=compared)
 
     def _together(self, _number: int) -> None:
         if self._snapshot is None:
@@ -281,6 +299,17 @@ class Verification:
         check_duplicates(self._store, self._refs, self._note)
         snapshot = self._snapshot
         check_layer_sketches(self._store, self._layout, snapshot.snapshot_id, snapshot.summary, self._refs, self._note)
+
+    def _index(self, number: int) -> None:
+        """The definition of an index, or one of its directories."""
+        index, ref = self._directories[number]
+        if self._snapshot is None:
+            return
+        if ref is None:
+            check_definition(self._snapshot, index, self._pointer.manifest.location, self._note)
+        else:
+            parts = check_directory(self._store, index, ref, self._note, workers=self._options.workers)
+            self._count(index_parts=parts)
 
     def _read_segment(self, ref: SegmentRef) -> Segment | None:
         """The last one is kept: the blocks of a segment are looked at one after another."""

@@ -12,6 +12,7 @@ from lamella.snapshot.commit import ChangeSet, Landed
 from lamella.snapshot.errors import CommitConflict, LamellaError, ObjectNotFound
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import Block, SegmentRef, Snapshot, SnapshotPointer
+from lamella.snapshot.manifest.block_key import Identity
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import SchemaChange, Versioned, can_read_as
 from lamella.snapshot.sketch.layers import SketchLayers
@@ -137,12 +138,14 @@ class Changes:
         read_at: SnapshotPointer | None = None,
         operation: str = "append",
         properties: Mapping[str, str] | None = None,
+        schemas: Sequence[Sequence[SchemaChange]] = (),
         now_ms: int,
     ) -> CommitResult:
         """Write the snapshot that follows ``base``; call again with a newer base when the pointer swap was lost.
 
         ``read_at`` is the snapshot that the writer read the removed blocks in: a file that was replaced at the same
-        location since then is another block, and removing it would lose rows that the writer never saw.
+        location since then is another block, and removing it would lose rows that the writer never saw. ``schemas``:
+        changes of the columns, each list a new schema, that belong to the same snapshot; see :meth:`seen_after`.
 
         Raises:
             DuplicateBlock: an added block is in the table already, or twice in ``added``.
@@ -159,13 +162,20 @@ class Changes:
             operation=operation,
             properties=dict(properties or {}),
         )
-        done = self.commit_many(base, [change], now_ms=now_ms)
+        done = self.commit_many(base, [change], schemas=schemas, now_ms=now_ms)
         for outcome in done.outcomes:
             if isinstance(outcome, LamellaError):
                 raise outcome
         return done.landed
 
-    def commit_many(self, base: SnapshotPointer, changes: Sequence[ChangeSet], *, now_ms: int) -> ManyCommitted:
+    def commit_many(
+        self,
+        base: SnapshotPointer,
+        changes: Sequence[ChangeSet],
+        *,
+        schemas: Sequence[Sequence[SchemaChange]] = (),
+        now_ms: int,
+    ) -> ManyCommitted:
         """Write one snapshot after ``base`` that has several callers' change sets, as if made one after another.
 
         A change set that cannot be made is left out as a whole; its outcome is the error that :meth:`commit` raises
@@ -177,7 +187,7 @@ class Changes:
         Raises:
             StoreError, ManifestError, ObjectNotFound: of the whole call; nothing landed.
         """
-        snapshot = self._manifests.snapshot(base)
+        snapshot = self.seen_after(base, schemas)
         requests = [self._request(change) for change in changes]
         named = {place for request in requests for place in (*request.removed, *(p for p, _ in request.added))}
         found = self._lookup.find(snapshot, named)
@@ -186,8 +196,8 @@ class Changes:
             if change.read_at is not None and change.removed and change.read_at.snapshot_id != base.snapshot_id:
                 stale = self._stale(change.read_at, requests[number].removed, found)
                 requests[number] = msgspec.structs.replace(requests[number], stale=stale)
-        schemas = [schema.schema_id for schema in snapshot.history if can_read_as(schema, snapshot.schema)]
-        folded = commits.fold(held, requests, known_schemas=schemas, snapshot_id=base.snapshot_id)
+        known = [schema.schema_id for schema in snapshot.history if can_read_as(schema, snapshot.schema)]
+        folded = commits.fold(held, requests, known_schemas=known, snapshot_id=base.snapshot_id)
         for request, outcome in zip(requests, folded.outcomes, strict=True):
             if isinstance(outcome, CommitConflict):
                 self._name_winner(snapshot, outcome, request.stale or frozenset())
@@ -196,6 +206,26 @@ class Changes:
         ]
         result = self._follow(base, snapshot, landed, folded, found, now_ms) if landed else None
         return ManyCommitted(result=result, outcomes=folded.outcomes)
+
+    def seen_after(self, base: SnapshotPointer, schemas: Sequence[Sequence[SchemaChange]]) -> Snapshot:
+        """A snapshot as it would be with changed columns, each list of changes a new schema; nothing is written.
+
+        Raises:
+            UnknownColumn, InvalidSchema, InvalidRequest: a change that cannot be made.
+        """
+        snapshot = self._manifests.snapshot(base)
+        for changes in schemas:
+            evolved = commits.evolved_snapshot(
+                snapshot, changes, snapshot_id=base.snapshot_id, now_ms=snapshot.timestamp_ms, base_schema_id=None
+            )
+            # Still that snapshot: what follows it comes behind it, and not behind one that nobody ever wrote.
+            snapshot = msgspec.structs.replace(
+                evolved,
+                timestamp_ms=snapshot.timestamp_ms,
+                prev_snapshot_id=snapshot.prev_snapshot_id,
+                prev_manifest=snapshot.prev_manifest,
+            )
+        return snapshot
 
     def evolve(
         self,
@@ -228,6 +258,17 @@ class Changes:
     def has_blocks(self, pointer: SnapshotPointer, locations: Iterable[str]) -> set[str]:
         """Which of these locations are blocks of the snapshot."""
         return set(self._lookup.find(self._manifests.snapshot(pointer), locations))
+
+    def identities_of(self, pointer: SnapshotPointer, locations: Iterable[str]) -> dict[str, Identity]:
+        """What tells the blocks at these locations of the snapshot from others; a location without one is left out."""
+        found = self._lookup.find(self._manifests.snapshot(pointer), locations)
+        refs = {place.ref.segment_id: place.ref for place in found.values()}
+        return {
+            block.location: block
+            for ref in refs.values()
+            for block in self._manifests.identities(ref)
+            if block.location in found
+        }
 
     def _request(self, change: ChangeSet) -> commits.Request:
         return commits.Request(

@@ -190,7 +190,7 @@ class Finder:
             return pruning.again(found)
         found = pruning.run(filter, most_blocks=most_blocks)
         # Without what opens companions, which would keep alive all that it knows.
-        self._funnels.put(name, found.again(_unopened), found.size_bytes + _FUNNEL_BYTES)
+        self._funnels.put(name, found.opened_by(_unopened), found.size_bytes + _FUNNEL_BYTES)
         return found
 
     def layers(self, pointer: SnapshotPointer) -> Layers:

@@ -14,6 +14,8 @@ from lamella.snapshot.columnar import Companion, JoinedCompanion
 from lamella.snapshot.columnar.joined import Part
 from lamella.snapshot.columnar.locations import Hashes, LocationIndex, hashes_of
 from lamella.snapshot.errors import ManifestError, SegmentNotFound
+from lamella.snapshot.index.directory import Directory
+from lamella.snapshot.index.part import Fetch
 from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import (
     Group,
@@ -27,6 +29,7 @@ from lamella.snapshot.manifest import (
     decode_segment,
     decode_snapshot,
 )
+from lamella.snapshot.manifest.block_key import BlockKeys, Identity, block_keys, identities
 from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.warehouse.stored import StoredObjects
 
@@ -65,6 +68,8 @@ class Manifests:
         self._hashes: Shelf[Hashes] = Shelf(resident, "hashes")
         self._snapshots: Shelf[Snapshot] = Shelf(resident, "snapshot")
         self._heads: Shelf[Snapshot] = Shelf(resident, "head")
+        self._directories: Shelf[Directory] = Shelf(resident, "directory")
+        self._block_keys: Shelf[BlockKeys] = Shelf(resident, "block keys")
         self._segments: Shelf[Segment] = Shelf(resident, "segment")
         self._groups: Shelf[Group] = Shelf(resident, "group")
 
@@ -270,6 +275,39 @@ class Manifests:
     def many_blocks(self, head: Snapshot, refs: Sequence[ObjectRef], *, keep: bool = True) -> list[Companion]:
         """As :meth:`blocks` for each, read as :meth:`companions` are."""
         return [_seen(head, companion) for companion in self.companions(refs, keep=keep)]
+
+    def ranges_of(self, location: str) -> Fetch:
+        """Reads ranges of an object; who asks has the means to check them."""
+        return self._objects.ranges_of(location)
+
+    def directory(self, ref: ObjectRef) -> Directory:
+        """A directory of a skip index, checked against its hash."""
+
+        def opened() -> tuple[Directory, int]:
+            data, _ = self._objects.view(ref)
+            directory = Directory.read(data, ref.location)
+            return directory, directory.size_bytes + _VALUE_BYTES
+
+        return self._directories.load(ref.location, opened)
+
+    def block_keys(self, ref: SegmentRef) -> BlockKeys:
+        """The keys of a segment's blocks, in their order.
+
+        Companions of older releases do not have them: then they are made from the manifest.
+        """
+        keys = self.companion(ref.companion).block_keys()
+        if keys is not None:
+            return keys
+
+        def made() -> tuple[BlockKeys, int]:
+            found = block_keys(identities(self.read(ref.manifest), ref.manifest.location))
+            return found, found.nbytes + _VALUE_BYTES
+
+        return self._block_keys.load(ref.segment_id, made)
+
+    def identities(self, ref: SegmentRef) -> tuple[Identity, ...]:
+        """What tells the blocks of a segment from others, in their order; read anew, and not kept."""
+        return identities(self.read(ref.manifest), ref.manifest.location)
 
     def locations(self, ref: ObjectRef) -> list[str]:
         """The locations of the blocks in a segment's companion."""

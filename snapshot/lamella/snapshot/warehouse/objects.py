@@ -17,8 +17,8 @@ class SnapshotObjects(msgspec.Struct, frozen=True, kw_only=True):
     """The objects of one snapshot that Lamella wrote; blocks are not among them.
 
     ``needed``: manifests and companions, each with its size and hash; the snapshot cannot be read without them.
-    ``optional``: locations of sketches and page companions. They may be there or not, nothing refers to them, and as
-    long as the snapshot lives they belong to it.
+    ``optional``: locations of sketches, page companions and parts of skip indexes. They may be there or not, every
+    question has an answer without them, and as long as the snapshot lives they belong to it.
     """
 
     needed: tuple[ObjectRef, ...]
@@ -55,6 +55,10 @@ class Objects:
         for group in snapshot.groups:
             needed += (group.manifest, group.companion, group.locations)
             optional.append(layout.sketches(group.group_id))
+        for index in snapshot.skip_indexes:
+            for directory in index.directories:
+                needed.append(directory.object)
+                optional += (part.location for part in self._manifests.directory(directory.object).parts)
         for ref in self.segments(pointer):
             needed += (ref.manifest, ref.companion)
             optional += (layout.sketches(ref.segment_id), SegmentPages(ref.segment_id, ref.manifest).location)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final
 
 from lamella.snapshot.cache import DiskCache, FileMaps
+from lamella.snapshot.index.part import Fetch
 from lamella.snapshot.layout import MappableStore, Store
 from lamella.snapshot.manifest import ObjectRef
 from lamella.snapshot.manifest.codec import check_hash
@@ -71,6 +74,31 @@ class StoredObjects:
             return data, 0 if is_mapped else data.nbytes
         data = memoryview(self.read(ref))
         return data, data.nbytes
+
+    def ranges_of(self, location: str) -> Fetch:
+        """Reads ranges of an object, several at a time, or maps it where it is; who asks has the means to check them.
+
+        Nothing of it is kept here.
+        """
+        path = None if self._mappable is None else self._mappable.local_path(location)
+        mapped: memoryview | None = None
+        if path is not None:
+            with suppress(OSError):  # reading it will say what is wrong
+                mapped = self._maps.open(path)
+
+        def fetch(ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:
+            if mapped is not None:
+                return [mapped[start : start + length] for start, length in ranges]
+            if len(ranges) == 1:
+                return [self._store.read_range(location, *ranges[0])]
+            reads = [self._executor().submit(self._store.read_range, location, *each) for each in ranges]
+            try:
+                return [read.result() for read in reads]
+            finally:
+                for read in reads:
+                    read.cancel()
+
+        return fetch
 
     def is_near(self, ref: ObjectRef) -> bool:
         """True when :meth:`view` will most likely find the object without asking a store elsewhere."""

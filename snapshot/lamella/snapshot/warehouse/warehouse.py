@@ -22,9 +22,13 @@ from lamella.snapshot.pages.writing import OnBlock, PagesBuilt, carry_page_compa
 from lamella.snapshot.prune.paging import PageTokens
 from lamella.snapshot.sketch.layers import SketchLayers
 from lamella.snapshot.warehouse.changes import Changes
+from lamella.snapshot.warehouse.index_blocks import IndexBlocks
+from lamella.snapshot.warehouse.index_refresh import IndexRefresh
+from lamella.snapshot.warehouse.indexing import Indexing
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.warehouse.objects import Objects
 from lamella.snapshot.warehouse.questions import Questions
+from lamella.snapshot.warehouse.regrouping import Regrouping
 from lamella.snapshot.warehouse.reshape import Reshaper
 from lamella.snapshot.warehouse.rollback import Rollbacks
 from lamella.snapshot.warehouse.writing import ManifestWriter
@@ -89,6 +93,8 @@ class Warehouse:
         self.head = manifests.head
         self.segment = manifests.segment
         self.segment_bytes = manifests.segment_bytes
+        self.identities = manifests.identities
+        self.block_keys = manifests.block_keys
         self.segments = objects.segments
         self.objects = objects.objects
         self.block_locations = objects.block_locations
@@ -97,8 +103,17 @@ class Warehouse:
         self.commit = changes.commit
         self.commit_many = changes.commit_many
         self.evolve = changes.evolve
+        self.seen_after = changes.seen_after
         self.rollback = Rollbacks(manifests, writer, store, ids).rollback
         self.has_blocks = changes.has_blocks
+        self.identities_of = changes.identities_of
+        #: Changes of the skip indexes.
+        self.indexing = Indexing(manifests, writer, store, root, ids)
+        #: Which blocks of a snapshot its indexes know.
+        self.index_blocks = IndexBlocks(manifests)
+        #: Parts from the blocks' files, and from other parts.
+        self.index_refresh = IndexRefresh(manifests, self.index_blocks, store, root, ids)
+        self.index_regrouping = Regrouping(manifests, self.index_blocks, store, root, ids)
         self.prune = questions.prune
         self.find = questions.finder.find
         self.find_predicate = questions.finder.find_predicate

@@ -6,6 +6,7 @@ import msgspec
 
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import SchemaChange
+from lamella.snapshot.wire.external import ExternalSource
 
 
 class CreateNamespace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,13 +30,18 @@ class NamespaceList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreateTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``POST /v1/namespaces/{ns}/tables``: one of ``schema`` (its columns) and ``schema_from`` (a Parquet URL)."""
+    """``POST /v1/namespaces/{ns}/tables``: one of ``schema`` (its columns) and ``schema_from`` (a Parquet URL).
+
+    ``source``: the table follows files that stay somebody else's. It has the source's columns; those of a directory
+    are its first file's, unless they are given.
+    """
 
     name: str
     schema: tuple[Column, ...] | None = None
     schema_from: str | None = None
     cluster_key: tuple[str, ...] = ()
     properties: dict[str, str] = {}
+    source: ExternalSource | None = None
 
 
 class TableInfo(msgspec.Struct, frozen=True, kw_only=True):

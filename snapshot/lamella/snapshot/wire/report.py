@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from lamella.snapshot.wire.feedback import FeedbackUse
+
 
 class NotUsed(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the filter that could not prune, and why."""
@@ -77,6 +79,27 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     ms: float
 
 
+class IndexUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A skip index that was asked: about ``considered`` blocks, of which it ruled out some.
+
+    ``not_indexed``: blocks that it does not know, or knew as other files; they stay. ``parts`` objects were opened, and
+    ``bytes`` of them read. ``stopped``: why not all blocks were asked about; ``failure``: what could not be read of
+    the index, whose blocks stay.
+    """
+
+    name: str
+    kind: str
+    expression: str
+    considered: int
+    ruled_out: int
+    not_indexed: int
+    parts: int
+    bytes: int
+    ms: float
+    stopped: str | None = None
+    failure: str | None = None
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the answer came about. Totals are the snapshot's own.
 
@@ -93,6 +116,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     predicates: tuple[PredicateUse, ...] | None = None
     layers: tuple[LayerUse, ...] | None = None
     limit: LimitUse | None = None
+    indexes: tuple[IndexUse, ...] = ()
     pages: PageUse | None = None
+    feedback: FeedbackUse | None = None
     from_cache: bool = False
     reused_blocks: int = 0

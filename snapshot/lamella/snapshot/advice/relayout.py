@@ -1,0 +1,167 @@
+"""Zone maps as another layout of the table would have them, tried out on some of its rows or on its zone maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from lamella.snapshot.advice.rows import Sample, SampledColumn
+from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, WideKeys
+from lamella.snapshot.columnar.zones import (
+    HIGH_KNOWN,
+    LOW_KNOWN,
+    MAY_NULL,
+    MAY_NUMBER,
+    NULLS_KNOWN,
+    Zones,
+    is_wide,
+    keys_of,
+)
+from lamella.snapshot.schema import DataType, Leaf
+
+#: Rows that tell where the values of a block lie, of a column that it is not sorted by.
+_ENOUGH_ROWS: Final = 200
+Rows = npt.NDArray[np.int64]
+
+
+def sorted_zones(
+    sample: Sample, keys: Sequence[Leaf], blocks: int, rows_per_block: float, rng: np.random.Generator
+) -> dict[Leaf, Zones]:
+    """Zone maps of ``blocks`` blocks of ``rows_per_block`` rows, of which the sample has a few, sorted by ``keys``.
+
+    There are fewer blocks when the sample has too few rows. Rows of equal keys come in no order: who sorts tables need
+    not keep the one that they had.
+    """
+    count = len(next(iter(sample.values())).valid)
+    blocks = max(1, min(blocks, count // 2))
+    order = _order(sample, keys, rng.permutation(count))
+    edges = np.linspace(0, count, blocks + 1).round().astype(np.int64)
+    found = {}
+    for leaf, column in sample.items():
+        values, valid = column.values[order], column.valid[order]
+        if keys and leaf == keys[0]:
+            found[leaf] = _of_first_key(leaf.dtype, values, valid, edges, column.width)
+            continue
+        window = int(max(count / blocks, min(rows_per_block, _ENOUGH_ROWS)))
+        middle = (edges[1:] + edges[:-1]) // 2
+        starts = np.clip(middle - window // 2, 0, max(count - window, 0))
+        found[leaf] = _of_slices(leaf.dtype, values, valid, starts, np.minimum(starts + window, count))
+    return found
+
+
+def cut_zones(column: SampledColumn, dtype: DataType, edges: Rows) -> Zones:
+    """Zone maps of the pieces of consecutive rows between ``edges``."""
+    return _of_slices(dtype, column.values, column.valid, edges[:-1], edges[1:])
+
+
+def merged_zones(zones: Zones, dtype: DataType, starts: Rows) -> Zones:
+    """Zone maps of blocks put together: each from its first entry, of ``starts``, to before that of the next."""
+    every = np.bitwise_and.reduceat(zones.flags, starts) & np.uint8(LOW_KNOWN | HIGH_KNOWN | NULLS_KNOWN)
+    some = np.bitwise_or.reduceat(zones.flags, starts) & ~np.uint8(LOW_KNOWN | HIGH_KNOWN | NULLS_KNOWN)
+    # An entry without values has no bounds, and needs none.
+    idle = (zones.flags & np.uint8(MAY_NUMBER)) == 0
+    bounded = (zones.flags & np.uint8(LOW_KNOWN | HIGH_KNOWN)) == LOW_KNOWN | HIGH_KNOWN
+    known = np.logical_and.reduceat(bounded | idle, starts)
+    flags = (every & ~np.uint8(LOW_KNOWN | HIGH_KNOWN)) | some
+    flags = np.where(known, flags | np.uint8(LOW_KNOWN | HIGH_KNOWN), flags).astype(np.uint8)
+    if zones.low is None or zones.high is None:
+        return Zones(None, None, flags)
+    low = _merged(zones.low, ~idle, starts, dtype, is_low=True)
+    return Zones(low, _merged(zones.high, ~idle, starts, dtype, is_low=False), flags)
+
+
+def split_zones(zones: Zones, pieces: int, *, is_sorted: bool) -> Zones:
+    """Zone maps of blocks cut into so many pieces; ``is_sorted``: by this column, within each block."""
+    rows = np.repeat(np.arange(len(zones)), pieces)
+    found = zones.take(rows)
+    low, high = found.low, found.high
+    if not is_sorted or not isinstance(low, NumberKeys) or not isinstance(high, NumberKeys):
+        return found
+    step = np.tile(np.arange(pieces), len(zones)) / pieces
+    span = high.array.astype(np.float64) - low.array.astype(np.float64)
+    first, last = low.array + span * step, low.array + span * (step + 1 / pieces)
+    if low.array.dtype.kind in "iu":
+        first, last = np.floor(first), np.ceil(last)
+    kind = low.array.dtype
+    return Zones(NumberKeys(first.astype(kind)), NumberKeys(last.astype(kind)), found.flags)
+
+
+def _order(sample: Sample, keys: Sequence[Leaf], ties: Rows) -> Rows:
+    columns: list[Any] = [ties]
+    for key in reversed(keys):
+        column = sample[key]
+        ranks = np.zeros(len(column.valid), dtype=np.int64)
+        _, places = np.unique(column.values[column.valid], return_inverse=True)
+        if column.width and len(places):  # drawn: rows of one value are those of one stretch of ranks
+            places = np.floor(places / max(column.width * len(places), 1.0)).astype(np.int64)
+        ranks[column.valid] = places + 1  # nulls come first
+        columns.append(ranks)
+    return np.asarray(np.lexsort(columns))
+
+
+def _of_first_key(dtype: DataType, values: Any, valid: Any, edges: Rows, width: float) -> Zones:
+    """Zone maps of slices of rows sorted by this column; what the sample has no row of lies between two slices."""
+    count, nulls = len(values), int((~valid).sum())
+    spread = round(width * count / 2)  # half the rows of a value, on either side
+    first = np.clip(edges[:-1] - spread, nulls, count - 1)
+    last = np.clip(edges[1:] - 1 + spread, nulls, count - 1)
+    following = np.minimum(last + 1, count - 1)
+    if count > nulls:
+        repeated = np.zeros(count, dtype=bool)
+        repeated[1:] = values[1:] == values[:-1]
+        repeated[:-1] |= values[:-1] == values[1:]
+        last = np.where(repeated[last], last, following)
+    has_values = edges[1:] > nulls
+    flags = np.where(has_values, LOW_KNOWN | HIGH_KNOWN | MAY_NUMBER, 0) | NULLS_KNOWN
+    flags = flags | np.where(edges[:-1] < nulls, MAY_NULL, 0)
+    return _zones(dtype, list(values[first]), list(values[last]), flags)
+
+
+def _of_slices(dtype: DataType, values: Any, valid: Any, starts: Rows, stops: Rows) -> Zones:
+    zero: Any = b"" if dtype.order == "bytes" else 0
+    lows: list[Any] = []
+    highs: list[Any] = []
+    flags = np.full(len(starts), NULLS_KNOWN, dtype=np.uint8)
+    for number, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
+        is_there = valid[start:stop]
+        some = values[start:stop][is_there]
+        if len(some) < stop - start:
+            flags[number] |= MAY_NULL
+        lows.append(min(some) if len(some) else zero)
+        highs.append(max(some) if len(some) else zero)
+        if len(some):
+            flags[number] |= LOW_KNOWN | HIGH_KNOWN | MAY_NUMBER
+    return _zones(dtype, lows, highs, flags)
+
+
+def _zones(dtype: DataType, lows: list[Any], highs: list[Any], flags: Any) -> Zones:
+    if is_wide(dtype):
+        lows, highs = [int(low) for low in lows], [int(high) for high in highs]
+    return Zones(keys_of(dtype, lows), keys_of(dtype, highs), np.asarray(flags, dtype=np.uint8))
+
+
+def _merged(keys: Keys, counts: Any, starts: Rows, dtype: DataType, *, is_low: bool) -> Keys | None:
+    """The least or the greatest bound of each run; entries that do not count have none."""
+    best = np.minimum if is_low else np.maximum
+    if isinstance(keys, NumberKeys):
+        array = keys.array
+        limits = np.finfo(array.dtype) if array.dtype.kind == "f" else np.iinfo(array.dtype)
+        return NumberKeys(best.reduceat(np.where(counts, array, limits.max if is_low else limits.min), starts))
+    pick = min if is_low else max
+    stops = [*starts[1:].tolist(), len(counts)]
+    found = []
+    for start, stop in zip(starts.tolist(), stops, strict=True):
+        mine = [_at(keys, row) for row in range(start, stop) if counts[row]]
+        found.append(pick(mine) if mine else (b"" if dtype.order == "bytes" else 0))
+    return keys_of(dtype, found)
+
+
+def _at(keys: Keys, row: int) -> Any:
+    if isinstance(keys, BytesKeys):
+        return keys.at(row)
+    if isinstance(keys, WideKeys):
+        return int(keys.high[row]) * (1 << 64) + int(keys.low[row])
+    raise TypeError(f"{type(keys).__name__} holds numbers")

@@ -1,0 +1,212 @@
+"""Affixes: how the texts of a block begin and end, as two sets of a few characters each.
+
+They answer patterns with fixed text at either end, also where the least and the greatest text say little. Of a block
+with more different beginnings (endings) than the cap only nulls are known, as of one with texts that are not UTF-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lamella.snapshot.columnar.keys import Mask
+from lamella.snapshot.expression.bound import BoundTest, Comparison, Membership, Prefix
+from lamella.snapshot.function.vector import Vector, text_of
+from lamella.snapshot.index.kind import Builder, Claim, Probe
+from lamella.snapshot.index.options import Option, checked
+from lamella.snapshot.index.part import Part
+from lamella.snapshot.index.profile import Expected, Profile
+from lamella.snapshot.index.sets import Sets, sections_of
+from lamella.snapshot.index.widening import can_serve
+from lamella.snapshot.schema import DataType, parse_type
+
+Side = Literal["prefix", "suffix"]
+SIDES: Final[tuple[Side, Side]] = ("prefix", "suffix")
+_OPTIONS: Final = {
+    "prefix_chars": Option(4, least=0, most=32, text="characters at the beginning; 0: none are kept"),
+    "suffix_chars": Option(4, least=0, most=32, text="characters at the end; 0: none are kept"),
+    "values": Option(256, least=1, most=1 << 16, text="the most beginnings, and endings, of a block to be known"),
+}
+NULL: Final = 1
+#: Beginnings (endings) of the block are not known.
+UNKNOWN: Final[dict[Side, int]] = {"prefix": 2, "suffix": 4}
+_BINARY: Final = parse_type("binary")
+
+#: What a text must begin and end with, either of which may be empty; whether it is no longer than that.
+Ends = tuple[str, str, bool]
+
+
+class AffixKind:
+    """Beginnings and endings of texts."""
+
+    name = "affix"
+    text = "LIKE 'x%', '%x' and 'x%y', and equality, over texts with few different beginnings or endings in a block"
+    known_options: Mapping[str, Option] = _OPTIONS
+
+    def options(self, dtype: DataType, given: Mapping[str, Any]) -> dict[str, Any]:
+        """``prefix_chars``, ``suffix_chars``, ``values``."""
+        return checked(self.name, _OPTIONS, given, dtype, fits=dtype.is_text)
+
+    def answers(self, test: BoundTest, options: Mapping[str, Any]) -> str | None:
+        """Patterns and texts with a beginning or an ending that is kept."""
+        found = _asked(test)
+        if found is None:
+            return "only LIKE, = and IN ask how texts begin or end"
+        kept = options["prefix_chars"] > 0, options["suffix_chars"] > 0
+        helps = all((start and kept[0]) or (end and kept[1]) for start, end, _ in found)
+        return None if found and helps else "the pattern has no fixed text at an end that is kept"
+
+    def builder(self, dtype: DataType, options: Mapping[str, Any]) -> Builder:  # noqa: ARG002  # text is text
+        """Builds a part."""
+        return AffixBuilder(options)
+
+    def probe(self, part: Part) -> Probe:
+        """Answers from a part."""
+        return AffixProbe(part)
+
+    def taken(
+        self, parts: list[tuple[Part, npt.NDArray[np.int64]]]
+    ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """Blocks of several parts as one."""
+        sections = {"flags": np.concatenate([part.whole("flags")[rows] for part, rows in parts])}
+        for side in SIDES:
+            sets = [values for part, rows in parts for values in Sets(part, side, _BINARY).lists(rows)]
+            sections |= sections_of(side, _BINARY, sets)
+        return sections, {}
+
+    def expected(self, profile: Profile, options: Mapping[str, Any]) -> Expected:  # noqa: ARG002  # nothing is known
+        """Not to be told: manifests say nothing of endings, and of beginnings only two."""
+        return Expected(reason="how texts begin and end is not in manifests; a sample of blocks can tell")
+
+
+class AffixBuilder:
+    """Gathers the different beginnings and endings of each block, until there are too many."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._chars: dict[Side, int] = {"prefix": options["prefix_chars"], "suffix": options["suffix_chars"]}
+        self._most: int = options["values"]
+        self._flags: list[int] = []
+        self._sets: dict[Side, list[list[bytes]]] = {"prefix": [], "suffix": []}
+        self._start_block()
+
+    def add(self, values: Vector) -> None:
+        """Some rows."""
+        if not values.valid.all():
+            self._bits |= NULL
+        distinct = pc.unique(values.values.filter(pa.array(values.valid)))
+        text, broken = text_of(Vector(distinct, np.ones(len(distinct), dtype=bool)))
+        for side in SIDES:
+            if broken.any():
+                self._bits |= UNKNOWN[side]
+            if self._bits & UNKNOWN[side]:
+                continue
+            self._seen[side].update(pc.unique(_affixes(text, side, self._chars[side])).to_pylist())
+            if len(self._seen[side]) > self._most:
+                self._bits |= UNKNOWN[side]
+
+    def end_block(self) -> None:
+        """The block's sets."""
+        for side in SIDES:
+            known = not self._bits & UNKNOWN[side]
+            self._sets[side].append(sorted(text.encode() for text in self._seen[side]) if known else [])
+        self._flags.append(self._bits)
+        self._start_block()
+
+    def sections(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """All sets."""
+        sections: dict[str, npt.NDArray[Any]] = {"flags": np.array(self._flags, dtype=np.uint8)}
+        for side in SIDES:
+            sections |= sections_of(side, _BINARY, self._sets[side])
+        return sections, {}
+
+    def _start_block(self) -> None:
+        self._bits = 0
+        self._seen: dict[Side, set[str]] = {"prefix": set(), "suffix": set()}
+        for side in SIDES:
+            if not self._chars[side]:
+                self._bits |= UNKNOWN[side]
+
+
+class AffixProbe:
+    """Compares beginnings and endings."""
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        self._dtype = parse_type(part.header.dtype)
+        options = part.header.options
+        self._chars: dict[Side, int] = {"prefix": options["prefix_chars"], "suffix": options["suffix_chars"]}
+        self._sets = {side: Sets(part, side, _BINARY) for side in SIDES}
+
+    def claim(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> Claim | None:
+        """No row is like a pattern that none of the beginnings, or none of the endings, fits."""
+        ends = _asked(test)
+        if ends is None or test.term is None or not can_serve(self._dtype, test.term.dtype):
+            return None
+        true = np.zeros(len(rows), dtype=bool)
+        for start, end, exact in ends:
+            true |= self._may_fit("prefix", start, exact, rows) & self._may_fit("suffix", end, exact, rows)
+        null = (self._part.whole("flags")[rows] & NULL) != 0
+        if isinstance(test, Membership) and test.has_null:
+            return Claim(true)
+        return Claim(true, self._may_not_begin(test, rows), null)
+
+    def _may_fit(self, side: Side, fixed: str, exact: bool, rows: npt.NDArray[np.int64]) -> Mask:
+        """Where some text may begin (end) so."""
+        chosen = self._sets[side].of(rows)
+        count = self._chars[side]
+        shown = ((fixed[:count] if side == "prefix" else fixed[-count:]) if count else "").encode()
+        if exact:
+            fits = pc.equal(chosen.values.values, pa.scalar(shown, pa.large_binary()))
+        else:
+            fits = (pc.starts_with if side == "prefix" else pc.ends_with)(chosen.values.values, shown)
+        return self._unknown(side, rows) | chosen.having(_mask(fits))
+
+    def _may_not_begin(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> Mask | bool:
+        """Where some text may not begin with a prefix that decides the predicate, of which less may be kept."""
+        if not isinstance(test, Prefix) or not test.whole:
+            return True
+        chosen = self._sets["prefix"].of(rows)
+        others = ~_mask(pc.starts_with(chosen.values.values, test.prefix))
+        return self._unknown("prefix", rows) | chosen.having(others)
+
+    def _unknown(self, side: Side, rows: npt.NDArray[np.int64]) -> Mask:
+        return np.asarray((self._part.whole("flags")[rows] & UNKNOWN[side]) != 0)
+
+
+def _affixes(text: Any, side: Side, count: int) -> Any:
+    if side == "prefix":
+        return pc.utf8_slice_codeunits(text, 0, count)
+    return pc.utf8_slice_codeunits(text, -count)
+
+
+def _asked(test: BoundTest) -> list[Ends] | None:
+    """With what a row must begin and end, as one of these says, for the test to be true."""
+    match test:
+        case Comparison(_, "eq", value, _):
+            return _texts([value])
+        case Membership(_, values, _, _, _):
+            return _texts(list(values))
+        case Prefix(_, prefix, True, _, _):
+            found = _texts([prefix])
+            return None if found is None else [(start, "", False) for start, *_ in found]
+        case Prefix(_, _, False, _, parts):
+            first, last = parts[0], parts[-1]
+            return [(first if isinstance(first, str) else "", last if isinstance(last, str) else "", False)]
+        case _:
+            return None
+
+
+def _texts(values: list[Any]) -> list[Ends] | None:
+    try:
+        return [(value.decode("utf-8"), value.decode("utf-8"), True) for value in values]
+    except UnicodeDecodeError:  # such a value is in no text; blocks with other bytes are read anyway
+        return None
+
+
+def _mask(array: Any) -> Mask:
+    return np.asarray(array.to_numpy(zero_copy_only=False)).astype(bool)

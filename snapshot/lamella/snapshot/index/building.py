@@ -1,0 +1,209 @@
+"""Parts, built from the blocks' files: the values of the index's term, block by block, as the table's readers see them.
+
+A block whose values cannot be had exactly (its file is another one by now, is encrypted, has days of the old calendar,
+or a row for which the expression fails) is left out with the reason. No part knows it then, so it is always kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import Final, Literal, TypeVar
+
+import msgspec
+
+from lamella.snapshot.errors import InvalidRequest, LamellaError
+from lamella.snapshot.expression.bound import BoundTerm
+from lamella.snapshot.function.vector import Vector
+from lamella.snapshot.index.block_values import ExpressionFails, own_footer, place_in_file, term_values
+from lamella.snapshot.index.definition import term_in
+from lamella.snapshot.index.kind import Builder, FileBuilder, kind_named
+from lamella.snapshot.index.part import PartRef, pack, ref_of
+from lamella.snapshot.layout import Store
+from lamella.snapshot.manifest import Block, TableIndex
+from lamella.snapshot.manifest.block_key import BlockKeys, block_keys
+from lamella.snapshot.parquet.decoded import Unreadable
+from lamella.snapshot.parquet.footer import Footer
+from lamella.snapshot.schema import Leaf
+from lamella.snapshot.schema.evolution import Versioned
+
+_T = TypeVar("_T")
+
+#: Blocks of a part that is built: those of a full segment.
+PART_BLOCKS: Final = 1_000
+#: Blocks that are read ahead for each worker.
+_AHEAD: Final = 2
+
+#: What a part is made of: the files' own filters where the kind can use them and else the values, only the values (as
+#: sharp as the options say), or only the filters, so that no row is read.
+Source = Literal["either", "values", "filters"]
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A block that no part knows, and why."""
+
+    location: str
+    reason: str
+
+
+class BuiltPart(msgspec.Struct, frozen=True):
+    """A part in memory: its bytes, the size of its tail, and the keys of its blocks in order."""
+
+    data: bytes
+    tail_bytes: int
+    keys: BlockKeys
+    row_count: int
+
+    def ref(self, location: str) -> PartRef:
+        """The reference to it once it is stored there."""
+        return ref_of(location, self.data, self.tail_bytes, len(self.keys))
+
+
+class Built(msgspec.Struct, frozen=True):
+    """One part (None: no block could be taken), the blocks that are left out, and their keys in the same order."""
+
+    part: BuiltPart | None
+    left_out: tuple[LeftOut, ...]
+    left_out_keys: BlockKeys
+
+
+def build_part(
+    store: Store,
+    index: TableIndex,
+    table: Versioned,
+    blocks: Iterable[Block],
+    *,
+    source: Source = "either",
+    workers: int = 1,
+    on_block: Callable[[Block, str | None], object] | None = None,
+) -> Built:
+    """One part over some blocks of a table, in their order.
+
+    ``table`` knows all schemas of the table. ``workers``: files that are read at once; as many again are read ahead.
+    ``on_block`` is called with each block and why it was left out (None: it was not).
+
+    Raises:
+        StoreError: storage failed; blocks whose files are gone are left out.
+        InvalidRequest: a column of the index is gone, or has another type.
+    """
+    kind = kind_named(index.kind)
+    term = term_in(index, table)
+    if term is None:
+        raise InvalidRequest(f"{index.expression} is not what it was when the index was made", name=index.name)
+    builder = kind.builder(term.dtype, index.options)
+    reader = _Reader(store, table, term, source, builder)
+    done: list[Block] = []
+    left_out: list[tuple[Block, str]] = []
+    for block, read in _ahead(reader, blocks, workers):
+        reason = reader.feed(block, read)
+        if reason is None:
+            done.append(block)
+        else:
+            left_out.append((block, reason))
+        if on_block is not None:
+            on_block(block, reason)
+    part = None
+    if done:
+        sections, facts = builder.sections()
+        data, tail = pack(index.kind, str(term.dtype), len(done), sections, options=index.options, facts=facts)
+        part = BuiltPart(data, tail, block_keys(done), sum(block.row_count for block in done))
+    return Built(
+        part,
+        tuple(LeftOut(block.location, reason) for block, reason in left_out),
+        block_keys(block for block, _ in left_out),
+    )
+
+
+def reads_filters(index: TableIndex, term: BoundTerm) -> bool:
+    """Whether blocks of an index may be taken from the filters in their files."""
+    return isinstance(term, Leaf) and isinstance(kind_named(index.kind).builder(term.dtype, index.options), FileBuilder)
+
+
+#: What was read of a block: its values; its file's footer, when its filters come first; or why it is left out.
+_Read = list[Vector] | Footer | str
+
+
+class _Reader:
+    """Reads blocks, in any thread; feeds them to the builder, in one."""
+
+    def __init__(self, store: Store, table: Versioned, term: BoundTerm, source: Source, builder: Builder) -> None:
+        self._store = store
+        self._table = table
+        self._term = term
+        self._source = source
+        self._builder = builder
+        self._files = builder if source != "values" and isinstance(builder, FileBuilder) else None
+
+    def read(self, block: Block) -> _Read:
+        """What is to be fed."""
+
+        def found() -> _Read:
+            footer = own_footer(self._store, block)
+            if self._place(block, footer) is not None:
+                return footer
+            if self._source == "filters":
+                return "its file has no filters of the column"
+            return list(term_values(self._store, self._table, self._term, block, footer))
+
+        return _or_reason(found)
+
+    def feed(self, block: Block, read: _Read) -> str | None:
+        """Give a block to the builder; why it is left out."""
+        if isinstance(read, Footer):
+            footer, place = read, self._place(block, read)
+            assert self._files is not None and place is not None  # noqa: S101, PT018  # see read
+            files = self._files
+            reason = _or_reason(lambda: files.add_file(self._store, footer, place))
+            if reason is None or self._source == "filters":
+                return reason
+            read = _or_reason(lambda: list(term_values(self._store, self._table, self._term, block, footer)))
+        if isinstance(read, str):
+            return read
+        for vector in read:
+            self._builder.add(vector)
+        self._builder.end_block()
+        return None
+
+    def _place(self, block: Block, footer: Footer) -> int | None:
+        """The column's place in a file that has filters of it, and a builder that can take them."""
+        if self._files is None or not isinstance(self._term, Leaf):
+            return None
+        place = place_in_file(self._table, self._term, block, footer)
+        if place is None or not any(group.chunks[place].bloom_filter for group in footer.metadata.row_groups):
+            return None
+        return place
+
+
+def _or_reason(work: Callable[[], _T]) -> _T | str:
+    """What a block gives, or why it gives nothing; raises StoreError."""
+    try:
+        return work()
+    except (Unreadable, ExpressionFails) as error:
+        return str(error)
+    except LamellaError as error:
+        if error.code == "store_error":
+            raise
+        return error.message
+
+
+def _ahead(reader: _Reader, blocks: Iterable[Block], workers: int) -> Iterator[tuple[Block, _Read]]:
+    """Each block with what was read of it, in order; as many are read ahead as keep the workers busy."""
+    if workers <= 1:
+        yield from ((block, reader.read(block)) for block in blocks)
+        return
+    waiting = iter(blocks)
+    under_way: deque[tuple[Block, Future[_Read]]] = deque()
+    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="index") as pool:
+        try:
+            while True:
+                for block in islice(waiting, _AHEAD * workers - len(under_way)):
+                    under_way.append((block, pool.submit(reader.read, block)))
+                if not under_way:
+                    return
+                block, future = under_way.popleft()
+                yield block, future.result()
+        finally:
+            for _, future in under_way:
+                future.cancel()

@@ -1,0 +1,104 @@
+"""What an index is over: the term of its expression, bound to a schema, and compared with those of filters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping
+from typing import Any, Final
+
+from lamella.snapshot.errors import InvalidRequest, LamellaError
+from lamella.snapshot.expression import read_filter
+from lamella.snapshot.expression.bound import BoundTerm, Held, leaves_in
+from lamella.snapshot.expression.coerce import Unusable
+from lamella.snapshot.expression.moments import zone
+from lamella.snapshot.expression.nodes import IsNull
+from lamella.snapshot.expression.terms import TermBinder
+from lamella.snapshot.index.kind import kind_named
+from lamella.snapshot.manifest import TableIndex
+from lamella.snapshot.schema import Leaf, Schema
+from lamella.snapshot.schema.evolution import Versioned, schema_at
+
+#: Index names: a word, as in SQL.
+NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+
+
+def defined(
+    *,
+    index_id: str,
+    name: str,
+    kind: str,
+    expression: str,
+    options: Mapping[str, Any],
+    schema: Schema,
+    time_zone: str = "UTC",
+    now_ms: int,
+) -> TableIndex:
+    """A new index over a term of ``schema``; ``time_zone`` is that of functions that have one.
+
+    Raises:
+        InvalidRequest: the name is no word, the kind is not known or does not fit, an option that it does not have; the
+            expression has no columns, repeated ones, or cannot be computed exactly.
+        InvalidFilter, UnknownColumn: the expression.
+    """
+    if NAME.fullmatch(name) is None:
+        raise InvalidRequest(f"{name!r} is no name for an index: a word of letters, digits and _", name=name)
+    if zone(time_zone) is None:
+        raise InvalidRequest(f"there is no time zone {time_zone!r}", time_zone=time_zone)
+    term = term_of(expression, schema, time_zone)
+    return TableIndex(
+        index_id=index_id,
+        name=name,
+        kind=kind,
+        expression=expression,
+        dtype=str(term.dtype),
+        created_ms=now_ms,
+        schema_id=schema.schema_id,
+        options=kind_named(kind).options(term.dtype, options),
+        time_zone=time_zone,
+    )
+
+
+def term_of(expression: str, schema: Schema, time_zone: str = "UTC") -> BoundTerm:
+    """The term of an expression in terms of a schema; raises as :func:`defined`."""
+    read = read_filter(f"({expression}) IS NULL", time_zone=time_zone)
+    if not isinstance(read, IsNull):
+        raise InvalidRequest(f"{expression!r} is no expression that has a value in each row", expression=expression)
+    term = TermBinder(schema, time_zone, case_sensitive=False).bind(read.term)
+    if isinstance(term, Unusable):
+        raise InvalidRequest(f"{expression}: {term.reason}", expression=expression)
+    if isinstance(term, Held) or not leaves_in(term):
+        raise InvalidRequest(f"{expression} names no column", expression=expression)
+    repeated = [leaf.name for leaf in leaves_in(term) if leaf.repeated]
+    if repeated:
+        raise InvalidRequest(f"{repeated[0]} can hold several values in a row", expression=expression)
+    return term
+
+
+def term_in(index: TableIndex, table: Versioned) -> BoundTerm | None:
+    """The term of an index in terms of a table's current schema; None when it cannot be used there.
+
+    Columns are those of the schema that the index was defined by, whatever they are called now. It cannot be used when
+    one of them is gone, or has another type now and the term is a function, which may have other values then.
+    """
+    try:
+        term = term_of(index.expression, schema_at(table, index.schema_id), index.time_zone)
+    except LamellaError:  # of a schema that the table does not know, or a function that a newer release brought
+        return None
+    now = table.history[-1].by_id()
+    if isinstance(term, Leaf):
+        return now.get(term.id)
+    columns = leaves_in(term)
+    return term if all(leaf.id in now and now[leaf.id].dtype == leaf.dtype for leaf in columns) else None
+
+
+def term_key(term: BoundTerm) -> Hashable:
+    """What two terms share that are the same function of the same columns, however they are spelled.
+
+    Columns count by their ids, so a rename changes nothing. Types are not part of it: see
+    :func:`lamella.snapshot.index.widening.can_serve`.
+    """
+    if isinstance(term, Leaf):
+        return ("column", term.id)
+    if isinstance(term, Held):
+        return ("value", term.value, str(term.dtype))
+    return ("call", term.function, tuple(term_key(argument) for argument in term.arguments))

@@ -1,0 +1,106 @@
+"""The bloom filters that a file brings: read by their places in the footer, without reading a row.
+
+Rules H1 to H5 of the notes on Parquet statistics. A filter is of one column chunk, so a block has one for each of its
+row groups; a block of which one is missing, or is not as it should be, is not known by them at all. What the filters of
+a column hash, and how, is their domain (:mod:`lamella.snapshot.bloom.physical`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from lamella.snapshot.bloom.physical import domain_of
+from lamella.snapshot.bloom.split_block import MAX_BYTES
+from lamella.snapshot.layout.store import Store
+from lamella.snapshot.parquet import thrift
+from lamella.snapshot.parquet.footer import Footer
+from lamella.snapshot.parquet.logical import PHYSICAL
+from lamella.snapshot.parquet.metadata import Chunk
+from lamella.snapshot.parquet.thrift import ANY, INT, Spec, ThriftError
+
+_HEADER: Final[Spec] = {1: INT, 2: ANY, 3: ANY, 4: ANY}
+#: Size, algorithm, hash and compression: the first member of each union is the only one there is.
+_EXPECTED: Final[dict[int, Any]] = {2: {1: {}}, 3: {1: {}}, 4: {1: {}}}
+#: No header that was seen is longer than 18 bytes.
+_HEADER_BYTES: Final = 64
+_SLOT_BYTES: Final = 32
+#: The filters of one block that are read; what is left of them is mostly far less (:func:`shrunk`).
+MAX_BLOCK_BYTES: Final = 64 << 20
+_MAX_GROUPS: Final = 256
+
+_Words = npt.NDArray[np.uint32]
+
+
+def read_filters(store: Store, footer: Footer, leaf: int) -> list[tuple[str, _Words]] | str:
+    """Domain and (slots, 8) words of the filter of each row group that has rows; or why they say nothing.
+
+    ``leaf``: the column's place in the file's schema. The caller makes sure that the file is still the one whose footer
+    it is.
+
+    Raises:
+        ObjectNotFound, StoreError: as the store says.
+    """
+    column = footer.metadata.schema.leaves[leaf]
+    domain = domain_of(column.dtype, PHYSICAL[column.physical], column.type_length)
+    if domain is None or column.opaque or column.repeated:
+        return f"filters of {column.dtype} stored as {PHYSICAL[column.physical]} are not read"
+    groups = [group for group in footer.metadata.row_groups if group.num_rows]
+    if len(groups) > _MAX_GROUPS:
+        return f"the file has {len(groups)} row groups"
+    found: list[tuple[str, _Words]] = []
+    left = MAX_BLOCK_BYTES
+    for group in groups:
+        words = _read(store, footer.location, group.chunks[leaf], left)
+        if isinstance(words, str):
+            return words
+        left -= words.nbytes
+        found.append((domain, words))
+    return found
+
+
+def shrunk(words: _Words, rate: float) -> _Words:
+    """The smallest filter that says yes to the same keys, and to others no more often than ``rate``, if that can be.
+
+    A key's slot is given by the upper bits of its hash, so two neighbouring slots put together are the slot that it has
+    in a filter of half the size.
+    """
+    while len(words) % 2 == 0:
+        half = words[0::2] | words[1::2]
+        if false_positives_of(half) > rate:
+            break
+        words = half
+    return words
+
+
+def false_positives_of(words: _Words) -> float:
+    """How often a filter says yes to a key that it was not given, from the bits that are set."""
+    return float((np.bitwise_count(words) / 32).prod(axis=1).mean())
+
+
+def _read(store: Store, location: str, chunk: Chunk, most_bytes: int) -> _Words | str:
+    if chunk.encrypted or chunk.bloom_filter is None:
+        return "a row group has no filter"
+    offset, length = chunk.bloom_filter
+    if length > most_bytes + _HEADER_BYTES:
+        return f"a filter of {length} bytes is not read"
+    data = store.read_range(location, offset, length or _HEADER_BYTES)
+    try:
+        header, start = thrift.struct(data, 0, _HEADER)
+    except (ThriftError, IndexError):
+        return "the header of a filter cannot be decoded"
+    size = header.get(1, 0)
+    if {field: header.get(field) for field in _EXPECTED} != _EXPECTED:
+        return "a filter is not made of split blocks with XXH64"
+    if size <= 0 or size % _SLOT_BYTES or size > min(most_bytes, MAX_BYTES):
+        return f"a filter of {size} bytes is not read"
+    if length and start + size > length:
+        return "a filter is longer than the footer says"
+    bits = data[start : start + size]
+    if len(bits) < size:
+        bits += store.read_range(location, offset + start + len(bits), size - len(bits))
+    if len(bits) != size:
+        return "a filter reaches over the end of the file"
+    return np.frombuffer(bits, dtype="<u4").reshape(-1, 8)

@@ -1,0 +1,260 @@
+"""Parts: what an index knows of some blocks, as one object that is read by ranges.
+
+::
+
+    sections | 16 bytes of SHA-256 for each page of them | header (JSON)
+
+The *tail* is the hashes and the header; a reference has its size and its SHA-256. A part is opened by one read, of the
+tail, and after that only pages are read which a question needs, each held against its hash. Sections are arrays, each
+at a multiple of 64 bytes. What belongs together in a question lies together: see the kinds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from lamella.snapshot.errors import HashMismatch, ManifestError, UnsupportedFormat
+from lamella.snapshot.stats.column import Int64
+
+PART_FORMAT: Final = 1
+#: What is hashed together, and the least that is read.
+PAGE_BYTES: Final = 16 << 10
+_HASH_BYTES: Final = 16
+_ALIGNMENT: Final = 64
+_Array = npt.NDArray[Any]
+
+#: Reads ``(offset, length)`` ranges of an object, all at once if it can; the bytes of each, in order.
+Fetch = Callable[[Sequence[tuple[int, int]]], Sequence[bytes | memoryview]]
+
+
+class PartRef(msgspec.Struct, frozen=True, kw_only=True):
+    """A part in the store. ``tail_sha256`` is the hash of its last ``tail_bytes``."""
+
+    location: str
+    size_bytes: Int64
+    tail_bytes: Int64
+    tail_sha256: str
+    block_count: int
+
+
+class Section(msgspec.Struct, frozen=True):
+    """An array of a part: its first byte, its type (NumPy's name, little-endian) and its shape."""
+
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one entry of the first axis."""
+        size = np.dtype(self.dtype).itemsize
+        for length in self.shape[1:]:
+            size *= length
+        return size
+
+
+class PartHeader(msgspec.Struct, frozen=True, kw_only=True):
+    """What a part is. ``dtype``: the type of the term when it was built; ``facts``: what else the kind has to know."""
+
+    kind: str
+    dtype: str
+    block_count: int
+    sections: dict[str, Section]
+    sections_bytes: int
+    options: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
+    format_version: int = PART_FORMAT
+
+
+def pack(
+    kind: str,
+    dtype: str,
+    block_count: int,
+    sections: Mapping[str, _Array],
+    *,
+    options: Mapping[str, Any],
+    facts: Mapping[str, Any],
+) -> tuple[bytes, int]:
+    """A part's bytes, and the size of its tail."""
+    pieces: list[bytes] = []
+    places: dict[str, Section] = {}
+    at = 0
+    for name, array in sections.items():
+        whole = np.ascontiguousarray(array)
+        kept = whole.astype(whole.dtype.newbyteorder("<"), copy=False)
+        places[name] = Section(at, kept.dtype.str, kept.shape)
+        data = kept.tobytes()
+        padding = -len(data) % _ALIGNMENT
+        pieces += [data, bytes(padding)]
+        at += len(data) + padding
+    body = b"".join(pieces)
+    hashes = b"".join(_hash(body[start : start + PAGE_BYTES]) for start in range(0, len(body), PAGE_BYTES))
+    header = PartHeader(
+        kind=kind,
+        dtype=dtype,
+        block_count=block_count,
+        sections=places,
+        sections_bytes=len(body),
+        options=dict(options),
+        facts=dict(facts),
+    )
+    tail = hashes + msgspec.json.encode(header)
+    return body + tail, len(tail)
+
+
+def ref_of(location: str, data: bytes, tail_bytes: int, block_count: int) -> PartRef:
+    """The reference to a part that was packed."""
+    return PartRef(
+        location=location,
+        size_bytes=len(data),
+        tail_bytes=tail_bytes,
+        tail_sha256=hashlib.sha256(data[len(data) - tail_bytes :]).hexdigest(),
+        block_count=block_count,
+    )
+
+
+class Pages(Protocol):
+    """Where the pages of a part are kept once they were read. Thread-safe."""
+
+    def get(self, page: int, /) -> bytes | memoryview | None:
+        """A page by its number, when it is there."""
+        ...
+
+    def __setitem__(self, page: int, data: bytes | memoryview, /) -> None:
+        """Keep a page."""
+        ...
+
+
+class Part:
+    """An open part. Safe to share between threads; two that want the same page may both read it."""
+
+    def __init__(self, ref: PartRef, fetch: Fetch, pages: Pages | None = None) -> None:
+        """Read the tail. ``pages``: None keeps all pages that were read.
+
+        Raises:
+            HashMismatch: it is not what was written; UnsupportedFormat: of a newer release; ManifestError: damaged.
+            ObjectNotFound, StoreError: as reading does.
+        """
+        self.ref = ref
+        self._fetch = fetch
+        self._pages: Pages = {} if pages is None else pages
+        #: Bytes that were read, the tail's among them.
+        self.read_bytes = ref.tail_bytes
+        (data,) = fetch([(ref.size_bytes - ref.tail_bytes, ref.tail_bytes)])
+        tail = bytes(data)
+        if hashlib.sha256(tail).hexdigest() != ref.tail_sha256:
+            raise HashMismatch(f"{ref.location} is not what was written", location=ref.location)
+        hashed = -(-(ref.size_bytes - ref.tail_bytes) // PAGE_BYTES) * _HASH_BYTES
+        self._hashes = tail[:hashed]
+        try:
+            self.header = msgspec.json.decode(tail[hashed:], type=PartHeader)
+        except msgspec.DecodeError as error:
+            raise ManifestError(f"{ref.location}: {error}", location=ref.location) from error
+        if self.header.format_version > PART_FORMAT:
+            raise UnsupportedFormat(
+                f"{ref.location} has format {self.header.format_version}, this release reads up to {PART_FORMAT}",
+                location=ref.location,
+            )
+        if self.header.sections_bytes != ref.size_bytes - ref.tail_bytes:
+            raise ManifestError(f"{ref.location}: its header does not fit its size", location=ref.location)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a section; raises ManifestError when there is none."""
+        return self._section(name).shape
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a section."""
+        return name in self.header.sections
+
+    def whole(self, name: str) -> _Array:
+        """All of a section."""
+        return self.rows(name, 0, self.shape(name)[0])
+
+    def rows(self, name: str, start: int, stop: int) -> _Array:
+        """Entries ``start`` to before ``stop`` along the first axis of a section."""
+        return self.ranges(name, [(start, stop)])[0]
+
+    def ranges(self, name: str, spans: Sequence[tuple[int, int]]) -> list[_Array]:
+        """As :meth:`rows` for several spans, with all that is missing read at once."""
+        section = self._section(name)
+        size = section.row_bytes
+        bytes_spans = [(section.offset + start * size, section.offset + stop * size) for start, stop in spans]
+        pages = self._read(bytes_spans)
+        return [
+            np.frombuffer(_bytes(pages, first, last), dtype=section.dtype).reshape((stop - start, *section.shape[1:]))
+            for (start, stop), (first, last) in zip(spans, bytes_spans, strict=True)
+        ]
+
+    def prepare(self, wanted: Iterable[tuple[str, int, int]]) -> None:
+        """Read all that is missing of entries (section, start, stop) at once, so that they can be had without reading.
+
+        What is asked for one by one is read one by one: a store at a distance makes a round trip of each.
+        """
+        spans = []
+        for name, start, stop in wanted:
+            section = self._section(name)
+            spans.append((section.offset + start * section.row_bytes, section.offset + stop * section.row_bytes))
+        self._read(spans)
+
+    def _section(self, name: str) -> Section:
+        section = self.header.sections.get(name)
+        if section is None:
+            raise ManifestError(f"{self.ref.location} has no section {name!r}", location=self.ref.location)
+        return section
+
+    def _read(self, spans: Sequence[tuple[int, int]]) -> dict[int, bytes | memoryview]:
+        """The pages under some spans of bytes; those that are missing are read, neighbours together."""
+        found: dict[int, bytes | memoryview] = {}
+        wanted: list[int] = []
+        for number in sorted({number for first, last in spans for number in _pages_of(first, last)}):
+            page = self._pages.get(number)
+            if page is None:
+                wanted.append(number)
+            else:
+                found[number] = page
+        if not wanted:
+            return found
+        runs: list[list[int]] = []
+        for number in wanted:
+            if runs and runs[-1][1] == number:
+                runs[-1][1] = number + 1
+            else:
+                runs.append([number, number + 1])
+        end = self.header.sections_bytes
+        asked = [(first * PAGE_BYTES, min(last * PAGE_BYTES, end) - first * PAGE_BYTES) for first, last in runs]
+        for (first, last), (_, length), data in zip(runs, asked, self._fetch(asked), strict=True):
+            view = memoryview(data)
+            self.read_bytes += length
+            for number in range(first, last):
+                start = (number - first) * PAGE_BYTES
+                page = view[start : start + PAGE_BYTES]
+                if _hash(page) != self._hashes[number * _HASH_BYTES : (number + 1) * _HASH_BYTES]:
+                    raise HashMismatch(f"{self.ref.location} is not what was written", location=self.ref.location)
+                self._pages[number] = page
+                found[number] = page
+        return found
+
+
+def _pages_of(first: int, last: int) -> range:
+    return range(first // PAGE_BYTES, -(-last // PAGE_BYTES)) if last > first else range(0)
+
+
+def _bytes(pages: Mapping[int, bytes | memoryview], first: int, last: int) -> bytes | memoryview:
+    """The bytes from ``first`` to before ``last``, without copying when they lie in one page."""
+    numbers = _pages_of(first, last)
+    if not numbers:
+        return b""
+    start = first - numbers.start * PAGE_BYTES
+    if len(numbers) == 1:
+        return memoryview(pages[numbers.start])[start : start + last - first]
+    return b"".join(pages[number] for number in numbers)[start : start + last - first]
+
+
+def _hash(page: bytes | memoryview) -> bytes:
+    return hashlib.sha256(page).digest()[:_HASH_BYTES]

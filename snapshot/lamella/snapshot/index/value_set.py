@@ -1,0 +1,178 @@
+"""Value sets: all values of blocks that have few of them, in one dictionary for all blocks of a part.
+
+Every predicate over the term is answered exactly, by deciding each value of the dictionary as a reader decides rows. Of
+a block with more values than the cap only nulls and NaN are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from lamella.snapshot.columnar.keys import Mask
+from lamella.snapshot.expression.bound import Anything, BoundTest, Comparison, Membership, NanTest, NonNull, NullTest
+from lamella.snapshot.function.vector import Vector, constant_vector
+from lamella.snapshot.index.kind import Builder, Claim, Probe
+from lamella.snapshot.index.options import Option, checked
+from lamella.snapshot.index.part import Part
+from lamella.snapshot.index.profile import Expected, Profile, dictionary_bytes
+from lamella.snapshot.index.sets import Sets, sections_of
+from lamella.snapshot.index.values import distinct, has_nan, vector
+from lamella.snapshot.index.widening import can_serve, widened
+from lamella.snapshot.rows.leaf_truth import truth_of
+from lamella.snapshot.schema import DataType, parse_type
+
+_OPTIONS: Final = {
+    "values": Option(256, least=1, most=1 << 20, text="the most values that a block may have to be known"),
+    "bytes": Option(8 << 10, least=16, most=1 << 24, text="the most bytes that the values of a block may take"),
+}
+#: A place in a dictionary, mostly.
+_CODE_BYTES: Final = 2
+NULL: Final = 1
+NAN: Final = 2
+#: More values than the cap.
+OVERFLOW: Final = 4
+
+
+class ValueSetKind:
+    """All scalar types, booleans among them; every predicate over the term."""
+
+    name = "value_set"
+    text = "any predicate over columns with few values in each block: what it is of each value"
+    known_options: Mapping[str, Option] = _OPTIONS
+
+    def options(self, dtype: DataType, given: Mapping[str, Any]) -> dict[str, Any]:
+        """``values``, ``bytes``."""
+        return checked(self.name, _OPTIONS, given, dtype, fits=dtype.order is not None)
+
+    def answers(self, test: BoundTest, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002  # all are alike
+        """Everything that a reader could decide."""
+        return test.reason if isinstance(test, Anything) else None
+
+    def builder(self, dtype: DataType, options: Mapping[str, Any]) -> Builder:
+        """Builds a part."""
+        return ValueSetBuilder(dtype, options)
+
+    def probe(self, part: Part) -> Probe:
+        """Answers from a part."""
+        return ValueSetProbe(part)
+
+    def taken(
+        self, parts: list[tuple[Part, npt.NDArray[np.int64]]]
+    ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """Blocks of several parts as one."""
+        dtype = parse_type(parts[0][0].header.dtype)
+        sets = [values for part, rows in parts for values in Sets(part, "set", dtype).lists(rows)]
+        flags = np.concatenate([part.whole("flags")[rows] for part, rows in parts])
+        return {"flags": flags, **sections_of("set", dtype, sets)}, {}
+
+    def expected(self, profile: Profile, options: Mapping[str, Any]) -> Expected:
+        """Exact in blocks with no more values than the cap, nothing in the others."""
+        if profile.layer == "segment":
+            return Expected(reason="value sets are of blocks; nothing of them stands above these")
+        most = float(options["values"])
+        if profile.dtype.order == "bytes":
+            most = min(most, options["bytes"] / max(profile.value_bytes, 1.0))
+        fits = profile.distinct <= most
+        size_bytes = dictionary_bytes(profile, float(profile.distinct[fits].sum()), _CODE_BYTES) + len(profile)
+        return Expected(np.where(fits, 0.0, 1.0), size_bytes)
+
+
+class ValueSetBuilder:
+    """Gathers the different values of each block, until there are too many."""
+
+    def __init__(self, dtype: DataType, options: Mapping[str, Any]) -> None:
+        self._dtype = dtype
+        self._most_values: int = options["values"]
+        self._most_bytes: int = options["bytes"]
+        self._sets: list[list[Any]] = []
+        self._flags: list[int] = []
+        self._seen: set[Any] = set()
+        self._bits = 0
+
+    def add(self, values: Vector) -> None:
+        """Some rows."""
+        if not values.valid.all():
+            self._bits |= NULL
+        if has_nan(self._dtype, values):
+            self._bits |= NAN
+        if self._bits & OVERFLOW:
+            return
+        self._seen.update(distinct(self._dtype, values))
+        size = sum(map(len, self._seen)) if self._dtype.order == "bytes" else 0
+        if len(self._seen) > self._most_values or size > self._most_bytes:
+            self._bits |= OVERFLOW
+            self._seen.clear()
+
+    def end_block(self) -> None:
+        """The block's set."""
+        self._sets.append(sorted(self._seen))
+        self._flags.append(self._bits)
+        self._seen, self._bits = set(), 0
+
+    def sections(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """All sets."""
+        flags = np.array(self._flags, dtype=np.uint8)
+        return {"flags": flags, **sections_of("set", self._dtype, self._sets)}, {}
+
+
+class ValueSetProbe:
+    """Decides values."""
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        self._dtype = parse_type(part.header.dtype)
+        self._sets = Sets(part, "set", self._dtype)
+
+    def claim(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> Claim | None:
+        """What the predicate is of the values of each block, of null and of NaN."""
+        if isinstance(test, Anything) or test.term is None or not can_serve(self._dtype, test.term.dtype):
+            return None
+        chosen = self._sets.of(rows)
+        values = widened(chosen.values, self._dtype, test.term.dtype)
+        if values is None:
+            return None
+        outcomes = [chosen.having(mask) for mask in _may_be(test, values)]
+        flags = self._part.whole("flags")[rows]
+        for bit, special in ((NULL, None), (NAN, float("nan"))):
+            where = (flags & bit) != 0
+            if where.any():
+                single = _may_be(test, constant_vector(test.term.dtype, special, 1))
+                outcomes = [mask | (where & may[0]) for mask, may in zip(outcomes, single, strict=True)]
+        beyond = (flags & OVERFLOW) != 0
+        if beyond.any():
+            outcomes = [mask | (beyond & may) for mask, may in zip(outcomes, _of_any_number(test), strict=True)]
+        return Claim(*outcomes)
+
+
+def _may_be(test: BoundTest, values: Vector) -> tuple[Mask, Mask, Mask]:
+    """Where a predicate may be true, false, null; all of them where it cannot be decided."""
+    truth = truth_of(test, values)
+    if truth is None:
+        raise AssertionError("such a predicate is not asked about")
+    if truth.failed is None:
+        return truth.true, truth.false, truth.null
+    return truth.true | truth.failed, truth.false | truth.failed, truth.null | truth.failed
+
+
+def _of_any_number(test: BoundTest) -> tuple[bool, bool, bool]:
+    """What a predicate may be of a value that is not known, but neither null nor NaN."""
+    match test:
+        case NullTest() | NanTest():
+            return False, True, False
+        case NonNull(_, value, _):
+            return value, not value, False
+        case Comparison(term, _, value, _) if value != value:  # NaN is beyond every number
+            return _one(test, vector(term.dtype, [0.0]))
+        case Membership(_, _, _, has_null, _):
+            return True, not has_null, has_null
+        case _:
+            return True, True, False
+
+
+def _one(test: BoundTest, value: Vector) -> tuple[bool, bool, bool]:
+    true, false, null = _may_be(test, value)
+    return bool(true[0]), bool(false[0]), bool(null[0])

@@ -1,0 +1,248 @@
+"""The kept blocks of many segments, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, Final, overload
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from lamella.snapshot.columnar import Companion
+from lamella.snapshot.columnar.assembly import Load
+from lamella.snapshot.prune.kept import Codes, Indexes, Kept
+from lamella.snapshot.prune.verdict import NONE
+
+#: What a run, a segment and a tested block take in memory.
+_RUN_BYTES: Final = 128
+_SEGMENT_BYTES: Final = 17
+_BLOCK_BYTES: Final = 9
+
+
+class Runs(msgspec.Struct, frozen=True):
+    """Lists with one entry a run, in the snapshot's sequence.
+
+    A run is ``count`` blocks from number ``first`` on, all with the verdict ``code``, of the segment that is at
+    ``segments[place]``; ``segments`` are rows of the snapshot's layer, ascending. ``segment_count``: how many of them
+    have a run.
+    """
+
+    segments: Indexes
+    place: list[int]
+    first: list[int]
+    count: list[int]
+    code: list[int]
+    segment_count: int
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+class KeptBlocks(Sequence[Kept]):
+    """The kept blocks, segment by segment.
+
+    ``segments``: rows of segments that have any, ascending. ``whole``: the verdict that all blocks of the segment
+    have, or NONE where ``rows`` and ``codes`` say more: those from ``offsets[i]`` to before ``offsets[i + 1]`` are the
+    kept blocks of segment i. ``block_counts``: blocks of each segment of the snapshot.
+    """
+
+    #: The same as runs, where they were found as such; then the arrays are made when they are first asked for.
+    runs: Runs | None = None
+
+    def __init__(
+        self,
+        segments: Indexes,
+        whole: Codes,
+        offsets: Indexes,
+        rows: Indexes,
+        codes: Codes,
+        block_counts: Indexes,
+        load: Load,
+    ) -> None:
+        self.segments = segments
+        self.whole = whole
+        self.offsets = offsets
+        self.rows = rows
+        self.codes = codes
+        self.block_counts = block_counts
+        self._load = load
+
+    @classmethod
+    def of(cls, runs: Runs, block_counts: Indexes, load: Load) -> KeptBlocks:
+        """Blocks that were found as runs, of segments each of which has one."""
+        made = cls.__new__(cls)
+        made.runs = runs
+        made.segments, made.whole = runs.segments, np.zeros(len(runs.segments), dtype=np.uint8)
+        made.block_counts, made._load = block_counts, load
+        return made
+
+    @cached_property
+    def offsets(self) -> Indexes:
+        """Where the tested blocks of each segment begin, and the end."""
+        assert self.runs is not None  # noqa: S101  # else they are given
+        counts = np.bincount(self.runs.place, weights=self.runs.count, minlength=len(self.segments))
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+    @cached_property
+    def rows(self) -> Indexes:
+        """The tested blocks' numbers in their segments."""
+        assert self.runs is not None  # noqa: S101  # else they are given
+        return _numbers(self.runs.first, self.runs.count)
+
+    @cached_property
+    def codes(self) -> Codes:
+        """Their verdicts."""
+        assert self.runs is not None  # noqa: S101  # else they are given
+        return np.repeat(np.array(self.runs.code, dtype=np.uint8), self.runs.count)
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    @overload
+    def __getitem__(self, index: int) -> Kept: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Kept]: ...
+    def __getitem__(self, index: int | slice) -> Kept | list[Kept]:
+        """The kept blocks of one of the segments, or of some."""
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        row, code = int(self.segments[index]), int(self.whole[index])
+        index %= len(self)
+        if code != NONE:
+            count = int(self.block_counts[row])
+            return Kept(row, self._open, np.arange(count), np.full(count, code, dtype=np.uint8))
+        start, stop = int(self.offsets[index]), int(self.offsets[index + 1])
+        return Kept(row, self._open, self.rows[start:stop], self.codes[start:stop])
+
+    def __iter__(self) -> Iterator[Kept]:
+        return (self[index] for index in range(len(self)))
+
+    def opened_by(self, load: Load) -> KeptBlocks:
+        """The same blocks, whose companions ``load`` opens."""
+        made = KeptBlocks.__new__(KeptBlocks)
+        made.__dict__.update(self.__dict__)
+        made._load = load
+        return made
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory at most, roughly; ``block_counts`` are the snapshot's."""
+        runs = 0 if self.runs is None else len(self.runs) * _RUN_BYTES
+        return runs + len(self.segments) * _SEGMENT_BYTES + self.tested_count * _BLOCK_BYTES
+
+    def _open(self, row: int) -> Companion:
+        return self._load([row])[0]
+
+    @property
+    def tested_count(self) -> int:
+        """How many blocks in ``rows``."""
+        return len(self.rows) if self.runs is None else sum(self.runs.count)
+
+    @cached_property
+    def block_count(self) -> int:
+        """How many blocks."""
+        whole = self.whole.nonzero()[0]  # NONE is zero
+        return self.tested_count + (int(self.block_counts[self.segments[whole]].sum()) if len(whole) else 0)
+
+
+class Survivors:
+    """Kept blocks, segment after segment as they are found.
+
+    They are kept as runs as long as all of them are added as such.
+    """
+
+    def __init__(self) -> None:
+        self._segments: list[int] = []
+        self._counts: list[int] = []
+        self._runs: tuple[list[int], list[int], list[int], list[int]] = ([], [], [], [])
+        self._rows: list[Indexes] = []
+        self._codes: list[Codes] = []
+        self._sizes: list[npt.NDArray[Any]] = []
+
+    def add_runs(self, segment: int, runs: Sequence[tuple[int, int, int]], start: int, sizes: npt.NDArray[Any]) -> None:
+        """Add those of one segment, whose first block is number ``start``.
+
+        Each run has the number of its first block, of the one behind its last, and the verdict; ``sizes`` are those of
+        all files, by these numbers.
+        """
+        places, firsts, counts, codes = self._runs
+        place, blocks = len(self._segments), 0
+        for first, stop, code in runs:
+            places.append(place)
+            firsts.append(first - start)
+            counts.append(stop - first)
+            codes.append(code)
+            blocks += stop - first
+            self._sizes.append(sizes[first:stop])
+        self._segments.append(segment)
+        self._counts.append(blocks)
+        if self._rows:
+            self._unroll()
+
+    def _unroll(self) -> None:
+        """Bring runs into the form of the others."""
+        _, firsts, counts, codes = self._runs
+        if firsts:
+            self._rows.append(_numbers(firsts, counts))
+            self._codes.append(np.repeat(np.array(codes, dtype=np.uint8), counts))
+            self._runs = ([], [], [], [])
+
+    def add_tested(self, segments: Indexes, starts: Indexes, codes: Codes, sizes: npt.NDArray[Any]) -> None:
+        """Add those of all blocks of some segments that ``codes`` keep.
+
+        ``starts``: where each segment's blocks begin, and the end; ``sizes``: those of all files.
+        """
+        self._unroll()
+        places = (codes != NONE).nonzero()[0]  # of bytes as they are it takes five times as long
+        cuts = places.searchsorted(starts)
+        counts = cuts[1:] - cuts[:-1]
+        some = counts.nonzero()[0]
+        self._segments += segments[some].tolist()
+        self._counts += counts[some].tolist()
+        self._rows.append(places - np.repeat(starts[:-1], counts))
+        self._codes.append(codes[places])
+        self._sizes.append(sizes[places])
+
+    @property
+    def size_bytes(self) -> int:
+        """The sizes of the files added up."""
+        return int(np.add.reduce(joined(self._sizes, np.int64)))
+
+    def kept(self, whole: Codes | None, block_counts: Indexes, load: Load) -> KeptBlocks:
+        """All of them, with the segments that are kept as a ``whole`` (None: none are)."""
+        segments = np.array(self._segments, dtype=np.int64)
+        if whole is None and not self._rows:
+            return KeptBlocks.of(Runs(segments, *self._runs, len(segments)), block_counts, load)
+        self._unroll()
+        counts = np.array(self._counts, dtype=np.int64)
+        if whole is not None:
+            added = whole.nonzero()[0]
+            segments = np.concatenate([added, segments])
+            order = segments.argsort()
+            segments = segments[order]
+            counts = np.concatenate([np.zeros(len(added), dtype=np.int64), counts])[order]
+        offsets = np.zeros(len(segments) + 1, dtype=np.int64)
+        counts.cumsum(out=offsets[1:])
+        return KeptBlocks(
+            segments,
+            np.zeros(len(segments), dtype=np.uint8) if whole is None else whole[segments],
+            offsets,
+            joined(self._rows, np.int64),
+            joined(self._codes, np.uint8),
+            block_counts,
+            load,
+        )
+
+
+def joined(parts: Sequence[npt.NDArray[Any]], dtype: type[np.generic]) -> npt.NDArray[Any]:
+    """Arrays one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=dtype)
+
+
+def _numbers(firsts: Sequence[int], counts: Sequence[int]) -> Indexes:
+    """``count`` numbers from each ``first`` on, one run after another."""
+    return joined([np.arange(first, first + count) for first, count in zip(firsts, counts, strict=True)], np.int64)

@@ -1,0 +1,183 @@
+"""An Iceberg table as a source: its metadata says which files there are. Needs the extra ``lamella[iceberg]``.
+
+Columns are known by field id. A file is read by the names of the schema that its own ids and names belong to, which the
+table's schema history has (:mod:`lamella.snapshot.source.evolving`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LamellaError, ObjectNotFound, StoreError
+from lamella.snapshot.layout import Store, normal
+from lamella.snapshot.schema import Column
+from lamella.snapshot.source.options import StoreOptions, iceberg_properties
+from lamella.snapshot.source.state import SourceFile, SourceSchema, SourceState
+from lamella.snapshot.wire import ExternalSource, RefusedFile
+
+_SUFFIX: Final = ".metadata.json"
+_HINT: Final = "version-hint.text"
+_CODE: Final = InvalidRequest.code
+
+#: Connections of the Iceberg catalogs that the service knows, by name.
+Catalogs = Mapping[str, Mapping[str, str]]
+
+
+def read_iceberg(store: Store, source: ExternalSource, options: StoreOptions, catalogs: Catalogs) -> SourceState:
+    """The files of the table's current snapshot.
+
+    Raises:
+        InvalidRequest: it cannot be told which metadata is the current one, or the table has what is not known here.
+        InvalidSchema: a type that is not known.
+        ObjectNotFound: there is no such table.
+        StoreError: it cannot be read, or the extra is missing.
+    """
+    try:
+        from pyiceberg.exceptions import NoSuchTableError, RESTError
+        from pyiceberg.table import StaticTable
+    except ImportError as error:
+        raise StoreError("Iceberg tables need the extra lamella[iceberg]") from error
+    place = f"{source.catalog}:{source.table}" if source.location is None else source.location
+    try:
+        location = _in_catalog(source, catalogs) if source.location is None else _metadata(store, source.location)
+        table = StaticTable.from_metadata(location, iceberg_properties(options))
+        return _state(table, location)
+    except NoSuchTableError as error:
+        raise ObjectNotFound(f"there is no Iceberg table {place}: {error}", location=place) from error
+    except FileNotFoundError as error:
+        raise ObjectNotFound(f"there is no Iceberg table at {place}: {error}", location=place) from error
+    except LamellaError:
+        raise
+    except (OSError, RESTError, ValueError, NotImplementedError) as error:
+        # pyiceberg refuses what it does not know with a ValueError.
+        raise StoreError(f"the Iceberg table {place} cannot be read: {error}", location=place) from error
+
+
+def _in_catalog(source: ExternalSource, catalogs: Catalogs) -> str:
+    from pyiceberg.catalog import load_catalog
+
+    name, identifier = str(source.catalog), str(source.table)
+    if name not in catalogs:
+        raise InvalidRequest(f"the service knows no Iceberg catalog {name!r}", catalog=name)
+    return str(load_catalog(name, **catalogs[name]).load_table(identifier).metadata_location)
+
+
+def _metadata(store: Store, location: str) -> str:
+    """The metadata file: the location itself, or what a file system table's hint leads to."""
+    if location.endswith(_SUFFIX):
+        return location
+    folder = location.rstrip("/")
+    try:
+        hint = store.read(f"{folder}/metadata/{_HINT}").decode("ascii", "replace").strip()
+    except ObjectNotFound as error:
+        raise InvalidRequest(
+            f"{folder} has no metadata/{_HINT}: only its catalog knows which metadata file is the current one; name "
+            "that file, or the catalog and the table",
+            location=folder,
+        ) from error
+    if not hint.isdigit():
+        raise InvalidRequest(f"{folder}/metadata/{_HINT} says {hint[:50]!r}, which is no version", location=folder)
+    version = int(hint)
+    names = {found.location.rpartition("/")[2] for found in store.list(f"{folder}/metadata")}
+    if _file(version) not in names:
+        raise ObjectNotFound(f"{folder}/metadata has no {_file(version)}", location=folder)
+    while _file(version + 1) in names:  # the hint is written behind the commit, and may be lost
+        version += 1
+    return f"{folder}/metadata/{_file(version)}"
+
+
+def _file(version: int) -> str:
+    return f"v{version}{_SUFFIX}"
+
+
+def _state(table: Any, location: str) -> SourceState:
+    metadata = table.metadata
+    current = metadata.current_schema_id
+    versions = sorted((schema for schema in metadata.schemas if schema.schema_id < current), key=lambda s: s.schema_id)
+    versions.append(next(schema for schema in metadata.schemas if schema.schema_id == current))
+    schemas = tuple(
+        SourceSchema(schema_id=schema.schema_id, columns=tuple(map(_column, schema.fields))) for schema in versions
+    )
+    snapshot = table.current_snapshot()
+    files: list[SourceFile] = []
+    refused: list[RefusedFile] = []
+    for entry in () if snapshot is None else _entries(table, snapshot):
+        file = entry.data_file
+        place = normal(file.file_path)
+        problem = _problem(file)
+        if problem is not None:
+            refused.append(RefusedFile(path=place, code=_CODE, reason=problem))
+            continue
+        spec = metadata.specs()[file.spec_id or 0]
+        identity = frozenset(field.source_id for field in spec.fields if str(field.transform) == "identity")
+        files.append(SourceFile(location=place, size_bytes=file.file_size_in_bytes, in_file=identity))
+    return SourceState(
+        files=tuple(files),
+        version=f"{location.rpartition('/')[2]}#{'none' if snapshot is None else snapshot.snapshot_id}",
+        identity=str(metadata.table_uuid),
+        refused=tuple(refused),
+        schemas=schemas,
+    )
+
+
+def _entries(table: Any, snapshot: Any) -> Iterator[Any]:
+    for manifest in snapshot.manifests(table.io):
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+            entry.data_file.spec_id = manifest.partition_spec_id
+            yield entry
+
+
+def _problem(file: Any) -> str | None:
+    from pyiceberg.manifest import DataFileContent, FileFormat
+
+    if file.content != DataFileContent.DATA:
+        return "it deletes rows of data files (merge on read): those rows are still in the files; compact the table"
+    if file.file_format != FileFormat.PARQUET:
+        return f"it is {file.file_format}, not Parquet"
+    return None
+
+
+def _column(field: Any) -> Column:
+    if getattr(field, "initial_default", None) is not None:
+        raise InvalidSchema(f"column {field.name!r} has an initial default", column=field.name)
+    return _typed(field.name, field.field_id, field.field_type)
+
+
+def _typed(name: str, number: int, kind: Any, *, nullable: bool = True) -> Column:
+    from pyiceberg import types
+
+    def made(text: str, *fields: Column) -> Column:
+        return Column(name=name, type=text, id=number, nullable=nullable, fields=fields)
+
+    if isinstance(kind, types.StructType):
+        return made("struct", *map(_column, kind.fields))
+    if isinstance(kind, types.ListType):
+        return made("list", _typed("element", kind.element_id, kind.element_type))
+    if isinstance(kind, types.MapType):
+        key = _typed("key", kind.key_id, kind.key_type, nullable=False)
+        return made("map", key, _typed("value", kind.value_id, kind.value_type))
+    if isinstance(kind, types.DecimalType):
+        return made(f"decimal({kind.precision},{kind.scale})")
+    if isinstance(kind, types.FixedType):
+        return made(f"fixed({len(kind)})")
+    plain: dict[Any, str] = {
+        types.BooleanType: "boolean",
+        types.IntegerType: "int32",
+        types.LongType: "int64",
+        types.FloatType: "float32",
+        types.DoubleType: "float64",
+        types.DateType: "date",
+        types.TimeType: "time(us)",
+        types.TimestampType: "timestamp_ntz(us)",
+        types.TimestamptzType: "timestamp(us)",
+        types.TimestampNanoType: "timestamp_ntz(ns)",
+        types.TimestamptzNanoType: "timestamp(ns)",
+        types.StringType: "string",
+        types.UUIDType: "uuid",
+        types.BinaryType: "binary",
+    }
+    text = plain.get(type(kind))
+    if text is None:
+        raise InvalidSchema(f"column {name!r} is {kind}", column=name)
+    return made(text)

@@ -1,0 +1,48 @@
+"""What a source says of itself at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from lamella.snapshot.schema import Column
+from lamella.snapshot.wire import RefusedFile
+
+#: What a folder is called after that stands for null.
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A data file. ``size_bytes`` and ``content_id`` as far as the source gives them.
+
+    ``constants``: values that the source says every row of the file has, by column, as text (None: null).
+    ``in_file``: field ids of columns that must stand in the file, since readers would take them from elsewhere.
+    """
+
+    location: str
+    size_bytes: int | None = None
+    content_id: str | None = None
+    constants: Mapping[str, str | None] = {}
+    in_file: frozenset[int] = frozenset()
+
+
+class SourceSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """One of a source's schemas. The ids of ``columns`` are the source's field ids (0: it knows columns by name)."""
+
+    schema_id: int
+    columns: tuple[Column, ...]
+
+
+class SourceState(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of one version. ``identity``: the source's own id, so that it is not taken for another one.
+
+    ``refused``: files that belong to it and cannot be part of a table. ``schemas``: its schemas in the order that it
+    had them, the current one last; empty: it declares none.
+    """
+
+    files: tuple[SourceFile, ...]
+    version: str | None = None
+    identity: str | None = None
+    refused: tuple[RefusedFile, ...] = ()
+    schemas: tuple[SourceSchema, ...] = ()

@@ -1,0 +1,117 @@
+"""Files of a source as blocks: read, matched with the schema that they were written with, checked for what only the
+source knows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from lamella.snapshot.errors import InvalidRequest, LamellaError
+from lamella.snapshot.layout import Store
+from lamella.snapshot.manifest import Block
+from lamella.snapshot.parquet import Footer, block_of, ingest, read_footer
+from lamella.snapshot.parquet.verify import verified
+from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema.evolution import schema_at
+from lamella.snapshot.source.constants import problem
+from lamella.snapshot.source.evolving import Evolution
+from lamella.snapshot.source.state import SourceFile, SourceState
+from lamella.snapshot.wire import RefusedFile
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """The blocks, and the files that cannot be any; each in the order of the files."""
+
+    blocks: list[Block]
+    refused: list[RefusedFile]
+
+
+def take(
+    store: Store,
+    files: Sequence[SourceFile],
+    state: SourceState,
+    evolution: Evolution,
+    *,
+    workers: int,
+    verify: bool = False,
+    on_done: Callable[[], object] | None = None,
+) -> Taken:
+    """The blocks of some of a source's files; ``on_done`` is called once a file, in the caller's thread."""
+    current = evolution.history[-1]
+
+    def done(_: Block | RefusedFile) -> None:
+        if on_done is not None:
+            on_done()
+
+    if evolution.schema_of:
+        blocks, refused = _by_number(store, files, state, evolution, workers, verify, done)
+    else:
+        places = [file.location for file in files]
+        blocks, refused = ingest(store, places, current, workers=workers, verify=verify, on_done=done)
+    constants = {file.location: file.constants for file in files if file.constants}
+    if not constants:
+        return Taken(blocks, refused)
+    good = []
+    for block in blocks:
+        why = problem(block, schema_at(evolution, block.written_with), constants.get(block.location, {}))
+        if why is None:
+            good.append(block)
+        else:
+            refused.append(RefusedFile(path=block.location, code=InvalidRequest.code, reason=why))
+    return Taken(good, refused)
+
+
+def _by_number(
+    store: Store,
+    files: Sequence[SourceFile],
+    state: SourceState,
+    evolution: Evolution,
+    workers: int,
+    verify: bool,
+    on_done: Callable[[Block | RefusedFile], None],
+) -> tuple[list[Block], list[RefusedFile]]:
+    names = [
+        (dict(_paths(version.columns, ())), schema_at(evolution, evolution.schema_of[version.schema_id]))
+        for version in reversed(state.schemas)
+    ]
+
+    def one(file: SourceFile) -> Block | RefusedFile:
+        try:
+            footer = read_footer(store, file.location)
+            schema = _written_with(footer, names)
+            present = {leaf.field_id for leaf in footer.metadata.schema.leaves}
+            if not file.in_file <= present:
+                raise InvalidRequest("the values of a partition's column stand only in the metadata, not in the file")
+            block = block_of(footer, schema)
+            return verified(store, footer, schema, block) if verify else block
+        except LamellaError as error:
+            return RefusedFile(path=file.location, code=error.code, reason=error.message)
+
+    outcomes = []
+    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="footer") as pool:
+        for outcome in pool.map(one, files):
+            outcomes.append(outcome)
+            on_done(outcome)
+    blocks = [each for each in outcomes if isinstance(each, Block)]
+    return blocks, [each for each in outcomes if isinstance(each, RefusedFile)]
+
+
+def _written_with(footer: Footer, versions: Sequence[tuple[Mapping[int, tuple[str, ...]], Schema]]) -> Schema:
+    """The newest schema that has the file's columns under the same numbers and names."""
+    leaves = footer.metadata.schema.leaves
+    unnumbered = [leaf.name for leaf in leaves if leaf.field_id is None]
+    if unnumbered:
+        raise InvalidRequest(f"columns have no field ids in the file: {unnumbered[:10]}")
+    for paths, schema in versions:
+        if all(paths.get(leaf.field_id or 0) == leaf.path for leaf in leaves):
+            return schema
+    raise InvalidRequest("the table never had a schema with the columns that the file has, by number and name")
+
+
+def _paths(columns: Iterable[Column], above: tuple[str, ...]) -> Iterable[tuple[int, tuple[str, ...]]]:
+    for column in columns:
+        here = (*above, column.name)
+        yield column.id, here
+        yield from _paths(column.fields, here)

@@ -1,0 +1,236 @@
+"""A table's skip indexes: made, filled with parts, dropped, restored and removed, each by a snapshot of its own.
+
+Definitions stand in snapshots, so nothing is ever half done: an index without parts is one that knows no block yet.
+Parts say which blocks they are about, so they may be added to any later snapshot, whatever was committed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from lamella.snapshot import commit as commits
+from lamella.snapshot.errors import AlreadyExists, IndexNotFound, InvalidRequest
+from lamella.snapshot.ids import Ids
+from lamella.snapshot.index.definition import defined
+from lamella.snapshot.index.directory import Directory, place
+from lamella.snapshot.index.part import PartRef
+from lamella.snapshot.layout import Store, TableLayout, table_root
+from lamella.snapshot.manifest import DirectoryRef, ObjectRef, SnapshotPointer, TableIndex, content_hash
+from lamella.snapshot.manifest.block_key import BlockKeys, are_among
+from lamella.snapshot.warehouse.changes import CommitResult
+from lamella.snapshot.warehouse.manifests import Manifests
+from lamella.snapshot.warehouse.writing import ManifestWriter
+
+OPERATION: Final = "index"
+#: A directory is merged with the one before it when that one is less than so many times as large.
+_MERGE_FACTOR: Final = 4
+
+_Changed = Callable[[tuple[TableIndex, ...]], tuple[TableIndex, ...]]
+
+
+class Indexing:
+    """Writes the snapshots that change a table's indexes; a catalog decides afterwards whether they count."""
+
+    def __init__(self, manifests: Manifests, writer: ManifestWriter, store: Store, root: str, ids: Ids) -> None:
+        self._manifests = manifests
+        self._writer = writer
+        self._store = store
+        self._root = root
+        self._ids = ids
+
+    def create(
+        self,
+        base: SnapshotPointer,
+        *,
+        name: str,
+        kind: str,
+        expression: str,
+        options: Mapping[str, Any] | None = None,
+        time_zone: str = "UTC",
+        now_ms: int,
+    ) -> CommitResult:
+        """Write the snapshot after ``base`` that has one more index, which knows no block yet.
+
+        Raises:
+            AlreadyExists: the table has an index of that name, perhaps a dropped one.
+            InvalidRequest, InvalidFilter, UnknownColumn: see :func:`lamella.snapshot.index.definition.defined`.
+        """
+        made = defined(
+            index_id=str(self._ids.new()),
+            name=name,
+            kind=kind,
+            expression=expression,
+            options=options or {},
+            schema=self._manifests.head(base).schema,
+            time_zone=time_zone,
+            now_ms=now_ms,
+        )
+
+        def changed(indexes: tuple[TableIndex, ...]) -> tuple[TableIndex, ...]:
+            for index in indexes:
+                if index.name.lower() == name.lower():
+                    hint = "" if index.dropped_ms is None else ": it was dropped; restore it or remove it for good"
+                    raise AlreadyExists(f"the table has an index {index.name!r} already{hint}", name=index.name)
+            return (*indexes, made)
+
+        return self._follow(base, changed, now_ms)
+
+    def drop(self, base: SnapshotPointer, name: str, *, now_ms: int) -> CommitResult:
+        """Write the snapshot after ``base`` that does not use an index any more; raises IndexNotFound."""
+        return self._replace(base, name, now_ms, dropped_ms=now_ms)
+
+    def restore(self, base: SnapshotPointer, name: str, *, now_ms: int) -> CommitResult:
+        """Write the snapshot after ``base`` that uses a dropped index again, with all it knew; raises IndexNotFound."""
+        return self._replace(base, name, now_ms, is_dropped=True, dropped_ms=None)
+
+    def remove(self, base: SnapshotPointer, name: str, *, now_ms: int) -> CommitResult:
+        """Write the snapshot after ``base`` without an index that was dropped before.
+
+        Its parts belong to the snapshots before, and go when those have expired. Raises IndexNotFound.
+        """
+
+        def changed(indexes: tuple[TableIndex, ...]) -> tuple[TableIndex, ...]:
+            gone = index_named(indexes, name, is_dropped=True)
+            return tuple(index for index in indexes if index is not gone)
+
+        return self._follow(base, changed, now_ms)
+
+    def add_parts(
+        self,
+        base: SnapshotPointer,
+        index_id: str,
+        parts: Sequence[tuple[PartRef, BlockKeys]] = (),
+        *,
+        replace: bool = False,
+        forget: BlockKeys | None = None,
+        moved_from: AbstractSet[str] | None = None,
+        compact: bool = False,
+        now_ms: int,
+    ) -> CommitResult:
+        """Write the snapshot after ``base`` in which an index has these parts, each with the keys of its blocks.
+
+        ``replace``: and no others. ``forget``: what was known of these blocks before does not count any more.
+        ``moved_from``: locations of the parts that the new ones were taken from; an entry counts only where ``base``
+        still has its block in one of them, so that nothing is lost that was added meanwhile. ``compact``: write one
+        directory in place of all.
+
+        Raises IndexNotFound when ``base`` has no index of that id, or it was dropped.
+        """
+        if any(len(keys) != ref.block_count for ref, keys in parts):
+            raise InvalidRequest("a part comes with one key for each of its blocks")
+        layout = TableLayout(table_root(self._root, self._manifests.head(base).table_id))
+        given = Directory.of(parts)
+
+        def changed(indexes: tuple[TableIndex, ...]) -> tuple[TableIndex, ...]:
+            index = index_with_id(indexes, index_id)
+            directories = () if replace else index.directories
+            new = given if moved_from is None else self._still_in(directories, given, moved_from)
+            if compact:
+                old = [_without(self._manifests.directory(ref.object), forget) for ref in directories]
+                kept = self._written(layout, Directory.merged([*old, new]))
+            else:
+                kept = self._with(layout, self._forgetting(layout, directories, forget), new)
+            filled = msgspec.structs.replace(index, directories=kept)
+            return tuple(filled if each is index else each for each in indexes)
+
+        return self._follow(base, changed, now_ms)
+
+    def _still_in(self, directories: Sequence[DirectoryRef], new: Directory, parts: AbstractSet[str]) -> Directory:
+        """The entries of ``new`` whose blocks are still in one of these parts."""
+        placed = place([self._manifests.directory(ref.object) for ref in directories], new.keys)
+        is_there = np.array([part.location in parts for part in placed.parts] or [False])
+        return new.where((placed.number >= 0) & is_there[placed.number])
+
+    def _forgetting(
+        self, layout: TableLayout, directories: tuple[DirectoryRef, ...], forget: BlockKeys | None
+    ) -> tuple[DirectoryRef, ...]:
+        """The directories without some blocks; those that know none of them are not written again."""
+        kept: list[DirectoryRef] = []
+        for ref in directories:
+            directory = self._manifests.directory(ref.object)
+            less = _without(directory, forget)
+            kept += (ref,) if less is directory else self._written(layout, less)
+        return tuple(kept)
+
+    def _with(
+        self, layout: TableLayout, directories: tuple[DirectoryRef, ...], new: Directory
+    ) -> tuple[DirectoryRef, ...]:
+        """The directories and a new one, merged with those before it as long as they are not much larger."""
+        if not len(new):
+            return directories
+        kept = list(directories)
+        merged = [new]
+        size = len(new)
+        while kept and kept[-1].block_count < _MERGE_FACTOR * size:
+            size += kept[-1].block_count
+            merged.insert(0, self._manifests.directory(kept.pop().object))
+        return (*kept, *self._written(layout, Directory.merged(merged) if len(merged) > 1 else new))
+
+    def _written(self, layout: TableLayout, directory: Directory) -> tuple[DirectoryRef, ...]:
+        if not len(directory):
+            return ()
+        data = directory.to_bytes()
+        location = layout.index_directory(self._ids.new())
+        self._store.put(location, data)
+        ref = DirectoryRef(
+            object=ObjectRef(location=location, size_bytes=len(data), sha256=content_hash(data)),
+            part_count=len(directory.parts),
+            block_count=len(directory),
+            parts_bytes=sum(part.size_bytes for part in directory.parts),
+        )
+        return (ref,)
+
+    def _replace(
+        self, base: SnapshotPointer, name: str, now_ms: int, *, is_dropped: bool = False, **members: Any
+    ) -> CommitResult:
+        def changed(indexes: tuple[TableIndex, ...]) -> tuple[TableIndex, ...]:
+            found = index_named(indexes, name, is_dropped=is_dropped)
+            other = msgspec.structs.replace(found, **members)
+            return tuple(other if index is found else index for index in indexes)
+
+        return self._follow(base, changed, now_ms)
+
+    def _follow(self, base: SnapshotPointer, changed: _Changed, now_ms: int) -> CommitResult:
+        snapshot = self._manifests.snapshot(base)
+        following = commits.indexed_snapshot(
+            snapshot,
+            changed(snapshot.skip_indexes),
+            snapshot_id=str(self._ids.new()),
+            operation=OPERATION,
+            now_ms=now_ms,
+            prev_manifest=base.manifest,
+        )
+        pointer, written = self._writer.snapshot(following)
+        return CommitResult(pointer=pointer, snapshot=written, added=0, removed=0)
+
+
+def _without(directory: Directory, forget: BlockKeys | None) -> Directory:
+    """The directory itself when it knows none of the blocks."""
+    if forget is None or not len(forget):
+        return directory
+    gone = are_among(directory.keys, forget)
+    return directory.where(~gone) if gone.any() else directory
+
+
+def index_with_id(indexes: Sequence[TableIndex], index_id: str) -> TableIndex:
+    """The index of that id, which is in use; raises IndexNotFound."""
+    for index in indexes:
+        if index.index_id == index_id and index.dropped_ms is None:
+            return index
+    raise IndexNotFound(f"the table has no index {index_id!r}", index_id=index_id)
+
+
+def index_named(indexes: Sequence[TableIndex], name: str, *, is_dropped: bool = False) -> TableIndex:
+    """The index of a name, which is in use, or was dropped; raises IndexNotFound."""
+    for index in indexes:
+        if index.name.lower() == name.lower():
+            if (index.dropped_ms is not None) == is_dropped:
+                return index
+            state = "is in use" if is_dropped else "was dropped"
+            raise IndexNotFound(f"the index {index.name!r} {state}", name=index.name)
+    raise IndexNotFound(f"the table has no index {name!r}", name=name)

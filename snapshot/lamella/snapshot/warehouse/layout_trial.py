@@ -1,0 +1,162 @@
+"""Another layout: sorted by another key, or in blocks of another size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from lamella.snapshot.advice.forecast import may_match
+from lamella.snapshot.advice.relayout import cut_zones, merged_zones, sorted_zones, split_zones
+from lamella.snapshot.advice.rows import SampledColumn, drawn
+from lamella.snapshot.columnar.zones import Zones
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.expression.bound import columns_of
+from lamella.snapshot.schema import Leaf
+from lamella.snapshot.warehouse.block_sample import read_columns
+from lamella.snapshot.warehouse.trial import Rows, Trial, TrialFilter, union
+from lamella.snapshot.wire.advice import Cost, Forecast, WhatIfAnswer
+
+#: Rows that a layout is tried with.
+_ROWS: Final = 40_000
+_MOST_PIECES: Final = 1_000
+
+
+class LayoutTrial(Trial):
+    """Other blocks. Skip indexes would have to be built anew and are not taken into account, now or then."""
+
+    def reclustered(self) -> WhatIfAnswer:
+        """Sorted by another key, in as many blocks."""
+        schema = self._scene.head.schema
+        keys = [
+            schema.leaf(name, case_sensitive=self._request.case_sensitive) for name in self._request.cluster_key or ()
+        ]
+        if not keys:
+            raise InvalidRequest("a cluster key has a column")
+        for leaf in keys:
+            if leaf.dtype.order is None or leaf.repeated:
+                raise InvalidRequest(f"rows cannot be ordered by column {leaf.name!r}", column=leaf.name)
+        leaves = self._leaves(keys)
+        count = len(self._scene)
+        mean_rows = float(self._scene.row_count.mean()) if count else 0.0
+        sample = self._read_sample(leaves) if self._request.sample_blocks else self._drawn_sample(leaves)
+        if not count or not len(next(iter(sample.values())).valid):
+            return self._answer([self._unchanged(each) for each in self._filters])
+        zones = sorted_zones(sample, keys, count, mean_rows, self._rng)
+        self._rests_on.append("indexes left out of account")
+        return self._answer([self._tried(each, zones, len(zones[keys[0]])) for each in self._filters])
+
+    def resized(self) -> WhatIfAnswer:
+        """The same rows in the same sequence, in blocks of another size."""
+        target = self._request.rows_per_block or 0
+        if target < 1:
+            raise InvalidRequest("rows_per_block is at least 1")
+        self._rests_on.append("indexes left out of account")
+        mean_rows = float(self._scene.row_count.mean()) if len(self._scene) else 1.0
+        leaves = self._leaves([])
+        if target >= mean_rows or not leaves:
+            edges = np.floor((np.cumsum(self._scene.row_count) - self._scene.row_count) / target)
+            starts = np.flatnonzero(np.concatenate([[True], np.diff(edges) > 0]))[: len(self._scene)]
+            zones = {leaf: merged_zones(self._scene.zones(leaf), leaf.dtype, starts) for leaf in leaves}
+            return self._answer([self._tried(each, zones, len(starts)) for each in self._filters])
+        pieces = min(_MOST_PIECES, max(1, round(mean_rows / target)))
+        if self._request.sample_blocks:
+            return self._cut(leaves, target)
+        first = self._cluster_column()
+        self._rests_on.append(
+            "blocks taken to be sorted by the first column of the cluster key, and by nothing else"
+            if first is not None
+            else "blocks taken to be sorted by nothing; ask with sample_blocks"
+        )
+        zones = {leaf: split_zones(self._scene.zones(leaf), pieces, is_sorted=leaf.id == first) for leaf in leaves}
+        return self._answer([self._tried(each, zones, len(self._scene) * pieces) for each in self._filters])
+
+    def _cut(self, leaves: Sequence[Leaf], target: int) -> WhatIfAnswer:
+        """Smaller blocks, by the rows of some of those that are there."""
+        candidates = union([each.kept for each in self._filters])
+        chosen = self._drawn_from(candidates)
+        found = read_columns(self._store, self._scene, chosen, leaves)
+        self._read = len(chosen)
+        self._rests_on.append(f"the rows of {len(found.blocks):,} blocks")
+        zones, owner = _pieces(found.columns, found.blocks, leaves, target)
+        forecasts = []
+        for each in self._filters:
+            now = self._now(each)
+            mine = np.isin(found.blocks, each.kept)
+            if not mine.any():
+                forecasts.append(self._unchanged(each, "no block of it is in the sample"))
+                continue
+            hits = may_match(each.node, zones.__getitem__, len(owner)) > 0
+            shares = np.array([hits[owner == place].mean() for place in np.flatnonzero(mine)])
+            ratio = float(shares.mean())
+            count = now.blocks * ratio * float(np.bincount(owner)[mine].mean())
+            cost = Cost(blocks=count, bytes=now.bytes * ratio, skip=1.0 - (1.0 - now.skip) * ratio)
+            forecasts.append(Forecast(filter=each.text, times=each.times, now=now, then=cost))
+        return self._answer(forecasts)
+
+    def _tried(self, filter: TrialFilter, zones: Mapping[Leaf, Zones], count: int) -> Forecast:
+        hits = float(may_match(filter.node, zones.__getitem__, count).sum())
+        share = hits / count if count else 0.0
+        # Blocks of the trial may be more or fewer than there would be.
+        blocks = share * self._scene.blocks_total if self._request.cluster_key is not None else hits * self._share
+        size_bytes = share * self._scene.head.summary.compressed_byte_size
+        then = Cost(blocks=blocks, bytes=size_bytes, skip=1.0 - share)
+        return Forecast(filter=filter.text, times=filter.times, now=self._now(filter), then=then)
+
+    def _unchanged(self, filter: TrialFilter, reason: str = "the table has no rows") -> Forecast:
+        now = self._now(filter)
+        return Forecast(filter=filter.text, times=filter.times, now=now, then=now, reason=reason)
+
+    def _leaves(self, keys: Sequence[Leaf]) -> list[Leaf]:
+        named = [leaf for each in self._filters for leaf in columns_of(each.node)]
+        return [leaf for leaf in dict.fromkeys([*keys, *named]) if leaf.dtype.order is not None and not leaf.repeated]
+
+    def _cluster_column(self) -> int | None:
+        meta = self._scene.head.cluster_key_meta
+        return None if meta is None or not meta[1] else self._scene.head.schema.leaf(meta[1][0], case_sensitive=True).id
+
+    def _drawn_sample(self, leaves: Sequence[Leaf]) -> dict[Leaf, SampledColumn]:
+        rows = self._scene.row_count.astype(np.float64)
+        count = min(_ROWS, int(rows.sum()))
+        self._rests_on.append(f"{count:,} rows drawn from the statistics of blocks")
+        if not count:
+            return {leaf: SampledColumn(np.zeros(0), np.zeros(0, dtype=bool)) for leaf in leaves}
+        blocks = np.sort(self._rng.choice(len(rows), count, p=rows / rows.sum()))
+        return {leaf: drawn(self._scene.blocks_outlook(leaf), blocks, rows, self._rng) for leaf in leaves}
+
+    def _read_sample(self, leaves: Sequence[Leaf]) -> dict[Leaf, SampledColumn]:
+        chosen = self._drawn_from(np.arange(len(self._scene)))
+        found = read_columns(self._store, self._scene, chosen, leaves)
+        self._read = len(chosen)
+        columns = list(found.columns)
+        self._rests_on.append(f"the rows of {len(columns):,} blocks")
+        if not columns:
+            return self._drawn_sample(leaves)
+        return {
+            leaf: SampledColumn(
+                np.concatenate([each[leaf].values for each in columns]),
+                np.concatenate([each[leaf].valid for each in columns]),
+            )
+            for leaf in leaves
+        }
+
+
+def _pieces(
+    columns: Sequence[Mapping[Leaf, SampledColumn]], blocks: Rows, leaves: Sequence[Leaf], target: int
+) -> tuple[dict[Leaf, Zones], Rows]:
+    """The zone maps of the blocks' pieces, and for each piece the place of its block."""
+    owner: list[int] = []
+    edges: list[int] = [0]
+    for place in range(len(blocks)):
+        count = len(next(iter(columns[place].values())).valid)
+        pieces = max(1, round(count / target))
+        start = edges[-1]
+        edges += (start + np.linspace(0, count, pieces + 1)[1:].round().astype(int)).tolist()
+        owner += [place] * pieces
+    zones = {}
+    for leaf in leaves:
+        values = np.concatenate([each[leaf].values for each in columns])
+        valid = np.concatenate([each[leaf].valid for each in columns])
+        zones[leaf] = cut_zones(SampledColumn(values, valid), leaf.dtype, np.array(edges))
+    return zones, np.array(owner)

@@ -1,0 +1,206 @@
+"""Advice: scores and sizes of indexes, what a change would do, and why an index does not help."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+AdviceLayer = Literal["block", "segment"]
+
+
+class AdviceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``POST .../advice``: how well look-ups of single values skip, and what indexes would add. Reads no data.
+
+    ``columns``: None: all that have an order, up to 100. ``kinds``: None: all that there are. ``options``: by kind.
+    ``budget_bytes``, or ``budget_share`` of the data's bytes: how sharp an index of each kind can be within it. At most
+    one of ``snapshot_id`` (an id or a tag) and ``timestamp``.
+    """
+
+    columns: tuple[str, ...] | None = None
+    kinds: tuple[str, ...] | None = None
+    options: dict[str, dict[str, Any]] = {}
+    budget_bytes: float | None = None
+    budget_share: float | None = None
+    snapshot_id: str | None = None
+    timestamp: int | str | None = None
+    time_zone: str = "UTC"
+    case_sensitive: bool = False
+
+
+class IndexSize(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An index over all blocks: with ``options`` about ``size_bytes`` in ``parts`` objects.
+
+    ``share``: of the data's bytes. ``fits``: within the budget. ``distinct_per_block`` is an upper limit, and the size
+    too, where ``is_counted`` is False. ``reason``: what cannot be told.
+    """
+
+    options: dict[str, Any]
+    parts: int
+    distinct_per_block: float
+    is_counted: bool
+    size_bytes: float | None = None
+    bytes_per_block: float | None = None
+    share: float | None = None
+    fits: bool | None = None
+    reason: str = ""
+
+
+class Score(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How much of what a look-up need not read is skipped, from 0 to 100.
+
+    ``kind`` None: by the bounds in manifests; else by an index of that kind *beyond* these. ``score`` None: manifests
+    cannot tell, or only that it lies between ``least`` and ``most``. ``skip_present``, ``skip_absent``: the part of all
+    blocks (segments) that is skipped for a value that is there, and for one in between that is not.
+    """
+
+    column: str
+    layer: AdviceLayer
+    least: float
+    most: float
+    kind: str | None = None
+    score: float | None = None
+    skip_present: float | None = None
+    skip_absent: float | None = None
+    size: IndexSize | None = None
+    reason: str = ""
+
+
+class AdviceAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The scores, best first within a column. ``blocks_seen``: blocks that they rest on, of ``blocks_total``.
+
+    ``rests_on``: for each column where the counts of different values come from. ``left_out``: columns without scores,
+    and why.
+    """
+
+    snapshot_id: str
+    blocks_total: int
+    blocks_seen: int
+    scores: tuple[Score, ...]
+    rests_on: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    budget_bytes: float | None = None
+
+
+class IndexChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An index that the table might have."""
+
+    kind: str
+    expression: str
+    options: dict[str, Any] = {}
+    time_zone: str = "UTC"
+
+
+class WhatIfRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``POST .../what-if``: what filters would read after one change: an ``index`` more, another ``cluster_key``, or
+    blocks of about ``rows_per_block`` rows.
+
+    ``filters``: as in a prune; empty: those that were recorded, the latest ``recorded`` of them. ``sample_blocks``:
+    read so many blocks, to measure instead of estimating; 0: nothing is read. ``seed``: draws the sample, and literals.
+    """
+
+    index: IndexChange | None = None
+    cluster_key: tuple[str, ...] | None = None
+    rows_per_block: int | None = None
+    filters: tuple[Any, ...] = ()
+    recorded: int = 100
+    sample_blocks: int = 0
+    seed: int = 0
+    snapshot_id: str | None = None
+    timestamp: int | str | None = None
+    time_zone: str = "UTC"
+    case_sensitive: bool = False
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read: blocks, their data bytes, and the part of all blocks that is skipped; expectations have fractions."""
+
+    blocks: float
+    bytes: float
+    skip: float
+
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One filter, asked ``times`` times: now, and after the change.
+
+    ``if_absent``: after the change, when no literal of the filter is in the table; ``then`` takes them to be there.
+    ``reason``: why nothing would change, or what is not taken into account.
+    """
+
+    filter: str
+    now: Cost
+    then: Cost
+    times: int = 1
+    if_absent: Cost | None = None
+    reason: str = ""
+
+
+class WhatIfAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """``now`` and ``then``: of one filter on average. ``measured``: from a sample of ``blocks_read`` blocks, else
+    nothing was read. ``size``: of the index. ``rests_on``: what the answer is made of. ``left_out``: filters that could
+    not be used, and why.
+    """
+
+    snapshot_id: str
+    blocks_total: int
+    bytes_total: int
+    now: Cost
+    then: Cost
+    filters: tuple[Forecast, ...]
+    measured: bool = False
+    blocks_read: int = 0
+    size: IndexSize | None = None
+    rests_on: tuple[str, ...] = ()
+    left_out: dict[str, str] = {}
+
+
+class WhyNotRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``POST .../why-not``: why indexes do not help with a filter. ``index``: only that one (its name)."""
+
+    filter: Any = None
+    index: str | None = None
+    snapshot_id: str | None = None
+    timestamp: int | str | None = None
+    time_zone: str = "UTC"
+    case_sensitive: bool = False
+
+
+WhyCode = Literal[
+    "dropped",  # the index was dropped
+    "not_usable",  # a column of it is gone, or has another type
+    "empty",  # no block was indexed yet
+    "other_term",  # the predicate is over something else
+    "not_answered",  # the kind does not answer such a predicate
+    "not_indexed",  # it does not know the blocks that are left
+    "nothing_left",  # bounds alone leave nothing to rule out
+    "may_match",  # all blocks that it knows may match
+    "useless",  # it was stopped, as it hardly ruled anything out
+    "unreadable",  # a part of it could not be read
+    "helps",  # it rules out blocks
+]
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One index and one predicate (``predicate`` None: all of them). ``considered``, ``ruled_out``: blocks, where it
+    was asked; ``not_indexed``: blocks that are left and that it does not know."""
+
+    index: str
+    kind: str
+    expression: str
+    code: WhyCode
+    reason: str
+    predicate: str | None = None
+    considered: int = 0
+    ruled_out: int = 0
+    not_indexed: int = 0
+
+
+class WhyNotAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Of ``blocks_total`` blocks bounds left ``after_bounds``, and all indexes together ``after_indexes``."""
+
+    snapshot_id: str
+    blocks_total: int
+    after_bounds: int
+    after_indexes: int
+    answers: tuple[Why, ...]
+    predicates: tuple[str, ...]

@@ -1,0 +1,217 @@
+"""Skip indexes: what they are, what they know, and what is done with them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+RefreshMode = Literal["incremental", "full", "quick"]
+
+
+class CreateIndex(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST .../indexes``: an index of a kind over a column or an expression of the filter language.
+
+    ``options``: see ``GET /v1/index-kinds``; those that are left out have their defaults. ``time_zone``: of functions
+    in the expression that have one.
+    """
+
+    name: str
+    kind: str
+    expression: str
+    options: dict[str, Any] = {}
+    time_zone: str = "UTC"
+
+
+class Coverage(msgspec.Struct, frozen=True, kw_only=True):
+    """What an index knows of a snapshot's ``blocks``.
+
+    ``not_indexed`` blocks are always kept by a prune. ``stale`` of them are at a location that the index knew as
+    another file. ``unused_entries``: what it knows of blocks that are not in the snapshot, or knows twice.
+    """
+
+    blocks: int
+    indexed: int
+    not_indexed: int
+    stale: int = 0
+    unused_entries: int = 0
+
+
+class IndexInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An index as it stands in a snapshot.
+
+    ``dtype``: the type of the expression when the index was made. ``dropped_ms`` (Unix milliseconds): it is not used
+    since then. ``not_usable``: why it is not used although it was not dropped. ``parts``, ``size_bytes``: objects and
+    their bytes; ``bytes_per_block``: those divided by the blocks that they know. ``coverage`` is None in the answers
+    of drop and restore.
+    """
+
+    index_id: str
+    name: str
+    kind: str
+    expression: str
+    dtype: str
+    options: dict[str, Any]
+    time_zone: str
+    created_ms: int
+    snapshot_id: str
+    dropped_ms: int | None = None
+    not_usable: str | None = None
+    parts: int = 0
+    size_bytes: int = 0
+    bytes_per_block: float = 0.0
+    coverage: Coverage | None = None
+
+
+class IndexList(msgspec.Struct, frozen=True, kw_only=True):
+    """The indexes of a table, by name."""
+
+    snapshot_id: str
+    indexes: tuple[IndexInfo, ...]
+
+
+class IndexOption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An option of an index kind. ``least`` and ``most`` bound numbers."""
+
+    name: str
+    type: str
+    default: Any
+    text: str
+    least: float | None = None
+    most: float | None = None
+
+
+class IndexKind(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of index that the service can build and ask."""
+
+    name: str
+    text: str
+    options: tuple[IndexOption, ...] = ()
+
+
+class IndexKindList(msgspec.Struct, frozen=True, kw_only=True):
+    """All of them, by name."""
+
+    kinds: tuple[IndexKind, ...]
+
+
+class RefreshRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``POST .../indexes/{index}/refresh``: one part of a refresh.
+
+    ``mode``: "incremental" indexes the blocks that the index does not know, from the filters in their files where it
+    can use these; "full" indexes all blocks anew, from their values; "quick" reads no rows, so that only filters in
+    files count. "full" and "quick" also drop what is known of blocks that left the table. ``max_blocks``, ``max_ms``:
+    end the part after so many blocks, about so long. ``page_token``: go on where the answer before ended.
+    """
+
+    mode: RefreshMode = "incremental"
+    max_blocks: int | None = None
+    max_ms: float | None = None
+    page_token: str | None = None
+
+
+class LeftOutBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """A block that was not indexed, and why."""
+
+    location: str
+    reason: str
+
+
+class RefreshAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of a refresh, or all of it.
+
+    ``snapshot_id``: the current snapshot, with what was built. ``indexed`` blocks with ``row_count`` rows are in
+    ``parts`` new objects of ``size_bytes``. ``left_out`` were tried and are not indexed; they are not tried again by
+    this refresh. ``remaining`` blocks are still to be tried: ask again with ``next_page_token`` until it is None.
+    ``coverage``: of the table, in the last part.
+    """
+
+    snapshot_id: str
+    mode: RefreshMode
+    indexed: int
+    row_count: int
+    parts: int
+    size_bytes: int
+    left_out: tuple[LeftOutBlock, ...]
+    remaining: int
+    coverage: Coverage | None = None
+    next_page_token: str | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether this was the last part."""
+        return self.next_page_token is None
+
+
+class PartSent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part that was built elsewhere and written to the table's ``_ix`` folder.
+
+    ``keys``: the keys of its blocks in order, 16 bytes each, both halves little-endian
+    (:mod:`lamella.snapshot.manifest.block_key`); in JSON as Base64.
+    """
+
+    location: str
+    size_bytes: int
+    tail_bytes: int
+    tail_sha256: str
+    keys: bytes
+
+
+class PartsRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST .../indexes/{index}/parts``: take up parts that were built elsewhere. ``index_id``: they are for the index
+    with this id, and not for another one of the same name that came later."""
+
+    parts: tuple[PartSent, ...]
+    index_id: str
+
+
+class PartsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The snapshot in which the index has the parts, and how many blocks they know."""
+
+    snapshot_id: str
+    parts: int
+    blocks: int
+
+
+class OptimiseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``POST .../indexes/{index}/optimise``: one part of it, of about ``max_ms``."""
+
+    max_ms: float | None = None
+
+
+class OptimiseAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of an optimisation, or all of it.
+
+    ``regrouped`` parts were written in place of ``moved_from`` others. ``lost``: blocks that were known by parts that
+    cannot be read, and are not indexed now. ``remaining`` groups of segments are still to be looked at: send the same
+    request again until there are none.
+    """
+
+    snapshot_id: str
+    regrouped: int
+    moved_from: int
+    lost: int
+    remaining: int
+
+
+def merged_refresh(parts: list[RefreshAnswer]) -> RefreshAnswer:
+    """The parts of one refresh as one answer."""
+    last = parts[-1]
+    return msgspec.structs.replace(
+        last,
+        indexed=sum(part.indexed for part in parts),
+        row_count=sum(part.row_count for part in parts),
+        parts=sum(part.parts for part in parts),
+        size_bytes=sum(part.size_bytes for part in parts),
+        left_out=tuple(each for part in parts for each in part.left_out),
+    )
+
+
+def merged_optimise(parts: list[OptimiseAnswer]) -> OptimiseAnswer:
+    """The parts of one optimisation as one answer."""
+    return msgspec.structs.replace(
+        parts[-1],
+        regrouped=sum(part.regrouped for part in parts),
+        moved_from=sum(part.moved_from for part in parts),
+        lost=sum(part.lost for part in parts),
+    )

@@ -1,0 +1,176 @@
+"""N-grams and affixes: characters and not bytes, folding, and texts that are none."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from lamella.snapshot.expression.bound import BoundTest, Derived, Prefix
+from lamella.snapshot.expression.like import like_parts
+from lamella.snapshot.function.text import Folded
+from lamella.snapshot.index import kinds
+from lamella.snapshot.index.grams import folded_character, gram_keys, keys_in
+from lamella.snapshot.index.ngram import NgramKind
+from lamella.snapshot.schema import parse_type
+from support import index_cases
+from support.index_cases import Cells, built, claimed, equal, listed, probe, vector
+
+TEXT = parse_type("string")
+NO_UTF8 = b"abc\xffdef"
+
+
+def like(pattern: str) -> BoundTest:
+    """``c LIKE pattern``, however it is bound."""
+    parts = like_parts(pattern, "\\")
+    assert parts
+    start = parts[0].encode() if isinstance(parts[0], str) else b""
+    return Prefix(index_cases.leaf_of(TEXT), start, bool(start) and parts[1:] == (0,), pattern, parts)
+
+
+def kept(name: str, blocks: list[Cells], test: BoundTest, **options: object) -> list[bool]:
+    """Which blocks may have a match."""
+    of = probe(built(kinds()[name], TEXT, blocks, options).part)
+    true: list[bool] = claimed(of, test, range(len(blocks))).true.tolist()
+    return true
+
+
+def cells(*texts: str) -> Cells:
+    """Texts as bytes."""
+    return [text.encode() for text in texts]
+
+
+def test_all_grams_of_all_pieces_must_be_there() -> None:
+    """A block with every gram of one piece but not of the other has no match."""
+    blocks = [cells("hello world"), cells("hello", "words"), cells("word", "worldly"), cells("he", "llo")]
+    assert kept("ngram", blocks, like("%hello%world%")) == [True, False, False, False]
+    assert kept("ngram", blocks, like("%llo%")) == [True, True, False, True]
+    assert kept("ngram", blocks, like("hello%")) == [True, True, False, False]
+    assert kept("ngram", blocks, equal(TEXT, b"worldly")) == [False, False, True, False]
+    assert kept("ngram", blocks, listed(TEXT, [b"worldly", b"words"])) == [False, True, True, False]
+
+
+def test_grams_do_not_reach_from_one_text_into_the_next() -> None:
+    """``ab`` beside ``cd`` has no ``bc``, wherever the texts lie and however short they are."""
+    for size in (1, 2, 3, 4):
+        rng = Random(size)
+        texts = ["".join(rng.choices("ab", k=rng.randint(0, 5))) for _ in range(200)]
+        wanted = {text[at : at + size] for text in texts for at in range(len(text) - size + 1)}
+        found, is_text = gram_keys(vector(TEXT, cells(*texts)), size, folded=False)
+        assert is_text
+        assert set(found.tolist()) == {keys_in(gram, size, folded=False).item() for gram in wanted}
+
+
+def test_short_pieces_say_nothing_and_that_is_said() -> None:
+    """A pattern without a piece of n characters keeps all, and the kind tells why."""
+    kind = kinds()["ngram"]
+    options = kind.options(TEXT, {"n": 4})
+    assert kept("ngram", [cells("x")], like("%abc%"), n=4) == [True]
+    assert kind.answers(like("%abc%"), options) == "no piece of fixed text has 4 characters"
+    assert kind.answers(like("%abcd%"), options) is None
+    assert kind.answers(like("%日本語だ%"), options) is None
+    assert kind.answers(listed(TEXT, [b"abcdef", b"abc"]), options) is not None
+
+
+def test_grams_are_of_characters() -> None:
+    """Letters of several bytes count once, also beyond the first plane."""
+    blocks = [cells("日本語"), cells("日本"), cells("x\U0001f600y")]
+    assert kept("ngram", blocks, like("%日本語%")) == [True, False, False]
+    assert kept("ngram", blocks, like("%x\U0001f600y%")) == [False, False, True]
+
+
+@pytest.mark.parametrize("name", ["ngram", "affix"])
+def test_a_block_with_bytes_that_are_no_text_is_kept(name: str) -> None:
+    """They have no characters to look at, so nothing is known of such a block; nor of a filter with such bytes."""
+    blocks = [cells("other"), [NO_UTF8, b"other"], [b"abc"]]
+    assert kept(name, blocks, like("abcdef%"))[:2] == [False, True]
+    assert kept(name, blocks, equal(TEXT, b"abcdef"))[:2] == [False, True]
+    assert kept(name, blocks, equal(TEXT, NO_UTF8)) == [True, True, True]
+
+
+def test_folding_depends_on_nothing_around_a_character() -> None:
+    """Of every character, what its other cases fold to is what it folds to: the index answers for all of them."""
+    for point in [*range(0xD800), *range(0xE000, 0x110000)]:
+        character = chr(point)
+        folded = folded_character(character)
+        for other in (character.lower(), character.upper(), character.casefold(), character.title()):
+            assert "".join(map(folded_character, other)) == folded, f"U+{point:04X}"
+
+
+def test_folded_grams_are_those_of_lower_and_upper_texts() -> None:
+    """Also where a fold has more characters than the text, and where the last sigma differs from the others."""
+    rng = Random(7)
+    for _ in range(300):
+        text = index_cases.text(rng).decode()
+        for other in (text.lower(), text.upper()):
+            keys = keys_in(text, 3, folded=True).tolist()
+            assert keys_in(other, 3, folded=True).tolist() == keys
+    whole, _ = gram_keys(vector(TEXT, cells("STRASSE", "Straße", "ΟΔΟΣ", "οδος")), 3, folded=True)
+    assert set(keys_in("straße", 3, folded=True).tolist()) <= set(whole.tolist())
+    assert len(whole) == len({"str", "tra", "ras", "ass", "sse", "οδο", "δος"})
+
+
+def test_a_folded_index_answers_for_every_case() -> None:
+    """Patterns of another case are looked up folded; what differs in more than case is ruled out."""
+    blocks = [cells("Grüße aus KÖLN"), cells("nothing here")]
+    for pattern in ("%köln%", "%KÖLN%", "%Köln%", "%GRÜSSE%"):
+        assert kept("ngram", blocks, like(pattern), ignore_case=True) == [True, False]
+    assert kept("ngram", blocks, like("%köln%")) == [False, False]
+
+
+def test_only_a_folded_index_stands_for_lower_and_upper() -> None:
+    """``lower(c)`` may be looked up in an index over ``c`` that ignores case, and in no other."""
+    kind = kinds()["ngram"]
+    assert isinstance(kind, NgramKind)
+    leaf = index_cases.leaf_of(TEXT)
+    lower = Derived(Folded("lower"), (leaf,), TEXT, "lower(c)")
+    both = Derived(Folded("upper"), (lower,), TEXT, "upper(lower(c))")
+    assert kind.inner(both, kind.options(TEXT, {"ignore_case": True})) == leaf
+    assert kind.inner(both, kind.options(TEXT, {})) == both
+    assert kind.inner(leaf, kind.options(TEXT, {"ignore_case": True})) == leaf
+
+
+def test_no_row_is_lost_when_lower_texts_are_looked_up_in_a_folded_index() -> None:
+    """Whatever part of ``lower(c)`` or ``upper(c)`` is asked for, as the reader computes these, its block is kept."""
+    rng = Random(12)
+    for _ in range(60):
+        blocks: list[Cells] = [[index_cases.text(rng) for _ in range(6)] for _ in range(5)]
+        of = probe(built(kinds()["ngram"], TEXT, blocks, {"ignore_case": True}).part)
+        for row, block in enumerate(blocks):
+            for function in (Folded("lower"), Folded("upper")):
+                found = function.rows(vector(TEXT, block))
+                for cell in found.values.to_pylist():
+                    text = cell.decode()
+                    start = rng.randint(0, len(text))
+                    piece = text[start : start + rng.randint(3, 8)]
+                    if piece:
+                        test = Prefix(index_cases.leaf_of(TEXT), b"", False, "LIKE", (0, piece, 0))
+                        assert claimed(of, test, range(5)).true[row], f"{piece!r} of {text!r}"
+
+
+def test_beginnings_and_endings_are_both_looked_at() -> None:
+    """``a%b`` needs a text that begins so and one that ends so; other patterns are left to others."""
+    blocks = [cells("alpha.csv", "beta.csv"), cells("alpha.txt"), cells("beta.csv"), cells("a"), [None]]
+    assert kept("affix", blocks, like("alpha%")) == [True, True, False, False, False]
+    assert kept("affix", blocks, like("%.csv")) == [True, False, True, False, False]
+    assert kept("affix", blocks, like("al%.csv")) == [True, False, False, False, False]
+    assert kept("affix", blocks, equal(TEXT, b"a")) == [False, False, False, True, False]
+    assert kept("affix", blocks, equal(TEXT, b"alpha.csv")) == [True, False, False, False, False]
+    assert kept("affix", blocks, like("%csv"), suffix_chars=0) == [True, True, True, True, False]
+    assert kept("affix", blocks, like("alpha%"), values=1) == [True, True, False, False, False]
+
+
+def test_a_prefix_that_all_texts_have_is_known_to_be_true_for_all() -> None:
+    """NOT LIKE 'al%' is false for a block of which every text begins so: no row of it is needed."""
+    of = probe(built(kinds()["affix"], TEXT, [cells("alpha", "alba"), cells("al", "beta"), [b"ali", None]]).part)
+    claim = claimed(of, like("al%"), range(3))
+    assert claim.false.tolist() == [False, True, False]
+    assert claim.null.tolist() == [False, False, True]
+    assert claimed(of, like("alphabet%"), range(3)).false.tolist() == [True, True, True]
+
+
+@pytest.mark.parametrize(("test", "helps"), [(like("%x%"), False), (like("_x"), True), (like("x_"), True)])
+def test_affixes_answer_patterns_with_a_fixed_end(test: BoundTest, helps: bool) -> None:
+    """A pattern that is open at both ends has neither a beginning nor an ending."""
+    kind = kinds()["affix"]
+    assert (kind.answers(test, kind.options(TEXT, {})) is None) == helps

@@ -1,0 +1,96 @@
+"""Kept blocks, as runs and as arrays: the same blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lamella.snapshot.columnar import Companion
+from lamella.snapshot.prune.kept_blocks import KeptBlocks, Runs, Survivors
+from lamella.snapshot.prune.runs import runs_of
+
+Run = tuple[int, int, int]
+
+
+def no_load(rows: Sequence[int], *, keep: bool = True) -> list[Companion]:
+    """Opens nothing."""
+    raise AssertionError((rows, keep))
+
+
+def random_runs(rng: Random) -> list[Run]:
+    """First, count and verdict of runs of one segment, the longest there are."""
+    found: list[Run] = []
+    at = 0
+    for _ in range(rng.randint(1, 4)):
+        at += rng.choice([0, 0, 1, 5])
+        codes = [1, 2, 3]
+        if found and found[-1][0] + found[-1][1] == at:
+            codes.remove(found[-1][2])
+        found.append((at, rng.randint(1, 5), rng.choice(codes)))
+        at += found[-1][1]
+    return found
+
+
+def described(kept: KeptBlocks) -> list[tuple[int, list[int], list[int]]]:
+    """The segments' blocks."""
+    return [(part.segment, part.rows.tolist(), part.codes.tolist()) for part in kept]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 2**48))
+def test_runs_and_tested_blocks_come_out_as_they_were_added(seed: int) -> None:
+    """In any mixture, with segments kept whole between them: the same blocks, verdicts, sizes and runs."""
+    rng = Random(seed)
+    left = Survivors()
+    counts = np.array([rng.randint(40, 50) for _ in range(8)])
+    whole = np.zeros(8, dtype=np.uint8)
+    expected = []
+    size_bytes = 0
+    is_tested = False
+    share = rng.choice([0, 0.5, 1])
+    for segment in range(8):
+        runs = random_runs(rng)
+        codes = np.zeros(counts[segment], dtype=np.uint8)
+        for first, count, code in runs:
+            codes[first : first + count] = code
+        sizes = np.array([rng.randint(1, 9) for _ in codes], dtype=np.uint32)
+        kind = rng.choice(["kept", "kept", "whole", "nothing"])
+        if kind == "whole" and share == 0.5:
+            whole[segment] = rng.choice([1, 3])
+            expected.append((segment, list(range(counts[segment])), [int(whole[segment])] * int(counts[segment])))
+        if kind != "kept":
+            continue
+        if rng.random() < share:
+            start = rng.choice([0, 7])
+            shifted = [(first + start, first + start + count, code) for first, count, code in runs]
+            left.add_runs(segment, shifted, start, np.concatenate([np.zeros(start, dtype=np.uint32), sizes]))
+        else:
+            is_tested = True
+            left.add_tested(np.array([segment]), np.array([0, len(codes)]), codes, sizes)
+        rows = codes.nonzero()[0]
+        size_bytes += int(sizes[rows].sum())
+        expected.append((segment, rows.tolist(), codes[rows].tolist()))
+    kept = left.kept(whole if whole.any() else None, counts, no_load)
+    assert left.size_bytes == size_bytes
+    assert kept.block_count == sum(len(rows) for _, rows, _ in expected)
+    assert (kept.runs is None) == (is_tested or bool(whole.any()))
+    found = runs_of(kept)  # before the arrays are made
+    assert described(kept) == expected
+    again = KeptBlocks(kept.segments, kept.whole, kept.offsets, kept.rows, kept.codes, counts, no_load)
+    for name in ("place", "first", "count", "code", "segment_count"):
+        assert getattr(found, name) == getattr(runs_of(again), name)
+    assert all(one[1:] != (other[0], other[2]) for one, other in pairwise(ends(found)))
+    opened = kept.opened_by(lambda rows, *, keep=True: [])  # noqa: ARG005  # as ``Load`` wants it
+    assert described(opened) == expected
+    assert kept.size_bytes >= kept.segments.nbytes + kept.rows.nbytes + kept.codes.nbytes
+
+
+def ends(found: Runs) -> list[tuple[object, ...]]:
+    """Where runs begin and end, with their verdicts."""
+    listed = zip(found.place, found.first, found.count, found.code, strict=True)
+    return [((place, first), (place, first + count), code) for place, first, count, code in listed]

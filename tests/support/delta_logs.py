@@ -1,0 +1,56 @@
+"""Delta logs with what the library at hand cannot write: deletion vectors, mapped columns, features."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+
+
+def actions(table: Path, kind: str) -> list[dict[str, Any]]:
+    """The actions of one kind in all commits, oldest first."""
+    lines = [line for log in sorted((table / "_delta_log").glob("*.json")) for line in log.read_text().splitlines()]
+    return [action[kind] for line in lines if kind in (action := json.loads(line))]
+
+
+def commit(table: Path, *written: dict[str, Any]) -> None:
+    """One more commit."""
+    log = table / "_delta_log"
+    version = len(list(log.glob("*.json")))
+    (log / f"{version:020}.json").write_text("".join(json.dumps(action) + "\n" for action in written))
+
+
+def protocol(*features: str) -> dict[str, Any]:
+    """A protocol action with reader features."""
+    both = {"readerFeatures": list(features), "writerFeatures": list(features)}
+    return {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **both}}
+
+
+def with_deleted_rows(table: Path, add: dict[str, Any], rows: Sequence[int]) -> None:
+    """Delete rows of a file by a deletion vector."""
+    vector = deletion_vector(rows)
+    commit(
+        table,
+        protocol("deletionVectors"),
+        {"remove": {"path": add["path"], "dataChange": True, "deletionTimestamp": 1, "size": add["size"]}},
+        {"add": {**add, "deletionVector": vector}},
+    )
+
+
+def deletion_vector(rows: Sequence[int]) -> dict[str, Any]:
+    """An inline vector: a 64-bit roaring bitmap array with one array container (row numbers below 65,536)."""
+    roaring = struct.pack("<IIHHI", 12346, 1, 0, len(rows) - 1, 16) + b"".join(struct.pack("<H", row) for row in rows)
+    body = struct.pack("<IQI", 1681511377, 1, 0) + roaring
+    padded = body + bytes(-len(body) % 4)
+    text = ""
+    for at in range(0, len(padded), 4):
+        value, digits = int.from_bytes(padded[at : at + 4], "big"), ""
+        for _ in range(5):
+            value, digit = divmod(value, 85)
+            digits = _Z85[digit] + digits
+        text += digits
+    return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(body), "cardinality": len(rows)}

@@ -1,0 +1,76 @@
+"""Tables of real Parquet files in a folder, with the statistics that their values have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lamella.snapshot.expression import bind, read_filter
+from lamella.snapshot.index.building import build_part
+from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.parquet import read_footer, schema_of
+from lamella.snapshot.parquet.ingest import ingest
+from lamella.snapshot.prune.index_layer import IndexLayer
+from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.warehouse.index_access import IndexAccess
+from lamella.snapshot.warehouse.manifests import Manifests
+from lamella.snapshot.warehouse.scene import Scene
+
+
+class RealTable:
+    """A table of its own warehouse; one file for each of ``blocks``. ``pointer``: its current snapshot."""
+
+    def __init__(
+        self, folder: Path, blocks: Sequence[pa.Table], *, verify: bool = True, segment_blocks: int = 1000
+    ) -> None:
+        self.store = FsspecStore()
+        name = str(uuid4())
+        data = folder / name / "data"
+        data.mkdir(parents=True)
+        self.root = f"file://{folder / name / 'warehouse'}"
+        self.warehouse = Warehouse(self.store, self.root, segment_blocks=segment_blocks)
+        locations = []
+        for number, block in enumerate(blocks):
+            pq.write_table(block, data / f"{number:05}.parquet")
+            locations.append(f"file://{data / f'{number:05}.parquet'}")
+        schema = schema_of(read_footer(self.store, locations[0]))
+        table_id = str(uuid4())
+        pointer = self.warehouse.create(table_id, schema, now_ms=1)
+        taken, refused = ingest(self.store, locations, schema, workers=2, verify=verify)
+        assert not refused
+        refs = self.warehouse.prepare(table_id, schema, taken)
+        self.pointer: SnapshotPointer = self.warehouse.commit(pointer, added=refs, now_ms=2).pointer
+
+    def add_index(self, name: str, kind: str, expression: str, options: dict[str, object] | None = None) -> None:
+        """Make an index, and fill it with all blocks."""
+        indexing = self.warehouse.indexing
+        self.pointer = indexing.create(
+            self.pointer, name=name, kind=kind, expression=expression, options=options, now_ms=3
+        ).pointer
+        snapshot = self.warehouse.snapshot(self.pointer)
+        (index,) = (each for each in snapshot.skip_indexes if each.name == name)
+        parts = []
+        for number, ref in enumerate(self.warehouse.segments(self.pointer)):
+            built = build_part(self.store, index, snapshot, self.warehouse.segment(ref).blocks)
+            assert built.part is not None
+            assert not built.left_out
+            location = f"{self.root}/parts/{index.index_id}-{number}"
+            self.store.put(location, built.part.data)
+            parts.append((built.part.ref(location), built.part.keys))
+        self.pointer = indexing.add_parts(self.pointer, index.index_id, parts, now_ms=4).pointer
+
+    def skipped(self, text: str) -> float:
+        """The part of all blocks that a filter skips, by bounds and indexes."""
+        manifests = Manifests(self.store, 64 << 20)
+        scene = Scene(manifests, self.pointer)
+        node = bind(read_filter(text), scene.head.schema)
+        codes = scene.tested(node)
+        kept = codes.nonzero()[0]  # NONE is zero
+        layer = IndexLayer(IndexAccess(manifests).indexes(scene.head), scene.keys, lambda: 0.0)
+        left = sum(len(part.rows) for part in layer.refine(node, scene.parts(kept, codes)).kept)
+        return 1 - left / len(scene)
