@@ -15,11 +15,10 @@ from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.parquet import read_footer, schema_of
 from lamella.snapshot.parquet.ingest import ingest
-from lamella.snapshot.prune.index_layer import IndexLayer
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.index_access import IndexAccess
 from lamella.snapshot.warehouse.manifests import Manifests
-from lamella.snapshot.warehouse.scene import Scene
+from lamella.snapshot.warehouse.scene import Scene, refined
 
 
 class RealTable:
@@ -71,6 +70,5 @@ class RealTable:
         node = bind(read_filter(text), scene.head.schema)
         codes = scene.tested(node)
         kept = codes.nonzero()[0]  # NONE is zero
-        layer = IndexLayer(IndexAccess(manifests).indexes(scene.head), scene.keys, lambda: 0.0)
-        left = sum(len(part.rows) for part in layer.refine(node, scene.parts(kept, codes)).kept)
-        return 1 - left / len(scene)
+        left, _ = refined(IndexAccess(manifests).indexes(scene.head), scene, node, scene.parts(kept, codes))
+        return 1 - sum(len(part.rows) for part in left) / len(scene)

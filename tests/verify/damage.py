@@ -20,6 +20,7 @@ from lamella.snapshot.sketch.objects import read_blocks, read_union
 from lamella.snapshot.stats import ColumnStats, to_bound
 from lamella.snapshot.verify import Deep, Options
 from support.lying_writer import SCHEMA, TABLE, LyingWriter, columns, parquet
+from verify import index_damage
 
 A, S, X, N = (SCHEMA.leaf(name).id for name in "asxn")
 VALUES = Options(deep=Deep(sample=1.0, filters=0))
@@ -341,6 +342,18 @@ ALL = [
     Damage("page_companion_incomplete", page_companion_incomplete, pages=True),
     Damage("sketch_unreadable", lambda t: t.store.delete(sketch_place(t)), scanned=True),
     Damage("sketch_differs", sketch_differs, scanned=True),
+    Damage("index_not_usable", index_damage.changed(kind="none_such"), besides=frozenset({"index_part_differs"})),
+    Damage("index_counts", index_damage.counts),
+    Damage("index_entries", index_damage.rows(lambda row: row + 100)),
+    Damage("index_part_missing", lambda t: t.store.delete(index_damage.part_of(t))),
+    Damage("index_part_damaged", index_damage.flipped),
+    Damage("index_part_differs", index_damage.changed(options={"values": 7, "bytes": 100})),
+    Damage(
+        "index_false_skip",
+        index_damage.rows(lambda row: row[::-1]),
+        FILTERS,
+        besides=frozenset({"false_skip", "false_all"}),
+    ),
     Damage("history_chain", history_chain, besides=frozenset({"history_row"})),
     Damage("history_time", history_time, besides=frozenset({"history_row"})),
     Damage("history_row", history_row),

@@ -43,10 +43,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """A commit of another kind, which shares its snapshot with nobody.
 
     ``step`` writes the snapshot that follows a base, and is called again when the swap was lost. ``while_kept``: only
-    if the snapshot with this ``seq`` is still in the history.
+    if the snapshot with this ``seq`` is still in the history. ``guard``: what was known of clean-ups before the objects
+    were looked at, or written, that the step takes up.
     """
 
     claim: Claim
     answer: Answer
     step: Callable[[SnapshotPointer], CommitResult]
     while_kept: int | None = None
+    guard: CommitGuard | None = None

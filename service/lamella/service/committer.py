@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from lamella.service.blocks import check_block, read_blocks
-from lamella.service.catalog import Catalog, TableRecord
+from lamella.service.catalog import Catalog, CommitGuard, TableRecord
 from lamella.service.change import Answer, Change, Step
 from lamella.service.commit_queue import CommitQueue
 from lamella.service.group import GroupCommit
@@ -32,11 +32,13 @@ from lamella.service.pending import Pending
 from lamella.service.settings import Settings
 from lamella.service.state import History, schema_info, trusted_manifests
 from lamella.snapshot.errors import DuplicateBlock, InvalidRequest, LamellaError
+from lamella.snapshot.feedback import check_feedback
 from lamella.snapshot.layout import Store
 from lamella.snapshot.layout.location import normal
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.parquet import ingest
 from lamella.snapshot.schema.evolution import schema_at
+from lamella.snapshot.source import refuse_added, refuse_columns, refuse_properties
 from lamella.snapshot.vacuum import check_retention
 from lamella.snapshot.warehouse import CommitResult, Warehouse
 from lamella.snapshot.wire import CommitAnswer, CommitRequest, EvolveRequest, RefusedFile, Register, RegisterAnswer
@@ -91,7 +93,9 @@ class Committer:
         found, refused = self._intake.expand(request.paths)
         guard = self._catalog.guard(table.table_id, found, since_ms=self._clock())
         with trusted_manifests():
-            schema = self._warehouse.head(table.pointer).schema
+            head = self._warehouse.head(table.pointer)
+            refuse_added(head.properties)
+            schema = head.schema
             present = self._warehouse.has_blocks(table.pointer, found)
         refused += [duplicate(location) for location in found if location in present]
         fresh = [location for location in found if location not in present]
@@ -157,6 +161,8 @@ class Committer:
         if not (request.added or request.removed or request.properties):
             raise InvalidRequest("the commit adds, removes and sets nothing")
         check_retention(request.properties)
+        refuse_properties(request.properties)
+        check_feedback(request.properties)
         if _OPERATION.fullmatch(request.operation) is None:
             raise InvalidRequest(f"{request.operation!r} is not an operation: a word such as 'append' or 'compact'")
         read_at = None
@@ -170,6 +176,8 @@ class Committer:
             guard = self._catalog.guard(table.table_id, _spelled(sent), since_ms=self._clock())
         with trusted_manifests():
             versions = self._warehouse.head(table.pointer)
+            if request.added or request.removed:
+                refuse_added(versions.properties)
             unsaid = versions if read_at is None else self._warehouse.head(read_at)
 
         def checked(block: Block) -> Block:
@@ -220,6 +228,7 @@ class Committer:
         """
 
         def step(base: SnapshotPointer) -> CommitResult:
+            refuse_columns(self._warehouse.head(base).properties)
             return self._warehouse.evolve(
                 base, request.changes, base_schema_id=request.base_schema_id, now_ms=self._clock()
             )
@@ -234,14 +243,16 @@ class Committer:
         claim: Claim,
         *,
         while_kept: int | None = None,
+        guard: CommitGuard | None = None,
     ) -> Pending:
         """A commit that shares its snapshot with no other, in its turn: a change of the schema, a rollback, ...
 
         ``step`` writes the snapshot that follows a base, and is called again with a newer one when another process
         came first; what it raises is the answer. ``while_kept``: only while the snapshot with this ``seq`` is in the
-        history.
+        history. ``guard``: made before the objects were written that the step takes up, if it takes up any.
         """
-        return Pending(self._submit(table, Step(claim=claim, answer=answer, step=step, while_kept=while_kept), 0))
+        change = Step(claim=claim, answer=answer, step=step, while_kept=while_kept, guard=guard)
+        return Pending(self._submit(table, change, 0))
 
     def close(self) -> None:
         """Finish what is waiting and take nothing more."""

@@ -11,10 +11,12 @@ from lamella.service.vacuum_report import Report
 from lamella.snapshot.errors import ObjectNotFound
 from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import Block, SnapshotPointer
+from lamella.snapshot.source import KIND
 from lamella.snapshot.vacuum import BlockSet
 from lamella.snapshot.warehouse import Warehouse
 
 _UNNAMED: Final = "it is gone, so nothing says which external files only this snapshot had; they stay"
+_FOLLOWED: Final = "the table follows a source, whose files are not Lamella's to delete; they stay"
 
 
 class ExternalBlocks:
@@ -82,6 +84,10 @@ class ExternalBlocks:
         seen: set[str] = set()
         for entry in gone:
             try:
+                if KIND in self._warehouse.head(entry.pointer).properties:
+                    if report is not None:
+                        report.is_left(entry.pointer.manifest.location, _FOLLOWED)
+                    continue
                 for ref in needed.others(entry.pointer):
                     if ref.segment_id not in seen:
                         yield from self._warehouse.segment(ref).blocks

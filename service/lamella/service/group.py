@@ -154,7 +154,7 @@ class GroupCommit:
     def _unswept(self, group: Sequence[Waiting], now: CommitGuard) -> Sequence[Waiting]:
         """Those whose files no clean-up can have deleted since they were looked at; the others are refused."""
         for entry in group:
-            then = entry.change.guard if isinstance(entry.change, Change) else None
+            then = entry.change.guard
             if then is not None and then.epochs != now.epochs:
                 text = "a clean-up deleted files while this commit was made; send it again"
                 self._refuse(entry, Unavailable(text, retry_after_s=0))
@@ -217,8 +217,11 @@ class _Attempt:
 
     @property
     def adds_files(self) -> bool:
-        """Whether blocks are added whose files a clean-up might have deleted."""
-        return any(isinstance(entry.change, Change) and entry.change.blocks for entry, _ in self.landed)
+        """Whether blocks, or other objects, are added that a clean-up might have deleted."""
+        return any(
+            entry.change.blocks if isinstance(entry.change, Change) else entry.change.guard is not None
+            for entry, _ in self.landed
+        )
 
     def answer(self, metrics: Metrics) -> None:
         """Give every entry what it gets."""

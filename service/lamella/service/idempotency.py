@@ -19,6 +19,7 @@ from lamella.snapshot.errors import (
     BlocksRefused,
     Conflict,
     IdempotencyMismatch,
+    IndexNotFound,
     InvalidRequest,
     InvalidSchema,
     LamellaError,
@@ -37,6 +38,7 @@ MAX_KEY_LENGTH: Final = 255
 #: Errors that the state of the catalog and of the table decides.
 _FINAL: Final = (
     Conflict,
+    IndexNotFound,
     InvalidSchema,
     NamespaceNotFound,
     SchemaMismatch,

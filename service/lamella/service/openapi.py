@@ -24,6 +24,7 @@ _PATH_TEXTS: Final = {
     "segment_id": "Id of a segment.",
     "tag": "A tag's name.",
     "lease_id": "Id of a lease.",
+    "index": "Name of a skip index.",
 }
 
 

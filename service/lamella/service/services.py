@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -14,6 +15,11 @@ from starlette.responses import Response
 from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.changes import ChangeStream
 from lamella.service.committer import Committer
+from lamella.service.external import External
+from lamella.service.feedback import Feedback
+from lamella.service.index_parts import IndexParts
+from lamella.service.indexes import Indexes
+from lamella.service.intake import Intake
 from lamella.service.leases import Leases
 from lamella.service.metrics import Metrics
 from lamella.service.mutations import Mutations, Work
@@ -30,6 +36,7 @@ from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import Store, check_create_only
 from lamella.snapshot.prune.encode import SegmentTexts
 from lamella.snapshot.prune.signed import SignedTokens
+from lamella.snapshot.source import Reader
 from lamella.snapshot.vacuum import Retention
 from lamella.snapshot.warehouse import Warehouse
 
@@ -76,7 +83,10 @@ class Services:
         )
         self.segment_texts = SegmentTexts(self.warehouse.resident)
         self.history = History(catalog, self.warehouse, store, clock)
-        self.tables = Tables(catalog, self.warehouse, store, ids, clock, drop_grace_s=settings.drop_grace_s)
+        reader = Reader(store, options=settings.store_options, catalogs=settings.iceberg_catalogs)
+        self.tables = Tables(
+            catalog, self.warehouse, store, ids, clock, drop_grace_s=settings.drop_grace_s, reader=reader
+        )
         self.tags = Tags(catalog, self.history, clock)
         self.changes = ChangeStream(catalog, self.warehouse, self.history, SignedTokens(secret, "lamella change token"))
         self.committer = Committer(
@@ -88,7 +98,28 @@ class Services:
             clock=clock,
             settings=settings,
         )
+        self.external = External(
+            catalog=catalog,
+            warehouse=self.warehouse,
+            store=store,
+            reader=reader,
+            committer=self.committer,
+            intake=Intake(store, self.metrics, settings.ingest_threads),
+            clock=clock,
+            settings=settings,
+        )
+        self.feedback = Feedback(catalog, self.warehouse, self.history, clock, time.monotonic, settings)
         self.rollback = Rollback(warehouse=self.warehouse, history=self.history, committer=self.committer, clock=clock)
+        self.indexes = Indexes(warehouse=self.warehouse, history=self.history, committer=self.committer, clock=clock)
+        self.index_parts = IndexParts(
+            catalog=catalog,
+            warehouse=self.warehouse,
+            store=store,
+            history=self.history,
+            committer=self.committer,
+            clock=clock,
+            settings=settings,
+        )
         self.vacuum = Vacuum(
             catalog=catalog,
             warehouse=self.warehouse,

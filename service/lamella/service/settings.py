@@ -41,6 +41,14 @@ class Settings(BaseSettings):
         repr=False,
         description='Options of the object store by protocol, as JSON: `{"s3": {"endpoint_url": "..."}}`.',
     )
+    iceberg_catalogs: dict[str, dict[str, str]] = Field(
+        default={},
+        repr=False,
+        description=(
+            'Iceberg catalogs by name, as JSON of pyiceberg\'s properties: `{"prod": {"type": "rest", "uri": '
+            '"..."}}`. Needs `lamella[iceberg]`.'
+        ),
+    )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8181, ge=1, le=65535, description="Port to listen on.")
     workers: int = Field(default=1, ge=1, le=256, description="Processes that serve requests.")
@@ -101,6 +109,15 @@ class Settings(BaseSettings):
     )
     ingest_threads: int = Field(
         default=16, ge=1, le=256, description="Footers and file sizes that one registration or commit asks for at once."
+    )
+    index_threads: int = Field(
+        default=8, ge=1, le=256, description="Files that one refresh of a skip index reads at once."
+    )
+    index_refresh_blocks: int = Field(
+        default=1_000,
+        ge=1,
+        le=1_000_000,
+        description="Blocks that one request to `.../refresh` of a skip index looks at, at most.",
     )
     commit_deadline_s: float = Field(
         default=60.0,
@@ -172,6 +189,21 @@ class Settings(BaseSettings):
     )
     lease_max_s: int = Field(
         default=86_400, ge=1, description="Longest time that a lease holds without being renewed, in seconds."
+    )
+    feedback: bool = Field(
+        default=False,
+        description=(
+            "Take readers' reports of blocks without a matching row, and believe them, for tables whose property "
+            "`lamella.feedback.enabled` is `true`."
+        ),
+    )
+    feedback_facts: int = Field(
+        default=100_000,
+        ge=1,
+        description="Pairs of a filter and an empty block that are remembered for a table, at most.",
+    )
+    feedback_bytes: int = Field(
+        default=8 << 20, ge=1024, description="Bytes that such reports take in the catalog for a table, at most."
     )
     page_size_max: int = Field(default=1_000, ge=1, le=100_000, description="Largest `page_size` of a listing.")
     token_secret: str | None = Field(

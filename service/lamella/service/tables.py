@@ -11,10 +11,20 @@ from lamella.service.idempotency import Claim, Sealed
 from lamella.service.naming import check_name
 from lamella.service.state import history_entry, table_info, trusted_manifests
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, TableNotFound
+from lamella.snapshot.feedback import check_feedback
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import Store
 from lamella.snapshot.parquet import read_footer, schema_of
 from lamella.snapshot.schema import Schema
+from lamella.snapshot.source import (
+    IDENTITY,
+    Reader,
+    first_columns,
+    first_properties,
+    refuse_properties,
+    source_of,
+    source_properties,
+)
 from lamella.snapshot.vacuum import check_retention
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import (
@@ -40,6 +50,7 @@ class Tables:
         clock: Callable[[], int],
         *,
         drop_grace_s: int,
+        reader: Reader,
     ) -> None:
         self._catalog = catalog
         self._warehouse = warehouse
@@ -47,6 +58,7 @@ class Tables:
         self._ids = ids
         self._clock = clock
         self._drop_grace_ms = drop_grace_s * 1000
+        self._reader = reader
 
     def create_namespace(self, request: CreateNamespace, claim: Claim) -> Sealed:
         """Raises InvalidRequest, AlreadyExists."""
@@ -65,20 +77,23 @@ class Tables:
         """Write the first snapshot, then let the catalog know the table.
 
         Raises:
-            InvalidRequest: the name, both or none of ``schema`` and ``schema_from``, or a cluster key without order.
+            InvalidRequest: the name, both or none of ``schema`` and ``schema_from``, a cluster key without order, or a
+                source that cannot be followed.
             InvalidSchema, UnknownColumn: the columns, or a cluster key that is none of them.
-            NotParquet, ObjectNotFound: ``schema_from``.
+            NotParquet, ObjectNotFound, StoreError: ``schema_from``, or the source.
             NamespaceNotFound, AlreadyExists: what is there.
         """
         name = check_name("table", request.name)
         check_retention(request.properties)
+        refuse_properties(request.properties)
+        check_feedback(request.properties)
         self._refuse_taken(namespace, name)
-        schema = self._schema(request)
+        schema, properties = self._columns(request)
         cluster_key = cluster_columns(schema, request.cluster_key)
         table_id = str(self._ids.new())
         now_ms = self._clock()
         pointer = self._warehouse.create(
-            table_id, schema, cluster_key=cluster_key, properties=request.properties, now_ms=now_ms
+            table_id, schema, cluster_key=cluster_key, properties={**request.properties, **properties}, now_ms=now_ms
         )
         record = TableRecord(
             table_id=table_id,
@@ -156,6 +171,26 @@ class Tables:
         except TableNotFound:
             return
         raise AlreadyExists(f"table '{namespace}.{name}' exists", namespace=namespace, table=name)
+
+    def _columns(self, request: CreateTable) -> tuple[Schema, dict[str, str]]:
+        """The first schema of a table, and what it remembers of its source."""
+        source = request.source
+        if source is None:
+            return self._schema(request), {}
+        properties = source_properties(source)
+        source = source_of(properties) or source
+        state = self._reader.read(source, {})
+        given = request.schema is not None or request.schema_from is not None
+        if state.schemas:
+            if given:
+                raise InvalidRequest(f"the columns are those of the {source.kind} table, not schema or schema_from")
+            schema = Schema.assign(first_columns(state))
+            return schema, {**properties, IDENTITY: str(state.identity), **first_properties(state, schema)}
+        if given:
+            return self._schema(request), properties
+        if not state.files:
+            raise InvalidRequest(f"{source.location} shows no Parquet file to take the columns from: give schema")
+        return schema_of(read_footer(self._store, state.files[0].location)), properties
 
     def _schema(self, request: CreateTable) -> Schema:
         if (request.schema is None) == (request.schema_from is None):

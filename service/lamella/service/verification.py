@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
+from lamella.service.feedback_check import FeedbackCheck
 from lamella.service.state import History
 from lamella.snapshot.errors import InvalidPageToken, InvalidRequest
 from lamella.snapshot.layout import Store
@@ -51,6 +52,7 @@ class Verifications:
         *,
         page_companions: bool,
         workers: int,
+        feedback: FeedbackCheck | None = None,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._catalog = catalog
@@ -59,6 +61,7 @@ class Verifications:
         self._warehouse_url = warehouse_url
         self._page_companions = page_companions
         self._workers = workers
+        self._feedback = feedback
         self._timer = timer
 
     def verify(self, record: TableRecord, request: VerifyRequest) -> VerifyAnswer:
@@ -90,6 +93,8 @@ class Verifications:
             lambda below, limit: self._records(record.table_id, below, limit),
         )
         answer = verification.run(place.step, until=lambda _done: self._timer() >= deadline_s)
+        if options.deep is not None and place.step == 0 and self._feedback is not None:
+            answer = self._feedback.added_to(answer, record, pointer, options.deep)
         if answer.steps_done >= answer.steps:
             return answer
         following = msgspec.structs.replace(place, step=answer.steps_done)

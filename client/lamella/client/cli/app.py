@@ -9,8 +9,11 @@ from lamella.client.cli.aggregate import aggregate
 from lamella.client.cli.completion import completion
 from lamella.client.cli.demo import demo
 from lamella.client.cli.diff import diff
+from lamella.client.cli.external import external
 from lamella.client.cli.failure import LamellaGroup
+from lamella.client.cli.feedback import feedback
 from lamella.client.cli.history import changes, rollback, tag
+from lamella.client.cli.index import index
 from lamella.client.cli.prune import prune
 from lamella.client.cli.register import register
 from lamella.client.cli.schema import schema
@@ -31,16 +34,19 @@ for command in (
     catalog.namespaces,
     catalog.tables,
     schema,
+    index,
     catalog.snapshots,
     tag,
     rollback,
     changes,
     register,
+    external,
     prune,
     diff,
     aggregate,
     vacuum,
     verify,
+    feedback,
     completion,
 ):
     cli.add_command(command)

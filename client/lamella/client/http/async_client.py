@@ -13,10 +13,13 @@ from lamella.client.http import past
 from lamella.client.http.aggregated import Aggregated
 from lamella.client.http.call import Call, Filter, TableName
 from lamella.client.http.exchange import Exchange, Outcome, Send
+from lamella.client.http.following import AsyncFollowingLake, AsyncFollowingTable
 from lamella.client.http.history import AsyncTableHistory
+from lamella.client.http.indexing import AsyncIndexedLake, AsyncIndexedTable
 from lamella.client.http.maintenance import AsyncMaintainedLake, AsyncMaintainedTable
 from lamella.client.http.pruned import Pruned
 from lamella.client.http.pruning import Asked, batch_body, next_page, prune_call
+from lamella.client.http.reporting import AsyncReportingTable
 from lamella.client.http.resolving import Addresses, AsyncResolvingTable
 from lamella.client.http.retry import RetryPolicy
 from lamella.client.http.stages import OrderSpec, merged, stages
@@ -31,7 +34,7 @@ from lamella.snapshot.schema.evolution import SchemaChange
 Answer = TypeVar("Answer")
 
 
-class AsyncLamella(AsyncMaintainedLake):
+class AsyncLamella(AsyncMaintainedLake, AsyncIndexedLake, AsyncFollowingLake):
     """A Lamella service, for asyncio: ``async with AsyncLamella("http://127.0.0.1:8181") as lake: ...``.
 
     Arguments and errors as of :class:`~lamella.client.http.client.Lamella`. Needs ``lamella[aio]`` unless a
@@ -155,7 +158,15 @@ class AsyncLamella(AsyncMaintainedLake):
             return answer
 
 
-class AsyncTable(AsyncMaintainedTable, AsyncTableHistory, AsyncVerifiedTable, AsyncResolvingTable):
+class AsyncTable(
+    AsyncMaintainedTable,
+    AsyncIndexedTable,
+    AsyncFollowingTable,
+    AsyncReportingTable,
+    AsyncTableHistory,
+    AsyncVerifiedTable,
+    AsyncResolvingTable,
+):
     """One table of a service; made by :meth:`AsyncLamella.table`."""
 
     def __init__(self, lake: AsyncLamella, name: TableName) -> None:

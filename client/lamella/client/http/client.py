@@ -6,6 +6,7 @@ import datetime as dt
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
@@ -15,18 +16,22 @@ from lamella.client.http import past
 from lamella.client.http.aggregated import Aggregated
 from lamella.client.http.call import Call, Filter, TableName
 from lamella.client.http.exchange import Exchange, Outcome, Send
+from lamella.client.http.following import FollowingLake, FollowingTable
 from lamella.client.http.history import TableHistory
 from lamella.client.http.holding import Holding
+from lamella.client.http.indexing import IndexedLake, IndexedTable
 from lamella.client.http.maintenance import MaintainedLake, MaintainedTable
 from lamella.client.http.pool import PooledTransport
 from lamella.client.http.pruned import Pruned
 from lamella.client.http.pruning import Asked, batch_body, next_page, prune_call
+from lamella.client.http.reporting import ReportingTable
 from lamella.client.http.resolving import Addresses, ResolvingTable
 from lamella.client.http.retry import RetryPolicy
 from lamella.client.http.stages import OrderSpec, merged, read_order, stages
 from lamella.client.http.transport import Transport, TransportFailure
 from lamella.client.http.verifying import VerifiedTable
 from lamella.snapshot import wire
+from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import Block, Segment, Snapshot
 from lamella.snapshot.schema import Column, Schema
@@ -39,7 +44,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
-class Lamella(MaintainedLake):
+class Lamella(MaintainedLake, IndexedLake, FollowingLake):
     """A Lamella service: ``lake = Lamella("http://127.0.0.1:8181")``.
 
     Safe to share between threads. Every method raises a :class:`~lamella.snapshot.errors.LamellaError`: the class
@@ -182,7 +187,7 @@ class Lamella(MaintainedLake):
             return answer
 
 
-class Table(MaintainedTable, TableHistory, VerifiedTable, ResolvingTable):
+class Table(MaintainedTable, IndexedTable, FollowingTable, ReportingTable, TableHistory, VerifiedTable, ResolvingTable):
     """One table of a service; made by :meth:`Lamella.table`. Holds no state but its name."""
 
     def __init__(self, lake: Lamella, name: TableName) -> None:
@@ -340,6 +345,7 @@ class Table(MaintainedTable, TableHistory, VerifiedTable, ResolvingTable):
         workers: int = 8,
         progress: bool = False,
         lease: bool = True,
+        feedback: bool = False,
     ) -> Scan:
         """The rows for which ``filter`` is true: ``.to_arrow()``, ``.to_batches()``, ``.count()``; ``.plan`` says why.
 
@@ -353,7 +359,8 @@ class Table(MaintainedTable, TableHistory, VerifiedTable, ResolvingTable):
         The files are read from here, at the blocks' own locations: ``storage_options`` are fsspec's by scheme
         (``{"s3": {"endpoint_url": ...}}``), ``store`` is another store altogether. ``workers``: row groups read at a
         time, with twice as many requests under way. ``progress``: a bar on stderr. ``lease``: while rows are read for
-        longer than ten minutes, hold the snapshot, so that a clean-up leaves its files alone.
+        longer than ten minutes, hold the snapshot, so that a clean-up leaves its files alone. ``feedback``: tell the
+        service which blocks were read without finding a row, if the table wants to know; see ``docs/feedback.md``.
         """
         from lamella.client.scan import Request, Scan, open_store
 
@@ -370,7 +377,18 @@ class Table(MaintainedTable, TableHistory, VerifiedTable, ResolvingTable):
         only = None if changes_since is None else partial(self._added, changes_since)
         opened = open_store(store, storage_options)
         hold = partial(Holding.of_snapshot, self) if lease else None
-        return Scan(self, request, opened, workers=workers, progress=progress, only=only, hold=hold)
+        report = None
+        if feedback and filter is not None:
+            report = partial(self._told, filter, time_zone, case_sensitive)
+        return Scan(self, request, opened, workers=workers, progress=progress, only=only, hold=hold, report=report)
+
+    def _told(
+        self, filter: Filter, time_zone: str, case_sensitive: bool, snapshot_id: str, locations: list[str]
+    ) -> None:
+        with suppress(LamellaError):  # a favour to others: the rows are here already
+            self.report_empty(
+                filter, locations, snapshot_id=snapshot_id, time_zone=time_zone, case_sensitive=case_sensitive
+            )
 
     def _added(self, since: str, until: str) -> set[str]:
         """Locations of the blocks that came between two snapshots."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 import pyarrow as pa
@@ -16,12 +16,14 @@ import pyarrow as pa
 from lamella.client.scan.ahead import ahead
 from lamella.client.scan.block_file import BlockFile
 from lamella.client.scan.columns import Wanted, wanted_columns, wanted_leaf
+from lamella.client.scan.emptiness import Emptiness
 from lamella.client.scan.fetch import Fetcher
 from lamella.client.scan.ordering import Ordering
 from lamella.client.scan.piece import Piece, Reading, pieces
 from lamella.client.scan.progress import Progress
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import Predicate, read_filter
+from lamella.snapshot.feedback import is_enabled
 from lamella.snapshot.layout import FsspecStore, Store
 from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.rows import RowFilter
@@ -101,6 +103,7 @@ class _Plan(msgspec.Struct, frozen=True):
     schema: Schema
     reading: Reading
     ordering: Ordering | None
+    properties: Mapping[str, str]
 
 
 class Scan:
@@ -108,6 +111,8 @@ class Scan:
 
     ``only``: which blocks of a snapshot, by its id, are read at all (their locations); None: whichever may match.
     ``hold``: what is entered while files of a snapshot are read, to keep it from expiring; None: nothing.
+    ``report``: called with a snapshot's id and the locations of blocks that were read without finding a matching row,
+    once all is read, for tables that want to know; None: nobody is told.
 
     Planned when it is first used, and then for good: what is committed later is not seen. Files are read anew by each
     method. Safe to share between threads.
@@ -126,6 +131,7 @@ class Scan:
         progress: bool,
         only: Callable[[str], AbstractSet[str]] | None = None,
         hold: Callable[[str], AbstractContextManager[object]] | None = None,
+        report: Callable[[str, list[str]], object] | None = None,
     ) -> None:
         if workers < 1:
             raise InvalidRequest("a scan needs at least one worker", workers=workers)
@@ -138,6 +144,7 @@ class Scan:
         self._progress = progress
         self._only = only
         self._hold = hold
+        self._report = report
         self._lock = threading.Lock()
         self._made: _Plan | None = None
 
@@ -228,6 +235,7 @@ class Scan:
         """What ``read`` makes of each piece of the blocks, in their order, some ahead of its use."""
         # An order needs all of a block's rows, but any rows of a block will do where there is none.
         limit = self._request.limit if planned.ordering is None and not counting else None
+        emptiness = Emptiness()
         held = nullcontext() if self._hold is None or not blocks else self._hold(planned.answer.snapshot_id)
         with held, self._working(len(blocks)) as (pool, fetcher, progress):
 
@@ -236,16 +244,31 @@ class Scan:
                 if block.schema_id is not None:
                     written = schema_at(planned.versions, block.schema_id)
                 file = BlockFile(self._store, block, written, planned.schema)
-                return pieces(file, limit=limit, counting=counting)
+                made = pieces(file, limit=limit, counting=counting)
+                emptiness.opened(block.location, len(made))
+                return made
+
+            def done(piece: Piece) -> _Result:
+                result = read(piece, planned.reading, fetcher)
+                emptiness.read(piece.file.location, _row_count(result))
+                return result
 
             def all_pieces() -> Iterator[Piece]:
                 for made in ahead(pool, opened, blocks, self._workers):
                     progress.block()
                     yield from made
 
-            for result in ahead(pool, lambda piece: read(piece, planned.reading, fetcher), all_pieces(), self._workers):
+            for result in ahead(pool, done, all_pieces(), self._workers):
                 progress.rows(result.num_rows if isinstance(result, pa.Table) else 0)
                 yield result
+        self._tell(planned, emptiness)
+
+    def _tell(self, planned: _Plan, emptiness: Emptiness) -> None:
+        if self._report is None or not is_enabled(planned.properties):
+            return
+        found = emptiness.empty()
+        if found:
+            self._report(planned.answer.snapshot_id, found)
 
     @contextmanager
     def _working(self, blocks: int) -> Iterator[tuple[ThreadPoolExecutor, Fetcher, Progress]]:
@@ -294,7 +317,7 @@ class Scan:
         if self._only is not None:
             wanted = self._only(answer.snapshot_id)
             blocks = tuple(block for block in blocks if block.location in wanted)
-        return _Plan(answer, blocks, versions, schema, reading, ordering)
+        return _Plan(answer, blocks, versions, schema, reading, ordering, versions.properties)
 
 
 def open_store(store: Store | None, storage_options: Mapping[str, Mapping[str, Any]] | None) -> Store:
@@ -310,6 +333,13 @@ def blocks_of(answer: PruneAnswer) -> tuple[PrunedBlock, ...]:
     given = {name: getattr(columns, name) for name in BlockColumns.__struct_fields__}
     lists = {name: values for name, values in given.items() if values is not None}
     return tuple(PrunedBlock(**dict(zip(lists, row, strict=True))) for row in zip(*lists.values(), strict=True))
+
+
+def _row_count(result: object) -> int:
+    """How many rows a piece gave, in whatever form."""
+    if isinstance(result, tuple):
+        result = result[1]
+    return result.num_rows if isinstance(result, pa.Table) else int(cast(int, result))
 
 
 def _located(piece: Piece, reading: Reading, fetcher: Fetcher) -> tuple[str, pa.Table]:

@@ -19,19 +19,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lamella.client.spark.attachment import Attached, LamellaSparkWarning, attach
+    from lamella.client.spark.index_job import BuildProgress, BuildResult, build_index
     from lamella.client.spark.reader import read
     from lamella.client.spark.writer import WriteResult, write
 
 _HOMES = {
     "Attached": "attachment",
+    "BuildProgress": "index_job",
+    "BuildResult": "index_job",
     "LamellaSparkWarning": "attachment",
     "WriteResult": "writer",
     "attach": "attachment",
+    "build_index": "index_job",
     "read": "reader",
     "write": "writer",
 }
 
-__all__ = ["Attached", "LamellaSparkWarning", "WriteResult", "attach", "read", "write"]
+__all__ = [
+    "Attached",
+    "BuildProgress",
+    "BuildResult",
+    "LamellaSparkWarning",
+    "WriteResult",
+    "attach",
+    "build_index",
+    "read",
+    "write",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -26,6 +26,8 @@ from lamella.snapshot.errors import TableNotFound, Unavailable
 
 _EVERYWHERE: Final = "*"
 _AT_ONCE: Final = 500
+#: Objects that commits take up although they did not write them: blocks, and parts of skip indexes.
+_TAKEN_UP: Final = ("block", "index")
 
 _Item = TypeVar("_Item")
 
@@ -113,7 +115,7 @@ class SqlCleanup(SqlSession):
                 known.update(found.scalars())
             for part in _parts(one for one in objects if one.location not in known):
                 connection.execute(_CONDEMN, [msgspec.structs.asdict(one) for one in part])
-            step = {"whose": table_id, "steps": int("block" in kinds), "to_ms": watermark_ms}
+            step = {"whose": table_id, "steps": int(not kinds.isdisjoint(_TAKEN_UP)), "to_ms": watermark_ms}
             if connection.execute(_ADVANCE, step).rowcount != 1:
                 connection.execute(_START, {"table_id": table_id, "epoch": step["steps"], "watermark_ms": watermark_ms})
             if "external" in kinds:

@@ -11,7 +11,17 @@ from lamella.service.catalog import statements as sql
 from lamella.service.catalog.port import DroppedTable, StoredAnswer
 from lamella.service.catalog.rows import table_record
 from lamella.service.catalog.session import SqlSession, never_stored
-from lamella.service.catalog.tables import condemned, leases, namespaces, snapshots, sweeps, tables, tags
+from lamella.service.catalog.tables import (
+    condemned,
+    feedback,
+    leases,
+    namespaces,
+    recorded,
+    snapshots,
+    sweeps,
+    tables,
+    tags,
+)
 from lamella.snapshot.errors import AlreadyExists, NamespaceNotFound, TableNotFound
 
 _this_table = tables.c.table_id == bindparam("id")
@@ -41,6 +51,8 @@ _FORGET = (
     delete(leases).where(leases.c.table_id == bindparam("id")),
     delete(condemned).where(condemned.c.table_id == bindparam("id")),
     delete(sweeps).where(sweeps.c.table_id == bindparam("id")),
+    delete(feedback).where(feedback.c.table_id == bindparam("id")),
+    delete(recorded).where(recorded.c.table_id == bindparam("id")),
     delete(snapshots).where(snapshots.c.table_id == bindparam("id")),
     delete(tables).where(_this_table),
 )

@@ -100,6 +100,59 @@ class CommitGuard(msgspec.Struct, frozen=True, kw_only=True):
     adds_files: bool
 
 
+class FeedbackRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The blocks that readers found empty for one filter of a table.
+
+    ``question``: the filter's digest, hexadecimal. ``asked``: the filter as it was last reported, JSON, in terms of the
+    schema ``schema_id``. ``blocks``: block keys, 16 bytes each, those reported last at the end.
+    """
+
+    table_id: str
+    question: str
+    asked: str
+    schema_id: int
+    blocks: bytes
+    block_count: int
+    size_bytes: int
+    used_at_ms: int
+
+
+class FeedbackBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is remembered for a table: pairs of a filter and a block, and their bytes."""
+
+    most_facts: int
+    most_bytes: int
+
+
+class RecordedFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """A filter that was asked of a table, all times together.
+
+    ``tree``: JSON, by ``mode`` ("shape", "hashed", "full") without its constants, with keyed hashes of them, or whole;
+    ``digest`` names it, ``text`` spells it. ``considered``, ``kept``: blocks; ``kept_bytes``: of these.
+    """
+
+    table_id: str
+    digest: str
+    mode: str
+    tree: str
+    text: str
+    time_zone: str
+    times: int
+    considered: int
+    kept: int
+    kept_bytes: int
+    size_bytes: int
+    first_ms: int
+    last_ms: int
+
+
+class RecordedBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How many filters of a table are kept, and how many bytes of them."""
+
+    most_filters: int
+    most_bytes: int
+
+
 class StoredAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """An answer kept under its ``Idempotency-Key``. ``scope`` is the request's method and path."""
 
@@ -274,6 +327,34 @@ class Catalog(Protocol):
 
     def acquit(self, table_id: str, locations: Iterable[str]) -> None:
         """Take objects off that list: they are gone, or turned out to be needed."""
+
+    def feedback(self, table_id: str) -> list[FeedbackRecord]:
+        """What readers reported of a table, by question."""
+
+    def add_feedback(self, record: FeedbackRecord, bounds: FeedbackBounds) -> int:
+        """Remember blocks beside those that are known for the same question; returns how many were not.
+
+        Beyond the bounds the questions that were not used for longest go, and of one that is too large by itself the
+        blocks that were reported first. Raises TableNotFound.
+        """
+
+    def touch_feedback(self, table_id: str, questions: Iterable[str], *, now_ms: int) -> None:
+        """These questions were used."""
+
+    def drop_feedback(self, table_id: str, question: str, blocks: Iterable[bytes]) -> int:
+        """Forget some blocks of a question; returns how many were known. Raises TableNotFound."""
+
+    def clear_feedback(self, table_id: str) -> int:
+        """Forget all that was reported of a table; returns how many facts."""
+
+    def add_recorded(self, table_id: str, filters: Sequence[RecordedFilter], bounds: RecordedBounds) -> None:
+        """Count filters that were asked; beyond the bounds those that were not asked for longest go."""
+
+    def recorded(self, table_id: str, *, limit: int) -> list[RecordedFilter]:
+        """The filters that were asked of a table, the latest first."""
+
+    def clear_recorded(self, table_id: str) -> int:
+        """Forget them; returns how many there were."""
 
     def answer(self, key: str, scope: str) -> StoredAnswer | None:
         """What was stored under the key, if anything."""

@@ -156,3 +156,36 @@ sweeps = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("watermark_ms", BigInteger, nullable=False),
 )
+
+#: Filters that were asked, each once.
+recorded = Table(
+    "recorded",
+    metadata,
+    Column("table_id", String(36), primary_key=True),
+    Column("digest", String(32), primary_key=True),
+    Column("mode", String(8), nullable=False),
+    Column("tree", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("time_zone", String(64), nullable=False),
+    Column("times", BigInteger, nullable=False),
+    Column("considered", BigInteger, nullable=False),
+    Column("kept", BigInteger, nullable=False),
+    Column("kept_bytes", BigInteger, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("first_ms", BigInteger, nullable=False),
+    Column("last_ms", BigInteger, nullable=False),
+)
+
+#: What readers reported: blocks (their keys, 16 bytes each) that held no row for a filter.
+feedback = Table(
+    "feedback",
+    metadata,
+    Column("table_id", String(36), primary_key=True),
+    Column("question", String(32), primary_key=True),
+    Column("asked", Text, nullable=False),
+    Column("schema_id", Integer, nullable=False),
+    Column("blocks", LargeBinary, nullable=False),
+    Column("block_count", Integer, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("used_at_ms", BigInteger, nullable=False),
+)

@@ -8,8 +8,11 @@ from lamella.service.routes.changes import ChangesRoutes
 from lamella.service.routes.commits import CommitRoutes
 from lamella.service.routes.config import ConfigRoutes
 from lamella.service.routes.dropped import DroppedRoutes
+from lamella.service.routes.external import ExternalRoutes
+from lamella.service.routes.feedback import FeedbackRoutes
 from lamella.service.routes.health import HealthRoutes
 from lamella.service.routes.history import HistoryRoutes
+from lamella.service.routes.indexes import IndexRoutes
 from lamella.service.routes.maintenance import MaintenanceRoutes
 from lamella.service.routes.namespaces import NamespaceRoutes
 from lamella.service.routes.prune import PruneRoutes
@@ -28,7 +31,9 @@ def operations(services: Services) -> tuple[Operation, ...]:
         *PruneRoutes(services).operations(),
         *PruneManyRoutes(services).operations(),
         *AggregateRoutes(services).operations(),
+        *HealthRoutes(services).operations(),
         *CommitRoutes(services).operations(),
+        *ExternalRoutes(services).operations(),
         *TableRoutes(services).operations(),
         *SchemaRoutes(services).operations(),
         *NamespaceRoutes(services).operations(),
@@ -37,8 +42,9 @@ def operations(services: Services) -> tuple[Operation, ...]:
         *RollbackRoutes(services).operations(),
         *ChangesRoutes(services).operations(),
         *DroppedRoutes(services).operations(),
+        *IndexRoutes(services).operations(),
+        *FeedbackRoutes(services).operations(),
         *VerifyRoutes(services).operations(),
         *MaintenanceRoutes(services).operations(),
         *ConfigRoutes(services).operations(),
-        *HealthRoutes(services).operations(),
     )

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.api import Operation, json_response, require_json
+from lamella.service.feedback_check import FeedbackCheck
 from lamella.service.json_body import read_json
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
@@ -43,6 +44,7 @@ class VerifyRoutes:
             settings.warehouse_url,
             page_companions=settings.page_companions,
             workers=settings.ingest_threads,
+            feedback=FeedbackCheck(services.feedback, services.warehouse, services.store),
         )
         self._limiter: CapacityLimiter | None = None
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-import msgspec
 import numpy as np
 
 from lamella.snapshot.advice.outlook import Outlook
@@ -48,12 +47,15 @@ class Draws:
         self._rng = rng
         self._sums: dict[Leaf, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
 
-    def filled(self, node: Predicate) -> Predicate:
+    def filled(self, node: Predicate, part: float) -> Predicate:
         """A masked filter with constants again; what none can be drawn for becomes unknown and rules out nothing.
 
-        All constants for a column lie in one stretch of it, wide or narrow by chance, lower limits at its beginning.
+        All constants for a column lie in one stretch of it, with lower limits at its beginning: about as wide as the
+        ``part`` of all blocks that the filter kept, or wide or narrow by chance.
         """
         width = _LEAST_WIDTH ** self._rng.random()
+        if self._rng.random() < 0.5:
+            width = min(1.0, part * self._rng.uniform(0.5, 1.2))
         return self._filled(node, self._rng.random() * (1 - width), width)
 
     def _filled(self, node: Predicate, start: float, width: float) -> Predicate:
@@ -156,18 +158,3 @@ def literal_of(dtype: DataType, value: int | float | bytes) -> Literal | None:
         micros = int(whole * _MICROS[dtype.unit])
         return Literal("timestamp" if dtype.name == "timestamp" else "timestamp_ntz", micros)
     return None
-
-
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """A filter as it was recorded: ``tree`` in JSON, masked unless ``is_full``; asked ``times`` times.
-
-    ``considered`` and ``kept`` blocks, and ``kept_bytes``, of all times together.
-    """
-
-    tree: str
-    is_full: bool
-    times: int
-    considered: int
-    kept: int
-    kept_bytes: int
-    time_zone: str = "UTC"

@@ -62,7 +62,8 @@ def _form(node: object, schema: Schema, case_sensitive: bool) -> tuple[object, .
     if isinstance(node, And | Or):
         kind = type(node)
         children = {_written(form): form for form in (_form(c, schema, case_sensitive) for c in _flat(node, kind))}
-        return (kind.__name__, *(children[text] for text in sorted(children)))
+        ordered = tuple(children[text] for text in sorted(children))
+        return ordered[0] if len(ordered) == 1 else (kind.__name__, *ordered)
     if not isinstance(node, msgspec.Struct):
         raise _NotExact
     return (type(node).__name__, *(_member(value, schema, case_sensitive) for value in msgspec.structs.astuple(node)))

@@ -95,6 +95,7 @@ def found_by(
         limit=None if walked is None else walked.limit,
         pages=funnel.page_use,
         reused_blocks=funnel.reused,
+        indexes=funnel.indexes,
         from_cache=funnel.from_cache,
     )
     late = unresolved_rows(walked)

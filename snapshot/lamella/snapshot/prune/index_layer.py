@@ -71,6 +71,10 @@ class OpenIndex(Protocol):
         ...
 
 
+#: What is added up when an index is asked about one segment after another.
+_SUMMED: Final = ("considered", "ruled_out", "not_indexed", "parts", "bytes", "ms")
+
+
 class _Asked(msgspec.Struct, frozen=True):
     index: OpenIndex
     tests: tuple[BoundTest, ...]
@@ -94,23 +98,20 @@ class IndexLayer:
         self._keys = keys
         self._timer = timer
 
+    def questions(self, node: BoundPredicate) -> IndexQuestions | None:
+        """What indexes are to be asked for a filter; None when none of them can help."""
+        asked = self._asked(node)
+        return IndexQuestions(node, asked, self._keys, self._timer) if asked else None
+
     def applies(self, node: BoundPredicate) -> bool:
         """Whether some index is to be asked."""
         return bool(self._asked(node))
 
     def refine(self, node: BoundPredicate, kept: Sequence[Kept]) -> IndexResult:
         """The kept blocks without those that indexes rule out."""
-        parts = list(kept)
-        uses: list[IndexUse] = []
-        claims: dict[BoundLeaf, Claim] = {}
-        is_whole = True
-        for asked in self._asked(node):
-            started = self._timer()
-            question = _Question(asked, self._keys, node)
-            parts, claims = question.run(parts, claims)
-            is_whole = is_whole and question.failure is None
-            uses.append(question.use((self._timer() - started) * 1e3))
-        return IndexResult(parts, tuple(uses), is_whole)
+        questions = IndexQuestions(node, self._asked(node), self._keys, self._timer)
+        left = questions.refine(kept)
+        return IndexResult(left, questions.uses, all(use.failure is None for use in questions.uses))
 
     def _asked(self, node: BoundPredicate) -> list[_Asked]:
         if not self._indexes:
@@ -132,6 +133,53 @@ class IndexLayer:
             if mine:
                 found.append(_Asked(index, mine))
         return found
+
+
+class IndexQuestions:
+    """The indexes that one filter asks, and what they said so far."""
+
+    def __init__(
+        self,
+        node: BoundPredicate,
+        asked: Sequence[_Asked],
+        keys: Callable[[int], BlockKeys],
+        timer: Callable[[], float],
+    ) -> None:
+        self._node = node
+        self._asked = asked
+        self._keys = keys
+        self._timer = timer
+        self._uses: dict[str, IndexUse] = {}
+
+    @property
+    def uses(self) -> tuple[IndexUse, ...]:
+        """What the report says of them, in the order in which they were asked."""
+        return tuple(self._uses.values())
+
+    def refine(self, kept: Sequence[Kept]) -> list[Kept]:
+        """The kept blocks without those that indexes rule out."""
+        parts = list(kept)
+        claims: dict[BoundLeaf, Claim] = {}
+        for asked in self._asked:
+            started = self._timer()
+            question = _Question(asked, self._keys, self._node)
+            parts, claims = question.run(parts, claims)
+            self._note(question.use((self._timer() - started) * 1e3))
+        return parts
+
+    def refine_one(self, part: Kept) -> Kept:
+        """As :meth:`refine`, of one segment."""
+        left = self.refine([part])
+        return left[0] if left else part.where(np.zeros(len(part.rows), dtype=bool))
+
+    def _note(self, use: IndexUse) -> None:
+        before = self._uses.get(use.name)
+        if before is not None:
+            sums = {name: getattr(before, name) + getattr(use, name) for name in _SUMMED}
+            use = msgspec.structs.replace(
+                use, stopped=use.stopped or before.stopped, failure=use.failure or before.failure, **sums
+            )
+        self._uses[use.name] = use
 
 
 class _Question:

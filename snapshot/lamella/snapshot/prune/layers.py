@@ -12,6 +12,7 @@ from lamella.snapshot.columnar.refs import CompanionRefs
 from lamella.snapshot.columnar.resident import ResidentBlocks
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN
 from lamella.snapshot.manifest import Snapshot
+from lamella.snapshot.prune.index_layer import IndexLayer
 from lamella.snapshot.schema import DataType, Leaf
 
 #: Verdicts of a chunk's blocks, by the chunk's content and the filter.
@@ -33,6 +34,7 @@ class Layers:
         blocks: ResidentBlocks | None = None,
         verdicts: VerdictShelf | None = None,
         refs: CompanionRefs | None = None,
+        indexes: IndexLayer | None = None,
     ) -> None:
         self.head = head
         self.segments = segments
@@ -40,6 +42,8 @@ class Layers:
         self.companion = refs if refs is not None else CompanionRefs(segments)
         self.blocks = blocks
         self.verdicts = verdicts
+        #: The skip indexes; None: there are none.
+        self.indexes = indexes
         self._summary: dict[tuple[int, DataType], Zones] = {}
         self._edges: dict[Leaf, Edges | None] = {}
 

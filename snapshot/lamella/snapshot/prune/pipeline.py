@@ -19,7 +19,7 @@ from lamella.snapshot.prune.block_layer import BlockLayer
 from lamella.snapshot.prune.division import division
 from lamella.snapshot.prune.evaluate import Evaluator, Lookup
 from lamella.snapshot.prune.explain import Layer, layer_uses
-from lamella.snapshot.prune.kept import Codes, Indexes, Kept
+from lamella.snapshot.prune.kept import Codes, Indexes, Kept, totals
 from lamella.snapshot.prune.kept_blocks import KeptBlocks, joined
 from lamella.snapshot.prune.layers import Layers
 from lamella.snapshot.prune.not_used import not_used_of
@@ -29,7 +29,7 @@ from lamella.snapshot.prune.verdict import ALL, NONE, UNKNOWN, verdicts
 from lamella.snapshot.prune.walk import Walk, Walked
 from lamella.snapshot.prune.window import WORTH_ENTRIES
 from lamella.snapshot.schema import Leaf
-from lamella.snapshot.wire import LayerUse, NotUsed, PageUse, PredicateUse, PrunedPages, Stage
+from lamella.snapshot.wire import IndexUse, LayerUse, NotUsed, PageUse, PredicateUse, PrunedPages, Stage
 
 
 class Funnel(msgspec.Struct, frozen=True):
@@ -51,6 +51,7 @@ class Funnel(msgspec.Struct, frozen=True):
     page_use: PageUse | None = None
     reused: int = 0
     from_cache: bool = False
+    indexes: tuple[IndexUse, ...] = ()
 
     def opened_by(self, load: Load) -> Funnel:
         """The same; ``load`` opens companions from now on."""
@@ -138,37 +139,48 @@ class Pruning:
         if most_blocks is not None and int(self._segments.numbers("block_count")[chosen].sum()) > most_blocks:
             raise NotNow
 
+        asked = self._layers.indexes if alive and blocks else None
+        questions = None if asked is None else asked.questions(filter.node)
+        if questions is not None and most_blocks is not None:
+            raise NotNow  # parts may have to be read
         if self._layers.blocks is not None and alive and blocks and not explain and options.plain:
             layer = BlockLayer(self._segments, self._layers.blocks, self._load_many, self._layers.verdicts)
             tested = layer.test(filter, codes, chosen)
             stage("block", tested.considered, tested.count, tested.bytes)
+            left: Sequence[Kept] = tested.kept
+            if questions is not None:
+                left = questions.refine(tested.kept)
+                stage("index", tested.count, *totals(left))
             return Funnel(
                 tuple(stages),
                 codes,
-                tested.kept,
+                left,
                 (*not_used_of(filter, self._layers, tested.lookups), *options.not_used),
                 None,
-                walked=Walked(kept=tested.kept),
+                walked=Walked(kept=left),
                 reused=tested.reused,
+                indexes=() if questions is None else questions.uses,
             )
 
         def open_segment(row: int) -> Kept:
             return self._block_layer(filter, row, self._load(row), int(codes[row]))
 
-        walk = Walk(options, self._segments, codes, open_segment, self._timer)
-        left = walk.segments()
+        refine = None if questions is None else questions.refine_one
+        walk = Walk(options, self._segments, codes, open_segment, self._timer, refine)
+        left_codes = walk.segments()
         walked = walk.blocks() if blocks else None
         companions = list(walked.opened) if walked is not None else None
         if alive:
             stages += walk.stages
         return Funnel(
             tuple(stages),
-            left,
+            left_codes,
             None if walked is None else walked.kept,
             (*not_used_of(filter, self._layers, [_lookup(each) for each in companions or ()]), *options.not_used),
             self._predicates(filter.node, companions) if explain and companions is not None else None,
             self._layer_uses(filter.node, alive, companions) if explain else None,
             walked,
+            indexes=() if questions is None else questions.uses,
         )
 
     def _segment_layer(self, filter: Evaluator) -> tuple[Codes, Indexes]:

@@ -42,7 +42,10 @@ class Walked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Walk:
-    """One walk. ``codes``: the verdicts of the segments; ``open``: opens a segment and tests its blocks."""
+    """One walk. ``codes``: the verdicts of the segments; ``open``: opens a segment and tests its blocks.
+
+    ``refine``: takes those away that skip indexes rule out.
+    """
 
     def __init__(
         self,
@@ -51,8 +54,10 @@ class Walk:
         codes: Codes,
         open: Callable[[int], Kept],
         timer: Callable[[], float],
+        refine: Callable[[Kept], Kept] | None = None,
     ) -> None:
         self._options = options
+        self._refine = refine
         self._segments = segments
         self._open = open
         self._timer = timer
@@ -64,7 +69,8 @@ class Walk:
         self._kept: dict[int, Kept] = {}
         self._opened: dict[int, Companion] = {}
         self._considered = self._tested = self._tested_bytes = self._answered = self._certain_rows = 0
-        self._join_ms = 0.0
+        self._refined_count = self._refined_bytes = 0
+        self._join_ms = self._refine_ms = 0.0
         self._next: Position | None = None
 
     @property
@@ -101,16 +107,21 @@ class Walk:
             if self._next is not None or self._has_enough() or self._out_of_time():
                 break
         unresolved = self._unresolved()
-        spent_ms = (self._timer() - began) * 1e3 - self._join_ms
+        spent_ms = (self._timer() - began) * 1e3 - self._join_ms - self._refine_ms
         self._stages.append(
             Stage(stage="block", considered=self._considered, kept=self._tested, bytes=self._tested_bytes, ms=spent_ms)
         )
+        count = self._tested
+        if self._refine is not None:
+            size_bytes, ms = self._refined_bytes, self._refine_ms
+            self._stages.append(
+                Stage(stage="index", considered=count, kept=self._refined_count, bytes=size_bytes, ms=ms)
+            )
+            count = self._refined_count
         parts = tuple(self._kept[row] for row in sorted(self._kept))
         if self._options.joins:
             kept, kept_bytes = totals(parts)
-            self._stages.append(
-                Stage(stage="join", considered=self._tested, kept=kept, bytes=kept_bytes, ms=self._join_ms)
-            )
+            self._stages.append(Stage(stage="join", considered=count, kept=kept, bytes=kept_bytes, ms=self._join_ms))
         walked = self._ranked(parts)
         return msgspec.structs.replace(
             walked,
@@ -163,23 +174,36 @@ class Walk:
         first = options.start.row if paged and options.start is not None and options.start.segment == row else 0
         end = len(part.companion)
         tested = part.where(part.rows >= first)
-        kept = self._joined(tested)
+        refined = self._refined(tested)
+        kept = self._joined(refined)
         if paged and options.page_size is not None:
             room = options.page_size - self._answered
             if len(kept.rows) > room:
                 end = int(kept.rows[room])
                 self._next = Position(row, end)
-                tested, kept = tested.where(tested.rows < end), kept.where(kept.rows < end)
+                tested, refined, kept = (each.where(each.rows < end) for each in (tested, refined, kept))
             elif len(kept.rows) == room and self._alive[row + 1 :].any():
                 self._next = Position(row + 1, 0)
         count, size_bytes = totals([tested])
         self._considered += end - first
         self._tested += count
         self._tested_bytes += size_bytes
+        if self._refine is not None:
+            count, size_bytes = totals([refined])
+            self._refined_count += count
+            self._refined_bytes += size_bytes
         self._answered += len(kept.rows)
         self._certain_rows += int(kept.numbers("row_count")[kept.codes == ALL].sum())
         self._opened[row] = part.companion
         self._kept[row] = kept
+
+    def _refined(self, part: Kept) -> Kept:
+        if self._refine is None:
+            return part
+        began = self._timer()
+        found = self._refine(part)
+        self._refine_ms += (self._timer() - began) * 1e3
+        return found
 
     def _joined(self, part: Kept) -> Kept:
         if not self._options.joins:

@@ -20,6 +20,7 @@ from lamella.snapshot.manifest import Snapshot, SnapshotPointer
 from lamella.snapshot.pages import PageSource
 from lamella.snapshot.prune.evaluate import Evaluator
 from lamella.snapshot.prune.found import Found, found_by
+from lamella.snapshot.prune.index_layer import IndexLayer
 from lamella.snapshot.prune.layers import Layers, VerdictShelf
 from lamella.snapshot.prune.options import read_options
 from lamella.snapshot.prune.pages import page_segments, with_pages
@@ -28,6 +29,7 @@ from lamella.snapshot.prune.pipeline import Funnel, NotNow, Pruning, next_positi
 from lamella.snapshot.prune.reader_columns import with_reader_columns
 from lamella.snapshot.prune.residual import residuals_of
 from lamella.snapshot.schema import Schema
+from lamella.snapshot.warehouse.index_access import IndexAccess
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire import AggregateRequest, DiffRequest, PruneRequest
 
@@ -58,7 +60,15 @@ class Finder:
         self._seen: Shelf[Layers] = Shelf(manifests.resident, "layers")
         self._funnels: Shelf[Funnel] = Shelf(manifests.resident, "funnel")
         self._verdicts: VerdictShelf = Shelf(manifests.resident, "verdicts")
+        self._access = IndexAccess(manifests)
         self._columns = Columns(Shelf(manifests.resident, "column"), manifests.disk)
+
+    def _indexes_of(self, head: Snapshot, segments: Companion, refs: CompanionRefs) -> IndexLayer | None:
+        indexes = self._access.indexes(head)
+        if not indexes:
+            return None
+        manifests = CompanionRefs(segments, "manifest")
+        return IndexLayer(indexes, lambda row: self._manifests.keys_of(refs(row), manifests(row)), self._timer)
 
     def read(self, request: Asked) -> Predicate:
         """The filter of a request; raises InvalidFilter, LimitExceeded."""
@@ -189,6 +199,8 @@ class Finder:
         if found is not None:
             return pruning.again(found)
         found = pruning.run(filter, most_blocks=most_blocks)
+        if any(use.failure is not None for use in found.indexes):  # it may be read the next time
+            return found
         # Without what opens companions, which would keep alive all that it knows.
         self._funnels.put(name, found.opened_by(_unopened), found.size_bytes + _FUNNEL_BYTES)
         return found
@@ -205,7 +217,7 @@ class Finder:
             blocks = ResidentBlocks(
                 segments, self._columns, _view(head), is_near=lambda row: self._manifests.is_near(refs(row))
             )
-            found = Layers(head, segments, blocks, self._verdicts, refs)
+            found = Layers(head, segments, blocks, self._verdicts, refs, self._indexes_of(head, segments, refs))
             self._seen.put(head.snapshot_id, found, _LAYERS_BYTES + refs.BYTES_A_SEGMENT * len(segments))
         return found
 

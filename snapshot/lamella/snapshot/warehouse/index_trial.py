@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -16,11 +16,11 @@ from lamella.snapshot.index.building import PART_BLOCKS, BuiltPart, build_part
 from lamella.snapshot.index.definition import defined, term_key, term_of
 from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import TableIndex
-from lamella.snapshot.prune.index_layer import IndexLayer
+from lamella.snapshot.prune.index_layer import OpenIndex
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.warehouse.advising import index_size, sized
 from lamella.snapshot.warehouse.block_sample import MeasuredIndex
-from lamella.snapshot.warehouse.scene import Scene
+from lamella.snapshot.warehouse.scene import Scene, refined
 from lamella.snapshot.warehouse.trial import Rows, Trial, TrialFilter, union
 from lamella.snapshot.wire.advice import Cost, Forecast, IndexSize, WhatIfAnswer, WhatIfRequest
 
@@ -31,16 +31,8 @@ ENOUGH: Final = 30
 class IndexTrial(Trial):
     """One index more."""
 
-    def __init__(
-        self,
-        scene: Scene,
-        store: Store,
-        timer: Callable[[], float],
-        request: WhatIfRequest,
-        filters: Sequence[TrialFilter],
-    ) -> None:
+    def __init__(self, scene: Scene, store: Store, request: WhatIfRequest, filters: Sequence[TrialFilter]) -> None:
         super().__init__(scene, store, request, filters)
-        self._timer = timer
         change = request.index
         if change is None:
             raise AssertionError("the request has an index")
@@ -143,8 +135,7 @@ class IndexTrial(Trial):
         if built.left_out:
             self._rests_on.append(f"{len(built.left_out):,} blocks could not be indexed: {built.left_out[0].reason}")
         index = MeasuredIndex(self._kind, self._index, self._term, built)
-        layer = IndexLayer([index], self._scene.keys, self._timer)
-        pairs = [self._ratio(each, chosen, layer) for each in self._filters]
+        pairs = [self._ratio(each, chosen, index) for each in self._filters]
         applying = [pair for pair, each in zip(pairs, self._filters, strict=True) if self._reason(each.node) is None]
         before, after = (sum(side) for side in zip(*applying, strict=True)) if applying else (0, 0)
         forecasts = []
@@ -172,12 +163,13 @@ class IndexTrial(Trial):
             reason="from the sample",
         )
 
-    def _ratio(self, filter: TrialFilter, chosen: Rows, layer: IndexLayer) -> tuple[int, int]:
+    def _ratio(self, filter: TrialFilter, chosen: Rows, index: OpenIndex) -> tuple[int, int]:
         """Of the sample the blocks that the filter reads now, and those that it would read then."""
         mine = chosen[np.isin(chosen, filter.kept)]
-        if not len(mine) or not layer.applies(filter.node):
-            return len(mine), len(mine)
-        left = layer.refine(filter.node, self._scene.parts(mine, self._scene.tested(filter.node))).kept
+        if not len(mine):
+            return 0, 0
+        parts = self._scene.parts(mine, self._scene.tested(filter.node))
+        left, _ = refined([index], self._scene, filter.node, parts)
         return len(mine), sum(len(part.rows) for part in left)
 
 

@@ -291,19 +291,23 @@ class Manifests:
         return self._directories.load(ref.location, opened)
 
     def block_keys(self, ref: SegmentRef) -> BlockKeys:
-        """The keys of a segment's blocks, in their order.
+        """The keys of a segment's blocks, in their order."""
+        return self.keys_of(ref.companion, ref.manifest)
+
+    def keys_of(self, companion: ObjectRef, manifest: ObjectRef) -> BlockKeys:
+        """The same of a segment that has these.
 
         Companions of older releases do not have them: then they are made from the manifest.
         """
-        keys = self.companion(ref.companion).block_keys()
+        keys = self.companion(companion).block_keys()
         if keys is not None:
             return keys
 
         def made() -> tuple[BlockKeys, int]:
-            found = block_keys(identities(self.read(ref.manifest), ref.manifest.location))
+            found = block_keys(identities(self.read(manifest), manifest.location))
             return found, found.nbytes + _VALUE_BYTES
 
-        return self._block_keys.load(ref.segment_id, made)
+        return self._block_keys.load(manifest.location, made)
 
     def identities(self, ref: SegmentRef) -> tuple[Identity, ...]:
         """What tells the blocks of a segment from others, in their order; read anew, and not kept."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Final
@@ -17,10 +18,12 @@ from lamella.snapshot.expression.bound import BoundPredicate
 from lamella.snapshot.manifest import Block, SegmentRef, SnapshotPointer
 from lamella.snapshot.manifest.block_key import BlockKeys
 from lamella.snapshot.prune.evaluate import evaluate
+from lamella.snapshot.prune.index_layer import IndexLayer, OpenIndex
 from lamella.snapshot.prune.kept import Codes, Kept
 from lamella.snapshot.prune.verdict import verdicts
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.warehouse.manifests import Manifests
+from lamella.snapshot.wire import IndexUse
 
 #: No more blocks are looked at; of a larger table segments all over it are.
 MOST_BLOCKS: Final = 100_000
@@ -178,3 +181,13 @@ class Scene:
 
     def _joined(self, name: str) -> npt.NDArray[Any]:
         return np.concatenate([np.zeros(0, dtype=np.int64), *(each.numbers(name) for each in self._companions)])
+
+
+def refined(
+    indexes: Sequence[OpenIndex], scene: Scene, node: BoundPredicate, parts: Sequence[Kept]
+) -> tuple[list[Kept], tuple[IndexUse, ...]]:
+    """What indexes leave of a scene's parts, and what they did; nothing when none of them is to be asked."""
+    questions = IndexLayer(indexes, scene.keys, time.perf_counter).questions(node)
+    if questions is None:
+        return list(parts), ()
+    return questions.refine(parts), questions.uses

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
 from typing import Final
 
 import numpy as np
@@ -26,7 +26,7 @@ from lamella.snapshot.prune.kept import Codes
 from lamella.snapshot.prune.verdict import ALL, NONE
 from lamella.snapshot.warehouse.index_access import IndexAccess
 from lamella.snapshot.warehouse.manifests import Manifests
-from lamella.snapshot.warehouse.scene import Rows, Scene
+from lamella.snapshot.warehouse.scene import Rows, Scene, refined
 from lamella.snapshot.wire import IndexUse
 from lamella.snapshot.wire.advice import Why, WhyCode, WhyNotAnswer, WhyNotRequest
 
@@ -36,10 +36,9 @@ _GONE: Final = "a column of it is gone, or has another type now"
 class WhyNot:
     """Explains; reads the parts of indexes that a prune would read."""
 
-    def __init__(self, manifests: Manifests, access: IndexAccess, timer: Callable[[], float]) -> None:
+    def __init__(self, manifests: Manifests, access: IndexAccess) -> None:
         self._manifests = manifests
         self._access = access
-        self._timer = timer
 
     def answer(self, pointer: SnapshotPointer, request: WhyNotRequest, predicate: Predicate) -> WhyNotAnswer:
         """One line for each index and predicate, and one for all of the filter.
@@ -61,9 +60,9 @@ class WhyNot:
         left = np.flatnonzero(codes != NONE)
         answers: list[Why] = []
         for index in indexes:
-            answers += _Case(scene, index, opened.get(index.name), node, codes, left, self._timer).whys()
-        layer = IndexLayer([opened[index.name] for index in indexes if index.name in opened], scene.keys, self._timer)
-        kept = layer.refine(node, scene.parts(left, codes)).kept if layer.applies(node) else scene.parts(left, codes)
+            answers += _Case(scene, index, opened.get(index.name), node, codes, left).whys()
+        usable = [opened[index.name] for index in indexes if index.name in opened]
+        kept, _ = refined(usable, scene, node, scene.parts(left, codes))
         return WhyNotAnswer(
             snapshot_id=scene.head.snapshot_id,
             blocks_total=len(scene),
@@ -85,7 +84,6 @@ class _Case:
         node: BoundPredicate,
         codes: Codes,
         left: Rows,
-        timer: Callable[[], float],
     ) -> None:
         self._scene = scene
         self._index = index
@@ -93,7 +91,6 @@ class _Case:
         self._node = node
         self._codes = codes
         self._left = left
-        self._timer = timer
 
     def whys(self) -> list[Why]:
         """What there is to say."""
@@ -142,8 +139,7 @@ class _Case:
         if isinstance(leaf, Pair):
             is_near = any(term_key(term) == self._opened.key for term in terms_of(leaf))
             return "other_term", "two terms are compared, row by row; indexes know one" if is_near else over
-        layer = IndexLayer([self._opened], self._scene.keys, self._timer)
-        if layer.applies(leaf):
+        if IndexLayer([self._opened], self._scene.keys, time.perf_counter).questions(leaf) is not None:
             return None
         if leaf.term is None or term_key(leaf.term) != self._opened.key:
             return "other_term", over
@@ -157,8 +153,7 @@ class _Case:
             return self._why("nothing_left", reason, predicate=predicate)
         if self._opened is None:
             raise AssertionError("such an index has a state")
-        layer = IndexLayer([self._opened], self._scene.keys, self._timer)
-        uses = layer.refine(node, self._scene.parts(self._left, self._codes)).uses
+        _, uses = refined([self._opened], self._scene, node, self._scene.parts(self._left, self._codes))
         code, reason = _verdict(uses[0], len(undecided))
         return self._why(code, reason, predicate=predicate, use=uses[0])
 

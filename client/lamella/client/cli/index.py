@@ -1,0 +1,295 @@
+"""``lamella index``: the skip indexes of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+import msgspec
+
+from lamella.client.cli.connection import Session, connected
+from lamella.client.cli.output import console, percent, print_table, size_text, time_text
+from lamella.snapshot.wire import Coverage, IndexInfo, OptimiseAnswer, RefreshAnswer
+
+#: So many blocks that were left out are listed for people; ``--json`` has all.
+LISTED = 20
+
+
+@click.group()
+def index() -> None:
+    """Make, fill and look at the skip indexes of a table."""
+
+
+@index.command("kinds")
+@connected()
+def kinds(session: Session) -> None:
+    """List the kinds of indexes that the service knows, with their options."""
+    found = session.lake.index_kinds()
+    if session.as_json:
+        session.emit({"kinds": found})
+        return
+    print_table(["kind", "for"], [(kind.name, kind.text) for kind in found])
+    rows = [
+        (kind.name, option.name, option.type, _value(option.default), _bounds(option.least, option.most), option.text)
+        for kind in found
+        for option in kind.options
+    ]
+    print_table(["kind", "option", "type", ("default", "right"), "bounds", "meaning"], rows, title="options")
+
+
+@index.command("create")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("name")
+@click.argument("kind")
+@click.argument("expression")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the kind; repeatable.")
+@click.option("--time-zone", default="UTC", show_default=True, help="Time zone of functions in the expression.")
+@click.option("--refresh", "fill", is_flag=True, help="Index the table's blocks at once.")
+@connected()
+def create(
+    session: Session,
+    table: str,
+    name: str,
+    kind: str,
+    expression: str,
+    options: tuple[str, ...],
+    time_zone: str,
+    fill: bool,
+) -> None:
+    """Make an index of a KIND over a column or an expression. Until it is refreshed it knows no block."""
+    handle = session.lake.table(table)
+    made = handle.create_index(name, kind, expression, options=_options(options), time_zone=time_zone)
+    if fill:
+        with _refreshing() as show:
+            handle.refresh_index(name, on_part=show)
+        made = handle.index(name)
+    _show(session, made)
+
+
+@index.command("list")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.option("--dropped", is_flag=True, help="Dropped ones too.")
+@click.option("--snapshot", "snapshot_id", metavar="ID", help="A snapshot of the history instead of the current one.")
+@connected()
+def list_(session: Session, table: str, dropped: bool, snapshot_id: str | None) -> None:
+    """List the indexes of a table, and how many of its blocks each knows."""
+    found = session.lake.table(table).indexes(dropped=dropped, snapshot_id=snapshot_id)
+    if session.as_json:
+        session.emit({"indexes": found})
+        return
+    rows = [
+        (
+            each.name,
+            each.kind,
+            each.expression,
+            _indexed(each.coverage),
+            f"{each.parts:,}",
+            size_text(each.size_bytes),
+            _state(each),
+        )
+        for each in found
+    ]
+    columns = ("name", "kind", "over", ("indexed", "right"), ("parts", "right"), ("size", "right"), "state")
+    print_table(columns, rows)  # type: ignore[arg-type]  # a tuple of both forms
+
+
+@index.command("describe")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("name")
+@click.option("--snapshot", "snapshot_id", metavar="ID", help="A snapshot of the history instead of the current one.")
+@connected()
+def describe(session: Session, table: str, name: str, snapshot_id: str | None) -> None:
+    """Show one index: its definition, its size, what it knows."""
+    _show(session, session.lake.table(table).index(name, snapshot_id=snapshot_id))
+
+
+@index.command("refresh")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("name")
+@click.option(
+    "--mode",
+    type=click.Choice(["incremental", "full", "quick"]),
+    default="incremental",
+    show_default=True,
+    help="What the index does not know; everything anew; or only what needs no row to be read.",
+)
+@click.option("--max-blocks", type=click.IntRange(min=1), metavar="N", help="Commit after so many blocks at most.")
+@connected(timeout_s=600.0)
+def refresh(session: Session, table: str, name: str, mode: Any, max_blocks: int | None) -> None:
+    """Index the blocks that an index does not know. What is done is kept, whenever this ends.
+
+    Exit status 1: some blocks could not be indexed; they are kept by every query, and the reasons are listed.
+    """
+    with _refreshing() as show:
+        answer = session.lake.table(table).refresh_index(name, mode, max_blocks=max_blocks, on_part=show)
+    if session.as_json:
+        session.emit(answer)
+    else:
+        click.echo(
+            f"{answer.indexed:,} blocks with {answer.row_count:,} rows indexed, {answer.parts:,} parts of "
+            f"{size_text(answer.size_bytes)}; {len(answer.left_out):,} blocks left out"
+        )
+        if answer.coverage is not None:
+            click.echo(_coverage_text(answer.coverage))
+        for left in answer.left_out[:LISTED]:
+            click.echo(f"left out: {left.location}: {left.reason}", err=True)
+        if len(answer.left_out) > LISTED:
+            click.echo(f"and {len(answer.left_out) - LISTED:,} more", err=True)
+    if answer.left_out and mode != "quick":
+        raise click.exceptions.Exit(1)
+
+
+@index.command("optimise")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("name")
+@connected(timeout_s=600.0)
+def optimise(session: Session, table: str, name: str) -> None:
+    """Regroup an index's parts along the table's segments. No data is read."""
+    with _optimising() as show:
+        answer = session.lake.table(table).optimise_index(name, on_part=show)
+    if session.as_json:
+        session.emit(answer)
+        return
+    click.echo(f"{answer.regrouped:,} parts written in place of {answer.moved_from:,}")
+    if answer.lost:
+        click.echo(f"{answer.lost:,} blocks were in parts that cannot be read: refresh the index", err=True)
+
+
+@index.command("drop")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("name")
+@connected()
+def drop(session: Session, table: str, name: str) -> None:
+    """Do not use an index any more. `restore` brings it back with all that it knows."""
+    _done(session, session.lake.table(table).drop_index(name), "dropped; `lamella index restore` brings it back")
+
+
+@index.command("restore")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("name")
+@connected()
+def restore(session: Session, table: str, name: str) -> None:
+    """Use a dropped index again."""
+    _done(session, session.lake.table(table).restore_index(name), "in use again")
+
+
+@index.command("vacuum")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("name")
+@connected()
+def vacuum(session: Session, table: str, name: str) -> None:
+    """Remove a dropped index for good. `lamella vacuum` deletes its objects once no snapshot has them."""
+    _done(session, session.lake.table(table).vacuum_index(name), "removed")
+
+
+def _done(session: Session, info: IndexInfo, what: str) -> None:
+    if session.as_json:
+        session.emit(info)
+    else:
+        click.echo(f"index {info.name}: {what}")
+
+
+def _show(session: Session, info: IndexInfo) -> None:
+    if session.as_json:
+        session.emit(info)
+        return
+    rows: list[tuple[str, str]] = [
+        ("name", info.name),
+        ("kind", info.kind),
+        ("over", f"{info.expression} ({info.dtype})"),
+        ("options", ", ".join(f"{name}={_value(value)}" for name, value in info.options.items()) or "none"),
+        ("time zone", info.time_zone),
+        ("made", time_text(info.created_ms)),
+        ("state", _state(info)),
+        ("parts", f"{info.parts:,}"),
+        ("size", f"{size_text(info.size_bytes)}, {info.bytes_per_block:,.0f} bytes a block"),
+    ]
+    if info.coverage is not None:
+        rows.append(("coverage", _coverage_text(info.coverage)))
+    print_table(["", ""], rows, headings=False)
+
+
+def _state(info: IndexInfo) -> str:
+    if info.dropped_ms is not None:
+        return f"dropped {time_text(info.dropped_ms)}"
+    return "in use" if info.not_usable is None else f"not used: {info.not_usable}"
+
+
+def _indexed(coverage: Coverage | None) -> str:
+    return "" if coverage is None else percent(coverage.indexed, coverage.blocks)
+
+
+def _coverage_text(coverage: Coverage) -> str:
+    text = f"{coverage.indexed:,} of {coverage.blocks:,} blocks indexed, {coverage.not_indexed:,} not"
+    if coverage.stale:
+        text += f" ({coverage.stale:,} of them replaced since)"
+    if coverage.unused_entries:
+        text += f"; {coverage.unused_entries:,} unused entries"
+    return text
+
+
+def _options(given: tuple[str, ...]) -> dict[str, Any]:
+    """``NAME=VALUE`` each; a value that is a JSON number or truth value is one, and else text."""
+    found: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--option")
+        try:
+            read = msgspec.json.decode(value.encode())
+        except msgspec.DecodeError:
+            read = value
+        found[name] = read if isinstance(read, bool | int | float | str) else value
+    return found
+
+
+def _value(value: object) -> str:
+    return msgspec.json.encode(value).decode() if not isinstance(value, str) else value
+
+
+def _bounds(least: float | None, most: float | None) -> str:
+    return "" if least is None and most is None else f"{_bound(least)} to {_bound(most)}"
+
+
+def _bound(bound: float | None) -> str:
+    return "" if bound is None else f"{bound:,.10g}"
+
+
+@contextmanager
+def _refreshing() -> Iterator[Callable[[RefreshAnswer], None]]:
+    """A bar of blocks on stderr when someone is looking."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    err = console(stderr=True)
+    columns = (TextColumn("indexing"), BarColumn(), MofNCompleteColumn(), TextColumn("blocks"), TimeRemainingColumn())
+    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
+        task = bar.add_task("refresh", total=None)
+        done = 0
+
+        def show(part: RefreshAnswer) -> None:
+            nonlocal done
+            done += part.indexed + len(part.left_out)
+            bar.update(task, total=done + part.remaining, completed=done)
+
+        yield show
+
+
+@contextmanager
+def _optimising() -> Iterator[Callable[[OptimiseAnswer], None]]:
+    """What was done so far, on stderr when someone is looking."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    err = console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
+        task = bar.add_task("regrouping")
+        made = 0
+
+        def show(part: OptimiseAnswer) -> None:
+            nonlocal made
+            made += part.regrouped
+            bar.update(task, description=f"{made:,} parts written, {part.remaining:,} groups to look at")
+
+        yield show

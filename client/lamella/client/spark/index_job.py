@@ -1,0 +1,184 @@
+"""Building a skip index with Spark: parts on the executors, commits of many parts on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+import numpy as np
+
+from lamella.client.http import Lamella, Table
+from lamella.client.spark.index_partition import REPORT, IndexPartition, Piece, PieceReport
+from lamella.snapshot.errors import IndexNotFound, InvalidRequest
+from lamella.snapshot.index.building import PART_BLOCKS
+from lamella.snapshot.index.directory import place
+from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.manifest import Snapshot, TableIndex
+from lamella.snapshot.manifest.block_key import no_keys
+from lamella.snapshot.warehouse.index_blocks import IndexBlocks
+from lamella.snapshot.warehouse.manifests import Manifests
+from lamella.snapshot.wire import Coverage, LeftOutBlock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Pieces of each commit, for each task that Spark runs at once.
+_PIECES_PER_TASK: Final = 4
+#: No piece is cut smaller than this to keep all tasks busy.
+_LEAST_BLOCKS: Final = 16
+_CACHE_BYTES: Final = 64 << 20
+_REPORT: Final = msgspec.json.Decoder(PieceReport)
+
+
+class BuildProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """What is committed: blocks that were tried, of how many."""
+
+    blocks_done: int
+    blocks_total: int
+
+
+class BuildResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a build added. ``left_out`` blocks could not be indexed; queries keep them."""
+
+    indexed: int
+    row_count: int
+    parts: int
+    size_bytes: int
+    left_out: tuple[LeftOutBlock, ...]
+    coverage: Coverage | None
+
+
+def build_index(
+    spark: SparkSession,
+    lake: Lamella | str,
+    name: str,
+    index: str,
+    *,
+    mode: Literal["incremental", "full"] = "incremental",
+    read_threads: int = 4,
+    batch_pieces: int | None = None,
+    storage_options: Mapping[str, Mapping[str, Any]] | None = None,
+    on_batch: Callable[[BuildProgress], None] | None = None,
+) -> BuildResult:
+    """Index the blocks of ``namespace.table`` that an index does not know ("full": all), on Spark's executors.
+
+    Works on classic sessions and on Spark Connect; driver and executors need ``lamella`` and the warehouse. A task
+    reads the files of one full segment, or of small neighbours, ``read_threads`` at a time, and writes one part. After
+    every ``batch_pieces`` of them the parts are committed and ``on_batch`` is called; a build that ends in between is
+    gone on with by the next one. ``lake``: the service's client or URL. ``storage_options``: fsspec options by scheme.
+
+    "full" reads values where "incremental" takes filters that are in the files.
+
+    Raises:
+        IndexNotFound, TableNotFound: no such index or table.
+        InvalidRequest: the index was made over columns that the table does not have any more.
+        PythonException (pyspark): storage failed on an executor, so often that Spark gave up.
+    """
+    if read_threads < 1 or (batch_pieces is not None and batch_pieces < 1):
+        raise InvalidRequest("read_threads and batch_pieces are at least 1")
+    with Lamella(lake) if isinstance(lake, str) else nullcontext(lake) as client:
+        table = client.table(name)
+        options = {scheme: dict(given) for scheme, given in (storage_options or {}).items()}
+        job = _Job(spark, table, index, mode, read_threads, options)
+        return job.run(batch_pieces, on_batch)
+
+
+class _Job:
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: Table,
+        index: str,
+        mode: Literal["incremental", "full"],
+        read_threads: int,
+        options: dict[str, dict[str, Any]],
+    ) -> None:
+        self._spark = spark
+        self._table = table
+        self._mode = mode
+        self._read_threads = read_threads
+        self._options = options
+        info = table.info()
+        self._location = info.location
+        self._snapshot = table.snapshot(info.snapshot_id)
+        self._index = _named(self._snapshot, index)
+
+    def run(self, batch_pieces: int | None, on_batch: Callable[[BuildProgress], None] | None) -> BuildResult:
+        tasks = self._tasks_at_once()
+        pieces, was_cut = self._pieces(tasks)
+        total = sum(len(piece.rows) for piece in pieces)
+        size = batch_pieces if batch_pieces is not None else _PIECES_PER_TASK * tasks
+        reports: list[PieceReport] = []
+        done = 0
+        for start in range(0, len(pieces), size):
+            batch = pieces[start : start + size]
+            built = self._build(batch)
+            parts = [report.part for report in built if report.part is not None]
+            if parts:
+                self._table.add_index_parts(self._index.name, self._index.index_id, parts)
+            reports += built
+            done += sum(len(piece.rows) for piece in batch)
+            if on_batch is not None:
+                on_batch(BuildProgress(blocks_done=done, blocks_total=total))
+        if reports and (was_cut or self._mode == "full"):
+            self._table.optimise_index(self._index.name)
+        return BuildResult(
+            indexed=sum(report.indexed for report in reports),
+            row_count=sum(report.row_count for report in reports),
+            parts=sum(report.part is not None for report in reports),
+            size_bytes=sum(report.part.size_bytes for report in reports if report.part is not None),
+            left_out=tuple(each for report in reports for each in report.left_out),
+            coverage=self._table.index(self._index.name).coverage,
+        )
+
+    def _build(self, pieces: list[Piece]) -> list[PieceReport]:
+        task = IndexPartition(
+            location=self._location,
+            index=msgspec.structs.replace(self._index, directories=()),
+            history=self._snapshot.history,
+            pieces=tuple(pieces),
+            source="values" if self._mode == "full" else "either",
+            read_threads=self._read_threads,
+            storage_options=self._options,
+        )
+        numbers = self._spark.range(0, len(pieces), 1, len(pieces))
+        # A lambda, since Spark asks a function for its name, which an object does not have.
+        rows = numbers.mapInArrow(lambda batches: task(batches), REPORT).collect()
+        return [_REPORT.decode(row["report"]) for row in rows]
+
+    def _pieces(self, tasks: int) -> tuple[list[Piece], bool]:
+        """The blocks to be tried, a group of segments each; cut smaller where they would not keep the tasks busy."""
+        manifests = Manifests(FsspecStore(self._options), _CACHE_BYTES)
+        blocks = IndexBlocks(manifests)
+        directories = [] if self._mode == "full" else blocks.directories(self._index)
+        groups = blocks.groups(self._snapshot)
+        keys = blocks.keys([ref for group in groups for ref in group])
+        found: list[Piece] = []
+        for group in groups:
+            whole = np.concatenate([no_keys(), *(next(keys) for _ in group)])
+            rows = np.flatnonzero(place(directories, whole).number < 0).tolist()
+            if rows:
+                found.append(Piece(manifests=tuple(ref.manifest for ref in group), rows=tuple(rows)))
+        total = sum(len(piece.rows) for piece in found)
+        size = min(PART_BLOCKS, max(_LEAST_BLOCKS, -(-total // tasks))) if len(found) < tasks else PART_BLOCKS
+        cut = [
+            msgspec.structs.replace(piece, rows=piece.rows[start : start + size])
+            for piece in found
+            for start in range(0, len(piece.rows), size)
+        ]
+        return cut, len(cut) > len(found)
+
+    def _tasks_at_once(self) -> int:
+        """How many tasks Spark runs at once, as its own ranges are cut; on Connect nothing else tells."""
+        from pyspark.sql.functions import spark_partition_id
+
+        return max(1, self._spark.range(0, 1 << 16).select(spark_partition_id()).distinct().count())
+
+
+def _named(snapshot: Snapshot, name: str) -> TableIndex:
+    for index in snapshot.skip_indexes:
+        if index.name.lower() == name.lower() and index.dropped_ms is None:
+            return index
+    raise IndexNotFound(f"the table has no index {name!r}, or it was dropped", name=name)

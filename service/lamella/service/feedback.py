@@ -1,0 +1,200 @@
+"""Readers' reports of empty blocks: taken in, kept within bounds in the catalog, in memory where they are asked for.
+
+Off unless the service and the table say so. A table without it costs a look at its properties; what is remembered for
+others is read when a prune first asks, in its thread, and again when it is older than a few seconds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from cachetools import LRUCache
+
+from lamella.service.catalog import Catalog, FeedbackBounds, FeedbackRecord, TableRecord
+from lamella.service.settings import Settings
+from lamella.service.state import History, trusted_manifests
+from lamella.snapshot.errors import InvalidRequest, LimitExceeded, Unavailable
+from lamella.snapshot.expression import bind, read_filter
+from lamella.snapshot.feedback import ENABLED, Facts, digest_of, is_enabled
+from lamella.snapshot.layout import normal
+from lamella.snapshot.manifest import Snapshot
+from lamella.snapshot.manifest.block_key import BlockKeys, block_keys
+from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.wire import FeedbackAnswer, FeedbackCleared, FeedbackInfo, FeedbackRequest
+
+#: Blocks that one report may name.
+MOST_LOCATIONS: Final = 10_000
+#: How long what other processes changed may go unnoticed, in seconds.
+FRESH_S: Final = 5.0
+_TABLES: Final = 1_000
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A filter as it was reported, so that it can be checked later."""
+
+    filter: Any
+    time_zone: str
+    case_sensitive: bool
+
+
+class _Held(msgspec.Struct, frozen=True):
+    facts: Facts
+    at_s: float
+
+
+class Feedback:
+    """:class:`~lamella.snapshot.feedback.FeedbackSource` over the catalog; ``timer`` gives seconds."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        warehouse: Warehouse,
+        history: History,
+        clock: Callable[[], int],
+        timer: Callable[[], float],
+        settings: Settings,
+    ) -> None:
+        self._catalog = catalog
+        self._warehouse = warehouse
+        self._history = history
+        self._clock = clock
+        self._timer = timer
+        self._on = settings.feedback
+        self._bounds = FeedbackBounds(most_facts=settings.feedback_facts, most_bytes=settings.feedback_bytes)
+        self._lock = threading.Lock()
+        self._held: LRUCache[str, _Held] = LRUCache(_TABLES)
+        self._used: dict[str, set[bytes]] = {}
+
+    def report(self, table: TableRecord, request: FeedbackRequest) -> FeedbackAnswer:
+        """Remember what a reader found.
+
+        Raises:
+            InvalidRequest: it is off, or the filter is constant or not decided exactly by readers, or a location is not
+                one of the snapshot's blocks.
+            InvalidFilter, UnknownColumn, FilterTypeMismatch, LimitExceeded: the filter, or too many locations.
+            SnapshotNotFound: no such snapshot in the history.
+        """
+        if len(request.empty) > MOST_LOCATIONS:
+            raise LimitExceeded(f"a report names at most {MOST_LOCATIONS} blocks, not {len(request.empty)}")
+        pointer = self._history.pointer(table, snapshot_id=request.snapshot_id)
+        self._require_on(table)
+        with trusted_manifests():
+            schema = self._warehouse.head(pointer).schema
+        predicate = read_filter(request.filter, time_zone=request.time_zone)
+        bind(predicate, schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive)
+        digest = digest_of(predicate, schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive)
+        if digest is None:
+            raise InvalidRequest("the filter is constant, or has a part that no reader decides exactly")
+        places = list(dict.fromkeys(normal(location) for location in request.empty))
+        with trusted_manifests():
+            found = self._warehouse.identities_of(pointer, places)
+        missing = [place for place in places if place not in found]
+        if missing:
+            raise InvalidRequest(
+                f"{len(missing)} locations are no blocks of the snapshot, first {missing[0]!r}", blocks=missing[:100]
+            )
+        asked = Asked(filter=request.filter, time_zone=request.time_zone, case_sensitive=request.case_sensitive)
+        if not places:
+            return FeedbackAnswer(remembered=0, known_before=0)
+        record = FeedbackRecord(
+            table_id=table.table_id,
+            question=digest.hex(),
+            asked=msgspec.json.encode(asked).decode(),
+            schema_id=schema.schema_id,
+            blocks=_bytes(block_keys(found[place] for place in places)),
+            block_count=len(places),
+            size_bytes=0,
+            used_at_ms=self._clock(),
+        )
+        fresh = self._catalog.add_feedback(record, self._bounds)
+        self._forget(table.table_id)
+        return FeedbackAnswer(remembered=fresh, known_before=len(places) - fresh)
+
+    def info(self, table: TableRecord) -> FeedbackInfo:
+        """What is remembered for a table."""
+        records = self._catalog.feedback(table.table_id)
+        with trusted_manifests():
+            enabled = self._on and is_enabled(self._warehouse.head(table.pointer).properties)
+        return FeedbackInfo(
+            enabled=enabled,
+            filters=len(records),
+            facts=sum(record.block_count for record in records),
+            size_bytes=sum(record.size_bytes for record in records),
+            most_facts=self._bounds.most_facts,
+            most_bytes=self._bounds.most_bytes,
+        )
+
+    def clear(self, table: TableRecord) -> FeedbackCleared:
+        """Forget all of it; other processes stop using it within a few seconds."""
+        count = self._catalog.clear_feedback(table.table_id)
+        self._forget(table.table_id)
+        return FeedbackCleared(facts=count)
+
+    def drop(self, table_id: str, question: str, blocks: BlockKeys) -> int:
+        """Forget some facts that turned out to be false; returns how many there were."""
+        raw = _bytes(blocks)
+        dropped = self._catalog.drop_feedback(table_id, question, [raw[at : at + 16] for at in range(0, len(raw), 16)])
+        self._forget(table_id)
+        return dropped
+
+    def records(self, table_id: str) -> list[FeedbackRecord]:
+        """What is remembered, filter by filter."""
+        return self._catalog.feedback(table_id)
+
+    def is_near(self, head: Snapshot) -> bool:
+        if not self._on or not is_enabled(head.properties):
+            return True
+        with self._lock:
+            held = self._held.get(head.table_id)
+        return held is not None and self._timer() - held.at_s < FRESH_S
+
+    def facts(self, head: Snapshot) -> Facts | None:
+        if not self._on or not is_enabled(head.properties):
+            return None
+        with self._lock:
+            held = self._held.get(head.table_id)
+        if held is not None and self._timer() - held.at_s < FRESH_S:
+            return held.facts
+        try:
+            return self._load(head.table_id)
+        except Unavailable:
+            return None  # a help, not a need
+
+    def used(self, head: Snapshot, digests: Sequence[bytes]) -> None:
+        with self._lock:
+            self._used.setdefault(head.table_id, set()).update(digests)
+
+    def _load(self, table_id: str) -> Facts:
+        with self._lock:
+            used = self._used.pop(table_id, set())
+        self._catalog.touch_feedback(table_id, [digest.hex() for digest in used], now_ms=self._clock())
+        at_s = self._timer()
+        records = self._catalog.feedback(table_id)
+        facts = Facts({bytes.fromhex(record.question): keys_of(record.blocks) for record in records})
+        with self._lock:
+            self._held[table_id] = _Held(facts, at_s)
+        return facts
+
+    def _forget(self, table_id: str) -> None:
+        with self._lock:
+            self._held.pop(table_id, None)
+
+    def _require_on(self, table: TableRecord) -> None:
+        if not self._on:
+            raise InvalidRequest("the service takes no feedback: its setting feedback is off")
+        with trusted_manifests():
+            if not is_enabled(self._warehouse.head(table.pointer).properties):
+                raise InvalidRequest(f"the table takes no feedback: its property {ENABLED} is not true")
+
+
+def keys_of(blocks: bytes) -> BlockKeys:
+    """Block keys as they are stored, as an array."""
+    return np.frombuffer(blocks, dtype="<u8").reshape(-1, 2).astype(np.uint64)
+
+
+def _bytes(keys: BlockKeys) -> bytes:
+    return keys.astype("<u8").tobytes()

@@ -1,0 +1,265 @@
+"""Delta tables as sources, written by delta-rs."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from lamella.client import Lamella
+from lamella.client.http import Table
+from lamella.snapshot.errors import BlocksRefused, InvalidRequest, InvalidSchema, ObjectNotFound
+from lamella.snapshot.schema.evolution import RenameColumn
+from support.delta_logs import actions, commit, protocol, with_deleted_rows
+from support.sources import same_as
+
+
+def rows(start: int, count: int = 6) -> pa.Table:
+    """``a`` counts on, ``s`` has nulls."""
+    texts = [None if i % 4 == 3 else f"s{i:04}" for i in range(start, start + count)]
+    return pa.table({"a": list(range(start, start + count)), "s": texts})
+
+
+def follow(lake: Lamella, name: str, place: Path) -> Table:
+    """A table that follows a Delta table, not refreshed yet."""
+    lake.create_external(name, {"kind": "delta", "location": str(place)})
+    return lake.table(name)
+
+
+def own(place: Path) -> pa.Table:
+    """The rows as delta-rs reads them."""
+    return DeltaTable(place).to_pyarrow_table()
+
+
+def test_a_delta_table_is_followed_through_its_history(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """Appends, deletes, compaction and overwriting: after each refresh the rows are the table's own."""
+    place = tmp_path / "d elta"
+    write_deltalake(place, rows(0))
+    write_deltalake(place, rows(6), mode="append")
+    table = follow(lake, name, place)
+    first = table.refresh()
+    assert (first.added, first.source_version) == (2, "1")
+    same_as(table, own(place))
+
+    DeltaTable(place).delete("a = 3 OR a > 8")
+    answer = table.refresh()
+    assert (answer.removed, answer.unchanged) == (2, 0)
+    same_as(table, own(place))
+
+    for at in range(3):
+        write_deltalake(place, rows(100 + 10 * at), mode="append")
+    table.refresh()
+    DeltaTable(place).optimize.compact()
+    answer = table.refresh()
+    assert (answer.added, answer.unchanged) == (1, 0)
+    same_as(table, own(place))
+
+    DeltaTable(place).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    assert not table.refresh().changed  # the log says which files count, and that did not change
+
+    write_deltalake(place, rows(500), mode="overwrite")
+    answer = table.refresh()
+    assert (answer.added, answer.removed, answer.unchanged) == (1, 1, 0)
+    same_as(table, own(place))
+    assert not table.refresh().changed
+    assert table.refresh("full").unchanged == 1
+    assert table.verify().is_clean
+
+
+def test_a_checkpoint_is_read(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """The log's own summary, with older commits gone."""
+    for at in range(4):
+        write_deltalake(tmp_path, rows(10 * at), mode="append")
+    DeltaTable(tmp_path).create_checkpoint()
+    for log in sorted((tmp_path / "_delta_log").glob("*.json"))[:3]:
+        log.unlink()
+    table = follow(lake, name, tmp_path)
+    table.refresh()
+    same_as(table, own(tmp_path))
+
+
+def test_a_column_that_is_added_comes_in_the_same_snapshot(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """Older files have null there; statistics prune by the new column."""
+    write_deltalake(tmp_path, rows(0))
+    table = follow(lake, name, tmp_path)
+    before = table.refresh()
+    wider = rows(10).append_column("x", pa.array([float(i) for i in range(6)]))
+    write_deltalake(tmp_path, wider, mode="append", schema_mode="merge")
+    answer = table.refresh()
+    assert (answer.added, answer.unchanged, answer.schema_changes) == (1, 1, 1)
+    same_as(table, own(tmp_path))
+    assert table.prune("x > 3").block_count == 1
+    assert table.scan("x IS NULL").count() == 6
+    history = [*table.snapshots()]
+    assert [each.operation for each in history] == ["refresh", "refresh", "create"]
+    assert history[0].prev_snapshot_id == before.snapshot_id
+    assert table.verify().is_clean
+
+
+def test_a_schema_that_was_overwritten_is_read_anew(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """Another type under the same name is another column; no old value shines through."""
+    write_deltalake(tmp_path, rows(0))
+    table = follow(lake, name, tmp_path)
+    table.refresh()
+    other = pa.table({"s": [1, 2], "b": ["x", "y"], "a": [1.5, 2.5]})
+    write_deltalake(tmp_path, other, mode="overwrite", schema_mode="overwrite")
+    answer = table.refresh()
+    assert (answer.added, answer.removed) == (1, 1)
+    assert answer.schema_changes > 0
+    assert [column.name for column in table.schema().schema.columns] == ["s", "b", "a"]
+    same_as(table, own(tmp_path).select(["b", "s"]))
+    assert table.scan("a > 2").to_arrow().to_pylist() == [{"s": 2, "b": "y", "a": 2.5}]
+
+
+def test_a_dropped_column_that_comes_back_has_what_the_files_have(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """Columns are known by name, so files that were never rewritten still have their values: they are read again."""
+    write_deltalake(tmp_path, rows(0))
+    table = follow(lake, name, tmp_path)
+    table.refresh()
+    (first,) = actions(tmp_path, "metaData")
+    fields = json.loads(first["schemaString"])
+    narrow = {**first, "schemaString": json.dumps({**fields, "fields": fields["fields"][:1]})}
+    commit(tmp_path, {"metaData": narrow})
+    with pytest.raises(BlocksRefused, match="no column"):
+        table.refresh()  # the file has a column that the table does not: taken as a whole, or not at all
+    assert table.scan().count() == 6
+    commit(tmp_path, {"metaData": first})
+    assert not table.refresh().changed
+    same_as(table, own(tmp_path))
+
+
+def test_a_deletion_vector_is_refused_with_its_file(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """Its rows would come back; nothing is changed, unless the user wants the others without it."""
+    write_deltalake(tmp_path, rows(0))
+    write_deltalake(tmp_path, rows(10), mode="append")
+    table = follow(lake, name, tmp_path)
+    before = table.refresh()
+    add = actions(tmp_path, "add")[0]
+    with_deleted_rows(tmp_path, add, [1])
+    with pytest.raises(BlocksRefused, match="deletion vector") as caught:
+        table.refresh()
+    (refused,) = caught.value.details["refused"]
+    assert refused["path"] == f"file://{tmp_path}/{add['path']}"
+    assert table.info().snapshot_id == before.snapshot_id
+    answer = table.refresh(strict=False)
+    assert (answer.removed, len(answer.refused)) == (1, 1)
+    assert table.scan().count() == 6
+
+
+def test_partition_values_that_are_not_in_the_files_are_refused(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """Only the log has them; a null there is what the table says of a file without the column."""
+    write_deltalake(tmp_path / "p", rows(0).append_column("p", pa.array(["x y"] * 6)), partition_by=["p"])
+    table = follow(lake, name, tmp_path / "p")
+    with pytest.raises(BlocksRefused, match="'p' should be 'x y'"):
+        table.refresh()
+    assert table.scan().count() == 0
+    nulls = rows(0).append_column("p", pa.array([None] * 6, pa.string()))
+    write_deltalake(tmp_path / "n", nulls, partition_by=["p"])
+    table = follow(lake, f"{name}n", tmp_path / "n")
+    table.refresh()
+    same_as(table, own(tmp_path / "n"))
+
+
+def test_mapped_columns_and_unknown_features_are_refused(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """What would need more than names is said by name."""
+    write_deltalake(tmp_path / "m", rows(0))
+    (first,) = actions(tmp_path / "m", "metaData")
+    mapped = {**first["configuration"], "delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "2"}
+    fields = json.loads(first["schemaString"])
+    for number, field in enumerate(fields["fields"]):
+        field["metadata"] = {"delta.columnMapping.id": number + 1, "delta.columnMapping.physicalName": f"c{number}"}
+    changed = {**first, "configuration": mapped, "schemaString": json.dumps(fields)}
+    commit(tmp_path / "m", {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}, {"metaData": changed})
+    with pytest.raises(InvalidRequest, match="columnMapping"):
+        follow(lake, name, tmp_path / "m")
+
+    write_deltalake(tmp_path / "f", rows(0))
+    table = follow(lake, name, tmp_path / "f")
+    table.refresh()
+    commit(tmp_path / "f", protocol("variantType"))
+    with pytest.raises(InvalidRequest, match="variantType"):
+        table.refresh()
+
+
+def test_another_table_in_the_same_place_is_not_taken_for_the_same(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """A table has an id of its own."""
+    write_deltalake(tmp_path / "d", rows(0))
+    table = follow(lake, name, tmp_path / "d")
+    table.refresh()
+    (tmp_path / "d").rename(tmp_path / "old")
+    with pytest.raises(ObjectNotFound):
+        table.refresh()
+    write_deltalake(tmp_path / "d", rows(0))
+    with pytest.raises(InvalidRequest, match="another one"):
+        table.refresh()
+    assert table.info().row_count == 6
+
+
+def test_its_columns_are_changed_in_the_source_only(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """And are not given when the table is made."""
+    write_deltalake(tmp_path, rows(0))
+    table = follow(lake, name, tmp_path)
+    with pytest.raises(InvalidRequest, match="columns of its source"):
+        table.evolve([RenameColumn(column="a", name="b")])
+    source = {"kind": "delta", "location": str(tmp_path)}
+    with pytest.raises(InvalidRequest, match="columns are those"):
+        lake.create_external(f"{name}b", source, schema_from=f"file://{tmp_path}/x.parquet")
+
+
+def test_nested_columns_and_all_types_come_through(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """Structs, lists, maps, decimals, dates and both kinds of timestamps, with a field that is added inside."""
+    when = dt.datetime(2024, 1, 31, 12, 30, tzinfo=dt.UTC)
+    row = {
+        "a": 1,
+        "s": "x",
+        "d": Decimal("1.50"),
+        "day": dt.date(2024, 1, 31),
+        "at": when,
+        "naive": when.replace(tzinfo=None),
+        "st": {"x": 1, "deep": {"y": "z"}},
+        "l": [{"k": 1}],
+        "m": [("k", 2)],
+        "b": b"\x00",
+        "t": True,
+        "f": 0.5,
+    }
+    inner = pa.struct([("x", pa.int32()), ("deep", pa.struct([("y", pa.string())]))])
+    schema = pa.schema(
+        [
+            ("a", pa.int64()),
+            ("s", pa.string()),
+            ("d", pa.decimal128(10, 2)),
+            ("day", pa.date32()),
+            ("at", pa.timestamp("us", "UTC")),
+            ("naive", pa.timestamp("us")),
+            ("st", inner),
+            ("l", pa.list_(pa.struct([("k", pa.int64())]))),
+            ("m", pa.map_(pa.string(), pa.int64())),
+            ("b", pa.binary()),
+            ("t", pa.bool_()),
+            ("f", pa.float32()),
+        ]
+    )
+    write_deltalake(tmp_path, pa.Table.from_pylist([row], schema))
+    table = follow(lake, name, tmp_path)
+    table.refresh()
+    assert table.scan("st.deep.y = 'z' AND d = 1.5 AND at >= '2024-01-31T12:00:00Z'").count() == 1
+    assert table.scan(columns=["day", "naive", "st", "m"]).to_arrow().to_pylist() == [
+        {name: row[name] for name in ("day", "naive", "st", "m")}
+    ]
+
+
+def test_a_type_that_a_table_cannot_have_is_refused_when_it_is_made(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """The column is named."""
+    write_deltalake(tmp_path, rows(0))
+    (first,) = actions(tmp_path, "metaData")
+    fields = json.loads(first["schemaString"])
+    fields["fields"].append({"name": "v", "type": "void", "nullable": True, "metadata": {}})
+    commit(tmp_path, {"metaData": {**first, "schemaString": json.dumps(fields)}})
+    with pytest.raises((InvalidSchema, InvalidRequest)):
+        follow(lake, name, tmp_path)

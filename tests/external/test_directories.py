@@ -1,0 +1,238 @@
+"""Directories and globs as sources."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from lamella.client import Lamella
+from lamella.snapshot.errors import BlockReplaced, BlocksRefused, InvalidRequest
+from support.sources import same_as
+
+
+def put(path: Path, start: int, count: int = 5, **more: pa.Array) -> None:
+    """A file of ``a``, which counts on, and ``s``; whatever was there is another file then."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = {"a": range(start, start + count), "s": [None if i % 4 == 3 else f"s{i:04}" for i in range(count)]}
+    beside = path.with_name(f".{path.name}.new")
+    pq.write_table(pa.table({**{k: list(v) for k, v in columns.items()}, **more}), beside, write_page_index=True)
+    before = path.stat().st_mtime_ns if path.exists() else 0
+    beside.rename(path)
+    if path.stat().st_mtime_ns <= before:  # two writes within one tick of the clock
+        os.utime(path, ns=(time.time_ns(), before + 1_000_000))
+
+
+def own(folder: Path) -> pa.Table:
+    """The rows that a plain reader sees."""
+    return ds.dataset(folder, format="parquet").to_table()
+
+
+def test_a_directory_is_followed_through_every_change(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """Added, deleted and replaced files come in one snapshot each time, and rows are the directory's own."""
+    for at in range(4):
+        put(tmp_path / "d" / f"{at}.parquet", 10 * at)
+    lake.create_external(name, {"kind": "directory", "location": str(tmp_path / "d")})
+    table = lake.table(name)
+    assert table.info().row_count == 0
+    first = table.refresh()
+    assert (first.changed, first.added, first.removed, first.replaced, first.unchanged) == (True, 4, 0, 0, 0)
+    same_as(table, own(tmp_path / "d"))
+
+    put(tmp_path / "d" / "1.parquet", 1000, 7)
+    put(tmp_path / "d" / "sub" / "new.parquet", 5)
+    (tmp_path / "d" / "2.parquet").unlink()
+    expected = table.refresh("dry_run")
+    assert (expected.changed, expected.snapshot_id) == (False, first.snapshot_id)
+    second = table.refresh()
+    for answer in (expected, second):
+        assert (answer.added, answer.removed, answer.replaced, answer.unchanged) == (1, 1, 1, 2)
+    same_as(table, own(tmp_path / "d"))
+    changes = table.changes(first.snapshot_id)
+    steps = [*changes]
+    assert [step.operation for step in steps] == ["refresh"]
+    assert (len(steps[0].added), len(steps[0].removed)) == (2, 2)
+
+    third = table.refresh()
+    assert (third.changed, third.snapshot_id, third.unchanged) == (False, second.snapshot_id, 4)
+    assert len([*table.snapshots()]) == 3
+    with pytest.raises(BlockReplaced):  # the old snapshot is of a file that is no longer there
+        table.scan("a BETWEEN 10 AND 14", snapshot_id=first.snapshot_id).to_arrow()
+
+
+def test_a_file_of_the_same_size_is_noticed_by_its_time(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """What is replaced in place is another file, in every layer down to pages."""
+    place = tmp_path / "d" / "x.parquet"
+    put(place, 10)
+    size = place.stat().st_size
+    lake.create_external(name, {"kind": "directory", "location": str(tmp_path / "d")})
+    table = lake.table(name)
+    table.refresh()
+    assert table.scan("a >= 13", columns=["a"]).to_arrow().to_pydict() == {"a": [13, 14]}
+    put(place, 20)
+    assert place.stat().st_size == size
+    assert table.refresh().replaced == 1
+    assert table.scan("a >= 13", columns=["a"]).to_arrow().num_rows == 5
+    assert table.prune("a = 11", level="page").block_count == 0
+    assert table.prune("a = 21", level="page").block_count == 1
+
+
+def test_full_mode_opens_every_file_and_keeps_those_that_are_the_same(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """A file that was changed behind size and time is found by its footer; the others stay as they are."""
+    for at in range(3):
+        put(tmp_path / "d" / f"{at}.parquet", 10 * at)
+    lake.create_external(name, {"kind": "directory", "location": str(tmp_path / "d")})
+    table = lake.table(name)
+    table.refresh()
+    place = tmp_path / "d" / "1.parquet"
+    was = place.stat()
+    put(place, 50)
+    os.utime(place, ns=(was.st_atime_ns, was.st_mtime_ns))
+    assert place.stat().st_size == was.st_size
+    assert not table.refresh().changed  # nothing to be seen from outside
+    answer = table.refresh("full")
+    assert (answer.changed, answer.replaced, answer.unchanged) == (True, 1, 2)
+    same_as(table, own(tmp_path / "d"))
+    again = table.refresh("full")
+    assert (again.changed, again.unchanged) == (False, 3)
+
+
+def test_a_half_written_file_is_named_and_left_out_or_refuses_all(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """An empty or cut file is no block; a good file that became one leaves the table; ``strict`` changes nothing."""
+    put(tmp_path / "d" / "good.parquet", 0)
+    put(tmp_path / "d" / "soon.parquet", 10)
+    lake.create_external(name, {"kind": "directory", "location": str(tmp_path / "d")})
+    table = lake.table(name)
+    table.refresh()
+    (tmp_path / "d" / "empty.parquet").touch()
+    data = (tmp_path / "d" / "soon.parquet").read_bytes()
+    (tmp_path / "d" / "soon.parquet").write_bytes(data[:-10])
+    with pytest.raises(BlocksRefused) as caught:
+        table.refresh(strict=True)
+    assert len(caught.value.details["refused"]) == 2
+    answer = table.refresh()
+    codes = {each.path.rpartition("/")[2]: each.code for each in answer.refused}
+    assert codes == {"empty.parquet": "not_parquet", "soon.parquet": "truncated_parquet"}
+    assert (answer.added, answer.removed, answer.unchanged) == (0, 1, 1)
+    assert table.info().properties["lamella.source.refused"] == "2"
+    assert not table.refresh().changed
+    put(tmp_path / "d" / "empty.parquet", 100)
+    (tmp_path / "d" / "soon.parquet").write_bytes(data)
+    done = table.refresh()
+    assert (done.added, done.refused) == (2, ())
+    assert table.info().properties["lamella.source.refused"] == "0"
+    same_as(table, own(tmp_path / "d"))
+
+
+def test_hidden_files_and_other_names_do_not_count(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """Spark's rule: what a job has not committed yet is hidden."""
+    put(tmp_path / "d" / "x.parquet", 0)
+    put(tmp_path / "d" / "_temporary" / "y.parquet", 10)
+    put(tmp_path / "d" / ".z.parquet", 20)
+    (tmp_path / "d" / "notes.txt").write_text("hello")
+    lake.create_external(name, {"kind": "directory", "location": str(tmp_path / "d")})
+    assert lake.table(name).refresh().added == 1
+
+
+def test_a_glob_takes_what_matches(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """Files and folders that match, now and later."""
+    put(tmp_path / "in-1" / "x.parquet", 0)
+    put(tmp_path / "out" / "x.parquet", 10)
+    lake.create_external(name, {"kind": "directory", "location": f"{tmp_path}/in-*"})
+    table = lake.table(name)
+    assert table.refresh().added == 1
+    put(tmp_path / "in-2" / "x.parquet", 20)
+    assert table.refresh().added == 1
+    assert table.scan().count() == 10
+
+
+def test_a_value_that_only_the_path_has_is_refused(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """Hive's folders: a column of the file must prove the folder's value; or folders mean nothing."""
+    put(tmp_path / "d" / "day=1" / "x.parquet", 0)
+    source = {"kind": "directory", "location": str(tmp_path / "d")}
+    lake.create_external(name, source)
+    with pytest.raises(BlocksRefused) as caught:
+        lake.table(name).refresh(strict=True)
+    (refused,) = caught.value.details["refused"]
+    assert "day" in refused["reason"]
+    assert refused["path"].endswith("day=1/x.parquet")
+    lake.create_external(f"{name}b", {**source, "path_columns": "ignore"})
+    assert lake.table(f"{name}b").refresh().added == 1
+
+    day = {"day": pa.array([1] * 5)}
+    put(tmp_path / "e" / "day=1" / "x.parquet", 0, **day)
+    put(tmp_path / "e" / "day=2" / "x.parquet", 0, **day)
+    put(tmp_path / "e" / "day=__HIVE_DEFAULT_PARTITION__" / "x.parquet", 0, day=pa.array([None] * 5, pa.int64()))
+    lake.create_external(f"{name}c", {**source, "location": str(tmp_path / "e")})
+    answer = lake.table(f"{name}c").refresh()
+    assert answer.added == 2
+    assert [each.path.rpartition("/e/")[2] for each in answer.refused] == ["day=2/x.parquet"]
+
+
+def test_a_directory_that_vanished_empties_nothing(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """A disk that is not mounted looks like an empty folder."""
+    put(tmp_path / "d" / "x.parquet", 0)
+    lake.create_external(name, {"kind": "directory", "location": str(tmp_path / "d")})
+    table = lake.table(name)
+    table.refresh()
+    (tmp_path / "d" / "x.parquet").unlink()
+    with pytest.raises(InvalidRequest, match="allow_empty"):
+        table.refresh()
+    assert table.info().block_count == 1
+    assert table.refresh(allow_empty=True).removed == 1
+    assert table.info().block_count == 0
+
+
+@pytest.mark.parametrize("inside", ["_delta_log/0.json", "metadata/v1.metadata.json", ".hoodie/x"])
+def test_the_folder_of_another_format_is_no_plain_directory(
+    lake: Lamella, name: str, tmp_path: Path, inside: str
+) -> None:
+    """Not every file below counts there."""
+    put(tmp_path / "d" / "x.parquet", 0)
+    (tmp_path / "d" / inside).parent.mkdir(parents=True)
+    (tmp_path / "d" / inside).write_text("{}")
+    with pytest.raises(InvalidRequest, match="not all files"):
+        lake.create_external(name, {"kind": "directory", "location": str(tmp_path / "d")})
+
+
+def test_only_the_source_changes_the_files(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """Registering and removing are refused, properties of the source cannot be set, and plain tables cannot refresh."""
+    put(tmp_path / "d" / "x.parquet", 0)
+    put(tmp_path / "other.parquet", 0)
+    lake.create_external(name, {"kind": "directory", "location": str(tmp_path / "d")})
+    table = lake.table(name)
+    table.refresh()
+    with pytest.raises(InvalidRequest, match="follows a source"):
+        table.register([str(tmp_path / "other.parquet")])
+    with pytest.raises(InvalidRequest, match="follows a source"):
+        table.commit(removed=[f"file://{tmp_path}/d/x.parquet"])
+    with pytest.raises(InvalidRequest, match="set by the service"):
+        table.commit(properties={"lamella.source.location": "/elsewhere"})
+    table.commit(properties={"owner": "me"}, operation="set")
+    lake.create_table(f"{name}p", schema_from=f"file://{tmp_path}/other.parquet")
+    with pytest.raises(InvalidRequest, match="no source"):
+        lake.table(f"{name}p").refresh()
+    with pytest.raises(InvalidRequest, match="set by the service"):
+        lake.create_table(
+            f"{name}q", schema_from=f"file://{tmp_path}/other.parquet", properties={"lamella.source.kind": "delta"}
+        )
+
+
+def test_a_refresh_after_a_rollback_brings_the_source_back(lake: Lamella, name: str, tmp_path: Path) -> None:
+    """Whatever the table was made to show, a refresh makes it the source again."""
+    put(tmp_path / "d" / "x.parquet", 0)
+    lake.create_external(name, {"kind": "directory", "location": str(tmp_path / "d")})
+    table = lake.table(name)
+    first = table.refresh()
+    put(tmp_path / "d" / "y.parquet", 10)
+    table.refresh()
+    table.rollback(first.snapshot_id)
+    assert table.scan().count() == 5
+    assert table.refresh().added == 1
+    same_as(table, own(tmp_path / "d"))
+    assert table.verify().is_clean

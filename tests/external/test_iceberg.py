@@ -1,0 +1,300 @@
+"""Iceberg tables as sources, written by pyiceberg with a SQLite catalog."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    write_manifest,
+    write_manifest_list,
+)
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
+
+from lamella.client import Lamella
+from lamella.client.http import Table
+from lamella.snapshot.errors import BlocksRefused, InvalidRequest, InvalidSchema
+from support.sources import same_as
+
+Make = Callable[..., IcebergTable]
+
+
+@pytest.fixture
+def make(catalog_folder: Path, name: str) -> Make:
+    """Makes Iceberg tables of a schema in the catalog that the service knows."""
+    uri = f"sqlite:///{catalog_folder}/catalog.db"
+    catalog = SqlCatalog("prod", uri=uri, warehouse=f"file://{catalog_folder}/warehouse")
+    catalog.create_namespace_if_not_exists("n")
+
+    def made(schema: Any, suffix: str = "", **options: Any) -> IcebergTable:
+        return catalog.create_table(f"n.{name.partition('.')[2]}{suffix}", schema=schema, **options)
+
+    return made
+
+
+def rows(start: int, count: int = 6) -> pa.Table:
+    """``a`` counts on, ``s`` has nulls."""
+    texts = [None if i % 4 == 3 else f"s{i:04}" for i in range(start, start + count)]
+    return pa.table({"a": pa.array(range(start, start + count), pa.int64()), "s": texts})
+
+
+def follow(lake: Lamella, name: str, source: IcebergTable) -> Table:
+    """A table that follows an Iceberg table by its name in the catalog."""
+    identifier = ".".join(source.name())
+    lake.create_external(name, {"kind": "iceberg", "catalog": "prod", "table": identifier})
+    return lake.table(name)
+
+
+def own(source: IcebergTable) -> pa.Table:
+    """The rows as pyiceberg reads them."""
+    return source.refresh().scan().to_arrow()
+
+
+def test_an_iceberg_table_is_followed_through_its_history(lake: Lamella, name: str, make: Make) -> None:
+    """Appends, deletes by rewriting and overwriting; an expired or empty table is followed too."""
+    source = make(rows(0).schema)
+    table = follow(lake, name, source)
+    assert not table.refresh().changed
+    for at in range(3):
+        source.append(rows(10 * at))
+    answer = table.refresh()
+    assert (answer.added, answer.removed) == (3, 0)
+    same_as(table, own(source))
+    source.delete("a = 3 or a >= 20")
+    answer = table.refresh()
+    assert (answer.added, answer.removed, answer.unchanged) == (1, 2, 1)
+    same_as(table, own(source))
+    source.overwrite(rows(100))
+    table.refresh()
+    same_as(table, own(source))
+    assert not table.refresh().changed
+    assert table.refresh("full").unchanged == 1
+    source.delete("true")
+    assert table.refresh().removed == 1
+    assert table.scan().count() == 0
+    assert table.verify().is_clean
+
+
+def test_a_table_without_its_catalog_is_followed_by_metadata_files(lake: Lamella, name: str, make: Make) -> None:
+    """Which one is current only the user knows then; the new one is remembered, and another table's is refused."""
+    source = make(rows(0).schema)
+    source.append(rows(0))
+    lake.create_external(name, {"kind": "iceberg", "location": source.metadata_location})
+    table = lake.table(name)
+    assert table.refresh().added == 1
+    source.append(rows(10))
+    assert not table.refresh().changed
+    assert table.refresh(location=source.metadata_location).added == 1
+    same_as(table, own(source))
+    assert not table.refresh().changed
+    with pytest.raises(InvalidRequest, match="another one"):
+        table.refresh(location=make(rows(0).schema, "other").metadata_location)
+    folder = source.metadata_location.partition("/metadata/")[0]
+    with pytest.raises(InvalidRequest, match="only its catalog knows"):
+        lake.create_external(f"{name}f", {"kind": "iceberg", "location": folder})
+    with pytest.raises(InvalidRequest, match="knows no Iceberg catalog"):
+        lake.create_external(f"{name}g", {"kind": "iceberg", "catalog": "other", "table": "n.t"})
+
+
+def test_a_table_of_a_file_system_is_found_by_its_hint(lake: Lamella, name: str, make: Make) -> None:
+    """The hint may lag behind: versions that follow it count."""
+    source = make(rows(0).schema)
+    folder = Path(source.metadata_location.removeprefix("file://")).parent
+    for version in (1, 2):
+        source.append(rows(10 * version))
+        made = Path(source.metadata_location.removeprefix("file://"))
+        (folder / f"v{version}.metadata.json").write_bytes(made.read_bytes())
+    (folder / "version-hint.text").write_text("1")
+    lake.create_external(name, {"kind": "iceberg", "location": str(folder.parent)})
+    table = lake.table(name)
+    assert table.refresh().added == 2
+    same_as(table, own(source))
+
+
+def test_columns_are_followed_by_their_ids(lake: Lamella, name: str, make: Make) -> None:
+    """Renamed, dropped, widened, reused and nested columns: old files are read as Iceberg reads them."""
+    fields = [
+        NestedField(1, "a", IntegerType(), required=False),
+        NestedField(2, "s", StringType(), required=False),
+        NestedField(3, "st", StructType(NestedField(4, "x", LongType(), required=False)), required=False),
+    ]
+    source = make(Schema(*fields))
+
+    def put(**columns: list[Any]) -> None:
+        current = source.refresh().schema().as_arrow()
+        source.append(pa.table(columns, schema=current))
+
+    put(a=[1, 2, None], s=["x", None, "z"], st=[{"x": 1}, None, {"x": 3}])
+    with source.update_schema() as update:
+        update.rename_column("s", "t")
+        update.rename_column("st.x", "y")
+    with source.update_schema() as update:
+        update.add_column("s", LongType())
+        update.add_column(("st", "z"), StringType())
+        update.update_column("a", LongType())
+    put(a=[2**40], t=["new"], st=[{"y": 5, "z": "deep"}], s=[7])
+    early = follow(lake, name, source)  # made when the table has a history already
+    early.refresh()
+    same_rows(early, source)
+
+    with source.update_schema() as update:
+        update.delete_column("s")
+        update.move_first("t")
+    with source.update_schema() as update:
+        update.add_column("s", StringType())
+    put(t=["last"], a=[4], st=[None], s=["text now"])
+    answer = early.refresh()
+    assert (answer.added, answer.unchanged) == (1, 2)
+    assert answer.schema_changes >= 3
+    same_rows(early, source)
+    assert early.scan("s = 'text now'").count() == 1
+    assert early.scan("s IS NULL AND st.y >= 1").count() == 3
+    late = follow(lake, f"{name}late", source)
+    late.refresh()
+    same_rows(late, source)
+    assert early.verify().is_clean
+    assert not early.refresh().changed
+    early.refresh("full")
+    same_rows(early, source)
+
+
+def same_rows(table: Table, source: IcebergTable) -> None:
+    """The same columns in the same order, and the same rows."""
+    wanted = own(source)
+    found = table.scan().to_arrow()
+    assert found.schema.names == wanted.schema.names
+    assert sorted(found.to_pylist(), key=repr) == sorted(wanted.to_pylist(), key=repr)
+
+
+def test_names_that_change_places_are_followed(lake: Lamella, name: str, make: Make) -> None:
+    """Two columns swap their names between two refreshes."""
+    source = make(pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    source.append(pa.table({"a": [1], "b": [2]}))
+    table = follow(lake, name, source)
+    table.refresh()
+    for was, becomes in (("a", "c"), ("b", "a"), ("c", "b")):
+        with source.update_schema() as update:
+            update.rename_column(was, becomes)
+    table.refresh()
+    same_rows(table, source)
+    assert table.scan("a = 2 AND b = 1").count() == 1
+
+
+def test_partitions_whose_columns_are_in_the_files_are_followed(lake: Lamella, name: str, make: Make) -> None:
+    """Iceberg's writers keep identity columns in the files; a file without one is refused."""
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "a"))
+    fields = (NestedField(1, "a", LongType(), required=False), NestedField(2, "s", StringType(), required=False))
+    source = make(Schema(*fields), partition_spec=spec)
+    source.append(rows(0))
+    table = follow(lake, name, source)
+    assert table.refresh().added == 6
+    same_as(table, own(source))
+    victim = next(task.file.file_path for task in source.scan().plan_files()).removeprefix("file://")
+    held = pq.read_table(victim)
+    pq.write_table(held.drop_columns(["a"]), victim)
+    with pytest.raises(BlocksRefused, match="partition's column"):
+        table.refresh("full")
+
+
+def test_deletes_beside_the_data_are_refused(lake: Lamella, name: str, make: Make, tmp_path: Path) -> None:
+    """Merge on read: the deleted rows are still in the data files."""
+    source = make(rows(0).schema)
+    source.append(rows(0))
+    table = follow(lake, name, source)
+    table.refresh()
+    deleting = [task.file.file_path for task in source.scan().plan_files()]
+    place = tmp_path / "deletes.parquet"
+    pq.write_table(pa.table({"file_path": deleting, "pos": pa.array([0], pa.int64())}), place)
+    metadata = with_delete_manifest(source, place)
+    lake.create_external(f"{name}d", {"kind": "iceberg", "location": metadata})
+    with pytest.raises(BlocksRefused, match="merge on read") as caught:
+        lake.table(f"{name}d").refresh()
+    (refused,) = caught.value.details["refused"]
+    assert refused["path"] == f"file://{place}"
+    assert lake.table(f"{name}d").scan().count() == 0
+
+
+def with_delete_manifest(source: IcebergTable, place: Path) -> str:
+    """Metadata of the table with one more manifest, that of a file of position deletes."""
+    io = PyArrowFileIO()
+    snapshot = source.current_snapshot()
+    assert snapshot is not None
+    file = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=f"file://{place}",
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=1,
+        file_size_in_bytes=place.stat().st_size,
+        sort_order_id=None,
+        spec_id=0,
+        equality_ids=None,
+        key_metadata=None,
+    )
+    location = f"file://{place}.avro"
+    writer = write_manifest(2, source.spec(), source.schema(), io.new_output(location), snapshot.snapshot_id, "null")
+    vars(writer)["content"] = lambda: ManifestContent.DELETES  # the library writes no others
+    with writer:
+        writer.add_entry(
+            ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot.snapshot_id, data_file=file)
+        )
+    manifest = writer.to_manifest_file()
+    manifests = [*snapshot.manifests(io), manifest]
+    listed = f"file://{place}.list.avro"
+    with write_manifest_list(
+        2, io.new_output(listed), snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number, "null"
+    ) as written:
+        written.add_manifests(manifests)
+    raw = json.loads(Path(source.metadata_location.removeprefix("file://")).read_bytes())
+    raw["snapshots"][-1]["manifest-list"] = listed
+    metadata = place.with_name("00009-x.metadata.json")
+    metadata.write_text(json.dumps(raw))
+    return f"file://{metadata}"
+
+
+def test_files_without_field_ids_are_refused(lake: Lamella, name: str, make: Make, tmp_path: Path) -> None:
+    """They are known by names that may have been others' since."""
+    source = make(rows(0).schema)
+    pq.write_table(rows(0), tmp_path / "plain.parquet")
+    source.add_files([f"file://{tmp_path}/plain.parquet"])
+    table = follow(lake, name, source)
+    with pytest.raises(BlocksRefused, match="no field ids"):
+        table.refresh()
+
+
+def test_a_type_that_cannot_be_followed_is_refused(lake: Lamella, name: str, make: Make) -> None:
+    """A column that is dropped and undone by an older schema comes back with its values, which a table cannot say."""
+    source = make(rows(0).schema)
+    source.append(rows(0))
+    table = follow(lake, name, source)
+    table.refresh()
+    with source.update_schema() as update:
+        update.delete_column("s")
+    table.refresh()
+    assert [column.name for column in table.schema().schema.columns] == ["a"]
+    raw = json.loads(Path(source.metadata_location.removeprefix("file://")).read_bytes())
+    raw["current-schema-id"] = 0
+    back = Path(source.metadata_location.removeprefix("file://")).with_name("00099-back.metadata.json")
+    back.write_text(json.dumps(raw))
+    lake.create_external(f"{name}b", {"kind": "iceberg", "location": source.metadata_location})
+    lake.table(f"{name}b").refresh()
+    with pytest.raises(InvalidSchema, match="came back"):
+        lake.table(f"{name}b").refresh(location=f"file://{back}")
