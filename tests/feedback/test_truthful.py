@@ -15,7 +15,7 @@ import pytest
 from lamella.snapshot.commit import Shape
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.expression import read_filter
-from lamella.snapshot.feedback import Facts, digest_of, questions, refine
+from lamella.snapshot.feedback import Facts, Told, digest_of, questions
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.manifest.block_key import BlockKeys, no_keys
@@ -164,8 +164,9 @@ class Lake:
             return self.warehouse.block_keys(refs[row])
 
         asked = questions(predicate, schema)
-        result = refine(found.parts or (), asked, Facts(self.facts), keys, lambda: 0.0)
-        kept = {place for part in result.kept for place in part.companion.texts("location", part.rows)}
+        told = Told(Facts(self.facts), asked, keys, lambda: 0.0)
+        left = told.refine(found.parts or ())
+        kept = {place for part in left for place in part.companion.texts("location", part.rows)}
         full = {
             place
             for place, held in self.now.blocks.items()
@@ -173,11 +174,11 @@ class Lake:
             if matches([self.value(held, column, row) for column in self.now.columns])
         }
         assert full <= kept, (text, full - kept)
-        self.ruled_out += 0 if result.use is None else result.use.ruled_out
-        assert result.use is None or not result.use.contradicted
+        self.ruled_out += told.use.ruled_out
+        assert not told.use.contradicted
         digest = digest_of(predicate, schema)
         assert digest is not None
-        for part in result.kept:
+        for part in left:
             places = part.companion.texts("location", part.rows)
             empty = np.array([place not in full for place in places])
             if empty.any() and self.random.random() < 0.8:
@@ -224,10 +225,8 @@ def test_a_file_that_is_replaced_is_not_covered_by_what_was_said_of_the_old_one(
         found = lake.warehouse.find(lake.now.pointer, PruneRequest(filter="a = 5"))
         refs = list(lake.warehouse.segments(lake.now.pointer))
         asked = questions(read_filter("a = 5"), schema)
-        parts = refine(
-            found.parts or (), asked, Facts(lake.facts), lambda row: lake.warehouse.block_keys(refs[row]), lambda: 0.0
-        )
-        return sum(len(part.rows) for part in parts.kept)
+        told = Told(Facts(lake.facts), asked, lambda row: lake.warehouse.block_keys(refs[row]), lambda: 0.0)
+        return sum(len(part.rows) for part in told.refine(found.parts or ()))
 
     digest = digest_of(read_filter("a = 5"), schema)
     assert digest is not None
@@ -237,7 +236,6 @@ def test_a_file_that_is_replaced_is_not_covered_by_what_was_said_of_the_old_one(
     assert left() == 0
     lake.put(place, {"a": [1, 5], "b": [0, 0]})
     lake.commit([place], [place])
-    lake.facts = dict(lake.facts)
     found = lake.warehouse.find(lake.now.pointer, PruneRequest(filter="a = 5"))
     assert found.block_count == left() == 1
 
@@ -256,7 +254,6 @@ def test_what_statistics_prove_is_stronger_than_a_word() -> None:
     (ref,) = lake.warehouse.segments(lake.now.pointer)
     keys = lake.warehouse.block_keys(ref)
     found = lake.warehouse.find(lake.now.pointer, PruneRequest(filter="a = 5"))
-    result = refine(found.parts or (), [digest], Facts({digest: keys}), lambda _: keys, lambda: 0.0)
-    assert sum(len(part.rows) for part in result.kept) == 1
-    assert result.use is not None
-    assert (result.use.contradicted, result.use.ruled_out) == (1, 0)
+    told = Told(Facts({digest: keys}), [digest], lambda _: keys, lambda: 0.0)
+    assert sum(len(part.rows) for part in told.refine(found.parts or ())) == 1
+    assert (told.use.contradicted, told.use.ruled_out) == (1, 0)

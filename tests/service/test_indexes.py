@@ -189,6 +189,34 @@ def test_a_time_budget_ends_a_part_but_not_before_one_block(filled: tuple[World,
     assert all(part.indexed >= 1 for part in seen)
 
 
+def test_prunes_use_an_index_and_keep_what_it_does_not_know(local: World) -> None:
+    """From the first part on; a new block, a replaced one, and those of a part that is gone are kept."""
+    table, folder = local.table(), local.folder()
+    places = [local.put(f"{folder}/{i}.parquet", a=[i, 1_000 - i], s=["x", "y"]) for i in range(6)]
+    table.register(*places)
+    with Lamella(local.url) as lake:
+        handle = lake.table(f"{table.namespace}.{table.name}")
+        handle.create_index("i", "value_set", "a")
+        assert table.locations("a = 5") == places
+        handle.refresh_index("i", max_blocks=6)
+        assert table.locations("a = 5") == [places[5]]
+        assert table.locations("a = 500") == []
+        (use,) = table.prune("a = 5")["report"]["indexes"]
+        assert (use["name"], use["considered"], use["ruled_out"], use["not_indexed"]) == ("i", 6, 5, 0)
+        later = local.put(f"{folder}/later.parquet", a=[0, 1_000], s=["x", "y"])
+        table.register(later)
+        table.commit(removed=[places[1]], operation="delete")
+        local.store.delete(places[1])
+        table.register(local.put(places[1], a=[5, 999], s=["x", "y"]))
+        assert sorted(table.locations("a = 5")) == sorted([places[1], places[5], later])
+        (use,) = table.prune("a = 5")["report"]["indexes"]
+        assert use["not_indexed"] == 2
+        handle.drop_index("i")
+        assert len(table.locations("a = 5")) == 7
+        handle.restore_index("i")
+        assert len(table.locations("a = 5")) == 3
+
+
 def test_a_page_token_is_of_one_refresh(filled: tuple[World, TableApi, Table]) -> None:
     """Another index, another mode, or no token at all is refused."""
     _, raw, table = filled

@@ -31,6 +31,7 @@ from lamella.service.ownership import require_own
 from lamella.service.pending import Pending
 from lamella.service.settings import Settings
 from lamella.service.state import History, schema_info, trusted_manifests
+from lamella.snapshot.advice.recording import check_recording
 from lamella.snapshot.errors import DuplicateBlock, InvalidRequest, LamellaError
 from lamella.snapshot.feedback import check_feedback
 from lamella.snapshot.layout import Store
@@ -163,6 +164,7 @@ class Committer:
         check_retention(request.properties)
         refuse_properties(request.properties)
         check_feedback(request.properties)
+        check_recording(request.properties)
         if _OPERATION.fullmatch(request.operation) is None:
             raise InvalidRequest(f"{request.operation!r} is not an operation: a word such as 'append' or 'compact'")
         read_at = None

@@ -87,6 +87,11 @@ class Metrics:
         self.aggregate_scan_blocks = self._counter(
             "lamella_aggregate_scan_blocks", "Blocks that aggregate answers left to be scanned."
         )
+        self.filters_recorded = self._counter(
+            "lamella_filters_recorded",
+            "Filters of prunes noted for advice, by whether they were kept.",
+            ("outcome",),
+        )
         self.incomplete = self._counter("lamella_prune_incomplete", "Prunes whose time budget ran out.")
         self.large_refused = self._counter(
             "lamella_large_answers_refused", "Large answers refused because too many were waiting for their turn."
@@ -202,6 +207,11 @@ class Metrics:
         self.aggregates.labels("true" if answer.complete else "false").inc()
         self.aggregate_scan_blocks.inc(len(answer.scan))
         self.not_used.inc(len(answer.report.not_used))
+
+    def recorded(self, *, kept: int, lost: int) -> None:
+        """Count filters that were recorded for advice, and that could not be."""
+        self.filters_recorded.labels("kept").inc(kept)
+        self.filters_recorded.labels("lost").inc(lost)
 
     def committed(self, *, added: int, removed: int) -> None:
         """Count one commit that became current."""

@@ -12,6 +12,7 @@ from anyio import CapacityLimiter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.advice import Advice
 from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.changes import ChangeStream
 from lamella.service.committer import Committer
@@ -23,6 +24,7 @@ from lamella.service.intake import Intake
 from lamella.service.leases import Leases
 from lamella.service.metrics import Metrics
 from lamella.service.mutations import Mutations, Work
+from lamella.service.recorder import Recorder
 from lamella.service.rollback import Rollback
 from lamella.service.settings import Settings
 from lamella.service.state import History
@@ -110,6 +112,16 @@ class Services:
         )
         self.feedback = Feedback(catalog, self.warehouse, self.history, clock, time.monotonic, settings)
         self.rollback = Rollback(warehouse=self.warehouse, history=self.history, committer=self.committer, clock=clock)
+        self.recorder = Recorder(
+            catalog,
+            self.warehouse,
+            self.metrics,
+            clock,
+            time.monotonic,
+            settings,
+            catalog.secret("recorded filters", secrets.token_bytes(32)),
+        )
+        self.advice = Advice(self.warehouse, self.history, self.recorder)
         self.indexes = Indexes(warehouse=self.warehouse, history=self.history, committer=self.committer, clock=clock)
         self.index_parts = IndexParts(
             catalog=catalog,
@@ -191,4 +203,5 @@ class Services:
     def close(self) -> None:
         """Finish the commits that are waiting, and release the catalog's connections."""
         self.committer.close()
+        self.recorder.close()
         self.catalog.close()

@@ -205,6 +205,18 @@ class Settings(BaseSettings):
     feedback_bytes: int = Field(
         default=8 << 20, ge=1024, description="Bytes that such reports take in the catalog for a table, at most."
     )
+    record_prunes: Literal["off", "shape", "hashed", "full"] = Field(
+        default="shape",
+        description=(
+            "What is recorded of filters for advice: `shape` without their constants, `hashed` with keyed hashes of "
+            "them, `full` with them, `off` nothing. Tables say otherwise by the property `lamella.record_prunes`, but "
+            "nothing is recorded where this is `off`."
+        ),
+    )
+    recorded_filters: int = Field(default=500, ge=1, description="Filters that are recorded for a table, at most.")
+    recorded_bytes: int = Field(
+        default=1 << 20, ge=1024, description="Bytes that they take in the catalog for a table, at most."
+    )
     page_size_max: int = Field(default=1_000, ge=1, le=100_000, description="Largest `page_size` of a listing.")
     token_secret: str | None = Field(
         default=None,

@@ -10,6 +10,7 @@ from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.idempotency import Claim, Sealed
 from lamella.service.naming import check_name
 from lamella.service.state import history_entry, table_info, trusted_manifests
+from lamella.snapshot.advice.recording import check_recording
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, TableNotFound
 from lamella.snapshot.feedback import check_feedback
 from lamella.snapshot.ids import Ids
@@ -87,6 +88,7 @@ class Tables:
         check_retention(request.properties)
         refuse_properties(request.properties)
         check_feedback(request.properties)
+        check_recording(request.properties)
         self._refuse_taken(namespace, name)
         schema, properties = self._columns(request)
         cluster_key = cluster_columns(schema, request.cluster_key)

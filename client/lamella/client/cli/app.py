@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from lamella.client.cli import catalog
+from lamella.client.cli.advice import advise, recorded, what_if, why_not
 from lamella.client.cli.aggregate import aggregate
 from lamella.client.cli.completion import completion
 from lamella.client.cli.demo import demo
@@ -44,6 +45,10 @@ for command in (
     prune,
     diff,
     aggregate,
+    advise,
+    what_if,
+    why_not,
+    recorded,
     vacuum,
     verify,
     feedback,

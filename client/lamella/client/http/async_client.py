@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from lamella.client.http import call as calls
 from lamella.client.http import past
+from lamella.client.http.advising import AsyncAdvisedTable
 from lamella.client.http.aggregated import Aggregated
 from lamella.client.http.call import Call, Filter, TableName
 from lamella.client.http.exchange import Exchange, Outcome, Send
@@ -163,6 +164,7 @@ class AsyncTable(
     AsyncIndexedTable,
     AsyncFollowingTable,
     AsyncReportingTable,
+    AsyncAdvisedTable,
     AsyncTableHistory,
     AsyncVerifiedTable,
     AsyncResolvingTable,

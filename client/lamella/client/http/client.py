@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from lamella.client.http import call as calls
 from lamella.client.http import past
+from lamella.client.http.advising import AdvisedTable
 from lamella.client.http.aggregated import Aggregated
 from lamella.client.http.call import Call, Filter, TableName
 from lamella.client.http.exchange import Exchange, Outcome, Send
@@ -187,7 +188,16 @@ class Lamella(MaintainedLake, IndexedLake, FollowingLake):
             return answer
 
 
-class Table(MaintainedTable, IndexedTable, FollowingTable, ReportingTable, TableHistory, VerifiedTable, ResolvingTable):
+class Table(
+    MaintainedTable,
+    IndexedTable,
+    FollowingTable,
+    ReportingTable,
+    AdvisedTable,
+    TableHistory,
+    VerifiedTable,
+    ResolvingTable,
+):
     """One table of a service; made by :meth:`Lamella.table`. Holds no state but its name."""
 
     def __init__(self, lake: Lamella, name: TableName) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lamella.service.api import Operation
+from lamella.service.routes.advice import AdviceRoutes
 from lamella.service.routes.aggregate import AggregateRoutes
 from lamella.service.routes.changes import ChangesRoutes
 from lamella.service.routes.commits import CommitRoutes
@@ -43,6 +44,7 @@ def operations(services: Services) -> tuple[Operation, ...]:
         *ChangesRoutes(services).operations(),
         *DroppedRoutes(services).operations(),
         *IndexRoutes(services).operations(),
+        *AdviceRoutes(services).operations(),
         *FeedbackRoutes(services).operations(),
         *VerifyRoutes(services).operations(),
         *MaintenanceRoutes(services).operations(),

@@ -75,6 +75,7 @@ class PruneRoutes:
         found = services.warehouse.find_now(record.pointer, asked)
         if found is not None:
             services.metrics.pruned(found.answer)
+            services.recorder.note(record, asked, found)
         return found
 
     def _encoded(self, namespace: str, name: str, body: bytes, wanted: Wanted) -> Whole | Begun:
@@ -92,6 +93,7 @@ class PruneRoutes:
         with trusted_manifests():
             found = services.warehouse.find(pointer, asked)
             services.metrics.pruned(found.answer)
+            services.recorder.note(record, asked, found)
             return encoded(found, wanted, services.segment_texts)
 
     def operations(self) -> tuple[Operation, ...]:

@@ -9,21 +9,20 @@ from lamella.snapshot.feedback.asking import (
     FeedbackSource,
     check_feedback,
     is_enabled,
-    left_by_feedback,
+    told_of,
 )
-from lamella.snapshot.feedback.facts import Facts, FeedbackResult, refine
+from lamella.snapshot.feedback.facts import Facts, Told
 from lamella.snapshot.feedback.question import DIGEST_BYTES, digest_of, questions
 
 __all__ = [
     "DIGEST_BYTES",
     "ENABLED",
     "Facts",
-    "FeedbackResult",
     "FeedbackSource",
+    "Told",
     "check_feedback",
     "digest_of",
     "is_enabled",
-    "left_by_feedback",
     "questions",
-    "refine",
+    "told_of",
 ]

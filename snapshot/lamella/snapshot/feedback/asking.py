@@ -7,11 +7,10 @@ from typing import Final, Protocol
 
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression.nodes import Predicate
-from lamella.snapshot.feedback.facts import Facts, FeedbackResult, refine
+from lamella.snapshot.feedback.facts import Facts, Told
 from lamella.snapshot.feedback.question import questions
 from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.manifest.block_key import BlockKeys
-from lamella.snapshot.prune.kept import Kept
 from lamella.snapshot.wire import AggregateRequest, DiffRequest, PruneRequest
 
 #: The property of a table that readers' reports are believed for.
@@ -35,26 +34,26 @@ class FeedbackSource(Protocol):
         ...
 
 
-def left_by_feedback(
+def told_of(
     source: FeedbackSource | None,
     head: Snapshot,
     predicate: Predicate,
     request: PruneRequest | DiffRequest | AggregateRequest,
-    kept: Sequence[Kept],
     keys: Callable[[int], BlockKeys],
     timer: Callable[[], float],
-) -> FeedbackResult:
-    """The kept blocks of a prune without those that readers found empty; see :func:`.facts.refine`."""
+) -> Told | None:
+    """What readers said about a filter, ready to be taken from the blocks that a prune keeps; None: nothing."""
     if source is None or not is_enabled(head.properties):
-        return FeedbackResult(kept, None)
+        return None
     facts = source.facts(head)
     if facts is None or not len(facts):
-        return FeedbackResult(kept, None)
+        return None
     asked = questions(predicate, head.schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive)
-    result = refine(kept, asked, facts, keys, timer)
-    if result.used:
-        source.used(head, result.used)
-    return result
+    told = Told(facts, asked, keys, timer)
+    if not told.used:
+        return None
+    source.used(head, told.used)
+    return told
 
 
 def is_enabled(properties: Mapping[str, str]) -> bool:

@@ -21,7 +21,9 @@ from lamella.snapshot.pages import PageSource
 from lamella.snapshot.pages.writing import OnBlock, PagesBuilt, carry_page_companions, write_page_companions
 from lamella.snapshot.prune.paging import PageTokens
 from lamella.snapshot.sketch.layers import SketchLayers
+from lamella.snapshot.warehouse.advising import Advising
 from lamella.snapshot.warehouse.changes import Changes
+from lamella.snapshot.warehouse.index_access import IndexAccess
 from lamella.snapshot.warehouse.index_blocks import IndexBlocks
 from lamella.snapshot.warehouse.index_refresh import IndexRefresh
 from lamella.snapshot.warehouse.indexing import Indexing
@@ -31,6 +33,8 @@ from lamella.snapshot.warehouse.questions import Questions
 from lamella.snapshot.warehouse.regrouping import Regrouping
 from lamella.snapshot.warehouse.reshape import Reshaper
 from lamella.snapshot.warehouse.rollback import Rollbacks
+from lamella.snapshot.warehouse.what_if import WhatIf
+from lamella.snapshot.warehouse.why_not import WhyNot
 from lamella.snapshot.warehouse.writing import ManifestWriter
 
 
@@ -114,6 +118,11 @@ class Warehouse:
         #: Parts from the blocks' files, and from other parts.
         self.index_refresh = IndexRefresh(manifests, self.index_blocks, store, root, ids)
         self.index_regrouping = Regrouping(manifests, self.index_blocks, store, root, ids)
+        #: Scores and sizes of indexes, what changes would do, and why indexes do not help.
+        access = IndexAccess(manifests)
+        self.advising = Advising(manifests)
+        self.what_if = WhatIf(manifests, access, store)
+        self.why_not = WhyNot(manifests, access)
         self.prune = questions.prune
         self.find = questions.finder.find
         self.find_predicate = questions.finder.find_predicate

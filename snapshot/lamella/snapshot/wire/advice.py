@@ -113,7 +113,7 @@ class WhatIfRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read: blocks, their data bytes, and the part of all blocks that is skipped; expectations have fractions."""
+    """What is read: blocks, their data bytes, and the part of all blocks that is skipped."""
 
     blocks: float
     bytes: float
@@ -204,3 +204,32 @@ class WhyNotAnswer(msgspec.Struct, frozen=True, kw_only=True):
     after_indexes: int
     answers: tuple[Why, ...]
     predicates: tuple[str, ...]
+
+
+class RecordedInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A filter that was asked ``times`` times: ``considered`` and ``kept`` blocks and ``kept_bytes`` of all times.
+
+    ``mode``: "shape" (without constants), "hashed" (hashes of them), or "full".
+    """
+
+    filter: str
+    mode: str
+    times: int
+    considered: int
+    kept: int
+    kept_bytes: int
+    first_ms: int
+    last_ms: int
+
+
+class RecordedList(msgspec.Struct, frozen=True, kw_only=True):
+    """The recorded filters of a table, the latest first. ``mode``: what is recorded of it now."""
+
+    mode: str
+    filters: tuple[RecordedInfo, ...]
+
+
+class RecordedCleared(msgspec.Struct, frozen=True, kw_only=True):
+    """How many recorded filters were forgotten."""
+
+    filters: int

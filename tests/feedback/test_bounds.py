@@ -1,0 +1,122 @@
+"""What is remembered stays within its bounds, and the oldest unused goes first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lamella.service.catalog import FeedbackBounds, FeedbackRecord, SqlCatalog, TableRecord, open_catalog
+from lamella.service.state import history_entry
+from lamella.snapshot.errors import TableNotFound
+from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.wire import NamespaceInfo
+
+WIDE = FeedbackBounds(most_facts=1_000_000, most_bytes=1 << 30)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlCatalog]:
+    """A catalog with the table "t" in the namespace "n"."""
+    url = str(tmp_path / "c.db") if request.param == "sqlite" else request.getfixturevalue("new_postgres_database")()
+    opened = open_catalog(url)
+    opened.create_namespace(NamespaceInfo(name="n"), now_ms=1)
+    warehouse = Warehouse(FsspecStore(), f"file://{tmp_path}/w")
+    pointer = warehouse.create("t", Schema.assign([Column(name="a", type="int64")]), now_ms=1)
+    table = TableRecord(
+        table_id="t", namespace="n", name="t", location="x", version=1, pointer=pointer, created_at_ms=1
+    )
+    opened.create_table(table, history_entry(1, pointer, warehouse.snapshot(pointer)))
+    yield opened
+    opened.close()
+
+
+def told(catalog: SqlCatalog, question: str, numbers: range, at_ms: int, bounds: FeedbackBounds = WIDE) -> int:
+    """Report blocks, named by numbers."""
+    record = FeedbackRecord(
+        table_id="t",
+        question=question,
+        asked="{}",
+        schema_id=0,
+        blocks=b"".join(number.to_bytes(16, "little") for number in numbers),
+        block_count=len(numbers),
+        size_bytes=0,
+        used_at_ms=at_ms,
+    )
+    return catalog.add_feedback(record, bounds)
+
+
+def held(catalog: SqlCatalog) -> dict[str, list[int]]:
+    """The numbers of the blocks by question."""
+    return {
+        record.question: [
+            int.from_bytes(record.blocks[at : at + 16], "little") for at in range(0, len(record.blocks), 16)
+        ]
+        for record in catalog.feedback("t")
+    }
+
+
+def test_reports_of_one_question_are_joined(catalog: SqlCatalog) -> None:
+    """Each block once, in the order that they came."""
+    assert told(catalog, "q", range(3), 1) == 3
+    assert told(catalog, "q", range(2, 5), 2) == 2
+    assert held(catalog) == {"q": [0, 1, 2, 3, 4]}
+    (record,) = catalog.feedback("t")
+    assert (record.block_count, record.used_at_ms) == (5, 2)
+
+
+def test_the_number_of_facts_is_bounded(catalog: SqlCatalog) -> None:
+    """Questions go that were not used for longest; a large one by itself keeps what came last."""
+    bounds = FeedbackBounds(most_facts=10, most_bytes=1 << 30)
+    for number in range(5):
+        told(catalog, f"q{number}", range(4), number, bounds)
+        assert sum(map(len, held(catalog).values())) <= 10
+    assert sorted(held(catalog)) == ["q3", "q4"]
+    told(catalog, "large", range(25), 9, bounds)
+    assert held(catalog) == {"large": list(range(15, 25))}
+    told(catalog, "large", range(100, 103), 9, bounds)
+    assert held(catalog)["large"][-3:] == [100, 101, 102]
+    assert len(held(catalog)["large"]) == 10
+
+
+def test_the_bytes_are_bounded(catalog: SqlCatalog) -> None:
+    """Of all questions together, what a row takes beside its blocks included."""
+    bounds = FeedbackBounds(most_facts=1_000, most_bytes=2_000)
+    for number in range(50):
+        told(catalog, f"q{number:02}", range(number % 7 + 1), number, bounds)
+        assert sum(record.size_bytes for record in catalog.feedback("t")) <= 2_000
+    assert "q49" in held(catalog)
+    assert "q00" not in held(catalog)
+    assert told(catalog, "long", range(3), 99, FeedbackBounds(most_facts=9, most_bytes=100)) == 3
+    assert "long" not in held(catalog)  # it does not fit at all
+
+
+def test_what_is_used_stays(catalog: SqlCatalog) -> None:
+    """Use counts, not the time of the report."""
+    bounds = FeedbackBounds(most_facts=8, most_bytes=1 << 30)
+    told(catalog, "old", range(4), 1, bounds)
+    told(catalog, "new", range(4), 2, bounds)
+    catalog.touch_feedback("t", ["old", "not there"], now_ms=3)
+    told(catalog, "newest", range(4), 4, bounds)
+    assert sorted(held(catalog)) == ["newest", "old"]
+
+
+def test_facts_can_be_taken_back(catalog: SqlCatalog) -> None:
+    """Some of them, or all; a table that is gone takes none."""
+    told(catalog, "q", range(4), 1)
+    told(catalog, "r", range(2), 1)
+    assert catalog.drop_feedback("t", "q", [(1).to_bytes(16, "little"), (9).to_bytes(16, "little")]) == 1
+    assert held(catalog)["q"] == [0, 2, 3]
+    assert catalog.drop_feedback("t", "q", [n.to_bytes(16, "little") for n in range(4)]) == 3
+    assert held(catalog) == {"r": [0, 1]}
+    assert catalog.clear_feedback("t") == 2
+    assert held(catalog) == {}
+    told(catalog, "q", range(4), 1)
+    catalog.drop_table("n", "t", now_ms=5, purge=True)
+    with pytest.raises(TableNotFound):
+        told(catalog, "q", range(4), 1)
+    assert catalog.forget_table("t")
+    assert held(catalog) == {}
