@@ -194,5 +194,5 @@ def score(present: Measured, absent: Measured | None, *, is_index: bool) -> floa
         if found is not None and found.blocks:
             could = found.blocks - found.must
             skipped = found.bounds - found.both if is_index else found.blocks - found.bounds
-            shares.append(skipped / could if could > 0.005 * found.blocks else 0.0)
+            shares.append(skipped / max(could, 0.02 * found.blocks))
     return 100 * float(np.mean(shares))

@@ -50,11 +50,11 @@ class SqlRecorded(SqlSession):
             for each in sorted(filters, key=lambda each: each.digest):
                 if connection.execute(_ADD, _more(table_id, each)).rowcount == 0:
                     connection.execute(_INSERT, msgspec.structs.asdict(each))
-            size_bytes = 0
-            rows = connection.execute(_AGES, {"id": table_id}).mappings().all()
-            for number, row in enumerate(rows):
-                size_bytes += row["size_bytes"]
-                if number >= bounds.most_filters or size_bytes > bounds.most_bytes:
+            count = size_bytes = 0
+            for row in connection.execute(_AGES, {"id": table_id}).mappings().all():
+                if count < bounds.most_filters and size_bytes + row["size_bytes"] <= bounds.most_bytes:
+                    count, size_bytes = count + 1, size_bytes + row["size_bytes"]
+                else:
                     connection.execute(_DELETE_ONE, {"id": table_id, "which": row["digest"]})
 
     def recorded(self, table_id: str, *, limit: int) -> list[RecordedFilter]:

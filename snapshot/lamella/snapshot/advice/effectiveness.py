@@ -16,8 +16,8 @@ from lamella.snapshot.advice.cover import Cover
 from lamella.snapshot.advice.line import Numbers
 from lamella.snapshot.index.profile import Expected, Profile
 
-#: Less than this part of all entries that could be skipped is nothing.
-_LEAST: Final = 0.005
+#: Where even less than this part of all entries could be skipped, skipping all of that is no full score.
+_LEAST: Final = 0.02
 #: Limits that are further apart say too little for a score.
 _WIDE: Final = 10.0
 
@@ -87,5 +87,5 @@ def _scored(cover: Cover, holds: Numbers, kept: Numbers, lacking: Numbers, *, is
 
 def _share(before: Numbers, after: Numbers, needless: Numbers) -> float:
     """What is skipped of what could be."""
-    could = float(needless.mean())
-    return float(np.clip((before.mean() - after.mean()) / could, 0.0, 1.0)) if could > _LEAST else 0.0
+    could = max(float(needless.mean()), _LEAST)
+    return float(np.clip((before.mean() - after.mean()) / could, 0.0, 1.0))

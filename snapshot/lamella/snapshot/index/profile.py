@@ -45,9 +45,9 @@ class Expected(msgspec.Struct, frozen=True, eq=False):
     """What an index would do for a look-up of one value (``=``, or one value of a list).
 
     ``kept``: for each entry that lacks the value, but has lesser and greater ones, how likely it is read all the same:
-    0 where the index always knows, 1 where it never does. None: manifests cannot tell. ``kept_absent``:
-    the same for a value that the whole table lacks; None: just as likely. ``size_bytes``: of the index over all entries,
-    None when that cannot be told. ``reason``: what cannot be told, and why.
+    0 where the index always knows, 1 where it never does. None: manifests cannot tell. ``kept_absent``: the same for a
+    value that the whole table lacks; None: just as likely. ``size_bytes``: of the index over all entries, None when
+    that cannot be told. ``reason``: what cannot be told, and why.
     """
 
     kept: Any = None

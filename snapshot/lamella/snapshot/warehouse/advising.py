@@ -20,7 +20,7 @@ from lamella.snapshot.warehouse.scene import Scene
 from lamella.snapshot.wire.advice import AdviceAnswer, AdviceLayer, AdviceRequest, IndexSize, Score
 
 #: Columns that are looked at when nobody names some.
-MOST_COLUMNS: Final = 100
+MOST_COLUMNS: Final = 32
 
 
 class Advising:

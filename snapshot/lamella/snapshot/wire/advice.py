@@ -12,7 +12,7 @@ AdviceLayer = Literal["block", "segment"]
 class AdviceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``POST .../advice``: how well look-ups of single values skip, and what indexes would add. Reads no data.
 
-    ``columns``: None: all that have an order, up to 100. ``kinds``: None: all that there are. ``options``: by kind.
+    ``columns``: None: the first 32 that have an order. ``kinds``: None: all that there are. ``options``: by kind.
     ``budget_bytes``, or ``budget_share`` of the data's bytes: how sharp an index of each kind can be within it. At most
     one of ``snapshot_id`` (an id or a tag) and ``timestamp``.
     """

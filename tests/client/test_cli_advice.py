@@ -1,0 +1,158 @@
+"""`lamella advise`, `what-if`, `why-not` and `recorded`: what they ask, and what they print."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from lamella.client.cli import cli
+from lamella.client.cli.connection import Target
+from lamella.client.http import NO_RETRY, Lamella
+from lamella.client.http.testing import FakeTransport, json_response
+from lamella.snapshot import wire
+
+SIZE = wire.IndexSize(
+    options={"false_positives": 0.01},
+    parts=1,
+    distinct_per_block=50.0,
+    is_counted=True,
+    size_bytes=12_000.0,
+    fits=False,
+)
+SCORES = wire.AdviceAnswer(
+    snapshot_id="s1",
+    blocks_total=1000,
+    blocks_seen=1000,
+    scores=(
+        wire.Score(column="a", layer="block", score=12.4, least=12.4, most=12.4, skip_present=0.12, skip_absent=0.13),
+        wire.Score(column="a", kind="bloom", layer="block", least=10, most=80, size=SIZE, reason="not counted"),
+        wire.Score(column="a", kind="ngram", layer="block", least=0, most=100, reason="not in manifests"),
+    ),
+    rests_on={"a": "counts of different values"},
+    left_out={"l": "a row may hold several values"},
+)
+NOW, THEN = wire.Cost(blocks=900, bytes=9e6, skip=0.1), wire.Cost(blocks=10.5, bytes=1e5, skip=0.9895)
+FORECAST = wire.WhatIfAnswer(
+    snapshot_id="s1",
+    blocks_total=1000,
+    bytes_total=10_000_000,
+    now=NOW,
+    then=THEN,
+    filters=(wire.Forecast(filter="a = 1", now=NOW, then=THEN, times=7, if_absent=THEN),),
+    rests_on=("statistics of 1,000 of 1,000 blocks",),
+    left_out={"b = '?'": "there is no column 'b'"},
+)
+REASONS = wire.WhyNotAnswer(
+    snapshot_id="s1",
+    blocks_total=1000,
+    after_bounds=900,
+    after_indexes=900,
+    answers=(
+        wire.Why(
+            index="i", kind="bloom", expression="a", code="not_answered", reason="only = and IN", predicate="a > 1"
+        ),
+    ),
+    predicates=("a > 1",),
+)
+RECORDED = wire.RecordedList(
+    mode="shape",
+    filters=(
+        wire.RecordedInfo(
+            filter="a = '?'", mode="shape", times=3, considered=30, kept=6, kept_bytes=60, first_ms=0, last_ms=1
+        ),
+    ),
+)
+
+
+def run(answer: Any, *args: str) -> tuple[Result, list[Any]]:
+    """A command against a service that has one answer; what was asked."""
+    fake = FakeTransport(lambda _: json_response(answer))
+
+    def connect(target: Target) -> Lamella:
+        return Lamella(target.url, transport=fake, policy=NO_RETRY)
+
+    result = CliRunner().invoke(cli, args, obj=connect)
+    return result, [
+        (request.method, request.path.partition("/tables/")[2], json.loads(request.body) if request.body else None)
+        for request in fake.requests
+    ]
+
+
+def test_advise_asks_and_shows_scores() -> None:
+    """What is not known is a question mark or limits; a size that does not fit is marked."""
+    result, asked = run(SCORES, "advise", "db.t", "--columns", "a, b", "--kinds", "bloom", "--share", "0.01")
+    assert result.exit_code == 0, result.output
+    assert asked == [("POST", "t/advice", {"columns": ["a", "b"], "kinds": ["bloom"], "budget_share": 0.01})]
+    for piece in ("bounds", " 12 ", "10 to 80", "12.0 kB, too large", "12.0 %", "l left out: a row may hold"):
+        assert piece in result.output
+
+
+@pytest.mark.parametrize(
+    ("given", "change"),
+    [
+        (
+            ["--index", "bloom", "--on", "lower(a)", "--options", '{"false_positives": 0.1}'],
+            {"index": {"kind": "bloom", "expression": "lower(a)", "options": {"false_positives": 0.1}}},
+        ),
+        (["--cluster-key", "a, b"], {"cluster_key": ["a", "b"]}),
+        (["--rows-per-block", "5000"], {"rows_per_block": 5000}),
+    ],
+)
+def test_what_if_asks_for_one_change(given: list[str], change: dict[str, Any]) -> None:
+    """The filters, the sample and the change travel; the answer has now and then, filter by filter."""
+    result, asked = run(FORECAST, "what-if", "db.t", *given, "--filter", "a = 1", "--sample", "9")
+    assert result.exit_code == 0, result.output
+    assert asked == [("POST", "t/what-if", {**change, "filters": ["a = 1"], "sample_blocks": 9})]
+    for piece in ("900.0", "10.5", "99.0 %", "rests on statistics of 1,000", "left out: b = '?'"):
+        assert piece in result.output
+
+
+@pytest.mark.parametrize("given", [["--index", "bloom"], ["--index", "bloom", "--on", "a", "--options", "[1]"]])
+def test_half_an_index_is_wrong_usage(given: list[str]) -> None:
+    """Nothing is asked of the service then."""
+    result, asked = run(FORECAST, "what-if", "db.t", *given)
+    assert result.exit_code == 2
+    assert asked == []
+
+
+def test_why_not_shows_a_line_for_each_reason() -> None:
+    """And says so when there is no index at all."""
+    result, asked = run(REASONS, "why-not", "db.t", "a > 1", "--index", "i")
+    assert asked == [("POST", "t/why-not", {"filter": "a > 1", "index": "i"})]
+    assert "not_answered" in result.output
+    assert "bounds leave 900" in result.output
+    nothing = wire.WhyNotAnswer(
+        snapshot_id="s1", blocks_total=1, after_bounds=1, after_indexes=1, answers=(), predicates=()
+    )
+    assert "the table has no index" in run(nothing, "why-not", "db.t", "a > 1")[0].output
+
+
+def test_recorded_filters_are_listed_and_forgotten() -> None:
+    """With how often they were asked, and how much they skipped."""
+    result, asked = run(RECORDED, "recorded", "list", "db.t")
+    assert asked == [("GET", "t/recorded", None)]
+    assert "80.0 %" in result.output
+    assert "a = '?'" in result.output
+    result, asked = run(wire.RecordedCleared(filters=4), "recorded", "clear", "db.t")
+    assert asked == [("DELETE", "t/recorded", None)]
+    assert "4 filters forgotten" in result.output
+
+
+@pytest.mark.parametrize(
+    ("answer", "args"),
+    [
+        (SCORES, ["advise", "db.t"]),
+        (FORECAST, ["what-if", "db.t", "--rows-per-block", "5"]),
+        (REASONS, ["why-not", "db.t", "a > 1"]),
+        (RECORDED, ["recorded", "list", "db.t"]),
+        (wire.RecordedCleared(filters=4), ["recorded", "clear", "db.t"]),
+    ],
+)
+def test_json_is_the_services_answer(answer: Any, args: list[str]) -> None:
+    """One line, and nothing else."""
+    result, _ = run(answer, *args, "--json")
+    assert msgspec.json.decode(result.output, type=type(answer)) == answer
