@@ -177,7 +177,7 @@ class Tables:
     def _columns(self, request: CreateTable) -> tuple[Schema, dict[str, str]]:
         """The first schema of a table, and what it remembers of its source."""
         source = request.source
-        if source is None:
+        if source is msgspec.UNSET:
             return self._schema(request), {}
         properties = source_properties(source)
         source = source_of(properties) or source

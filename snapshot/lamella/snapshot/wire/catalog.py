@@ -41,7 +41,7 @@ class CreateTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     schema_from: str | None = None
     cluster_key: tuple[str, ...] = ()
     properties: dict[str, str] = {}
-    source: ExternalSource | None = None
+    source: ExternalSource | msgspec.UnsetType = msgspec.UNSET
 
 
 class TableInfo(msgspec.Struct, frozen=True, kw_only=True):
