@@ -49,6 +49,7 @@ def test_indexes_keep_what_they_know_of_files_that_stayed(lake: Lamella, name: s
     assert coverage is not None
     assert (coverage.blocks, coverage.indexed, coverage.not_indexed, coverage.stale) == (5, 3, 2, 1)
     assert table.scan("a = 2050").count() == 1
+    assert {use.name: use.not_indexed for use in table.prune("a = 2002").report.indexes} == {"by_a": 2}
     assert table.scan("a = 2000").count() == 0  # that row was in the file that was replaced
     again = table.refresh_index("by_a")
     assert again.coverage is not None

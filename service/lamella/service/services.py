@@ -111,6 +111,7 @@ class Services:
             settings=settings,
         )
         self.feedback = Feedback(catalog, self.warehouse, self.history, clock, time.monotonic, settings)
+        self.warehouse.listen_to(self.feedback)
         self.rollback = Rollback(warehouse=self.warehouse, history=self.history, committer=self.committer, clock=clock)
         self.recorder = Recorder(
             catalog,

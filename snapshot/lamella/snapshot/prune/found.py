@@ -96,6 +96,7 @@ def found_by(
         pages=funnel.page_use,
         reused_blocks=funnel.reused,
         indexes=funnel.indexes,
+        feedback=funnel.feedback,
         from_cache=funnel.from_cache,
     )
     late = unresolved_rows(walked)

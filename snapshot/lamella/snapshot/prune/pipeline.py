@@ -29,7 +29,7 @@ from lamella.snapshot.prune.verdict import ALL, NONE, UNKNOWN, verdicts
 from lamella.snapshot.prune.walk import Walk, Walked
 from lamella.snapshot.prune.window import WORTH_ENTRIES
 from lamella.snapshot.schema import Leaf
-from lamella.snapshot.wire import IndexUse, LayerUse, NotUsed, PageUse, PredicateUse, PrunedPages, Stage
+from lamella.snapshot.wire import FeedbackUse, IndexUse, LayerUse, NotUsed, PageUse, PredicateUse, PrunedPages, Stage
 
 
 class Funnel(msgspec.Struct, frozen=True):
@@ -52,6 +52,7 @@ class Funnel(msgspec.Struct, frozen=True):
     reused: int = 0
     from_cache: bool = False
     indexes: tuple[IndexUse, ...] = ()
+    feedback: FeedbackUse | None = None
 
     def opened_by(self, load: Load) -> Funnel:
         """The same; ``load`` opens companions from now on."""

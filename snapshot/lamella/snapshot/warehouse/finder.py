@@ -15,8 +15,10 @@ from lamella.snapshot.columnar.chunk import Columns
 from lamella.snapshot.columnar.refs import CompanionRefs
 from lamella.snapshot.columnar.resident import ResidentBlocks
 from lamella.snapshot.expression import BoundPredicate, Filters, Predicate, text_of
+from lamella.snapshot.feedback.asking import FeedbackSource, told_of
 from lamella.snapshot.layout import TableLayout, table_root
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer
+from lamella.snapshot.manifest.block_key import BlockKeys
 from lamella.snapshot.pages import PageSource
 from lamella.snapshot.prune.evaluate import Evaluator
 from lamella.snapshot.prune.found import Found, found_by
@@ -28,6 +30,7 @@ from lamella.snapshot.prune.paging import PageTokens
 from lamella.snapshot.prune.pipeline import Funnel, NotNow, Pruning, next_position
 from lamella.snapshot.prune.reader_columns import with_reader_columns
 from lamella.snapshot.prune.residual import residuals_of
+from lamella.snapshot.prune.walk import Walked
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.warehouse.index_access import IndexAccess
 from lamella.snapshot.warehouse.manifests import Manifests
@@ -56,6 +59,8 @@ class Finder:
         self._tokens = tokens
         self._root = root
         self._timer = timer
+        #: What readers reported, where it is believed; set by whoever keeps it.
+        self.feedback: FeedbackSource | None = None
         self._filters = Filters()
         self._seen: Shelf[Layers] = Shelf(manifests.resident, "layers")
         self._funnels: Shelf[Funnel] = Shelf(manifests.resident, "funnel")
@@ -67,8 +72,7 @@ class Finder:
         indexes = self._access.indexes(head)
         if not indexes:
             return None
-        manifests = CompanionRefs(segments, "manifest")
-        return IndexLayer(indexes, lambda row: self._manifests.keys_of(refs(row), manifests(row)), self._timer)
+        return IndexLayer(indexes, self._keys_of(segments, refs), self._timer)
 
     def read(self, request: Asked) -> Predicate:
         """The filter of a request; raises InvalidFilter, LimitExceeded."""
@@ -124,6 +128,8 @@ class Finder:
         if held is None or not _is_simple(request) or len(held[1]) > _NOW_SEGMENTS:
             return None
         head, segments = held
+        if self.feedback is not None and not self.feedback.is_near(head):
+            return None
         layers = self._layers(head, segments)
         left, is_finding = _NOW_BLOCKS, True
 
@@ -171,6 +177,7 @@ class Finder:
         pruning = Pruning(layers, load, self._timer, load_many)
         if options.plain and request.level != "segment" and not request.explain:
             funnel = self._remembered(pruning, head.snapshot_id, Evaluator(bound), most_blocks)
+            funnel = self._told(funnel, layers, predicate, request)
         else:
             funnel = pruning.run(
                 bound,
@@ -204,6 +211,22 @@ class Finder:
         # Without what opens companions, which would keep alive all that it knows.
         self._funnels.put(name, found.opened_by(_unopened), found.size_bytes + _FUNNEL_BYTES)
         return found
+
+    def _told(self, funnel: Funnel, layers: Layers, predicate: Predicate, request: PruneRequest) -> Funnel:
+        """Without the blocks that readers found empty; what they say changes, so it is not part of what is kept."""
+        if self.feedback is None or not funnel.kept:
+            return funnel
+        keys = self._keys_of(layers.segments, layers.companion)
+        told = told_of(self.feedback, layers.head, predicate, request, keys, self._timer)
+        if told is None:
+            return funnel
+        kept = told.refine(funnel.kept)
+        return msgspec.structs.replace(funnel, kept=kept, walked=Walked(kept=kept), feedback=told.use)
+
+    def _keys_of(self, segments: Companion, refs: CompanionRefs) -> Callable[[int], BlockKeys]:
+        """Gives the block keys of a segment by its row."""
+        manifests = CompanionRefs(segments, "manifest")
+        return lambda row: self._manifests.keys_of(refs(row), manifests(row))
 
     def layers(self, pointer: SnapshotPointer) -> Layers:
         """The layers of a snapshot."""

@@ -14,6 +14,7 @@ import msgspec
 
 from lamella.snapshot import commit as commits
 from lamella.snapshot.cache import DiskCache
+from lamella.snapshot.feedback.asking import FeedbackSource
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import Store, table_root
 from lamella.snapshot.manifest import SnapshotPointer
@@ -127,12 +128,17 @@ class Warehouse:
         self.find = questions.finder.find
         self.find_predicate = questions.finder.find_predicate
         self.find_now = questions.finder.find_now
+        self._finder = questions.finder
         self.blocks_of = questions.blocks_of
         self.prune_predicate = questions.prune_predicate
         self.prune_batch = questions.prune_batch
         self.diff = questions.diff
         self.aggregate = questions.aggregate
         self.aggregate_predicate = questions.aggregate_predicate
+
+    def listen_to(self, feedback: FeedbackSource) -> None:
+        """Believe what readers reported, in tables that want it."""
+        self._finder.feedback = feedback
 
     def table_location(self, table_id: str) -> str:
         """The folder of a table."""
