@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -45,9 +46,9 @@ def counted(folder: Path) -> RealTable:
     return RealTable(folder, blocks(), segment_blocks=8)
 
 
-def advise(table: RealTable, **request: object) -> AdviceAnswer:
+def advise(table: RealTable, **request: Any) -> AdviceAnswer:
     """The answer."""
-    asked = AdviceRequest(**request)  # type: ignore[arg-type]  # by name
+    asked = AdviceRequest(**request)
     return Advising(Manifests(table.store, 64 << 20)).advise(table.pointer, asked)
 
 

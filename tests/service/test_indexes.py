@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -397,9 +398,9 @@ def test_refreshes_and_commits_at_once_all_land(filled: tuple[World, TableApi, T
             errors.append(error)
 
     folders = [world.numbers(world.folder(), 2) for _ in range(3)]
-    work = [lambda: table.refresh_index("i", max_blocks=2)] * 3
-    work += [lambda files=files: raw.register(*files) for files in folders]  # type: ignore[misc]
-    work.append(lambda: table.optimise_index("i"))  # type: ignore[arg-type,return-value]
+    work: list[Callable[[], object]] = [lambda: table.refresh_index("i", max_blocks=2)] * 3
+    work += [partial(raw.register, *files) for files in folders]
+    work.append(lambda: table.optimise_index("i"))
     threads = [threading.Thread(target=run, args=(each,)) for each in work]
     for thread in threads:
         thread.start()

@@ -206,9 +206,8 @@ def _show_scores(answer: AdviceAnswer) -> None:
 
 def _show_forecast(answer: WhatIfAnswer) -> None:
     rows = [(name, *_cost(cost)) for name, cost in (("now", answer.now), ("then", answer.then))]
-    headings = ["on average", ("blocks", "right"), ("bytes", "right"), ("skipped", "right")]
     click.echo(f"snapshot {answer.snapshot_id}, {answer.blocks_total:,} blocks")
-    print_table(headings, rows)  # type: ignore[arg-type]  # headings and sides
+    print_table(["on average", ("blocks", "right"), ("bytes", "right"), ("skipped", "right")], rows)
     if answer.size is not None:
         click.echo(f"the index takes about {_size(answer.size)}")
     print_table(

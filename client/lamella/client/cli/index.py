@@ -91,8 +91,10 @@ def list_(session: Session, table: str, dropped: bool, snapshot_id: str | None) 
         )
         for each in found
     ]
-    columns = ("name", "kind", "over", ("indexed", "right"), ("parts", "right"), ("size", "right"), "state")
-    print_table(columns, rows)  # type: ignore[arg-type]  # a tuple of both forms
+    print_table(
+        ["name", "kind", "over", ("indexed", "right"), ("parts", "right"), ("size", "right"), "state"],
+        rows,
+    )
 
 
 @index.command("describe")

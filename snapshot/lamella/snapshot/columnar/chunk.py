@@ -7,6 +7,7 @@ not needed any more.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -114,9 +115,9 @@ class Chunk:
         names = [name for name in NEEDED if shelf.get(f"{self.key}/{name}") is None]
         assembly = self._assembly(load, new, names)
         for name in names:
-            shelf.load(f"{self.key}/{name}", lambda name=name: self._numbers(name, assembly))  # type: ignore[misc]  # bound by default
+            shelf.load(f"{self.key}/{name}", partial(self._numbers, name, assembly))
         for leaf in new:
-            shelf.load(self._name(leaf), lambda leaf=leaf: self._column(leaf, assembly))  # type: ignore[misc]  # bound by default
+            shelf.load(self._name(leaf), partial(self._column, leaf, assembly))
 
     def is_made(self, leaves: Sequence[Leaf]) -> bool:
         """Whether :meth:`prepare` will most likely open no companion."""

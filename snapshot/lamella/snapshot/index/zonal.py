@@ -7,6 +7,7 @@ predicate may do with a block's rows what it may do with some range of it, or wi
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -45,7 +46,7 @@ _FLAG_BYTES: Final = 9
 _Array = npt.NDArray[Any]
 
 
-class ZonalKind:
+class ZonalKind(ABC):
     """What the three kinds have in common."""
 
     name = ""
@@ -100,8 +101,9 @@ class ZonalKind:
     def _fits(self, dtype: DataType) -> bool:
         return dtype.order is not None
 
+    @abstractmethod
     def _most_ranges(self, options: Mapping[str, Any]) -> int:
-        raise NotImplementedError
+        """The ranges of a block; 0: not even its least and greatest value."""
 
 
 class MinMaxKind(ZonalKind):

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import msgspec
 import numpy as np
 
+from lamella.snapshot.columnar import Zones
 from lamella.snapshot.columnar.masks import Mask, both, either, filled
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.expression.bound import (
@@ -279,10 +280,10 @@ class _Question:
             stop = first + len(part.rows)
             mine = {test: Claim(*(mask[first:stop] for mask in _masks(claim))) for test, claim in claims.items()}
 
-            def lookup(leaf: Leaf, part: Kept = part) -> object:
+            def lookup(leaf: Leaf, part: Kept = part) -> Zones:
                 return part.companion.zones(leaf.id, leaf.dtype).take(part.rows)
 
-            outcome = _outcome(self._node, lookup, stop - first, mine)  # type: ignore[arg-type]  # see Lookup
+            outcome = _outcome(self._node, lookup, stop - first, mine)
             whole[first:stop] = filled(outcome.true, stop - first)
             first = stop
         return whole[undecided]
@@ -291,13 +292,13 @@ class _Question:
 def _conjuncts_may_match(node: BoundPredicate, undecided: Indexes, claims: Mapping[BoundLeaf, Claim]) -> Mask | None:
     """Where every predicate that was asked about may be true, for a filter that needs all of them; else None."""
     children = node.children if isinstance(node, BoundAnd) else (node,)
-    tests = [child for child in children if child in claims]
+    mine = [claim for test, claim in claims.items() if test in children]
     inside = {leaf for child in children if child not in claims for leaf in leaves_of(child)}
-    if not tests or not inside.isdisjoint(claims):
+    if not mine or not inside.isdisjoint(claims):
         return None
     found = np.ones(len(undecided), dtype=bool)
-    for test in tests:
-        found &= _masks(claims[test])[0][undecided]  # type: ignore[index]  # a leaf, as it is in claims
+    for claim in mine:
+        found &= _masks(claim)[0][undecided]
     return found
 
 
