@@ -83,8 +83,10 @@ class Batch:
 
     def __init__(self, rows: Rows, starts: Rows, pieces: Sequence[Piece]) -> None:
         chunk = pieces[0].chunk
+        # As many segments as the chunk has may be some of its own and some of another's.
+        is_whole = chunk is not None and len(rows) == chunk.stop - chunk.first
         #: The chunk that this is all of.
-        self.chunk = chunk if chunk is not None and len(rows) == chunk.stop - chunk.first else None
+        self.chunk = chunk if is_whole and all(piece.chunk is chunk for piece in pieces) else None
         self.rows = rows
         self.starts = starts
         self._pieces = pieces
