@@ -58,6 +58,7 @@ FUNCTIONS: Final = (
     *("hour(c)", "minute(c)", "second(c)", "date_trunc('MONTH', c)", "trunc(c, 'MONTH')", "to_date(c)", "last_day(c)"),
     *("date_add(c, 1)", "date_sub(c, 1)", "add_months(c, 1)", "datediff(c, DATE '2020-01-01')"),
     *("lower(c)", "upper(c)", "length(c)", "left(c, 2)", "substring(c, 1, 2)", "substring(c, 2, 2)"),
+    "get_json_object(c, '$.a')",
 )
 
 

@@ -38,6 +38,7 @@ def test_a_tree_reads_back_as_the_predicate_that_was_written(seed: int) -> None:
         "(`a` + 1) <= (`b` * 2)",
         "coalesce(`a`, 0) <> 4",
         "startswith(`a`, 'x')",
+        "get_json_object(`a`, '$[\\'b c\\'].d[0]') = '1'",
         "isnan(`a`)",
     ],
 )

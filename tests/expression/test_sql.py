@@ -16,6 +16,10 @@ def integer(value: int) -> n.Literal:
     return n.Literal("integer", value)
 
 
+def at_path(path: str) -> n.Call:
+    return n.Call("get_json_object", (A, n.Literal("string", path)))
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -54,6 +58,9 @@ def integer(value: int) -> n.Literal:
         ("startswith(a, 'x')", n.StartsWith(A, n.Literal("string", "x"))),
         ("s.b.c.d.e = 4", n.Compare("eq", n.Ref("s.b.c.d.e"), integer(4))),
         ("`we ird` = 4", n.Compare("eq", n.Ref("we ird"), integer(4))),
+        ("get_json_object(a, '$.b[0]') = 'x'", n.Compare("eq", at_path("$.b[0]"), n.Literal("string", "x"))),
+        ("GET_JSON_OBJECT(a, \"$['b c']\") IS NULL", n.IsNull(at_path("$['b c']"))),
+        ("get_json_object(a, '$..b:c[1:2]') IS NULL", n.IsNull(at_path("$..b:c[1:2]"))),  # as it is spelled
         ("true", n.Constant(True)),
         ("a > 4 -- a comment", n.Compare("gt", A, integer(4))),
     ],

@@ -72,6 +72,8 @@ def verdict(condition: Any, time_zone: str = "UTC", **row: Any) -> int:
         ("upper(s) = 'SS'", {"s": "ß".encode()}),
         ("upper(s) = 'I'", {"s": "\u0131".encode()}),
         ("date_add(d, 1) < d", {"d": DATE_MAX}),  # wraps around in either mode
+        ("get_json_object(s, '$.a') IS NULL", {"s": b"{}"}),
+        ("get_json_object(s, '$.a') = 'x'", {"s": b"{'a':'x'}"}),
     ],
 )
 def test_what_matches_in_spark_is_kept(condition: str, row: dict[str, Any]) -> None:
@@ -94,6 +96,9 @@ def test_what_matches_in_spark_is_kept(condition: str, row: dict[str, Any]) -> N
         ("coalesce(d, '2020-01-01') > '2020'", {"d": 3_000_000}),
         ("date_trunc('Y', d) IS NOT NULL", {"d": 0}),
         ("CAST(x AS INT) >= 0", {"x": float("nan")}),
+        ("get_json_object(s, '$.a') IS NOT NULL", {"s": b"{}"}),
+        ("NOT get_json_object(s, '$.a') <> 'x'", {"s": b"{}"}),
+        ("get_json_object(s, '$.a') IS NULL", {"s": b"{'a':'x'}"}),
     ],
 )
 def test_what_does_not_match_in_spark_is_no_all(condition: str, row: dict[str, Any]) -> None:
@@ -121,6 +126,8 @@ def test_what_does_not_match_in_spark_is_no_all(condition: str, row: dict[str, A
         ("left(s, 2) = 'ab'", {"s": b"abc"}, ALL),
         ("length(s) = 2", {"s": "ä😀".encode()}, ALL),
         ("i + 1 IS NULL", {"i": 4}, NONE),
+        ("get_json_object(s, '$.a') IS NULL", {"s": None}, ALL),
+        ("get_json_object(s, '$.a') = 'x'", {"s": None}, NONE),
     ],
 )
 def test_what_is_certain_is_decided(condition: str, row: dict[str, Any], expected: int) -> None:

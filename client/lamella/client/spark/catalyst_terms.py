@@ -25,6 +25,7 @@ _FUNCTIONS: Final = {
     **{"DateAdd": "date_add", "DateSub": "date_sub", "DateDiff": "datediff", "AddMonths": "add_months"},
     **{"LastDay": "last_day", "TruncDate": "trunc", "TruncTimestamp": "date_trunc"},
     **{"Substring": "substring", "Lower": "lower", "Upper": "upper", "Length": "length", "Coalesce": "coalesce"},
+    "GetJsonObject": "get_json_object",
 }
 _IN_A_ZONE: Final = frozenset({"Hour", "Minute", "Second", "TruncTimestamp"})
 _TIMES: Final = frozenset({"date", "timestamp", "timestamp_ntz"})

@@ -20,10 +20,11 @@ _FUNCTIONS: Final = {
     **{name: name for name in ("hour", "minute", "second", "to_date", "last_day", "add_months")},
     **{name: name for name in ("date_add", "date_sub", "datediff", "date_trunc", "trunc")},
     **{name: name for name in ("lower", "upper", "length", "substring", "left", "coalesce")},
+    "get_json_object": "get_json_object",
     **{"dayofmonth": "day", "date_diff": "datediff", "dateadd": "date_add", "substr": "substring"},
     **{"lcase": "lower", "ucase": "upper", "char_length": "length", "nvl": "coalesce", "ifnull": "coalesce"},
 }
-_COUNTS: Final = {"to_date": 1, "date_add": 2, "date_sub": 2, "datediff": 2, "substring": 3}
+_COUNTS: Final = {"to_date": 1, "date_add": 2, "date_sub": 2, "datediff": 2, "substring": 3, "get_json_object": 2}
 _INTEGERS: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 _PART: Final = re.compile(r"`((?:[^`]|``)*)`|([^`.]+)")
 _MAX_DEPTH: Final = 40

@@ -73,6 +73,7 @@ FUNCTIONS: Final[dict[str, tuple[int, ...]]] = {
     **dict.fromkeys(("lower", "upper", "length"), (1,)),
     "substring": (2, 3),  # text, start, length
     "left": (2,),
+    "get_json_object": (2,),  # text, path
     "coalesce": tuple(range(1, 9)),
 }
 

@@ -185,7 +185,7 @@ class TermReader:
         if name == "date_part" and len(arguments) == 2 and isinstance(arguments[0], exp.Literal):
             field = _FIELDS.get(arguments[0].name.upper())
             return self._of(field, arguments[1]) if field else None
-        if name in ("date_trunc", "trunc") and len(arguments) == 2:
+        if name in ("date_trunc", "trunc", "get_json_object") and len(arguments) == 2:
             return self._of(name, *arguments)
         return None
 

@@ -21,9 +21,9 @@ _QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`""", 
 _TWO_POINTS: Final = re.compile(r"(?<![\w.])\d*\.\d*\.\d")
 
 
-#: sqlglot spells the units of these out, and takes a column for a unit: ``date_trunc('D', t)`` is null in Spark, and
-#: no day. They are read as functions that it does not know.
-_TRUNCATIONS: Final = frozenset({"DATE_TRUNC", "TIMESTAMP_TRUNC", "TRUNC"})
+#: sqlglot spells the units of truncations out, and takes a column for a unit: ``date_trunc('D', t)`` is null in Spark,
+#: and no day. JSON paths it reads by other rules. All these are read as functions that it does not know.
+_AS_SPELLED: Final = frozenset({"DATE_TRUNC", "TIMESTAMP_TRUNC", "TRUNC", "GET_JSON_OBJECT"})
 
 
 def doubt(text: str) -> str | None:
@@ -72,7 +72,7 @@ def _condition(text: str) -> exp.Expr | None:
 
 
 def _tokens(text: str) -> tuple[list[Token], str]:
-    """The text's tokens, truncations with a mark behind their names (empty when there are none).
+    """The text's tokens, a mark (empty when there is none) behind the names of functions that stay as they are spelled.
 
     A parser of our own would say it better, but sqlglot's compiled build lets no class inherit from its parser.
     """
@@ -82,7 +82,7 @@ def _tokens(text: str) -> tuple[list[Token], str]:
         for token, behind in pairwise(tokens)
         if behind.token_type == TokenType.L_PAREN
         and token.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
-        and token.text.upper() in _TRUNCATIONS
+        and token.text.upper() in _AS_SPELLED
     ]
     mark = "\ue000"
     while mark in text:

@@ -7,7 +7,7 @@ from typing import Final, Protocol, cast
 
 from lamella.snapshot.expression.bound import BoundTerm, Derived, Held
 from lamella.snapshot.expression.coerce import Unusable
-from lamella.snapshot.expression.nodes import Call
+from lamella.snapshot.expression.nodes import Call, Literal
 from lamella.snapshot.expression.term_numbers import (
     DATE,
     INT,
@@ -17,11 +17,12 @@ from lamella.snapshot.expression.term_numbers import (
     signed_bits,
 )
 from lamella.snapshot.expression.text import term_text
-from lamella.snapshot.function import arithmetic, calendar, text
+from lamella.snapshot.function import arithmetic, calendar, json_path, text
 from lamella.snapshot.function.offsets import Offsets
 from lamella.snapshot.schema import parse_type
 
 _INSTANT: Final = parse_type("timestamp(us)")
+_STRING: Final = parse_type("string")
 _MAX_MONTHS: Final = 120_000
 #: Microseconds in the units of times that are used.
 FACTORS: Final = {"us": 1, "ms": 1000}
@@ -192,6 +193,17 @@ def _beginning(_binder: Binder, term: Call, bound: list[BoundTerm]) -> BoundTerm
     return Derived(text.FirstCharacters(count), (bound[0],), bound[0].dtype, term_text(term))
 
 
+def _json_path(_binder: Binder, term: Call, bound: list[BoundTerm]) -> BoundTerm | Unusable:
+    document, path = bound
+    if not document.dtype.is_text:
+        return Unusable("only paths in text are used")
+    steps = json_path.steps_of(_text(path))
+    if steps is None:
+        return Unusable("only a constant JSON path of names and places is used")
+    same = Call(term.function, (term.arguments[0], Literal("string", json_path.path_of(steps))))
+    return Derived(json_path.JsonPath(steps), (document,), _STRING, term_text(same))
+
+
 def _whole_number(term: BoundTerm) -> int | None:
     return term.value if isinstance(term, Held) and isinstance(term.value, int) and term.dtype.is_integer else None
 
@@ -217,4 +229,5 @@ READERS: Final[dict[str, Reader]] = {
     **dict.fromkeys(("lower", "upper"), _fold),
     "length": _length,
     **dict.fromkeys(("substring", "left"), _beginning),
+    "get_json_object": _json_path,
 }

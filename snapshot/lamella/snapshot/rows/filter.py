@@ -78,7 +78,7 @@ class RowFilter:
 
         Raises:
             EvaluationFailed: in some row a value that is needed cannot be computed (an overflow, a division by zero, a
-                cast out of range), as in Spark's ANSI mode.
+                cast out of range), as in Spark's ANSI mode; or it is not certain what Spark makes of a document.
         """
         truth = self.decide(columns, count)
         if truth.failed is not None and truth.failed.any():

@@ -55,13 +55,23 @@ def _numbers(array: Any, dtype: DataType) -> Any:
     return _filled(array.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
 
 
-def _unscaled(array: Any, dtype: DataType) -> Any:
-    """The unscaled integers of decimals: Arrow keeps them as little-endian two's complement."""
+def decimal_limbs(array: Any, dtype: DataType) -> tuple[Any, Any]:
+    """The unscaled integers of decimals as signed high and unsigned low limbs; arbitrary where the array is null.
+
+    Raises:
+        TypeError: the array does not hold decimals of the type's scale.
+    """
     if not pa.types.is_decimal(array.type) or array.type.scale != dtype.scale:
         raise TypeError(f"{array.type} does not hold values of {dtype}")
+    # Arrow keeps them as little-endian two's complement.
     array = _filled(array.cast(pa.decimal128(min(38, max(array.type.precision, dtype.precision)), dtype.scale)), 0)
     words = np.frombuffer(array.buffers()[1], dtype="<u8")[2 * array.offset : 2 * (array.offset + len(array))]
-    low, high = words[0::2], words[1::2].astype(np.int64)
+    return words[1::2].astype(np.int64), words[0::2]
+
+
+def _unscaled(array: Any, dtype: DataType) -> Any:
+    """The unscaled integers of decimals."""
+    high, low = decimal_limbs(array, dtype)
     if not is_wide(dtype):
         return low.astype(np.int64)
     return np.array([int(h) * _LIMB + int(lo) for h, lo in zip(high, low, strict=True)], dtype=object)
