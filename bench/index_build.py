@@ -75,10 +75,10 @@ def measured(spark: SparkSession, url: str, rows: int, blocks: int) -> dict[str,
             "note"
         ),
     )
-    warm = write(frame.limit(1_000), "bench.warm", url=url, row_count=1_000)
+    warm = write(frame.limit(1_000), "bench.warm", url=url)
     assert warm.rows == 1_000  # Spark and its workers are up
     started = time.perf_counter()
-    written = write(frame, "bench.t", url=url, row_count=rows, target_block_rows=-(-rows // blocks))
+    written = write(frame, "bench.t", url=url, target_block_rows=-(-rows // blocks))
     write_s = time.perf_counter() - started
     figures: dict[str, Any] = {
         "rows": rows,

@@ -6,6 +6,8 @@ from typing import Any
 
 import yaml
 
+from lamella.client.cli.worker import worker
+
 ROOT = Path(__file__).resolve().parent.parent
 SERVE_OPTIONS = {"--warehouse", "--catalog", "--host", "--port", "--workers"}
 
@@ -38,6 +40,18 @@ def test_compose_starts_the_service_with_the_options_that_serve_has() -> None:
     command = compose_services()["lamella"]["command"]
     assert command[0] == "serve"
     assert sorted(part for part in command if part.startswith("--")) == sorted(SERVE_OPTIONS)
+
+
+def test_compose_starts_a_worker_that_can_hand_its_jobs_back() -> None:
+    """It has options that the worker has, knows the service, and is given more time to stop than its programs."""
+    service = compose_services()["worker"]
+    options = {option: parameter.default for parameter in worker.params for option in parameter.opts}
+    assert service["command"][0] == worker.name == "worker"
+    assert {part for part in service["command"] if part.startswith("--")} <= set(options)
+    assert service["environment"]["LAMELLA_URL"] == "http://lamella:8181"
+    grace_s = options["--grace-s"]
+    assert isinstance(grace_s, float)
+    assert float(service["stop_grace_period"].removesuffix("s")) > grace_s
 
 
 def test_the_dockerfile_copies_only_what_exists_and_what_is_sent_to_the_builder() -> None:

@@ -450,11 +450,11 @@ def test_a_closed_client_closes_its_transport() -> None:
 
 
 def public(kind: type) -> dict[str, list[tuple[str, Any]]]:
-    """The public methods of a class with their parameters and defaults."""
+    """The public methods of a class, also those of its parts, with their parameters and defaults."""
     return {
         name: [(p.name, p.default) for p in inspect.signature(value).parameters.values()]
-        for name, value in vars(kind).items()
-        if inspect.isfunction(value) and not name.startswith("_")
+        for name, value in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_")
     }
 
 

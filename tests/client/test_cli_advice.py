@@ -95,7 +95,7 @@ def test_advise_asks_and_shows_scores() -> None:
     ("given", "change"),
     [
         (
-            ["--index", "bloom", "--on", "lower(a)", "--options", '{"false_positives": 0.1}'],
+            ["--index", "bloom", "--on", "lower(a)", "--option", "false_positives=0.1"],
             {"index": {"kind": "bloom", "expression": "lower(a)", "options": {"false_positives": 0.1}}},
         ),
         (["--cluster-key", "a, b"], {"cluster_key": ["a", "b"]}),
@@ -111,7 +111,7 @@ def test_what_if_asks_for_one_change(given: list[str], change: dict[str, Any]) -
         assert piece in result.output
 
 
-@pytest.mark.parametrize("given", [["--index", "bloom"], ["--index", "bloom", "--on", "a", "--options", "[1]"]])
+@pytest.mark.parametrize("given", [["--index", "bloom"], ["--index", "bloom", "--on", "a", "--option", "[1]"]])
 def test_half_an_index_is_wrong_usage(given: list[str]) -> None:
     """Nothing is asked of the service then."""
     result, asked = run(FORECAST, "what-if", "db.t", *given)

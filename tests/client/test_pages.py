@@ -27,7 +27,20 @@ def page(number: int, request: wire.PruneRequest) -> wire.PruneAnswer:
     )
     stage_rows = [("snapshot", 1, 1), ("segment", 3, 3), ("block", 5, 2)]
     stages = tuple(wire.Stage(stage=n, considered=c, kept=k, bytes=30, ms=1.0) for n, c, k in stage_rows)
-    report = wire.Report(stages=stages, blocks_total=9, rows_total=9, bytes_total=90)
+    use = wire.IndexUse(
+        name="i",
+        kind="bloom",
+        expression="a",
+        considered=4,
+        ruled_out=number,
+        not_indexed=1,
+        parts=1,
+        bytes=100,
+        ms=0.5,
+        failure="part 1 is gone" if number == 1 else None,
+    )
+    pages = wire.PageUse(cells_cached=1, cells_from_companions=2, files_read=number, reasons={"no statistics": 2})
+    report = wire.Report(stages=stages, blocks_total=9, rows_total=9, bytes_total=90, indexes=(use,), pages=pages)
     return wire.PruneAnswer(
         snapshot_id="s",
         timestamp_ms=1,
@@ -55,6 +68,12 @@ def test_a_page_size_changes_nothing_but_the_requests(asked: AskedBy) -> None:
     assert answer.block_columns.residual == [0, 1, 0, 2, 0, 3]
     counted = {stage.stage: (stage.considered, stage.kept) for stage in answer.report.stages}
     assert counted == {"snapshot": (1, 1), "segment": (3, 3), "block": (15, 6)}
+    (use,) = answer.report.indexes
+    assert (use.considered, use.ruled_out, use.not_indexed, use.parts, use.bytes) == (12, 3, 3, 3, 300)
+    assert use.failure == "part 1 is gone"
+    pages = answer.report.pages
+    assert (pages.cells_cached, pages.cells_from_companions, pages.files_read) == (3, 6, 3)
+    assert pages.reasons == {"no statistics": 6}
     assert answer.next_page_token is None
     assert len(client.requests) == 3
 

@@ -153,3 +153,10 @@ def test_a_long_chain_of_ors_is_one_level() -> None:
     assert isinstance(read, n.Or)
     assert len(read.children) == 1000
     assert read.children[7] == n.Compare("eq", A, integer(7))
+
+
+def test_what_cannot_be_written_again_is_not_known() -> None:
+    """SQL that the parser reads and cannot spell is a part that is not used, not a failure."""
+    found = read_sql("json_extract(c, '$..a') = '1' AND b = 2")
+    assert isinstance(found, n.And)
+    assert [type(child).__name__ for child in found.children] == ["Unknown", "Compare"]

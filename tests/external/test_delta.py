@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
 
 from lamella.client import Lamella
+from lamella.client.cli import cli
 from lamella.client.http import Table
 from lamella.snapshot.errors import BlocksRefused, InvalidRequest, InvalidSchema, ObjectNotFound
 from lamella.snapshot.schema.evolution import RenameColumn
@@ -149,6 +151,12 @@ def test_a_deletion_vector_is_refused_with_its_file(lake: Lamella, name: str, tm
     answer = table.refresh(strict=False)
     assert (answer.removed, len(answer.refused)) == (1, 1)
     assert table.scan().count() == 6
+    other = f"{name}b"
+    result = CliRunner().invoke(cli, ["external", "create", other, "delta", str(tmp_path), "--url", lake.url])
+    assert result.exit_code == 1
+    assert "deletion vector" in result.stderr
+    assert f"table {other} was made, and has no rows yet" in result.stderr
+    assert lake.table(other).info().block_count == 0
 
 
 def test_partition_values_that_are_not_in_the_files_are_refused(lake: Lamella, name: str, tmp_path: Path) -> None:

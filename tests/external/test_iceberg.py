@@ -31,7 +31,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType, Stru
 
 from lamella.client import Lamella
 from lamella.client.http import Table
-from lamella.snapshot.errors import BlocksRefused, InvalidRequest, InvalidSchema
+from lamella.snapshot.errors import BlocksRefused, InvalidRequest, InvalidSchema, StoreError
 from support.sources import same_as
 
 Make = Callable[..., IcebergTable]
@@ -112,6 +112,22 @@ def test_a_table_without_its_catalog_is_followed_by_metadata_files(lake: Lamella
         lake.create_external(f"{name}f", {"kind": "iceberg", "location": folder})
     with pytest.raises(InvalidRequest, match="knows no Iceberg catalog"):
         lake.create_external(f"{name}g", {"kind": "iceberg", "catalog": "other", "table": "n.t"})
+
+
+@pytest.mark.parametrize("text", ["", "no", "{}", '{"format-version": 2}', '{"format-version": 9}'])
+def test_damaged_metadata_is_an_error_that_names_it(lake: Lamella, name: str, tmp_path: Path, text: str) -> None:
+    """Whatever stands in the file, the answer says that it cannot be read."""
+    place = tmp_path / "v1.metadata.json"
+    place.write_text(text)
+    with pytest.raises(StoreError, match=r"v1\.metadata\.json cannot be read"):
+        lake.create_external(name, {"kind": "iceberg", "location": f"file://{place}"})
+
+
+def test_a_source_that_is_none_is_refused_before_it_is_sent(lake: Lamella, name: str) -> None:
+    """With an error of ours, as from everywhere else."""
+    for source in ({"kind": "hudi"}, {}, {"kind": "delta", "place": "x"}):
+        with pytest.raises(InvalidRequest, match="source"):
+            lake.create_external(name, source)
 
 
 def test_a_table_of_a_file_system_is_found_by_its_hint(lake: Lamella, name: str, make: Make) -> None:

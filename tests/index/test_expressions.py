@@ -53,6 +53,7 @@ def blocks(count: int) -> list[pa.Table]:
 #: Kind, expression, and filters over it, spelled otherwise.
 CASES = [
     ("bloom", "lower(s)", ["LOWER( `s` ) = 'ada7'", "lower(S) IN ('bob3', 'çelik4')", "NOT lower(s) <> 'zoë9'"]),
+    ("ngram", "lower(s)", ["lower(s) LIKE '%ada1%'", "LOWER(s) LIKE '%elik2%'"]),
     ("value_set", "year(d)", ["YEAR(d) = 2023", "year(d) <> 2021 AND n > 10", "year(d) IN (2020, 2024) OR n = 5"]),
     ("value_set", "to_date(at)", ["date(at) = DATE '2021-03-04'", "to_date(at) < DATE '2020-02-01'"]),
     ("minmax", "n * 3 + 1", ["n * 3 + 1 = 1501", "(N * 3) + 1 > 2500"]),

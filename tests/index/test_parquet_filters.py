@@ -10,8 +10,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lamella.snapshot.bloom.physical import domain_of, hashes_in
 from lamella.snapshot.bloom.split_block import SplitBlockBloom
@@ -24,9 +27,11 @@ from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet import read_footer
 from lamella.snapshot.parquet.footer import Footer
 from lamella.snapshot.schema import Column, DataType, Schema
+from lamella.snapshot.wire import PruneRequest
 from support import generate, index_cases
 from support.arrow_files import arrow_table
 from support.index_cases import Cells, Opened, claimed, equal, opened, probe
+from support.real_tables import RealTable
 
 replace = msgspec.structs.replace
 STORE = FsspecStore()
@@ -268,3 +273,159 @@ def test_what_cannot_be_hashed_as_the_writer_did_has_no_domain(name: str, physic
 def test_values_are_hashed_in_the_files_own_encoding(domain: str, value: Any, encoded: list[bytes]) -> None:
     """By the file's physical type, whatever the table's type is."""
     assert hashes_in(domain, [value]).tolist() == [xxh64(each) for each in encoded]
+
+
+# --- filters that cannot be those of their chunks ---
+
+
+def cleared(
+    footer: Footer, path: Path, group: int, keep: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]
+) -> None:
+    """Write other words into a row group's filter, made of those that are there."""
+    place = footer.metadata.row_groups[group].chunks[0].bloom_filter
+    assert place is not None
+    data = bytearray(path.read_bytes())
+    stop = place[0] + place[1]
+    size = len(np.frombuffer(data[place[0] : stop], dtype=np.uint8)) // 32 * 32
+    words = np.frombuffer(bytes(data[stop - size : stop]), dtype="<u4")
+    data[stop - size : stop] = keep(words).astype("<u4").tobytes()
+    path.write_bytes(data)
+
+
+def test_an_empty_filter_beside_values_is_not_believed(tmp_path: Path) -> None:
+    """A writer that forgot the values, or wrote what was freed: nothing is known, also without other statistics."""
+    path = tmp_path / "file.parquet"
+    for options in ({}, {"write_statistics": False}):
+        for cells in (list(range(100)), [None, *range(99)]):
+            footer = write(path, generate.dtype_of("int64"), cells, **options)
+            for group in range(3):
+                before = path.read_bytes()
+                cleared(footer, path, group, np.zeros_like)
+                assert read_filters(STORE, footer, 0) == "a filter has no bit set, and there may be values"
+                path.write_bytes(before)
+            assert not isinstance(read_filters(STORE, footer, 0), str)
+
+
+def test_an_empty_filter_of_nulls_is_believed(tmp_path: Path) -> None:
+    """No value, no bit; but only where the number of nulls is known, from a writer that counts them rightly."""
+    footer = write(tmp_path / "file.parquet", generate.dtype_of("int64"), [None] * 50)
+    found = read_filters(STORE, footer, 0)
+    assert not isinstance(found, str)
+    assert not any(words.any() for _, words in found)
+    of = probe(part_of(generate.dtype_of("int64"), [footer]).part)
+    assert not claimed(of, equal(generate.dtype_of("int64"), 5), [0]).true.any()
+    for created_by in ("parquet-cpp version 1.5.1", "Polars"):
+        metadata = replace(footer.metadata, created_by=created_by)
+        assert isinstance(read_filters(STORE, replace(footer, metadata=metadata), 0), str), created_by
+    footer = write(tmp_path / "file.parquet", generate.dtype_of("int64"), [None] * 50, write_statistics=False)
+    assert isinstance(read_filters(STORE, footer, 0), str)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 2**48))
+def test_a_filter_that_lacks_a_bound_of_its_footer_is_not_believed(
+    seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Whatever bits it has lost: a number that the footer names is found in it, or the filter is not taken."""
+    rng = Random(seed)
+    name = rng.choice([name for name in TYPES if name not in ("string", "binary", "enum", "json", "bson")])
+    dtype, path = generate.dtype_of(name), tmp_path_factory.getbasetemp() / f"{seed}.parquet"
+    cells = [value for value in different(rng, dtype, rng.randint(1, 60)) if value != 0]
+    if not cells:
+        return
+    footer = write(path, dtype, cells, row_group_size=1000)
+    lost = rng.choice([0.0, 0.02, 0.3, 0.9])
+    kept = np.random.default_rng(seed)
+    cleared(footer, path, 0, lambda words: words & kept.choice([0, 0xFFFFFFFF], len(words), p=[lost, 1 - lost]))
+    found = read_filters(STORE, footer, 0)
+    path.unlink()
+    if isinstance(found, str):
+        assert lost
+        return
+    if dtype.name in ("fixed", "uuid"):  # whose bounds may be cut
+        return
+    (domain, words), *_ = found
+    assert SplitBlockBloom(words).contains(hashes_in(domain, [min(cells), max(cells)])).all()
+
+
+def test_a_filter_of_other_values_is_not_believed(tmp_path: Path) -> None:
+    """As when a writer mixes up two columns; bounds that need not be values prove nothing."""
+    dtype = generate.dtype_of("string")
+    path, other = tmp_path / "file.parquet", tmp_path / "other.parquet"
+    footer = write(path, dtype, [b"a", b"b"])
+    write(other, dtype, [b"x", b"y"])
+    size = footer.metadata.row_groups[0].chunks[0].bloom_filter
+    assert size is not None
+    data, wrong = bytearray(path.read_bytes()), other.read_bytes()
+    data[size[0] : sum(size)] = wrong[size[0] : sum(size)]
+    path.write_bytes(data)
+    group = footer.metadata.row_groups[0]
+    for exact, believed in ((True, False), (False, True), (None, True)):
+        statistics = {**(group.chunks[0].statistics or {}), 7: exact, 8: exact}
+        given_ = {key: value for key, value in statistics.items() if value is not None}
+        chunk = replace(group.chunks[0], statistics=given_)
+        metadata = replace(footer.metadata, row_groups=(replace(group, chunks=(chunk,)),))
+        found = read_filters(STORE, replace(footer, metadata=metadata), 0)
+        assert isinstance(found, str) != believed
+    assert read_filters(STORE, read_footer(STORE, f"file://{path}"), 0) == (
+        "a filter lacks the least or the greatest value that the footer has"
+    )
+
+
+@pytest.mark.parametrize(
+    ("created_by", "believed"),
+    [
+        ("parquet-go version 18.4.0", False),
+        ("parquet-go version 18.5.0", False),
+        ("parquet-go version 18.7.0-SNAPSHOT", False),
+        ("parquet-go version 19.0.0", False),
+        ("parquet-go", False),
+        ("github.com/segmentio/parquet-go version 0.0.0(build 6dc5e4bb634a)", False),
+        ("github.com/segmentio/parquet-go", False),
+        ("github.com/parquet-go/parquet-go version 0.25.1(build )", True),
+        ("parquet-mr version 1.17.0 (build fac0c746532e133beb928a7f6a7e57b510b477a1)", True),
+        ("parquet-cpp-arrow version 26.0.1", True),
+        ("DuckDB version v2.0.0 (build 1234567890)", True),
+        ("parquet-rs version 57.0.0", True),
+        ("something else", True),
+        (None, True),
+    ],
+)
+def test_writers_that_are_known_for_wrong_filters_are_not_believed(
+    created_by: str | None, believed: bool, tmp_path: Path
+) -> None:
+    """None of theirs is read, however it looks, in all versions that cannot be told from a wrong one."""
+    footer = write(tmp_path / "file.parquet", generate.dtype_of("int64"), list(range(10)))
+    metadata = replace(footer.metadata, created_by=created_by)
+    found = read_filters(STORE, replace(footer, metadata=metadata), 0)
+    assert isinstance(found, str) != believed
+    assert believed or "arrow-go#" in str(found) or "parquet-go#" in str(found)
+
+
+def test_a_name_that_two_columns_share_with_dots_has_no_filter(tmp_path: Path) -> None:
+    """``a.b`` and the field ``b`` of ``a``: writers that know columns by such names write one filter for both."""
+    path = tmp_path / "file.parquet"
+    wanted = {"ndv": 10, "fpp": 0.01}
+    table = pa.table({"a.b": [1], "a": [{"b": 2, "c": 3}]})
+    pq.write_table(table, path, bloom_filter_options={"a.b": wanted, "a.c": wanted})
+    footer = read_footer(STORE, f"file://{path}")
+    found = [read_filters(STORE, footer, leaf) for leaf in range(3)]
+    assert [isinstance(each, str) for each in found] == [True, True, False]
+    assert "two columns of the file are called 'a.b'" in str(found[0])
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_an_index_over_files_with_empty_filters_loses_no_row(verify: bool, tmp_path: Path) -> None:
+    """The values are read instead; so they are, whatever the filters, where the footers were not to be believed."""
+
+    def write_empty(table: pa.Table, path: Path) -> None:
+        pq.write_table(table, path, bloom_filter_options={"a": {"ndv": 9, "fpp": 0.01}}, write_statistics=False)
+        footer = read_footer(STORE, f"file://{path}")
+        keep = np.zeros_like if not verify else (lambda words: words & np.uint32(0x0000_0101))
+        cleared(footer, path, 0, keep)
+
+    table = RealTable(tmp_path, [pa.table({"a": [1, 2, 3]}), pa.table({"a": [7]})], verify=verify, write=write_empty)
+    table.add_index("x", "bloom", "a")
+    for value, kept in ((1, 1), (2, 1), (3, 1), (7, 1), (5, 0)):
+        answer = table.warehouse.prune(table.pointer, PruneRequest(filter=f"a = {value}"))
+        assert len(answer.blocks or ()) == kept, value

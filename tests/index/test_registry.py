@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from lamella.service.app import create_app
+from lamella.service.settings import Settings
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.index import kind_named, kinds
 from lamella.snapshot.index.builtin import BUILTIN
@@ -57,6 +60,18 @@ def test_our_names_cannot_be_taken(packages: Path) -> None:
     """A package that brings a kind by one of our names is refused as well."""
     install(packages, "other_bloom", "bloom")
     with pytest.raises(InvalidRequest, match="two index kinds are called 'bloom'"):
+        kinds()
+
+
+def test_a_service_does_not_start_beside_a_kind_that_cannot_be_loaded(packages: Path) -> None:
+    """It would fail at every prune; the error names the entry point."""
+    install(packages, "broken_index", "colours")
+    (packages / "broken_index.py").write_text("import nothing_of_that_name\n", encoding="utf-8")
+    with pytest.raises(InvalidRequest, match=r"'colours' \(broken_index:KIND\) cannot be loaded"):
+        create_app(Settings(warehouse=str(packages / "warehouse")))
+    (packages / "broken_index.py").write_text("OTHER = 1\n", encoding="utf-8")
+    sys.modules.pop("broken_index", None)
+    with pytest.raises(InvalidRequest, match="cannot be loaded"):
         kinds()
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import unicodedata
 from random import Random
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from lamella.snapshot.expression.bound import BoundTest, Derived, Prefix
+from lamella.snapshot.expression.bound import BoundTest, Prefix
 from lamella.snapshot.expression.like import like_parts
 from lamella.snapshot.function.text import Folded
-from lamella.snapshot.index import kinds
+from lamella.snapshot.index import grams, kinds
 from lamella.snapshot.index.grams import folded_character, gram_keys, keys_in
-from lamella.snapshot.index.ngram import NgramKind
 from lamella.snapshot.schema import parse_type
 from support import index_cases
-from support.index_cases import Cells, built, claimed, equal, listed, probe, vector
+from support.index_cases import Cells, built, claimed, equal, listed, opened, probe, taken, vector
 
 TEXT = parse_type("string")
 NO_UTF8 = b"abc\xffdef"
@@ -118,16 +121,83 @@ def test_a_folded_index_answers_for_every_case() -> None:
     assert kept("ngram", blocks, like("%köln%")) == [False, False]
 
 
-def test_only_a_folded_index_stands_for_lower_and_upper() -> None:
-    """``lower(c)`` may be looked up in an index over ``c`` that ignores case, and in no other."""
+def older(monkeypatch: pytest.MonkeyPatch, unknown: str) -> None:
+    """From now on fold as a Python whose Unicode lacks the other case of these letters."""
+    monkeypatch.setattr(grams, "folded_character", lambda c: c if c in unknown else folded_character(c))
+    monkeypatch.setattr(unicodedata, "unidata_version", "13.0.0")
+
+
+def test_a_part_says_by_which_unicode_it_folds() -> None:
+    """One whose grams are folded; also when blocks are taken over, as long as all of them were folded alike."""
+    kind, version = kinds()["ngram"], unicodedata.unidata_version
+    folded, plain = (built(kind, TEXT, [cells("ÄB")], {"ignore_case": each}).part for each in (True, False))
+    assert folded.header.facts["unicode"] == version
+    assert "unicode" not in plain.header.facts
+    assert taken(kind, [(folded, [0]), (folded, [0])]).part.header.facts["unicode"] == version
+    assert "unicode" not in taken(kind, [(plain, [0])]).part.header.facts
+
+
+def test_letters_that_another_unicode_folds_otherwise_are_not_looked_up() -> None:
+    """A part that an older Python folded answers for ASCII, and keeps all blocks for others; so does a merged one."""
+    kind, options = kinds()["ngram"], {"ignore_case": True, "n": 3}
+    blocks = [cells("xx\ua7c7yy"), cells("Grüße aus KÖLN"), cells("nothing here")]
+    with pytest.MonkeyPatch.context() as changed:
+        older(changed, "\ua7c7üÖ")
+        old = built(kind, TEXT, blocks, options).part
+    new = built(kind, TEXT, blocks, options).part
+    mixed = taken(kind, [(old, [0]), (new, [1]), (old, [2])]).part
+    assert old.header.facts["unicode"] == "13.0.0"
+    assert "unicode" not in mixed.header.facts
+    for part in (old, mixed):
+        for pattern, expected in (
+            ("%x\ua7c7y%", None),
+            ("%KÖLN%", None),
+            ("%Grüße aus%", [False, True, False]),
+            ("%aus%", [False, True, False]),
+            ("nothing%", [False, False, True]),
+        ):
+            claim = probe(part).claim(like(pattern), np.arange(3))
+            assert (None if claim is None else np.asarray(claim.true).tolist()) == expected, pattern
+    assert claimed(probe(new), like("%x\ua7c7y%"), range(3)).true.tolist() == [True, False, False]
+
+
+def test_a_part_of_an_older_release_answers_for_ascii() -> None:
+    """It does not say by what it was folded."""
     kind = kinds()["ngram"]
-    assert isinstance(kind, NgramKind)
-    leaf = index_cases.leaf_of(TEXT)
-    lower = Derived(Folded("lower"), (leaf,), TEXT, "lower(c)")
-    both = Derived(Folded("upper"), (lower,), TEXT, "upper(lower(c))")
-    assert kind.inner(both, kind.options(TEXT, {"ignore_case": True})) == leaf
-    assert kind.inner(both, kind.options(TEXT, {})) == both
-    assert kind.inner(leaf, kind.options(TEXT, {"ignore_case": True})) == leaf
+    options = kind.options(TEXT, {"ignore_case": True})
+    builder = kind.builder(TEXT, options)
+    for block in (cells("Grüße aus KÖLN"), cells("nothing here")):
+        builder.add(vector(TEXT, block))
+        builder.end_block()
+    sections, facts = builder.sections()
+    del facts["unicode"]
+    of = probe(opened("ngram", TEXT, options, sections, facts, 2).part)
+    assert claimed(of, like("%Grüße aus%"), range(2)).true.tolist() == [True, False]
+    assert of.claim(like("%Grüße%"), np.arange(2)) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**48))
+def test_no_row_is_lost_whichever_unicode_folded_its_grams(seed: int) -> None:
+    """One Python builds, another one asks, and any letters but ASCII's fold otherwise there: no match is left out."""
+    rng = Random(seed)
+    kind, options = kinds()["ngram"], {"ignore_case": True, "n": rng.randint(1, 4), "false_positives": 1e-6}
+    blocks: list[Cells] = [[index_cases.text(rng) for _ in range(4)] for _ in range(4)]
+    letters = sorted({c for block in blocks for text in block for c in text.decode() if not c.isascii()})
+    with pytest.MonkeyPatch.context() as changed:
+        older(changed, "".join(letter for letter in letters if rng.random() < 0.5))
+        parts = [built(kind, TEXT, blocks[:2], options).part]
+    parts.append(built(kind, TEXT, blocks[2:], options).part)
+    merged = taken(kind, [(parts[0], [0, 1]), (parts[1], [0, 1])]).part
+    for row, block in enumerate(blocks):
+        for cell in block:
+            text = cell.decode()
+            start = rng.randint(0, len(text))
+            test = Prefix(index_cases.leaf_of(TEXT), b"", False, "LIKE", (0, text[start : start + 9], 0))
+            claim = probe(merged).claim(test, np.arange(4))
+            assert claim is None or np.asarray(claim.true)[row], text
+            claim = probe(parts[row // 2]).claim(test, np.arange(2))
+            assert claim is None or np.asarray(claim.true)[row % 2], text
 
 
 def test_no_row_is_lost_when_lower_texts_are_looked_up_in_a_folded_index() -> None:

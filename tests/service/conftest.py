@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fixtures_s3 import S3Server
 from fixtures_server import start_shared
 from lamella.snapshot.layout import FsspecStore
+from support.gate import Gate, NewGate
+from support.race import NewRace, Race
 from support.service_api import World
 
 BACKENDS = (
@@ -56,3 +60,42 @@ def _running(
     with World(server.url, root, store) as world:
         yield world
     assert server.stop() == -signal.SIGTERM, server.log_text()  # uvicorn drains, then ends as it was told to
+
+
+@pytest.fixture
+def new_race(tmp_path: Path) -> Iterator[NewRace]:
+    """Makes a race; the settings are the first app's."""
+    with ExitStack() as opened:
+
+        def make(**settings: Any) -> Race:
+            race = Race(tmp_path, **settings)
+            opened.enter_context(race.opened)
+            return race
+
+        yield make
+
+
+@pytest.fixture
+def race(new_race: NewRace) -> Race:
+    """Two apps on one warehouse."""
+    return new_race()
+
+
+@pytest.fixture
+def new_gate(tmp_path: Path) -> Iterator[NewGate]:
+    """Makes a gate with settings."""
+    with ExitStack() as opened:
+
+        def make(**settings: Any) -> Gate:
+            gate = Gate(tmp_path, **settings)
+            opened.enter_context(gate.opened)
+            opened.callback(gate.go.set)
+            return gate
+
+        yield make
+
+
+@pytest.fixture
+def gate(new_gate: NewGate) -> Gate:
+    """An app whose first commit can be held up."""
+    return new_gate()

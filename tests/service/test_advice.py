@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -116,3 +117,22 @@ def test_the_same_shape_is_one_line_however_often_it_is_asked(table: tuple[Table
         asked.prune(f"b = {value}")
     (line,) = asked.recorded_filters().filters
     assert line.times == 300
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"seed": -1},
+        {"seed": -1, "sample_blocks": 3},
+        {"filters": [], "recorded": 0},
+        {"filters": [], "recorded": -1},
+        {"sample_blocks": -1},
+        {"cluster_key": None, "rows_per_block": 0},
+    ],
+)
+def test_a_number_that_cannot_be_is_refused(table: tuple[TableApi, Table], wrong: dict[str, Any]) -> None:
+    """With a 400, whatever the question would have been."""
+    raw, _ = table
+    body = {"cluster_key": ["b"], "filters": ["a = 1"], **wrong}
+    problem = raw.api.problem("POST", f"{raw.path}/what-if", body)
+    assert (problem.status, problem.code) == (400, "invalid_request")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -14,67 +11,8 @@ from starlette.testclient import TestClient
 from lamella.service.app import create_app
 from lamella.service.settings import Settings
 from lamella.snapshot.layout import FsspecStore
+from support.race import TABLE, NewRace, Race
 from support.service_api import parquet_bytes, read_problem
-from support.watched_store import WatchedStore
-
-TABLE = "/v1/namespaces/db/tables/t"
-
-
-class Race:
-    """Two apps on one warehouse. ``meanwhile`` happens once, right before the first app writes a snapshot."""
-
-    def __init__(self, folder: Path, **settings: Any) -> None:
-        self.folder = folder
-        self.meanwhile: Callable[[], object] | None = None
-        self.times = 1
-        self.opened = ExitStack()
-        warehouse = str(folder / "warehouse")
-        self.other = self.opened.enter_context(TestClient(create_app(Settings(warehouse=warehouse))))
-        watched = WatchedStore(FsspecStore(), self._before_put)
-        options = Settings(warehouse=warehouse, **settings)
-        self.app = self.opened.enter_context(TestClient(create_app(options, store=watched)))
-        columns = [{"name": "a", "type": "int64"}]
-        assert self.app.post("/v1/namespaces", json={"name": "db"}).status_code == 201
-        created = self.app.post("/v1/namespaces/db/tables", json={"name": "t", "schema": columns})
-        assert created.status_code == 201
-
-    def _before_put(self, location: str) -> None:
-        if "/_ss/" in location and location.endswith(".arrow") and self.meanwhile is not None and self.times:
-            self.times -= 1
-            self.meanwhile()
-
-    def file(self, name: str, value: int = 0) -> str:
-        """A Parquet file."""
-        location = f"file://{self.folder}/{name}.parquet"
-        FsspecStore().put(location, parquet_bytes({"a": [value]}))
-        return location
-
-    def locations(self) -> list[str]:
-        """The table's blocks."""
-        answer = self.other.post(f"{TABLE}/prune", json={})
-        return [block["location"] for block in answer.json()["blocks"]]
-
-
-NewRace = Callable[..., Race]
-
-
-@pytest.fixture
-def new_race(tmp_path: Path) -> Iterator[NewRace]:
-    """Makes a race; the settings are the first app's."""
-    with ExitStack() as opened:
-
-        def make(**settings: Any) -> Race:
-            race = Race(tmp_path, **settings)
-            opened.enter_context(race.opened)
-            return race
-
-        yield make
-
-
-@pytest.fixture
-def race(new_race: NewRace) -> Race:
-    """Two apps on one warehouse."""
-    return new_race()
 
 
 def test_an_append_that_loses_the_race_is_made_on_the_winners_snapshot(race: Race) -> None:

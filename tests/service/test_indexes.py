@@ -244,6 +244,28 @@ def test_a_refresh_that_is_repeated_with_its_key_builds_nothing_again(filled: tu
     assert known(table.index("i")) == (4, BLOCKS - 4, 0)
 
 
+@pytest.mark.parametrize("what", ["refresh", "optimise"])
+def test_what_found_nothing_to_do_is_answered_the_same_by_its_key(
+    filled: tuple[World, TableApi, Table], what: str
+) -> None:
+    """A repeated request does nothing although there is something to do by now."""
+    world, raw, table = filled
+    table.create_index("i", "value_set", "a")
+    table.refresh_index("i")
+    table.optimise_index("i")
+    key, path = fresh_name("key"), f"{raw.path}/indexes/i/{what}"
+    first = raw.api.call("POST", path, {}, key=key)
+    for _ in range(2):
+        raw.register(*world.numbers(world.folder(), 1))
+        if what == "optimise":
+            table.refresh_index("i")
+    again = raw.api.send("POST", path, {}, key=key)
+    assert again.headers["idempotency-replayed"] == "true"
+    assert again.json() == first
+    assert (known(table.index("i"))[1] == 0) == (what == "optimise")
+    assert raw.api.problem("POST", path, {"max_ms": 5}, key=key).code == "idempotency_mismatch"
+
+
 def test_blocks_that_cannot_be_indexed_are_left_out_with_the_reason_and_tried_once(
     filled: tuple[World, TableApi, Table],
 ) -> None:

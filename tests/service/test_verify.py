@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from typing import Any
 
+import msgspec
 import pytest
 
 from lamella.client.http import AsyncLamella, Lamella
@@ -94,6 +96,12 @@ def test_a_token_belongs_to_its_request(table: TableApi) -> None:
     first = table.api.call("POST", f"{table.path}/verify", {"max_ms": 0.001})
     asked = {"page_token": first["next_page_token"], "files": False}
     assert table.api.problem("POST", f"{table.path}/verify", asked).code == "invalid_page_token"
+    place = msgspec.json.decode(base64.urlsafe_b64decode(first["next_page_token"] + "=="))
+    for changed in ({1: 1 << 63}, {1: -1}, {2: -1}):
+        other = [changed.get(number, value) for number, value in enumerate(place)]
+        token = base64.urlsafe_b64encode(msgspec.json.encode(other)).decode().rstrip("=")
+        problem = table.api.problem("POST", f"{table.path}/verify", {"page_token": token})
+        assert problem.code == "invalid_page_token"
 
 
 def test_companions_are_repaired(world: World, table: TableApi) -> None:

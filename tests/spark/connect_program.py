@@ -57,6 +57,7 @@ def conditions() -> dict[str, Column | str]:
         "coalesce(st.a, 0) >= 95": F.coalesce(c("st.a"), F.lit(0)) >= 95,
         "CAST(i AS DOUBLE) > x + 50": c("i").cast("double") > c("x") + 50,
         "date_trunc('HOUR', ts) IS NULL": F.date_trunc("HOUR", c("ts")).isNull(),
+        "get_json_object(doc, '$.k[0]') = '33'": F.get_json_object(c("doc"), "$['k'][0]") == "33",
     }
 
 

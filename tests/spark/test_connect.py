@@ -28,7 +28,7 @@ PROGRAM = Path(__file__).with_name("connect_program.py")
 
 @pytest.fixture(scope="module")
 def table(lakes: Lakes) -> LakeTable:
-    """Five blocks of twenty rows, with columns of several types."""
+    """Five blocks of twenty rows, with columns of several types, and an index over a JSON path."""
     blocks = []
     for at in range(5):
         ids = range(at * 20, at * 20 + 20)
@@ -43,10 +43,14 @@ def table(lakes: Lakes) -> LakeTable:
                     "ts": pa.array([dt.datetime(2024, 10, 27, 0, i % 60, tzinfo=dt.UTC) for i in ids]),
                     "st": pa.array([{"a": i} for i in ids]),
                     "ok": pa.array([i < 20 for i in ids]),
+                    "doc": pa.array([f'{{"k": [{i}, "v"]}}' for i in ids]),
                 }
             )
         )
-    return lakes.of(*blocks)
+    made = lakes.of(*blocks)
+    lakes.lake.table(made.name).create_index("doc_k", "bloom", "get_json_object(doc, '$.k[0]')")
+    lakes.lake.table(made.name).refresh_index("doc_k")
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -164,4 +168,5 @@ CONDITIONS = {
     "coalesce(st.a, 0) >= 95": 1,
     "CAST(i AS DOUBLE) > x + 50": 1,
     "date_trunc('HOUR', ts) IS NULL": 0,
+    "get_json_object(doc, '$.k[0]') = '33'": 1,
 }

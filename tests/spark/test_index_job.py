@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from lamella.client.http import Lamella
 from lamella.client.spark import BuildProgress, build_index
 from lamella.snapshot.errors import IndexNotFound, InvalidRequest
+from lamella.snapshot.schema.evolution import DropColumn
 from spark.lakes import Lakes
 
 pytestmark = pytest.mark.spark
@@ -48,3 +49,15 @@ def test_a_build_on_executors_knows_what_a_refresh_would(spark: SparkSession, la
     assert info.coverage is not None
     assert (info.coverage.indexed, info.coverage.unused_entries) == (BLOCKS + 1, 0)
     assert table.verify().is_clean
+
+
+def test_a_build_over_a_column_that_is_gone_is_refused_before_a_task_starts(
+    spark: SparkSession, lake: Lamella, lakes: Lakes
+) -> None:
+    """With the error that a refresh gives, not one of an executor."""
+    made = lakes.of(pa.table({"a": [1, 2], "s": ["x", "y"]}))
+    table = lake.table(made.name)
+    table.create_index("gone", "value_set", "s")
+    table.evolve([DropColumn(column="s")])
+    with pytest.raises(InvalidRequest, match="not what it was"):
+        build_index(spark, lake, made.name, "gone")

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.client.spark.arrow_types import arrow_schema, spark_arrow_schema
-from lamella.client.spark.block_file import encode, write_block
+from lamella.client.rewrite.block_file import encode, write_block
+from lamella.client.rewrite.file_schema import arrow_schema
+from lamella.client.spark.arrow_types import spark_arrow_schema
 from lamella.client.spark.types import columns_of, spark_schema
 from lamella.snapshot.errors import InvalidSchema, ObjectNotFound
 from lamella.snapshot.ids import Ids

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import msgspec
 import pyarrow as pa
 import pytest
 
 from fixtures_s3 import S3Server
+from lamella.client.rewrite.block_reader import read_rows
+from lamella.client.rewrite.ranges import cut_ranges
+from lamella.client.rewrite.runs import Scratch
+from lamella.client.rewrite.sink import Sink
+from lamella.client.rewrite.sorting import Order
+from lamella.client.rewrite.stages import MergeRange
+from lamella.client.rewrite.target import Target
 from lamella.client.spark.arrow_types import spark_arrow_schema
-from lamella.client.spark.block_reader import read_rows
 from lamella.client.spark.lake import Kept
-from lamella.client.spark.partition import WritePartition
 from lamella.snapshot.errors import ObjectNotFound, StoreError
 from lamella.snapshot.layout import FsspecStore
-from lamella.snapshot.manifest import Block
 from lamella.snapshot.schema import Column, Schema
 
 pytestmark = pytest.mark.s3
@@ -26,25 +29,29 @@ def test_a_task_writes_blocks_to_a_bucket_and_another_reads_them(s3: S3Server) -
     """The store's own size is recorded, and Spark would find the block by its s3a path."""
     bucket = s3.bucket("spark-blocks")
     options = {"s3": s3.storage_options}
-    task = WritePartition(
+    target = Target(
         location=f"{bucket}/a table/with ü",
-        schema=TABLE,
-        sort_by=("a",),
+        history=(TABLE,),
+        order=Order(keys=("a",)),
         block_rows=60,
-        block_bytes=1 << 30,
         storage_options=options,
     )
-    reports = list(task(iter([pa.RecordBatch.from_pydict({"c0": list(range(99, -1, -1))})])))
-    blocks = [msgspec.json.decode(report["block"][0].as_py(), type=Block) for report in reports]
+    scratch = Scratch(target.layout.scratch)
+    sunk = Sink(target=target, scratch=scratch).drain([pa.RecordBatch.from_pydict({"c0": list(range(99, -1, -1))})])
+    done = [
+        MergeRange(target=target, scratch=scratch, block_rows=target.block_rows)(each)
+        for each in cut_ranges(sunk.runs, 1_000)
+    ]
+    blocks = [block for each in done for block in each.blocks]
     assert [block.row_count for block in blocks] == [50, 50]
     store = FsspecStore(options)
     assert all(block.file_size == store.stat(block.location).size_bytes for block in blocks)
     kept = Kept(locations=[blocks[0].location], sizes=[blocks[0].file_size], rows=[50], blocks_total=2)
     path, _ = kept.files()[0]
     assert path.startswith("s3a://spark-blocks/a table/with ü/_b/")
-    target = spark_arrow_schema(SPARK_SCHEMA)
+    wanted = spark_arrow_schema(SPARK_SCHEMA)
     read = [
-        pa.Table.from_batches(list(read_rows(block.location, target, options, written=TABLE, current=TABLE)))
+        pa.Table.from_batches(list(read_rows(block.location, wanted, options, written=TABLE, current=TABLE)))
         for block in blocks
     ]
     rows = [table["a"].to_pylist() for table in read]

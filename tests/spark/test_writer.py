@@ -21,7 +21,6 @@ from lamella.client.http.pool import PooledTransport
 from lamella.client.http.testing import FakeTransport, problem_response
 from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
 from lamella.client.spark import Attached, write
-from lamella.client.spark.partition import WritePartition
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, SchemaMismatch, TableNotFound, Unavailable
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.schema import Column, Schema
@@ -297,30 +296,6 @@ def test_nested_keys_and_names_with_dots_are_found(spark: SparkSession, lakes: L
     by_dot = spark.table(f"{CATALOG}.{name}").where("`a.b` = 7")
     assert by_dot.count() == 1
     assert "a.b = 7" in plan(by_dot)
-
-
-def test_a_partition_beyond_the_memory_limit_is_cut_into_runs(tmp_path: Path) -> None:
-    """Rows that do not fit are written in sorted runs: every row once, none of the blocks tiny."""
-    schema = Schema.assign([Column(name="a", type="int64")])
-    task = WritePartition(
-        location=f"file://{tmp_path}",
-        schema=schema,
-        sort_by=("a",),
-        block_rows=1_000,
-        block_bytes=1 << 30,
-        memory_bytes=20_000,
-    )
-    values = [at * 7919 % 10_007 for at in range(10_000)]
-    batches = [pa.RecordBatch.from_pydict({"a": values[at : at + 500]}) for at in range(0, 10_000, 500)]
-    reports = [batch for batch in task(iter(batches))]  # noqa: C416  # a generator, run to its end
-    assert all(batch.schema.names == ["block"] for batch in reports)
-    files = _files(f"file://{tmp_path}")
-    assert len(files) == len(reports)
-    read = [pq.read_table(file)["a"].to_pylist() for file in files]
-    assert sorted(value for rows in read for value in rows) == sorted(values)
-    assert all(rows == sorted(rows) for rows in read)
-    assert min(map(len, read)) >= 500
-    assert list(task(iter([]))) == []
 
 
 def _split(expressions: str) -> list[str]:

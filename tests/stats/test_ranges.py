@@ -182,6 +182,13 @@ def test_even_values_have_no_ranges() -> None:
     assert stats_of(Schema.assign([Column(name="a", type="float64")]), [-math.inf, 1.0, math.inf]).ranges == ()
 
 
+def test_floats_next_to_zero_have_no_ranges() -> None:
+    """Values too near to each other to be told apart in buckets are recorded by their bounds alone."""
+    for values in ([0.0, 5e-324], [5e-324, 1e-320, 2e-310], [-5e-324, 5e-324]):
+        leaf = Schema.assign([Column(name="f", type="float64")]).leaf("f")
+        assert leaf_stats(leaf, pa.chunked_array([pa.array(values)])).ranges == ()
+
+
 def test_verified_files_have_ranges_too(tmp_path: Path) -> None:
     """A scan finds them on the way, across row groups."""
     path = tmp_path / "a.parquet"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -22,10 +22,19 @@ from lamella.snapshot.warehouse.scene import Scene, refined
 
 
 class RealTable:
-    """A table of its own warehouse; one file for each of ``blocks``. ``pointer``: its current snapshot."""
+    """A table of its own warehouse; one file for each of ``blocks``. ``pointer``: its current snapshot.
+
+    ``write``: makes a file of a block.
+    """
 
     def __init__(
-        self, folder: Path, blocks: Sequence[pa.Table], *, verify: bool = True, segment_blocks: int = 1000
+        self,
+        folder: Path,
+        blocks: Sequence[pa.Table],
+        *,
+        verify: bool = True,
+        segment_blocks: int = 1000,
+        write: Callable[[pa.Table, Path], object] = pq.write_table,
     ) -> None:
         self.store = FsspecStore()
         name = str(uuid4())
@@ -35,7 +44,7 @@ class RealTable:
         self.warehouse = Warehouse(self.store, self.root, segment_blocks=segment_blocks)
         locations = []
         for number, block in enumerate(blocks):
-            pq.write_table(block, data / f"{number:05}.parquet")
+            write(block, data / f"{number:05}.parquet")
             locations.append(f"file://{data / f'{number:05}.parquet'}")
         schema = schema_of(read_footer(self.store, locations[0]))
         table_id = str(uuid4())
@@ -45,8 +54,10 @@ class RealTable:
         refs = self.warehouse.prepare(table_id, schema, taken)
         self.pointer: SnapshotPointer = self.warehouse.commit(pointer, added=refs, now_ms=2).pointer
 
-    def add_index(self, name: str, kind: str, expression: str, options: dict[str, object] | None = None) -> None:
-        """Make an index, and fill it with all blocks."""
+    def add_index(
+        self, name: str, kind: str, expression: str, options: dict[str, object] | None = None, *, left_out: int = 0
+    ) -> None:
+        """Make an index, and fill it with all blocks but so many, which cannot be taken."""
         indexing = self.warehouse.indexing
         self.pointer = indexing.create(
             self.pointer, name=name, kind=kind, expression=expression, options=options, now_ms=3
@@ -57,10 +68,11 @@ class RealTable:
         for number, ref in enumerate(self.warehouse.segments(self.pointer)):
             built = build_part(self.store, index, snapshot, self.warehouse.segment(ref).blocks)
             assert built.part is not None
-            assert not built.left_out
+            left_out -= len(built.left_out)
             location = f"{self.root}/parts/{index.index_id}-{number}"
             self.store.put(location, built.part.data)
             parts.append((built.part.ref(location), built.part.keys))
+        assert not left_out
         self.pointer = indexing.add_parts(self.pointer, index.index_id, parts, now_ms=4).pointer
 
     def skipped(self, text: str) -> float:

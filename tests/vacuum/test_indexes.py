@@ -11,6 +11,7 @@ import pytest
 from lamella.service.state import history_entry
 from lamella.snapshot.errors import LamellaError, Unavailable
 from lamella.snapshot.index import PartRef
+from lamella.snapshot.index.directory import Addition
 from lamella.snapshot.layout import TableLayout
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.manifest.block_key import BlockKeys
@@ -111,11 +112,25 @@ def test_a_tag_keeps_the_objects_of_an_index_that_was_removed(lake: Lake) -> Non
     assert len(objects(lake, table_id)) == 2
 
 
+def committing(lake: Lake, table_id: str, index_id: str, parts: Parts) -> Callable[[SnapshotPointer], CommitResult]:
+    """What adds parts to a base together with a new block."""
+    block = lake.block(lake.file(table_id))
+
+    def commit(base: SnapshotPointer) -> CommitResult:
+        added = lake.warehouse.prepare(table_id, lake.warehouse.snapshot(base), [block])
+        additions = [Addition(index_id, tuple(parts))]
+        return lake.warehouse.commit(base, added=added, index_parts=additions, now_ms=lake.now_ms)
+
+    return commit
+
+
+@pytest.mark.parametrize("with_blocks", [False, True])
 @pytest.mark.parametrize("at", range(1, 25))
-def test_parts_that_are_taken_up_beside_a_clean_up_are_there_or_refused(lake: Lake, at: int) -> None:
+def test_parts_that_are_taken_up_beside_a_clean_up_are_there_or_refused(lake: Lake, at: int, with_blocks: bool) -> None:
     """An old part, built by a job that took very long, is never in a snapshot and deleted."""
     table_id, index_id = indexed(lake)
     late = part(lake, table_id)
+    change = committing(lake, table_id, index_id, [late]) if with_blocks else adding(lake, index_id, [late])
     lake.now_ms += MIN_AGE + DAY
     before = lake.catalog.guard(table_id, [late[0].location], since_ms=lake.now_ms)
     guard = msgspec.structs.replace(before, adds_files=True)
@@ -130,7 +145,7 @@ def test_parts_that_are_taken_up_beside_a_clean_up_are_there_or_refused(lake: La
         if left == 0:
             lake.store.hook = None
             try:
-                finish(lake, table_id, adding(lake, index_id, [late]), guard)
+                finish(lake, table_id, change, guard)
                 outcome.append("done")
             except LamellaError as error:
                 outcome.append(error.code)
@@ -140,7 +155,7 @@ def test_parts_that_are_taken_up_beside_a_clean_up_are_there_or_refused(lake: La
     lake.store.hook = None
     if not outcome:
         with pytest.raises(Unavailable):
-            finish(lake, table_id, adding(lake, index_id, [late]), guard)
+            finish(lake, table_id, change, guard)
         return
     taken = outcome == ["done"]
     assert taken or outcome == ["unavailable"]

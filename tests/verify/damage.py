@@ -13,7 +13,7 @@ from lamella.snapshot import commit as commits
 from lamella.snapshot.columnar.locations import LocationIndex
 from lamella.snapshot.errors import StoreError
 from lamella.snapshot.layout import FsspecStore, TableLayout, table_root
-from lamella.snapshot.manifest import Block
+from lamella.snapshot.manifest import Block, ClusterStats
 from lamella.snapshot.pages import SegmentPages, build_pages
 from lamella.snapshot.sketch.objects import encode as encode_sketches
 from lamella.snapshot.sketch.objects import read_blocks, read_union
@@ -302,6 +302,13 @@ ALL = [
         "layer_counts",
         lambda t: t.lie(segment=lambda s: sized(s, row_count=1), snapshot=lambda s: sized(s, row_count=1)),
     ),
+    Damage(
+        "perfect_blocks",
+        lambda t: t.lie(
+            segment=lambda s: sized(s, perfect_block_count=1), snapshot=lambda s: sized(s, perfect_block_count=1)
+        ),
+    ),
+    Damage("block_clustered", lambda t: t.lie(block=set_block(cluster_stats=ClusterStats(key_id=0, level=1)))),
     Damage(
         "layer_bounds",
         lambda t: t.lie(segment=lambda s: summary_of(s, A, max=number(12), max_exact=False)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -20,6 +21,7 @@ from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn, SchemaChange, WidenColumn
 from lamella.snapshot.verify import Deep, Options, Recorded, Verification
 from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.warehouse.rearranging import Swap
 from lamella.snapshot.wire import VerifyAnswer
 from support import generate
 from support.arrow_files import write_block
@@ -43,10 +45,12 @@ class RandomTable:
         self.pointer = self._recorded(self.warehouse.create("t", generate.schema(rng), now_ms=1))
 
     def step(self) -> None:
-        """Append, remove, or change the schema."""
-        kind = self.rng.choice(["append", "append", "append", "remove", "evolve"])
+        """Append, remove, put blocks into other segments, or change the schema."""
+        kind = self.rng.choice(["append", "append", "append", "remove", "rearrange", "evolve"])
         if kind == "append":
             self._append()
+        elif kind == "rearrange":
+            self._rearrange()
         elif kind == "remove":
             gone = [place for place in self.live if self.rng.random() < 0.4]
             if gone:
@@ -86,6 +90,19 @@ class RandomTable:
         self.live += places
         refs = self.warehouse.prepare("t", head, blocks)
         self.pointer = self._recorded(self.warehouse.commit(self.pointer, added=refs, now_ms=2).pointer)
+
+    def _rearrange(self) -> None:
+        rng = self.rng
+        refs = list(self.warehouse.segments(self.pointer))
+        rows = rng.sample(range(len(refs)), rng.randint(0, len(refs)))
+        if not rows:
+            return
+        places = [(at, block) for at, row in enumerate(rows) for block in range(refs[row].summary.block_count)]
+        rng.shuffle(places)
+        cuts = sorted(rng.sample(range(len(places) + 1), rng.randint(0, min(3, len(places)))))
+        made = [tuple(places[start:stop]) for start, stop in pairwise([0, *cuts, len(places)])]
+        written = self.warehouse.rearranging.write(self.pointer, Swap(rows=tuple(rows), made=tuple(made)))
+        self.pointer = self._recorded(self.warehouse.rearranging.commit(self.pointer, [written], now_ms=4)[0].pointer)
 
     def _change(self, schema: Schema) -> SchemaChange:
         rng = self.rng

@@ -6,6 +6,7 @@ from lamella.service.catalog import RecordedFilter, TableRecord
 from lamella.service.recorder import Recorder
 from lamella.service.state import History, trusted_manifests
 from lamella.snapshot.advice.recording import Recorded
+from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import read_filter
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.warehouse import Warehouse
@@ -42,6 +43,8 @@ class Advice:
 
     def what_if(self, table: TableRecord, request: WhatIfRequest) -> WhatIfAnswer:
         """Raises as :meth:`lamella.snapshot.warehouse.what_if.WhatIf.answer`, and SnapshotNotFound."""
+        if request.recorded < 1:
+            raise InvalidRequest(f"recorded is at least 1, not {request.recorded}", recorded=request.recorded)
         pointer = self._pointer(table, request)
         asked = [
             Asked(read_filter(each, time_zone=request.time_zone), time_zone=request.time_zone)
@@ -49,7 +52,7 @@ class Advice:
         ]
         recorded = []
         if not asked:
-            recorded = [_recorded(each) for each in self._recorder.filters(table.table_id, request.recorded)]
+            recorded = [as_recorded(each) for each in self._recorder.filters(table.table_id, request.recorded)]
         with trusted_manifests():
             return self._warehouse.what_if.answer(pointer, request, asked, recorded)
 
@@ -77,7 +80,8 @@ class Advice:
         )
 
 
-def _recorded(each: RecordedFilter) -> Recorded:
+def as_recorded(each: RecordedFilter) -> Recorded:
+    """A filter as the catalog keeps it, for being asked again."""
     return Recorded(
         tree=each.tree,
         text=each.text,

@@ -20,7 +20,7 @@ from lamella.service.problem import problem_response
 from lamella.snapshot.errors import InvalidRequest, LamellaError, LimitExceeded
 
 Handler = Callable[[Request], Awaitable[Response]]
-Method = Literal["GET", "POST", "DELETE"]
+Method = Literal["GET", "POST", "PUT", "DELETE"]
 
 #: Scope member that holds the matched route's template.
 ROUTE: Final = "lamella.route"

@@ -13,7 +13,7 @@ import msgspec
 from lamella.service.json_body import read_json
 from lamella.snapshot.errors import InvalidRequest, ManifestError, SchemaMismatch, UnknownColumn
 from lamella.snapshot.layout.location import normal
-from lamella.snapshot.manifest import Block
+from lamella.snapshot.manifest import MOST_LEVEL, Block
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.sketch import check as check_sketch
 from lamella.snapshot.stats import Bound, ColumnStats, from_bound
@@ -31,10 +31,11 @@ def read_blocks(added: Sequence[msgspec.Raw]) -> list[Block]:
     return [read_json(_DECODER, raw, root=f"$.added[{position}]") for position, raw in enumerate(added)]
 
 
-def check_block(block: Block, columns: Mapping[int, Leaf]) -> Block:
+def check_block(block: Block, columns: Mapping[int, Leaf], *, last_key_id: int = -1) -> Block:
     """The block with its location in the one spelling that manifests hold.
 
-    ``columns``: the table's leaves by id.
+    ``columns``: the table's leaves by id. ``last_key_id``: the greatest id that a cluster key of the table ever had
+    (-1: it never had one).
 
     Raises:
         InvalidRequest: a location, format or count that cannot be.
@@ -51,6 +52,11 @@ def check_block(block: Block, columns: Mapping[int, Leaf]) -> Block:
         raise InvalidRequest("a row group has fewer than no rows")
     if block.row_group_row_counts and sum(block.row_group_row_counts) != block.row_count:
         raise InvalidRequest(f"the row groups have {sum(block.row_group_row_counts)} rows, not {block.row_count}")
+    clustered = block.cluster_stats
+    if clustered is not None and not 0 <= clustered.key_id <= last_key_id:
+        raise InvalidRequest(f"the table never had a cluster key with the id {clustered.key_id}")
+    if clustered is not None and not 0 <= clustered.level <= MOST_LEVEL:
+        raise InvalidRequest(f"a level of clustering is from 0 to {MOST_LEVEL}, not {clustered.level}")
     for column_id in sorted({*block.col_stats, *block.col_metas, *block.sketches}):
         if column_id not in columns:
             raise UnknownColumn(f"the table has no column with id {column_id}", column_id=column_id)

@@ -9,8 +9,10 @@ import msgspec
 
 from lamella.service.catalog import CommitGuard
 from lamella.service.idempotency import Claim
+from lamella.snapshot.index.directory import Addition
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.warehouse import CommitResult
+from lamella.snapshot.wire import NoNewMatches
 
 _APPEND: Final = "append"
 
@@ -21,7 +23,9 @@ Answer = Callable[[CommitResult], msgspec.Struct]
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks to be added, whose ``schema_id`` says what they were checked against, and locations to be removed.
 
-    ``guard``: what was known of clean-ups before the files of the blocks were looked at.
+    ``index_parts``: what skip indexes know of the blocks. ``no_new_matches``: see
+    :class:`~lamella.snapshot.commit.ChangeSet`; such a change shares its snapshot with nobody. ``guard``: what was
+    known of clean-ups before the files of the blocks were looked at.
     """
 
     claim: Claim
@@ -31,12 +35,15 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     read_at: SnapshotPointer | None = None
     operation: str = _APPEND
     properties: dict[str, str] = {}
+    index_parts: tuple[Addition, ...] = ()
+    no_new_matches: NoNewMatches | None = None
     guard: CommitGuard | None = None
 
     @property
     def is_plain_append(self) -> bool:
         """Whether it may share its segments with others."""
-        return bool(self.blocks) and not self.removed and not self.properties and self.operation == _APPEND
+        is_append = bool(self.blocks) and not self.removed and self.operation == _APPEND
+        return is_append and not (self.properties or self.index_parts or self.no_new_matches is not None)
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,41 +10,35 @@ objects that nothing refers to.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
-from typing import Final
 
 import msgspec
 
 from lamella.service.blocks import check_block, read_blocks
 from lamella.service.catalog import Catalog, CommitGuard, TableRecord
 from lamella.service.change import Answer, Change, Step
+from lamella.service.commit_check import check_request, spelled
 from lamella.service.commit_queue import CommitQueue
 from lamella.service.group import GroupCommit
 from lamella.service.idempotency import Claim, Sealed
 from lamella.service.intake import Intake, duplicate, refuse_doubled
 from lamella.service.metrics import Metrics
 from lamella.service.ownership import require_own
+from lamella.service.part_check import PartCheck, left_out_parts
 from lamella.service.pending import Pending
 from lamella.service.settings import Settings
 from lamella.service.state import History, schema_info, trusted_manifests
-from lamella.snapshot.advice.recording import check_recording
 from lamella.snapshot.errors import DuplicateBlock, InvalidRequest, LamellaError
-from lamella.snapshot.feedback import check_feedback
 from lamella.snapshot.layout import Store
 from lamella.snapshot.layout.location import normal
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.parquet import ingest
 from lamella.snapshot.schema.evolution import schema_at
-from lamella.snapshot.source import refuse_added, refuse_columns, refuse_properties
-from lamella.snapshot.vacuum import check_retention
+from lamella.snapshot.source import refuse_added, refuse_columns
 from lamella.snapshot.warehouse import CommitResult, Warehouse
 from lamella.snapshot.wire import CommitAnswer, CommitRequest, EvolveRequest, RefusedFile, Register, RegisterAnswer
-
-_OPERATION: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
 class Committer:
@@ -70,6 +64,7 @@ class Committer:
         self._threads = settings.ingest_threads
         self._deadline_s = settings.commit_deadline_s
         self._intake = Intake(store, metrics, settings.ingest_threads)
+        self._parts = PartCheck(warehouse, store, threads=settings.ingest_threads)
         group = GroupCommit(catalog=catalog, warehouse=warehouse, metrics=metrics, clock=clock)
         self._queue: CommitQueue[Change | Step, Sealed] = CommitQueue(
             group.lead,
@@ -157,35 +152,36 @@ class Committer:
             DuplicateBlock: an added block is in the table already, or twice in the request.
             CommitConflict: a removed block is no longer in the table, or no longer the file that was read at the base.
             SnapshotNotFound: ``base_snapshot_id`` is not in the table's history.
+            NewMatches: blocks came since then that may match ``no_new_matches``.
+            SchemaConflict: with ``no_new_matches``, the columns changed since then; or a rollback took the columns
+                away that the added blocks were written with.
+            InvalidFilter, UnknownColumn, FilterTypeMismatch, LimitExceeded: its filter.
+            ObjectNotFound, StoreError: a part of an index.
             Unavailable: its turn did not come in time, or a clean-up was at work; nothing was committed.
         """
-        if not (request.added or request.removed or request.properties):
-            raise InvalidRequest("the commit adds, removes and sets nothing")
-        check_retention(request.properties)
-        refuse_properties(request.properties)
-        check_feedback(request.properties)
-        check_recording(request.properties)
-        if _OPERATION.fullmatch(request.operation) is None:
-            raise InvalidRequest(f"{request.operation!r} is not an operation: a word such as 'append' or 'compact'")
+        asked = check_request(request)
         read_at = None
         if request.base_snapshot_id is not None:
             read_at = self._history.pointer(table, snapshot_id=request.base_snapshot_id)
-        removed = [normal(location) for location in request.removed]
-        refuse_doubled("removed", removed, InvalidRequest)
         sent = read_blocks(request.added)
         guard = None
         if sent:
-            guard = self._catalog.guard(table.table_id, _spelled(sent), since_ms=self._clock())
+            files = [*spelled(sent), *asked.part_locations]
+            guard = self._catalog.guard(table.table_id, files, since_ms=self._clock())
         with trusted_manifests():
             versions = self._warehouse.head(table.pointer)
             if request.added or request.removed:
                 refuse_added(versions.properties)
             unsaid = versions if read_at is None else self._warehouse.head(read_at)
+            if asked.no_new_matches is not None and read_at is not None:
+                # Again where it counts; here so that a filter that cannot be asked is refused before files are read.
+                self._warehouse.new_matches(read_at, read_at, asked.no_new_matches)
+        last_key_id = versions.greatest_cluster_key_id
 
         def checked(block: Block) -> Block:
             require_own(self._warehouse, table.table_id, normal(block.location))
             schema_id = unsaid.schema.schema_id if block.schema_id is None else block.schema_id
-            block = check_block(block, schema_at(versions, schema_id).by_id())
+            block = check_block(block, schema_at(versions, schema_id).by_id(), last_key_id=last_key_id)
             stat = self._store.stat(block.location)
             return msgspec.structs.replace(
                 block, file_size=stat.size_bytes, content_id=stat.content_id, schema_id=schema_id
@@ -194,6 +190,7 @@ class Committer:
         blocks, refused = self._intake.each(sent, checked)
         self._intake.refuse(refused, all_or_nothing=True)
         refuse_doubled("added", [block.location for block in blocks], DuplicateBlock)
+        parts = self._parts.of_commit(table.table_id, versions, asked.index_parts, blocks)
 
         def answer(result: CommitResult) -> CommitAnswer:
             return CommitAnswer(
@@ -203,19 +200,22 @@ class Committer:
                 removed=result.removed,
                 row_count=result.snapshot.summary.row_count,
                 block_count=result.snapshot.summary.block_count,
+                left_out_parts=left_out_parts(result.snapshot, asked.index_parts, parts),
             )
 
         change = Change(
             claim=claim,
             answer=answer,
             blocks=blocks,
-            removed=tuple(removed),
+            removed=asked.removed,
             read_at=read_at,
             operation=request.operation,
             properties=request.properties,
+            index_parts=parts.additions,
+            no_new_matches=asked.no_new_matches,
             guard=guard,
         )
-        return Pending(self._submit(table, change, len(blocks) + len(removed)))
+        return Pending(self._submit(table, change, len(blocks) + len(asked.removed)))
 
     def evolve(self, table: TableRecord, request: EvolveRequest, claim: Claim) -> Pending:
         """Change the table's schema in one snapshot; no block and no segment is written again.
@@ -262,7 +262,7 @@ class Committer:
 
     def _submit(self, table: TableRecord, change: Change | Step, blocks: int) -> Future[Sealed]:
         deadline_s = time.monotonic() + self._deadline_s
-        alone = isinstance(change, Step)
+        alone = isinstance(change, Step) or change.no_new_matches is not None
         self._metrics.commits_in_progress.inc()
         entry = self._queue.submit(table.table_id, change, blocks=blocks, alone=alone, deadline_s=deadline_s)
         entry.answered.add_done_callback(lambda _: self._metrics.commits_in_progress.dec())
@@ -271,12 +271,3 @@ class Committer:
     def _count_if_done(self, done: Future[Sealed], refused: Sequence[RefusedFile]) -> None:
         if not done.cancelled() and done.exception() is None:
             self._intake.count(refused)
-
-
-def _spelled(blocks: Sequence[Block]) -> list[str]:
-    """The locations of blocks in the one spelling; those that have none are refused where blocks are checked."""
-    found = []
-    for block in blocks:
-        with suppress(InvalidRequest):
-            found.append(normal(block.location))
-    return found

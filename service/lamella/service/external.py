@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Final, Literal
 
@@ -16,10 +15,10 @@ import msgspec
 
 from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.committer import Committer
-from lamella.service.idempotency import Claim, Sealed
+from lamella.service.idempotency import Claim, Sealed, answered
 from lamella.service.intake import Intake
 from lamella.service.ownership import require_own
-from lamella.service.pending import Pending
+from lamella.service.pending import Pending, finished
 from lamella.service.refresh_plan import Outcome, RefreshPlan, outcome_of, plan_refresh
 from lamella.service.settings import Settings
 from lamella.service.state import trusted_manifests
@@ -86,14 +85,15 @@ class External:
                 head = self._warehouse.head(record.pointer)
             plan = plan_refresh(self._warehouse, self._reader, record.pointer, head, request)
             if request.mode == "dry_run":
-                return claim.seal(200, plan.expected(record.pointer.snapshot_id))
+                return answered(self._catalog, claim, plan.expected(record.pointer.snapshot_id))
             guard = self._catalog.guard(table_id, [file.location for file in plan.to_read], since_ms=self._clock())
             taken = self._taken(table_id, plan, request, watch)
             outcome = outcome_of(self._warehouse, record.pointer, plan, taken, is_full=request.mode == "full")
             self._intake.refuse(outcome.refused, all_or_nothing=plan.strict or outcome.storage_failed)
             self._intake.count(outcome.refused)
             if outcome.is_nothing:
-                return self._as_it_was(record, request, claim, outcome)
+                unchanged = outcome.answer(record.pointer.snapshot_id, request.mode, changed=False)
+                return answered(self._catalog, claim, unchanged)
             step = self._step(record, plan, outcome)
 
             def answer(result: CommitResult) -> RefreshTableAnswer:
@@ -103,7 +103,7 @@ class External:
                 if not isinstance(error, CommitConflict | DuplicateBlock | SchemaConflict) or tries <= 1:
                     raise error
                 following = self._refresh(table_id, request, claim, tries - 1)
-                return following if isinstance(following, Pending) else _done(following)
+                return following if isinstance(following, Pending) else finished(following)
 
             watch.phase = "committing"
             pending = self._committer.alone(record, step, answer, claim, guard=guard)
@@ -173,12 +173,6 @@ class External:
                 snapshot_is="current",
             )
 
-    def _as_it_was(self, record: TableRecord, request: RefreshTable, claim: Claim, outcome: Outcome) -> Sealed:
-        sealed = claim.seal(200, outcome.answer(record.pointer.snapshot_id, request.mode, changed=False))
-        if sealed.stored is not None:
-            self._catalog.keep_answer(sealed.stored)
-        return sealed
-
     @contextmanager
     def _watched(self, table_id: str) -> Iterator[_Watch]:
         watch = _Watch(self._clock())
@@ -213,9 +207,3 @@ class _Watch(msgspec.Struct):
             files_total=self.total,
             started_ms=self.started_ms,
         )
-
-
-def _done(sealed: Sealed) -> Pending:
-    answered: Future[Sealed] = Future()
-    answered.set_result(sealed)
-    return Pending(answered)

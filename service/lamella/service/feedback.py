@@ -11,18 +11,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
-import numpy as np
-from cachetools import LRUCache
 
 from lamella.service.catalog import Catalog, FeedbackBounds, FeedbackRecord, TableRecord
 from lamella.service.settings import Settings
 from lamella.service.state import History, trusted_manifests
+from lamella.snapshot.cache import Shelf
 from lamella.snapshot.errors import InvalidRequest, LimitExceeded, Unavailable
 from lamella.snapshot.expression import bind, read_filter
 from lamella.snapshot.feedback import ENABLED, Facts, digest_of, is_enabled
 from lamella.snapshot.layout import normal
 from lamella.snapshot.manifest import Snapshot
-from lamella.snapshot.manifest.block_key import BlockKeys, block_keys
+from lamella.snapshot.manifest.block_key import KEY_BYTES, BlockKeys, block_keys, bytes_of, keys_of
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import FeedbackAnswer, FeedbackCleared, FeedbackInfo, FeedbackRequest
 
@@ -30,7 +29,6 @@ from lamella.snapshot.wire import FeedbackAnswer, FeedbackCleared, FeedbackInfo,
 MOST_LOCATIONS: Final = 10_000
 #: How long what other processes changed may go unnoticed, in seconds.
 FRESH_S: Final = 5.0
-_TABLES: Final = 1_000
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +42,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 class _Held(msgspec.Struct, frozen=True):
     facts: Facts
     at_s: float
+
+
+_FORGOTTEN: Final = _Held(Facts({}), float("-inf"))
 
 
 class Feedback:
@@ -66,8 +67,9 @@ class Feedback:
         self._on = settings.feedback
         self._bounds = FeedbackBounds(most_facts=settings.feedback_facts, most_bytes=settings.feedback_bytes)
         self._lock = threading.Lock()
-        self._held: LRUCache[str, _Held] = LRUCache(_TABLES)
+        self._held: Shelf[_Held] = Shelf(warehouse.resident, "feedback")
         self._used: dict[str, set[bytes]] = {}
+        self._changes = 0
 
     def report(self, table: TableRecord, request: FeedbackRequest) -> FeedbackAnswer:
         """Remember what a reader found.
@@ -105,7 +107,7 @@ class Feedback:
             question=digest.hex(),
             asked=msgspec.json.encode(asked).decode(),
             schema_id=schema.schema_id,
-            blocks=_bytes(block_keys(found[place] for place in places)),
+            blocks=bytes_of(block_keys(found[place] for place in places)),
             block_count=len(places),
             size_bytes=0,
             used_at_ms=self._clock(),
@@ -136,8 +138,9 @@ class Feedback:
 
     def drop(self, table_id: str, question: str, blocks: BlockKeys) -> int:
         """Forget some facts that turned out to be false; returns how many there were."""
-        raw = _bytes(blocks)
-        dropped = self._catalog.drop_feedback(table_id, question, [raw[at : at + 16] for at in range(0, len(raw), 16)])
+        raw = bytes_of(blocks)
+        false = [raw[at : at + KEY_BYTES] for at in range(0, len(raw), KEY_BYTES)]
+        dropped = self._catalog.drop_feedback(table_id, question, false)
         self._forget(table_id)
         return dropped
 
@@ -148,17 +151,14 @@ class Feedback:
     def is_near(self, head: Snapshot) -> bool:
         if not self._on or not is_enabled(head.properties):
             return True
-        with self._lock:
-            held = self._held.get(head.table_id)
-        return held is not None and self._timer() - held.at_s < FRESH_S
+        return self._fresh(head.table_id) is not None
 
     def facts(self, head: Snapshot) -> Facts | None:
         if not self._on or not is_enabled(head.properties):
             return None
-        with self._lock:
-            held = self._held.get(head.table_id)
-        if held is not None and self._timer() - held.at_s < FRESH_S:
-            return held.facts
+        held = self._fresh(head.table_id)
+        if held is not None:
+            return held
         try:
             return self._load(head.table_id)
         except Unavailable:
@@ -168,20 +168,26 @@ class Feedback:
         with self._lock:
             self._used.setdefault(head.table_id, set()).update(digests)
 
+    def _fresh(self, table_id: str) -> Facts | None:
+        held = self._held.get(table_id)
+        return held.facts if held is not None and self._timer() - held.at_s < FRESH_S else None
+
     def _load(self, table_id: str) -> Facts:
         with self._lock:
-            used = self._used.pop(table_id, set())
+            used, changes = self._used.pop(table_id, set()), self._changes
         self._catalog.touch_feedback(table_id, [digest.hex() for digest in used], now_ms=self._clock())
         at_s = self._timer()
         records = self._catalog.feedback(table_id)
         facts = Facts({bytes.fromhex(record.question): keys_of(record.blocks) for record in records})
         with self._lock:
-            self._held[table_id] = _Held(facts, at_s)
+            if changes == self._changes:  # else this may be what was known before a change of this very process
+                self._held.put(table_id, _Held(facts, at_s), facts.size_bytes)
         return facts
 
     def _forget(self, table_id: str) -> None:
         with self._lock:
-            self._held.pop(table_id, None)
+            self._changes += 1
+            self._held.put(table_id, _FORGOTTEN, 0)
 
     def _require_on(self, table: TableRecord) -> None:
         if not self._on:
@@ -189,12 +195,3 @@ class Feedback:
         with trusted_manifests():
             if not is_enabled(self._warehouse.head(table.pointer).properties):
                 raise InvalidRequest(f"the table takes no feedback: its property {ENABLED} is not true")
-
-
-def keys_of(blocks: bytes) -> BlockKeys:
-    """Block keys as they are stored, as an array."""
-    return np.frombuffer(blocks, dtype="<u8").reshape(-1, 2).astype(np.uint64)
-
-
-def _bytes(keys: BlockKeys) -> bytes:
-    return keys.astype("<u8").tobytes()

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from lamella.service.catalog import FeedbackRecord, TableRecord
-from lamella.service.feedback import Asked, Feedback, keys_of
+from lamella.service.feedback import Asked, Feedback
 from lamella.service.state import trusted_manifests
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema
 from lamella.snapshot.expression import read_filter
@@ -18,7 +18,7 @@ from lamella.snapshot.feedback import digest_of
 from lamella.snapshot.feedback.recheck import matching_rows
 from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
-from lamella.snapshot.manifest.block_key import are_among, block_keys
+from lamella.snapshot.manifest.block_key import are_among, block_keys, keys_of
 from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.verify import CHECKS, Deep
 from lamella.snapshot.verify.sampling import DEFAULT_BLOCKS, DEFAULT_SHARE

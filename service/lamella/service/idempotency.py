@@ -25,6 +25,8 @@ from lamella.snapshot.errors import (
     LamellaError,
     NamespaceNotFound,
     OutcomeUnknown,
+    PolicyNotFound,
+    ScheduleNotFound,
     SchemaMismatch,
     SnapshotNotFound,
     TableNotFound,
@@ -41,6 +43,8 @@ _FINAL: Final = (
     IndexNotFound,
     InvalidSchema,
     NamespaceNotFound,
+    PolicyNotFound,
+    ScheduleNotFound,
     SchemaMismatch,
     SnapshotNotFound,
     TableNotFound,
@@ -112,6 +116,17 @@ def replay_of(catalog: Catalog, request: Claim) -> Sealed | None:
     if stored.request_sha256 != request.request_sha256:
         raise IdempotencyMismatch("the Idempotency-Key was used for another request", key=request.key)
     return Sealed(stored.status, stored.body, replayed=True)
+
+
+def answered(catalog: Catalog, request: Claim, value: object) -> Sealed:
+    """The answer of a request that found nothing to change, stored by itself if it has a key.
+
+    Raises as :meth:`~lamella.service.catalog.Catalog.keep_answer`.
+    """
+    sealed = request.seal(200, value)
+    if sealed.stored is not None:
+        catalog.keep_answer(sealed.stored)
+    return sealed
 
 
 def settle(catalog: Catalog, request: Claim, error: LamellaError, body: Callable[[], tuple[int, bytes]]) -> Sealed:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from prometheus_client import (
     CollectorRegistry,
@@ -29,6 +30,7 @@ from lamella.snapshot.wire import AggregateAnswer, PruneAnswer
 MULTIPROCESS_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 
 _LATENCY_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+_JOB_S: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 14_400, 43_200, 86_400)
 _GROUP_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -151,6 +153,31 @@ class Metrics:
         self._stages: dict[str, tuple[Counter, ...]] = {}
         self._is_shared = MULTIPROCESS_VARIABLE in os.environ
         self.leases_taken = self._counter("lamella_leases", "Leases of snapshots that were taken.")
+        self.jobs_enqueued = self._counter(
+            "lamella_jobs_enqueued", "Jobs that were enqueued, by what asked for them.", ("kind", "origin")
+        )
+        self.job_attempts = self._counter(
+            "lamella_job_attempts", "Attempts at jobs that ended, by how they did.", ("kind", "outcome")
+        )
+        self.job_seconds = Histogram(
+            "lamella_job_seconds",
+            "Time that an attempt at a job took, from its claim to its end.",
+            ("kind",),
+            buckets=_JOB_S,
+            registry=self.registry,
+        )
+        self.jobs_pending = Gauge(
+            "lamella_jobs_pending",
+            "Jobs that were queued and running when a worker last asked what is due.",
+            ("state",),
+            registry=self.registry,
+            multiprocess_mode="mostrecent",
+        )
+        self.upkeep_failures = self._counter(
+            "lamella_upkeep_failures",
+            "Schedules and policies that could not be looked at when they were due, by error code.",
+            ("what", "code"),
+        )
         self.disk_cache_events = self._counter(
             "lamella_disk_cache_events", "Files of the cache on disk that were opened, made, evicted, ...", ("event",)
         )
@@ -223,6 +250,25 @@ class Metrics:
         """Count one object that a clean-up deleted."""
         self.vacuum_deleted.labels(kind).inc()
         self.vacuum_deleted_bytes.labels(kind).inc(size_bytes)
+
+    def job_enqueued(self, kind: str, origin: str) -> None:
+        """Count one job that was asked for."""
+        self.jobs_enqueued.labels(kind, origin).inc()
+
+    def job_attempt(self, kind: str, outcome: str, took_ms: int | None) -> None:
+        """Count one attempt that ended; ``took_ms`` None: it did not begin."""
+        self.job_attempts.labels(kind, outcome).inc()
+        if took_ms is not None:
+            self.job_seconds.labels(kind).observe(took_ms / 1000)
+
+    def jobs_waiting(self, counts: Mapping[str, int]) -> None:
+        """Note how many jobs there are, by state."""
+        for state, count in counts.items():
+            self.jobs_pending.labels(state).set(count)
+
+    def upkeep_failed(self, what: Literal["schedule", "policy"], code: str) -> None:
+        """Count one that could not be looked at."""
+        self.upkeep_failures.labels(what, code).inc()
 
     def cache_event(self, event: Event, files: int, size_bytes: int) -> None:
         """Count what happened in the cache on disk."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
-import anyio.to_thread
-from anyio import CapacityLimiter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,9 +16,9 @@ from lamella.service.metrics import Metrics
 from lamella.service.pending import Pending, answer_of
 from lamella.service.problem import MEDIA_TYPE, problem_bytes
 from lamella.service.settings import Settings
+from lamella.service.threads import Threads
 from lamella.snapshot.errors import LamellaError, Unavailable
 
-_T = TypeVar("_T")
 _FORGET_EVERY_MS: Final = 600_000
 _FORGET_AT_ONCE: Final = 1_000
 
@@ -36,14 +34,14 @@ class Mutations:
         self._catalog = catalog
         self._metrics = metrics
         self._clock = clock
-        self._threads: CapacityLimiter | None = None
+        self._threads = Threads(settings.write_threads)
         self._forget_at_ms = 0
         self._door = Door(
             most_waiting=settings.mutation_queue, most_bytes=settings.mutation_queue_bytes, metrics=metrics
         )
 
-    async def run(self, request: Request, work: Work, body: bytes) -> Response:
-        """The response to a mutation.
+    async def run(self, request: Request, work: Work, body: bytes, threads: Threads | None = None) -> Response:
+        """The response to a mutation. ``threads``: for work that takes long, so that it takes no commit's place.
 
         Raises:
             LamellaError: what ``work`` raises, unless the key has an answer.
@@ -54,33 +52,34 @@ class Mutations:
         place = "/".join(request.path_params.get(part, "") for part in ("namespace", "table"))
         with self._door.enter(place, len(body)):
             try:
-                outcome = await self._in_thread(lambda: self._begin(claimed, work))
+                own = self._threads if threads is None else threads
+                outcome = await own.run(lambda: self._begin(claimed, work))
                 while isinstance(outcome, Pending):
-                    outcome = await self._wait(outcome)
+                    outcome = await self._wait(outcome, own)
             except LamellaError as error:
                 if key is None:
                     raise
                 failed = error  # Python forgets the name of an exception at the end of its clause
-                outcome = await self._in_thread(
+                outcome = await self._threads.run(
                     lambda: settle(
                         self._catalog, claimed, failed, lambda: problem_bytes(failed, instance=request.url.path)
                     )
                 )
         if self._clock() >= self._forget_at_ms:
-            await self._in_thread(self._forget_old_answers)
+            await self._threads.run(self._forget_old_answers)
         return self._response(outcome)
 
     def _begin(self, claimed: Claim, work: Work) -> Sealed | Pending:
         return replay_of(self._catalog, claimed) or work(claimed)
 
-    async def _wait(self, pending: Pending) -> Sealed | Pending:
+    async def _wait(self, pending: Pending, threads: Threads) -> Sealed | Pending:
         try:
             return await answer_of(pending.answered, self._settings.commit_deadline_s)
         except LamellaError as error:
             again, failed = pending.again, error
             if again is None:
                 raise
-        return await self._in_thread(lambda: again(failed))
+        return await threads.run(lambda: again(failed))
 
     def _response(self, sealed: Sealed) -> Response:
         headers = {}
@@ -102,8 +101,3 @@ class Mutations:
         else:
             if forgotten == _FORGET_AT_ONCE:
                 self._forget_at_ms = 0  # there are more
-
-    async def _in_thread(self, work: Callable[[], _T]) -> _T:
-        if self._threads is None:  # made here because it belongs to the event loop
-            self._threads = CapacityLimiter(self._settings.write_threads)
-        return await anyio.to_thread.run_sync(work, limiter=self._threads)

@@ -25,6 +25,8 @@ _PATH_TEXTS: Final = {
     "tag": "A tag's name.",
     "lease_id": "Id of a lease.",
     "index": "Name of a skip index.",
+    "job_id": "Id of a job.",
+    "schedule": "Name of a schedule.",
 }
 
 

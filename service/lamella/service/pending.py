@@ -30,6 +30,13 @@ class Pending(msgspec.Struct, frozen=True):
                 pending = pending.again(error)
 
 
+def finished(sealed: Sealed) -> Pending:
+    """An answer that is there."""
+    answered: Future[Sealed] = Future()
+    answered.set_result(sealed)
+    return Pending(answered)
+
+
 async def answer_of(future: Future[Sealed], timeout_s: float) -> Sealed:
     """The answer, waited for in an event loop.
 

@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-import anyio.to_thread
-from anyio import CapacityLimiter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.advice import Advice
 from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.changes import ChangeStream
+from lamella.service.clustering import Clustering
 from lamella.service.committer import Committer
 from lamella.service.external import External
 from lamella.service.feedback import Feedback
@@ -31,10 +30,13 @@ from lamella.service.state import History
 from lamella.service.streaming import LargeAnswers
 from lamella.service.tables import Tables
 from lamella.service.tags import Tags
+from lamella.service.threads import Threads
+from lamella.service.upkeep import Due, JobQueue, Policies, Schedules, SnapshotConditions
 from lamella.service.vacuum import Vacuum
 from lamella.snapshot.cache import DiskCache
 from lamella.snapshot.errors import AlreadyExists, ObjectNotFound
 from lamella.snapshot.ids import Ids
+from lamella.snapshot.index import kinds
 from lamella.snapshot.layout import Store, check_create_only
 from lamella.snapshot.prune.encode import SegmentTexts
 from lamella.snapshot.prune.signed import SignedTokens
@@ -71,6 +73,7 @@ class Services:
         self.catalog = catalog
         self.clock = clock
         self.metrics = Metrics()
+        kinds()  # one of another package that cannot be loaded is told of here, and not by every prune
         secret = _token_secret(settings, catalog)
         self.warehouse = Warehouse(
             store,
@@ -133,6 +136,14 @@ class Services:
             clock=clock,
             settings=settings,
         )
+        self.clustering = Clustering(
+            catalog=catalog,
+            warehouse=self.warehouse,
+            history=self.history,
+            committer=self.committer,
+            recorder=self.recorder,
+            clock=clock,
+        )
         self.vacuum = Vacuum(
             catalog=catalog,
             warehouse=self.warehouse,
@@ -147,14 +158,19 @@ class Services:
             max_objects=settings.vacuum_max_objects,
         )
         self.leases = Leases(catalog, self.history, self.metrics, ids, clock, longest_s=settings.lease_max_s)
+        self.jobs = JobQueue(catalog, self.metrics, ids, clock, settings)
+        self.schedules = Schedules(catalog, ids, clock, settings)
+        conditions = SnapshotConditions(catalog, self.warehouse, self.clustering.average_depth)
+        self.policies = Policies(catalog, conditions, self.metrics, ids, clock, settings)
+        self.due = Due(catalog, self.schedules, self.policies, self.metrics, clock, time.monotonic, settings)
         self.large_answers = LargeAnswers(
             at_once=settings.large_answers,
             waiting=settings.large_answers_waiting,
             stall_s=settings.answer_stall_s,
             metrics=self.metrics,
         )
-        self._readers: CapacityLimiter | None = None
-        self._maintainers: CapacityLimiter | None = None
+        self._readers = Threads(settings.read_threads)
+        self._maintainers = Threads(1)
         self._mutations = Mutations(settings, catalog, self.metrics, clock)
 
     def table(self, namespace: str, name: str) -> TableRecord:
@@ -163,19 +179,20 @@ class Services:
 
     async def read(self, work: Callable[[], _T]) -> _T:
         """Run blocking work that changes nothing in a thread; slow mutations do not take its place."""
-        if self._readers is None:  # made here because it belongs to the event loop
-            self._readers = CapacityLimiter(self.settings.read_threads)
-        return await anyio.to_thread.run_sync(work, limiter=self._readers)
+        return await self._readers.run(work)
 
     async def maintain(self, work: Callable[[], _T]) -> _T:
         """Run a part of a clean-up in a thread; one at a time in this process, so that it takes no other's place."""
-        if self._maintainers is None:
-            self._maintainers = CapacityLimiter(1)
-        return await anyio.to_thread.run_sync(work, limiter=self._maintainers)
+        return await self._maintainers.run(work)
 
-    async def mutate(self, request: Request, work: Work, body: bytes = b"") -> Response:
-        """Run a mutation in a thread, once per idempotency key, and make its answer a response."""
-        return await self._mutations.run(request, work, body)
+    async def mutate(
+        self, request: Request, work: Work, body: bytes = b"", *, threads: Threads | None = None
+    ) -> Response:
+        """Run a mutation in a thread, once per idempotency key, and make its answer a response.
+
+        ``threads``: for work that takes long, so that it takes no commit's place.
+        """
+        return await self._mutations.run(request, work, body, threads)
 
     def check_ready(self) -> None:
         """Return when requests can be served: the catalog answers, and the warehouse can be read and written.

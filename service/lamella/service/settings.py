@@ -217,6 +217,34 @@ class Settings(BaseSettings):
     recorded_bytes: int = Field(
         default=1 << 20, ge=1024, description="Bytes that they take in the catalog for a table, at most."
     )
+    job_lease_max_s: int = Field(
+        default=3_600,
+        ge=1,
+        description="Longest time for which a worker may have a job without a heartbeat, in seconds.",
+    )
+    job_max_attempts: int = Field(
+        default=3, ge=1, le=100, description="How often a job is started at most, where nobody says otherwise."
+    )
+    job_retry_s: float = Field(
+        default=10.0,
+        gt=0,
+        description=(
+            "How long a job that failed waits for its second attempt, in seconds; twice as long for each one after."
+        ),
+    )
+    job_retry_max_s: int = Field(default=3_600, ge=1, description="Longest such wait, in seconds.")
+    job_log_lines: int = Field(default=1_000, ge=1, description="Lines of a job's log that are kept, the last ones.")
+    job_value_bytes: int = Field(
+        default=256 << 10,
+        ge=1024,
+        description="Bytes of JSON that each of a job's arguments, checkpoint, result and error may have.",
+    )
+    job_retention_s: int = Field(
+        default=2_592_000, ge=0, description="How long a job that is over is remembered at least, in seconds."
+    )
+    policy_check_s: int = Field(
+        default=60, ge=1, description="How long after its last check a table's policy is checked again, in seconds."
+    )
     page_size_max: int = Field(default=1_000, ge=1, le=100_000, description="Largest `page_size` of a listing.")
     token_secret: str | None = Field(
         default=None,

@@ -57,6 +57,8 @@ class SharedLeaves:
             read_at=first.read_at,
             operation=first.operation,
             properties=first.properties,
+            index_parts=first.index_parts,
+            no_new_matches=first.no_new_matches,
         )
 
     def _segments(self, base: SnapshotPointer, entries: Sequence[Waiting]) -> tuple[SegmentRef, ...]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
+from lamella.service.page_token import no_token, read_token, write_token
 from lamella.snapshot.errors import (
     InvalidRequest,
     ManifestError,
@@ -23,10 +22,10 @@ from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer
 from lamella.snapshot.manifest.codec import check_hash
 from lamella.snapshot.warehouse import Warehouse
-from lamella.snapshot.wire import SchemaInfo, SegmentBlocks, SnapshotInfo, SnapshotList, TableInfo
+from lamella.snapshot.wire import ClusterKeyInfo, SchemaInfo, SegmentBlocks, SnapshotInfo, SnapshotList, TableInfo
 
 _MAX_MS = (1 << 63) - 1
-_PAGE_TOKEN = "snapshots-below:"  # noqa: S105  # the plain text inside a page token, no secret
+_PAGE_TOKEN = b"snapshots-below:"
 
 
 @contextmanager
@@ -40,7 +39,7 @@ def trusted_manifests() -> Iterator[None]:
 
 def table_info(record: TableRecord, snapshot: Snapshot) -> TableInfo:
     """A table as it stands; ``snapshot`` is the whole one, since its segments are counted."""
-    summary = snapshot.summary
+    summary, key = snapshot.summary, snapshot.cluster_key
     return TableInfo(
         namespace=record.namespace,
         name=record.name,
@@ -49,7 +48,9 @@ def table_info(record: TableRecord, snapshot: Snapshot) -> TableInfo:
         snapshot_id=snapshot.snapshot_id,
         timestamp_ms=snapshot.timestamp_ms,
         schema=snapshot.schema,
-        cluster_key=snapshot.cluster_key_meta[1] if snapshot.cluster_key_meta else (),
+        cluster_key=() if key is None else key.columns,
+        cluster_kind="linear" if key is None else key.kind,
+        cluster_key_id=None if key is None else key.key_id,
         properties=snapshot.properties,
         row_count=summary.row_count,
         block_count=summary.block_count,
@@ -63,6 +64,14 @@ def table_info(record: TableRecord, snapshot: Snapshot) -> TableInfo:
             if (stats := summary.col_stats.get(leaf.id)) is not None and stats.distinct_of_values is not None
         },
     )
+
+
+def cluster_key_info(snapshot: Snapshot) -> ClusterKeyInfo:
+    """The cluster key of a snapshot."""
+    key = snapshot.cluster_key
+    if key is None:
+        return ClusterKeyInfo(snapshot_id=snapshot.snapshot_id)
+    return ClusterKeyInfo(snapshot_id=snapshot.snapshot_id, columns=key.columns, kind=key.kind, key_id=key.key_id)
 
 
 def schema_info(snapshot: Snapshot) -> SchemaInfo:
@@ -187,11 +196,11 @@ class History:
     ) -> SnapshotList:
         """Part of the history, newest first, from ``newest`` on; a token goes on behind the page that it came with.
 
-        Raises InvalidRequest for a token that is none of ours.
+        Raises InvalidPageToken for a token that is none of ours.
         """
         before_seq = None if newest is None else newest.seq + 1
         if page_token is not None:
-            before_seq = _read_token(page_token)
+            before_seq = _seq_of(page_token)
         entries = self._catalog.history(record.table_id, before_seq=before_seq, limit=page_size + 1)
         shown = entries[:page_size]
         names: dict[str, list[str]] = defaultdict(list)
@@ -199,7 +208,7 @@ class History:
             names[tag.snapshot_id].append(tag.name)
         return SnapshotList(
             snapshots=tuple(_info(entry, names.get(entry.pointer.snapshot_id, ())) for entry in shown),
-            next_page_token=_write_token(shown[-1].seq) if len(entries) > page_size else None,
+            next_page_token=write_token(_PAGE_TOKEN + b"%d" % shown[-1].seq) if len(entries) > page_size else None,
         )
 
     def snapshot_json(self, record: TableRecord, snapshot_id: str) -> bytes:
@@ -244,16 +253,9 @@ def _info(entry: HistoryEntry, tags: Sequence[str]) -> SnapshotInfo:
     )
 
 
-def _write_token(seq: int) -> str:
-    return base64.urlsafe_b64encode(f"{_PAGE_TOKEN}{seq}".encode()).decode().rstrip("=")
-
-
-def _read_token(token: str) -> int:
-    try:
-        text = base64.urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4)).decode()
-    except (binascii.Error, ValueError) as error:
-        raise InvalidRequest("page_token is not one of this listing", parameter="page_token") from error
+def _seq_of(token: str) -> int:
+    text = read_token(token, "this listing")
     number = text.removeprefix(_PAGE_TOKEN)
-    if number == text or not (number.isascii() and number.isdigit() and len(number) <= 18):
-        raise InvalidRequest("page_token is not one of this listing", parameter="page_token")
+    if number == text or not (number.isdigit() and len(number) <= 18):
+        raise no_token("this listing")
     return int(number)

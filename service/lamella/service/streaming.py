@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
 import anyio
-import anyio.to_thread
 from anyio import CapacityLimiter
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from lamella.service.compression import Compressor
 from lamella.service.metrics import Metrics
+from lamella.service.threads import Threads
 from lamella.snapshot.errors import Overloaded
 
 #: Bytes, before they are compressed, that are made in a thread before they are sent.
@@ -36,7 +36,7 @@ class LargeAnswers:
         self.stall_s = stall_s
         self.metrics = metrics
         self._turns: CapacityLimiter | None = None
-        self._threads: CapacityLimiter | None = None
+        self._threads = Threads(at_once)
 
     async def turn(self) -> Turn:
         """Wait for a turn, which lasts until it is given back.
@@ -69,9 +69,7 @@ class LargeAnswers:
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """Do a part of the work in a thread that takes no place of smaller requests."""
-        if self._threads is None:
-            self._threads = CapacityLimiter(self._at_once)
-        return await anyio.to_thread.run_sync(work, limiter=self._threads)
+        return await self._threads.run(work)
 
 
 class Turn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
@@ -15,8 +15,10 @@ from lamella.snapshot.errors import AlreadyExists, InvalidRequest, TableNotFound
 from lamella.snapshot.feedback import check_feedback
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import Store
+from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.parquet import read_footer, schema_of
 from lamella.snapshot.schema import Schema
+from lamella.snapshot.schema.cluster_key import cluster_columns
 from lamella.snapshot.source import (
     IDENTITY,
     Reader,
@@ -91,11 +93,19 @@ class Tables:
         check_recording(request.properties)
         self._refuse_taken(namespace, name)
         schema, properties = self._columns(request)
+        kind: ClusterKind = "linear" if request.cluster_kind is msgspec.UNSET else request.cluster_kind
+        if kind != "linear" and not request.cluster_key:
+            raise InvalidRequest("cluster_kind is of a cluster key: name its columns")
         cluster_key = cluster_columns(schema, request.cluster_key)
         table_id = str(self._ids.new())
         now_ms = self._clock()
         pointer = self._warehouse.create(
-            table_id, schema, cluster_key=cluster_key, properties={**request.properties, **properties}, now_ms=now_ms
+            table_id,
+            schema,
+            cluster_key=cluster_key,
+            cluster_kind=kind,
+            properties={**request.properties, **properties},
+            now_ms=now_ms,
         )
         record = TableRecord(
             table_id=table_id,
@@ -204,20 +214,3 @@ class Tables:
         if len(found) != 1:
             raise InvalidRequest(f"schema_from names {len(found)} files; name one of them", schema_from=url)
         return schema_of(read_footer(self._store, found[0]))
-
-
-def cluster_columns(schema: Schema, cluster_key: Sequence[str]) -> tuple[str, ...]:
-    """The columns of a cluster key, spelled as in the schema.
-
-    Raises:
-        UnknownColumn: not a column that holds values.
-        InvalidRequest: named twice, without an order, or inside a list or map.
-    """
-    leaves = [schema.leaf(path) for path in cluster_key]
-    for leaf in leaves:
-        if leaf.dtype.order is None or leaf.repeated:
-            raise InvalidRequest(f"rows cannot be ordered by column {leaf.name!r} ({leaf.dtype})", column=leaf.name)
-    names = tuple(leaf.name for leaf in leaves)
-    if len(set(names)) != len(names):
-        raise InvalidRequest("a column stands twice in cluster_key", cluster_key=list(names))
-    return names

@@ -13,7 +13,7 @@ from lamella.service.external_blocks import ExternalBlocks
 from lamella.service.metrics import Metrics
 from lamella.service.state import trusted_manifests
 from lamella.service.sweep import Sweep
-from lamella.service.vacuum_report import Report, read_token
+from lamella.service.vacuum_report import Report, read_behind
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.layout import ListedObject, Store
 from lamella.snapshot.manifest import SnapshotPointer
@@ -78,7 +78,7 @@ class Vacuum:
         root = self._owned(record)
         now_ms = self._clock()
         report = Report(executed=request.execute, before_ms=now_ms - self._min_age_ms)
-        behind = None if request.page_token is None else read_token(request.page_token, root)
+        behind = None if request.page_token is None else read_behind(request.page_token, root)
         entries = self._catalog.kept(record.table_id)
         retention, decisions = self._decide(record, entries, request, now_ms)
         going = {decision.version.seq for decision in decisions if decision.expires}

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from typing import Final
 
 import msgspec
 
-from lamella.snapshot.errors import InvalidPageToken
+from lamella.service.page_token import no_token, read_token, write_token
 from lamella.snapshot.vacuum import Decision, Found, Tally
 from lamella.snapshot.wire import LeftObject, ObjectCount, SnapshotFate, VacuumAnswer
 
 #: So many objects are named in one answer; the others are only counted.
 NAMED: Final = 20
 _PREFIX: Final = b"vacuum-behind:"
+_OF: Final = "this table's vacuum"
 
 
 class Report:
@@ -76,24 +75,16 @@ class Report:
             unknowns=tuple(self._unknowns),
             left=tuple(self._left),
             tables=tuple(self.tables),
-            next_page_token=None if behind is None else write_token(behind),
+            next_page_token=None if behind is None else write_token(_PREFIX + behind.encode()),
         )
 
 
-def write_token(location: str) -> str:
-    """The token that stands for "behind this location"; it needs no signature, since it can only leave work out."""
-    return base64.urlsafe_b64encode(_PREFIX + location.encode()).decode().rstrip("=")
-
-
-def read_token(token: str, folder: str) -> str:
-    """The location in a token; raises InvalidPageToken when it is none, or of another folder."""
-    try:
-        text = base64.urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4))
-        location = text.removeprefix(_PREFIX).decode()
-    except (binascii.Error, ValueError) as error:
-        raise InvalidPageToken("page_token is not one of a vacuum", parameter="page_token") from error
+def read_behind(token: str, folder: str) -> str:
+    """The location that a part goes on behind; raises InvalidPageToken for no token, or one of another folder."""
+    text = read_token(token, _OF)
+    location = text.removeprefix(_PREFIX).decode("utf-8", "replace")
     if not text.startswith(_PREFIX) or not location.startswith(folder + "/"):
-        raise InvalidPageToken("page_token is not one of this table's vacuum", parameter="page_token")
+        raise no_token(_OF)
     return location
 
 

@@ -5,8 +5,6 @@ Long work thus needs no open connection, survives a restart, and may go on at an
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import time
 from collections.abc import Callable, Sequence
@@ -16,15 +14,14 @@ import msgspec
 
 from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
 from lamella.service.feedback_check import FeedbackCheck
+from lamella.service.page_token import no_token, read_place, write_token
 from lamella.service.state import History
+from lamella.service.time_budget import time_is_up
 from lamella.snapshot.errors import InvalidPageToken, InvalidRequest
 from lamella.snapshot.layout import Store
 from lamella.snapshot.verify import Deep, Options, Recorded, Verification
 from lamella.snapshot.wire import VerifyAnswer, VerifyRequest
 
-#: How long a request works when it does not say, and at most, in milliseconds; the last step may take longer.
-DEFAULT_MS: Final = 5_000.0
-MOST_MS: Final = 60_000.0
 _MOST_HISTORY: Final = 1_000_000
 
 
@@ -38,6 +35,7 @@ class _Place(msgspec.Struct, frozen=True, array_like=True):
 
 
 _PLACE: Final = msgspec.json.Decoder(_Place)
+_OF: Final = "a verification"
 
 
 class Verifications:
@@ -73,7 +71,9 @@ class Verifications:
             SnapshotNotFound: no such snapshot in the history.
             StoreError: the store failed at the snapshot's manifest.
         """
-        deadline_s = self._timer() + self._budget_ms(request) / 1_000
+        if not 0 <= request.history <= _MOST_HISTORY:
+            raise InvalidRequest(f"history is a number from 0 to {_MOST_HISTORY}, not {request.history}")
+        is_over = time_is_up(request.max_ms, self._timer)
         place = self._place(record, request)
         pointer = self._history.pointer(record, snapshot_id=place.snapshot_id)
         options = Options(
@@ -92,27 +92,20 @@ class Verifications:
             options,
             lambda below, limit: self._records(record.table_id, below, limit),
         )
-        answer = verification.run(place.step, until=lambda _done: self._timer() >= deadline_s)
+        answer = verification.run(place.step, until=lambda _done: is_over())
         if options.deep is not None and place.step == 0 and self._feedback is not None:
             answer = self._feedback.added_to(answer, record, pointer, options.deep)
         if answer.steps_done >= answer.steps:
             return answer
         following = msgspec.structs.replace(place, step=answer.steps_done)
-        return msgspec.structs.replace(answer, next_page_token=_token(following))
-
-    def _budget_ms(self, request: VerifyRequest) -> float:
-        if not 0 <= request.history <= _MOST_HISTORY:
-            raise InvalidRequest(f"history is a number from 0 to {_MOST_HISTORY}, not {request.history}")
-        if request.max_ms is None:
-            return DEFAULT_MS
-        if not 0 < request.max_ms <= MOST_MS:
-            raise InvalidRequest(f"max_ms is above 0 and up to {MOST_MS:.0f}, not {request.max_ms}", parameter="max_ms")
-        return request.max_ms
+        return msgspec.structs.replace(answer, next_page_token=write_token(msgspec.json.encode(following)))
 
     def _place(self, record: TableRecord, request: VerifyRequest) -> _Place:
         asked = _digest(request)
         if request.page_token is not None:
-            place = _read_token(request.page_token)
+            place = read_place(_PLACE, request.page_token, _OF)
+            if not (place.step >= 0 and 0 <= place.seq < 1 << 63):
+                raise no_token(_OF)
             if place.asked != asked:
                 raise InvalidPageToken("page_token belongs to another request", parameter="page_token")
             return place
@@ -145,18 +138,3 @@ def _digest(request: VerifyRequest) -> str:
     """What a request asks for, but for how it is cut into parts."""
     same = msgspec.structs.replace(request, max_ms=None, page_token=None)
     return hashlib.sha256(msgspec.json.encode(same)).hexdigest()[:16]
-
-
-def _token(place: _Place) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
-
-
-def _read_token(token: str) -> _Place:
-    # Not signed: whoever makes one up only leaves out steps of their own verification.
-    try:
-        place = _PLACE.decode(base64.urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4)))
-    except (binascii.Error, ValueError) as error:
-        raise InvalidPageToken("page_token is not one of a verification", parameter="page_token") from error
-    if place.step < 0:
-        raise InvalidPageToken("page_token is not one of a verification", parameter="page_token")
-    return place

@@ -29,15 +29,23 @@
     │   ├── LeaseNotFound
     │   ├── SegmentNotFound
     │   ├── IndexNotFound
+    │   ├── JobNotFound
+    │   ├── ScheduleNotFound
+    │   ├── PolicyNotFound
     │   └── ObjectNotFound          a file that a path or a manifest names is not in the store
     ├── Conflict                    certainly not done, because of what is there already
     │   ├── AlreadyExists
     │   ├── NamespaceNotEmpty
     │   ├── DuplicateBlock
     │   ├── CommitConflict          another commit won (carries ``blocks`` and ``snapshot_id``)
+    │   │   └── NewMatches          blocks came that may match what the change rests on
     │   ├── BlocksGone              files of an old snapshot are not there as they were (carries ``blocks``)
     │   ├── NotAppendOnly           blocks were removed (carries ``snapshot_id`` and ``operation``)
     │   ├── SchemaConflict          the schema is not the one that was expected (carries ``schema_id``)
+    │   ├── JobLeaseLost            the job is not this worker's any more
+    │   ├── JobFinished             the job is over
+    │   ├── JobRunning              a worker is at the job
+    │   ├── JobCancelled            the job was told to end; what it committed stays
     │   └── IdempotencyMismatch     the key was used for another request
     ├── ManifestError               a manifest cannot be trusted
     │   ├── UnsupportedFormat       written by a newer Lamella
@@ -103,7 +111,10 @@ class FilterNotEvaluable(InvalidRequest):
 
 
 class EvaluationFailed(InvalidRequest):
-    """A row has a value that the filter cannot compute with: an overflow, a division by zero, a cast out of range."""
+    """A row has a value that the filter cannot compute with: an overflow, a division by zero, a cast out of range.
+
+    Also a JSON document of which it is not certain what Spark makes.
+    """
 
     code = "evaluation_failed"
 
@@ -234,6 +245,24 @@ class IndexNotFound(NotFound):
     code = "index_not_found"
 
 
+class JobNotFound(NotFound):
+    """No such job, or it was over for so long that it was forgotten."""
+
+    code = "job_not_found"
+
+
+class ScheduleNotFound(NotFound):
+    """No such schedule of the table."""
+
+    code = "schedule_not_found"
+
+
+class PolicyNotFound(NotFound):
+    """The table has no policy."""
+
+    code = "policy_not_found"
+
+
 class ObjectNotFound(NotFound):
     """No object at that location."""
 
@@ -270,6 +299,12 @@ class CommitConflict(Conflict):
     code = "commit_conflict"
 
 
+class NewMatches(CommitConflict):
+    """Blocks were added that may hold rows which the change should have seen; ``blocks`` names them."""
+
+    code = "new_matches"
+
+
 class BlocksGone(Conflict):
     """Blocks of an older snapshot are missing, or are other files by now; ``blocks`` names them."""
 
@@ -286,6 +321,30 @@ class SchemaConflict(Conflict):
     """The table's schema is not the one that the change was made for; ``schema_id`` names the one there is."""
 
     code = "schema_conflict"
+
+
+class JobLeaseLost(Conflict):
+    """The job is not this worker's any more: its lease ran out, and another took the job over or nobody has it."""
+
+    code = "job_lease_lost"
+
+
+class JobFinished(Conflict):
+    """The job is over, so that it cannot be cancelled, or succeeded, so that it cannot be tried again."""
+
+    code = "job_finished"
+
+
+class JobRunning(Conflict):
+    """A worker is at the job; cancel it first."""
+
+    code = "job_running"
+
+
+class JobCancelled(Conflict):
+    """The job was told to end before it was done; what it committed stays."""
+
+    code = "job_cancelled"
 
 
 class IdempotencyMismatch(Conflict):

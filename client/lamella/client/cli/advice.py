@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
-import msgspec
 
 from lamella.client.cli.connection import Session, connected
 from lamella.client.cli.failure import Failure
 from lamella.client.cli.output import print_table, size_text, time_text
+from lamella.client.cli.pairs import values_of
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.wire import (
     AdviceAnswer,
@@ -22,6 +20,10 @@ from lamella.snapshot.wire import (
     WhyNotAnswer,
 )
 
+_SNAPSHOT = click.option(
+    "--snapshot", "snapshot_id", metavar="ID", help="Look at this snapshot (an id or a tag), not the current one."
+)
+
 
 @click.command()
 @click.argument("table", metavar="NAMESPACE.TABLE")
@@ -31,9 +33,7 @@ from lamella.snapshot.wire import (
 @click.option(
     "--share", "budget_share", type=click.FloatRange(min=0, min_open=True), help="The same as a share of the data."
 )
-@click.option(
-    "--snapshot", "snapshot_id", metavar="ID", help="Look at this snapshot (an id or a tag), not the current one."
-)
+@_SNAPSHOT
 @connected()
 def advise(
     session: Session,
@@ -62,7 +62,13 @@ def advise(
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.option("--index", metavar="KIND", help="An index of this kind more, over --on.")
 @click.option("--on", metavar="SQL", help="The column or expression of that index.")
-@click.option("--options", metavar="JSON", help="Its options; those that are left out have their defaults.")
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An option of that index; repeatable. Others have their defaults.",
+)
 @click.option("--cluster-key", metavar="A,B,...", help="Sorted by these columns instead.")
 @click.option("--rows-per-block", type=click.IntRange(min=1), help="In blocks of about so many rows instead.")
 @click.option("--filter", "filters", metavar="SQL", multiple=True, help="A filter to try; may be given several times.")
@@ -72,14 +78,16 @@ def advise(
 @click.option(
     "--sample", type=click.IntRange(min=0), default=0, show_default=True, help="Read so many blocks, and measure."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Draws the sample and constants.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Draws the sample and constants."
+)
 @connected(timeout_s=600.0)
 def what_if(
     session: Session,
     table: str,
     index: str | None,
     on: str | None,
-    options: str | None,
+    options: tuple[str, ...],
     cluster_key: str | None,
     rows_per_block: int | None,
     filters: tuple[str, ...],
@@ -92,7 +100,7 @@ def what_if(
         raise click.UsageError("--index and --on belong together")
     change = None
     if index is not None and on is not None:
-        change = IndexChange(kind=index, expression=on, options=_options(options))
+        change = IndexChange(kind=index, expression=on, options=values_of(options, "--option"))
     answer = session.lake.table(table).what_if(
         index=change,
         cluster_key=_names(cluster_key),
@@ -112,9 +120,7 @@ def what_if(
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.argument("filter")
 @click.option("--index", metavar="NAME", help="Only this index.")
-@click.option(
-    "--snapshot", "snapshot_id", metavar="ID", help="Look at this snapshot (an id or a tag), not the current one."
-)
+@_SNAPSHOT
 @connected()
 def why_not(session: Session, table: str, filter: str, index: str | None, snapshot_id: str | None) -> None:
     """Say of each index and each predicate of FILTER why it does not help, or how much it does."""
@@ -272,12 +278,3 @@ def _percent(part: float | None) -> str:
 
 def _names(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",")]
-
-
-def _options(text: str | None) -> dict[str, Any]:
-    if text is None:
-        return {}
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise click.UsageError(f"--options is a JSON object: {error}") from error

@@ -7,6 +7,7 @@ import click
 from lamella.client.cli import catalog
 from lamella.client.cli.advice import advise, recorded, what_if, why_not
 from lamella.client.cli.aggregate import aggregate
+from lamella.client.cli.clustering import cluster_by, clustering, regroup
 from lamella.client.cli.completion import completion
 from lamella.client.cli.demo import demo
 from lamella.client.cli.diff import diff
@@ -15,12 +16,17 @@ from lamella.client.cli.failure import LamellaGroup
 from lamella.client.cli.feedback import feedback
 from lamella.client.cli.history import changes, rollback, tag
 from lamella.client.cli.index import index
+from lamella.client.cli.job import job
+from lamella.client.cli.policy import policy
 from lamella.client.cli.prune import prune
 from lamella.client.cli.register import register
+from lamella.client.cli.rewrite import compact, delete, recluster, update
+from lamella.client.cli.schedule import schedule
 from lamella.client.cli.schema import schema
 from lamella.client.cli.serve import serve
 from lamella.client.cli.vacuum import vacuum
 from lamella.client.cli.verify import verify
+from lamella.client.cli.worker import worker
 
 
 @click.group(cls=LamellaGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -49,9 +55,20 @@ for command in (
     what_if,
     why_not,
     recorded,
+    clustering,
+    compact,
+    recluster,
+    regroup,
+    delete,
+    update,
     vacuum,
     verify,
     feedback,
+    job,
+    schedule,
+    policy,
+    worker,
     completion,
 ):
     cli.add_command(command)
+catalog.tables.add_command(cluster_by)

@@ -12,8 +12,10 @@ from lamella.client.cli.connection import Session, connected
 from lamella.client.cli.location import location_of
 from lamella.client.cli.moment import snapshot_of
 from lamella.client.cli.output import print_table, size_text, time_text
+from lamella.client.cli.pairs import pairs_of
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidSchema
+from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.schema import Column
 
 
@@ -39,7 +41,7 @@ def list_namespaces(session: Session) -> None:
 @connected()
 def create_namespace(session: Session, name: str, properties: tuple[str, ...]) -> None:
     """Make a namespace."""
-    made = session.lake.create_namespace(name, _pairs(properties))
+    made = session.lake.create_namespace(name, pairs_of(properties, "--property"))
     if session.as_json:
         session.emit(made)
     else:
@@ -85,6 +87,13 @@ def list_tables(session: Session, namespace: str) -> None:
 )
 @click.option("--column", "columns", metavar="NAME:TYPE", multiple=True, help="A nullable column; may be repeated.")
 @click.option("--cluster-by", metavar="COLUMN", multiple=True, help="A column of the cluster key; may be repeated.")
+@click.option(
+    "--cluster-kind",
+    type=click.Choice(["linear", "zorder", "hilbert"]),
+    default="linear",
+    show_default=True,
+    help="Sorted column by column, or along a curve through all columns of the cluster key.",
+)
 @click.option("--property", "properties", metavar="KEY=VALUE", multiple=True, help="A property; may be repeated.")
 @connected()
 def create_table(
@@ -94,6 +103,7 @@ def create_table(
     schema_file: Path | None,
     columns: tuple[str, ...],
     cluster_by: tuple[str, ...],
+    cluster_kind: ClusterKind,
     properties: tuple[str, ...],
 ) -> None:
     """Make a table, with the columns of a Parquet file, a JSON file or the command line."""
@@ -105,7 +115,8 @@ def create_table(
         schema=schema,
         schema_from=None if schema_from is None else location_of(schema_from),
         cluster_key=cluster_by,
-        properties=_pairs(properties),
+        cluster_kind=cluster_kind,
+        properties=pairs_of(properties, "--property"),
     )
     if session.as_json:
         session.emit(made)
@@ -131,7 +142,7 @@ def show_table(session: Session, table: str) -> None:
             ("rows", f"{info.row_count:,}"),
             ("blocks", f"{info.block_count:,} in {info.segment_count:,} segments"),
             ("size", size_text(info.file_size_bytes)),
-            ("cluster key", ", ".join(info.cluster_key) or "none"),
+            ("cluster key", f"{', '.join(info.cluster_key)} ({info.cluster_kind})" if info.cluster_key else "none"),
             ("properties", _properties(info.properties) or "none"),
         ],
         headings=False,
@@ -260,16 +271,6 @@ def column_rows(columns: tuple[Column, ...], indent: str) -> list[tuple[object, 
         )
         rows += column_rows(column.fields, indent + "  ")
     return rows
-
-
-def _pairs(texts: tuple[str, ...]) -> dict[str, str]:
-    pairs = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not (key and equals):
-            raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--property")
-        pairs[key] = value
-    return pairs
 
 
 def _properties(properties: dict[str, str]) -> str:

@@ -45,25 +45,41 @@ class Session(msgspec.Struct, frozen=True):
         click.echo(msgspec.json.encode(answer).decode())
 
 
-def connected(timeout_s: float = 60.0) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[..., None]]:
-    """Give a command the options ``--url``, ``--token``, ``--timeout`` and ``--json``, and a :class:`Session`."""
-
-    def decorate(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
-        @click.option(
+def asks_service(
+    timeout_s: float = 60.0, json_help: str = "Write the service's answer as JSON, and nothing else."
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options ``--url``, ``--token``, ``--timeout`` (``timeout_s``) and ``--json`` (``as_json``)."""
+    options = (
+        click.option(
             "--url", envvar="LAMELLA_URL", default=DEFAULT_URL, show_default=True, show_envvar=True, help="The service."
-        )
-        @click.option(
+        ),
+        click.option(
             "--token", envvar="LAMELLA_TOKEN", show_envvar=True, help="Bearer token, if the service asks for one."
-        )
-        @click.option(
+        ),
+        click.option(
             "--timeout",
             "timeout_s",
             type=click.FloatRange(min=0, min_open=True),
             default=timeout_s,
             show_default=True,
             help="Seconds to wait for a connection or the next piece of an answer.",
-        )
-        @click.option("--json", "as_json", is_flag=True, help="Write the service's answer as JSON, and nothing else.")
+        ),
+        click.option("--json", "as_json", is_flag=True, help=json_help),
+    )
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def connected(timeout_s: float = 60.0) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[..., None]]:
+    """Give a command the options of :func:`asks_service`, and a :class:`Session`."""
+
+    def decorate(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
+        @asks_service(timeout_s)
         @click.pass_context
         @functools.wraps(function)
         def command(ctx: click.Context, /, *args: Any, **kwargs: Any) -> None:

@@ -9,10 +9,11 @@ import click
 import msgspec
 
 from lamella.client.cli.connection import Session, connected
-from lamella.client.cli.failure import refused_lines
+from lamella.client.cli.failure import Failure, refused_lines
 from lamella.client.cli.location import location_of
-from lamella.client.cli.output import console
+from lamella.client.cli.progress import bar, is_watched
 from lamella.client.http.following import OnProgress
+from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.wire import ExternalSource, RefreshProgress, RefreshTableAnswer, SourceKind, SourceMode
 
 
@@ -64,8 +65,11 @@ def create(
         else:
             click.echo(f"table {table} follows {location or source_table}; refresh it for its rows")
         return
-    with _bar() as show:
-        answer = session.lake.table(table).refresh(on_progress=show)
+    try:
+        with _bar() as show:
+            answer = session.lake.table(table).refresh(on_progress=show)
+    except LamellaError as error:
+        raise Failure(error, done=f"table {table} was made, and has no rows yet") from error
     _print(session, table, answer)
 
 
@@ -125,19 +129,14 @@ def _print(session: Session, table: str, answer: RefreshTableAnswer) -> None:
 
 @contextmanager
 def _bar() -> Iterator[OnProgress | None]:
-    """A bar on stderr when someone is looking; without one nothing is asked."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    err = console(stderr=True)
-    if not err.is_terminal:
+    """Without someone looking nothing is asked."""
+    if not is_watched():
         yield None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task("listing", total=None)
+    with bar("listing") as move:
 
         def show(found: RefreshProgress) -> None:
             if found.running:
-                bar.update(task, description=found.phase, total=found.files_total or None, completed=found.files_done)
+                move(found.files_done, found.files_total or None, found.phase)
 
         yield show

@@ -6,6 +6,8 @@ from typing import IO, Any
 
 import click
 
+from lamella.client.jobs.events import ErrorEvent
+from lamella.client.jobs.reporting import is_job, tell
 from lamella.snapshot.errors import LamellaError, OutcomeUnknown, Unavailable
 
 #: So many refused files are listed; the rest is counted.
@@ -27,7 +29,9 @@ class Failure(click.ClickException):
         self.done = done
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Write it to stderr."""
+        """Write it to stderr; under a worker also tell it, so that the job says why it failed."""
+        if is_job():
+            tell(ErrorEvent(code=self.error.code, detail=self.error.message, details=self.error.details))
         for line in self.lines():
             click.echo(line, file=file, err=file is None)
 

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import click
 import msgspec
 
 from lamella.client.cli.connection import Session, connected
-from lamella.client.cli.output import console, percent, print_table, size_text, time_text
+from lamella.client.cli.output import percent, print_table, size_text, time_text
+from lamella.client.cli.pairs import values_of
+from lamella.client.cli.progress import bar, spinner
 from lamella.snapshot.wire import Coverage, IndexInfo, OptimiseAnswer, RefreshAnswer
 
 #: So many blocks that were left out are listed for people; ``--json`` has all.
 LISTED = 20
+
+P = ParamSpec("P")
+
+
+def _of_index(timeout_s: float = 60.0) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[..., None]]:
+    """Give a command the arguments that name an index, and a :class:`Session`."""
+
+    def decorate(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
+        command = click.argument("name")(connected(timeout_s)(function))
+        return click.argument("table", metavar="NAMESPACE.TABLE")(command)
+
+    return decorate
 
 
 @click.group()
@@ -60,7 +74,7 @@ def create(
 ) -> None:
     """Make an index of a KIND over a column or an expression. Until it is refreshed it knows no block."""
     handle = session.lake.table(table)
-    made = handle.create_index(name, kind, expression, options=_options(options), time_zone=time_zone)
+    made = handle.create_index(name, kind, expression, options=values_of(options, "--option"), time_zone=time_zone)
     if fill:
         with _refreshing() as show:
             handle.refresh_index(name, on_part=show)
@@ -98,18 +112,14 @@ def list_(session: Session, table: str, dropped: bool, snapshot_id: str | None) 
 
 
 @index.command("describe")
-@click.argument("table", metavar="NAMESPACE.TABLE")
-@click.argument("name")
 @click.option("--snapshot", "snapshot_id", metavar="ID", help="A snapshot of the history instead of the current one.")
-@connected()
+@_of_index()
 def describe(session: Session, table: str, name: str, snapshot_id: str | None) -> None:
     """Show one index: its definition, its size, what it knows."""
     _show(session, session.lake.table(table).index(name, snapshot_id=snapshot_id))
 
 
 @index.command("refresh")
-@click.argument("table", metavar="NAMESPACE.TABLE")
-@click.argument("name")
 @click.option(
     "--mode",
     type=click.Choice(["incremental", "full", "quick"]),
@@ -118,7 +128,7 @@ def describe(session: Session, table: str, name: str, snapshot_id: str | None) -
     help="What the index does not know; everything anew; or only what needs no row to be read.",
 )
 @click.option("--max-blocks", type=click.IntRange(min=1), metavar="N", help="Commit after so many blocks at most.")
-@connected(timeout_s=600.0)
+@_of_index(timeout_s=600.0)
 def refresh(session: Session, table: str, name: str, mode: Any, max_blocks: int | None) -> None:
     """Index the blocks that an index does not know. What is done is kept, whenever this ends.
 
@@ -144,9 +154,7 @@ def refresh(session: Session, table: str, name: str, mode: Any, max_blocks: int 
 
 
 @index.command("optimise")
-@click.argument("table", metavar="NAMESPACE.TABLE")
-@click.argument("name")
-@connected(timeout_s=600.0)
+@_of_index(timeout_s=600.0)
 def optimise(session: Session, table: str, name: str) -> None:
     """Regroup an index's parts along the table's segments. No data is read."""
     with _optimising() as show:
@@ -160,27 +168,21 @@ def optimise(session: Session, table: str, name: str) -> None:
 
 
 @index.command("drop")
-@click.argument("table", metavar="NAMESPACE.TABLE")
-@click.argument("name")
-@connected()
+@_of_index()
 def drop(session: Session, table: str, name: str) -> None:
     """Do not use an index any more. `restore` brings it back with all that it knows."""
     _done(session, session.lake.table(table).drop_index(name), "dropped; `lamella index restore` brings it back")
 
 
 @index.command("restore")
-@click.argument("table", metavar="NAMESPACE.TABLE")
-@click.argument("name")
-@connected()
+@_of_index()
 def restore(session: Session, table: str, name: str) -> None:
     """Use a dropped index again."""
     _done(session, session.lake.table(table).restore_index(name), "in use again")
 
 
 @index.command("vacuum")
-@click.argument("table", metavar="NAMESPACE.TABLE")
-@click.argument("name")
-@connected()
+@_of_index()
 def vacuum(session: Session, table: str, name: str) -> None:
     """Remove a dropped index for good. `lamella vacuum` deletes its objects once no snapshot has them."""
     _done(session, session.lake.table(table).vacuum_index(name), "removed")
@@ -232,21 +234,6 @@ def _coverage_text(coverage: Coverage) -> str:
     return text
 
 
-def _options(given: tuple[str, ...]) -> dict[str, Any]:
-    """``NAME=VALUE`` each; a value that is a JSON number or truth value is one, and else text."""
-    found: dict[str, Any] = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not (name and equals):
-            raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--option")
-        try:
-            read = msgspec.json.decode(value.encode())
-        except msgspec.DecodeError:
-            read = value
-        found[name] = read if isinstance(read, bool | int | float | str) else value
-    return found
-
-
 def _value(value: object) -> str:
     return msgspec.json.encode(value).decode() if not isinstance(value, str) else value
 
@@ -261,37 +248,25 @@ def _bound(bound: float | None) -> str:
 
 @contextmanager
 def _refreshing() -> Iterator[Callable[[RefreshAnswer], None]]:
-    """A bar of blocks on stderr when someone is looking."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    err = console(stderr=True)
-    columns = (TextColumn("indexing"), BarColumn(), MofNCompleteColumn(), TextColumn("blocks"), TimeRemainingColumn())
-    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
-        task = bar.add_task("refresh", total=None)
+    with bar("indexing", "blocks") as move:
         done = 0
 
         def show(part: RefreshAnswer) -> None:
             nonlocal done
             done += part.indexed + len(part.left_out)
-            bar.update(task, total=done + part.remaining, completed=done)
+            move(done, done + part.remaining)
 
         yield show
 
 
 @contextmanager
 def _optimising() -> Iterator[Callable[[OptimiseAnswer], None]]:
-    """What was done so far, on stderr when someone is looking."""
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    err = console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
-        task = bar.add_task("regrouping")
+    with spinner("regrouping") as say:
         made = 0
 
         def show(part: OptimiseAnswer) -> None:
             nonlocal made
             made += part.regrouped
-            bar.update(task, description=f"{made:,} parts written, {part.remaining:,} groups to look at")
+            say(f"{made:,} parts written, {part.remaining:,} groups to look at")
 
         yield show

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import click
 
 from lamella.client.cli.connection import Session, connected
-from lamella.client.cli.output import console, print_table, size_text, time_text
+from lamella.client.cli.output import print_table, size_text, time_text
+from lamella.client.cli.progress import spinner
 from lamella.snapshot.wire import VacuumAnswer
 
 #: So many kept snapshots are listed for people; ``--json`` has all.
@@ -106,20 +107,14 @@ def _print(answer: VacuumAnswer) -> None:
 
 @contextmanager
 def _progress(execute: bool) -> Iterator[Callable[[VacuumAnswer], None]]:
-    """What was done so far, on stderr when someone is looking. How much there will be is not known before."""
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    err = console(stderr=True)
     verb = "deleted" if execute else "to delete"
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
-        task = bar.add_task("vacuuming")
+    with spinner("vacuuming") as say:
         looked = deleted = 0
 
         def show(part: VacuumAnswer) -> None:
             nonlocal looked, deleted
             deleted += part.deleted.objects
             looked += part.deleted.objects + part.live.objects + part.young.objects + part.unknown.objects
-            bar.update(task, description=f"{looked:,} objects looked at, {deleted:,} {verb}")
+            say(f"{looked:,} objects looked at, {deleted:,} {verb}")
 
         yield show

@@ -10,7 +10,8 @@ import click
 
 from lamella.client.cli.connection import Session, connected
 from lamella.client.cli.failure import Failure
-from lamella.client.cli.output import console, print_table
+from lamella.client.cli.output import print_table
+from lamella.client.cli.progress import bar
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.wire import Finding, VerifyAnswer
 
@@ -119,15 +120,5 @@ def _row(finding: Finding) -> tuple[str, ...]:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[VerifyAnswer], None]]:
-    """A bar on stderr when someone is looking."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    err = console(stderr=True)
-    columns = (TextColumn("verifying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
-        task = bar.add_task("verify", total=None)
-
-        def show(part: VerifyAnswer) -> None:
-            bar.update(task, total=part.steps, completed=part.steps_done)
-
-        yield show
+    with bar("verifying") as move:
+        yield lambda part: move(part.steps_done, part.steps)

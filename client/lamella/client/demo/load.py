@@ -46,7 +46,6 @@ def load(spark: SparkSession, lake: Lamella, folder: Folder, scale: float, steps
                 f"{NAMESPACE}.{name}",
                 cluster_by=[key],
                 client=lake,
-                row_count=row_counts[name],
                 target_block_rows=max(1, row_counts[name] // blocks),
             )
     folder.mark_loaded(Loaded(scale, row_counts))

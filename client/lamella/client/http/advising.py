@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, Unpack
 
 from lamella.client.http.call import Call, Filter, TableName, encoded, texts, timestamp_of
+from lamella.client.http.running import Runs, RunsAsync
 from lamella.snapshot.wire import (
     AdviceAnswer,
     AdviceRequest,
@@ -18,8 +19,6 @@ from lamella.snapshot.wire import (
     WhyNotAnswer,
     WhyNotRequest,
 )
-
-Answer = TypeVar("Answer")
 
 
 class Moment(TypedDict, total=False):
@@ -97,22 +96,10 @@ def _moment(given: Moment) -> dict[str, Any]:
     return {**given, "timestamp": timestamp_of(given.get("timestamp"))}
 
 
-class _Runs(Protocol):
-    def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call."""
-        ...
-
-
-class _RunsAsync(Protocol):
-    async def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call."""
-        ...
-
-
 class AdvisedTable:
     """Advice about a table; a part of :class:`lamella.client.Table`."""
 
-    _lake: _Runs
+    _lake: Runs
     _name: TableName
 
     def advise(
@@ -178,7 +165,7 @@ class AdvisedTable:
 class AsyncAdvisedTable:
     """The asyncio twin of :class:`AdvisedTable`."""
 
-    _lake: _RunsAsync
+    _lake: RunsAsync
     _name: TableName
 
     async def advise(

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Self, TypeVar
 
 from lamella.client.http import call as calls
 from lamella.client.http import past
 from lamella.client.http.advising import AsyncAdvisedTable
-from lamella.client.http.aggregated import Aggregated
-from lamella.client.http.call import Call, Filter, TableName
+from lamella.client.http.call import Call, TableName
+from lamella.client.http.clustering import AsyncClusteredTable
+from lamella.client.http.contents import AsyncTableContents
 from lamella.client.http.exchange import Exchange, Outcome, Send
 from lamella.client.http.following import AsyncFollowingLake, AsyncFollowingTable
 from lamella.client.http.history import AsyncTableHistory
 from lamella.client.http.indexing import AsyncIndexedLake, AsyncIndexedTable
+from lamella.client.http.jobs import AsyncJobs
 from lamella.client.http.maintenance import AsyncMaintainedLake, AsyncMaintainedTable
-from lamella.client.http.pruned import Pruned
-from lamella.client.http.pruning import Asked, batch_body, next_page, prune_call
+from lamella.client.http.planning import AsyncPlannedTable
 from lamella.client.http.reporting import AsyncReportingTable
 from lamella.client.http.resolving import Addresses, AsyncResolvingTable
 from lamella.client.http.retry import RetryPolicy
-from lamella.client.http.stages import OrderSpec, merged, stages
+from lamella.client.http.rewriting import AsyncRewrittenTable
 from lamella.client.http.transport import AsyncTransport, TransportFailure
+from lamella.client.http.upkeep import AsyncTableUpkeep
 from lamella.client.http.verifying import AsyncVerifiedTable
 from lamella.snapshot import wire
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.manifest import Block, Segment, Snapshot
+from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.schema import Column, Schema
-from lamella.snapshot.schema.evolution import SchemaChange
 
 Answer = TypeVar("Answer")
 
@@ -65,6 +65,11 @@ class AsyncLamella(AsyncMaintainedLake, AsyncIndexedLake, AsyncFollowingLake):
         """The service's base URL."""
         return str(self._exchange.address)
 
+    @property
+    def jobs(self) -> AsyncJobs:
+        """As :attr:`Lamella.jobs`."""
+        return AsyncJobs(self, self._sleep)
+
     async def config(self) -> wire.ServiceConfig:
         """As :meth:`Lamella.config`."""
         return await self.run(calls.config())
@@ -95,10 +100,13 @@ class AsyncLamella(AsyncMaintainedLake, AsyncIndexedLake, AsyncFollowingLake):
         schema_from: str | None = None,
         cluster_key: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
+        cluster_kind: ClusterKind = "linear",
         idempotency_key: str | None = None,
     ) -> wire.TableInfo:
         """As :meth:`Lamella.create_table`."""
-        call = calls.create_table(TableName.parse(name), schema, schema_from, cluster_key, properties or {})
+        call = calls.create_table(
+            TableName.parse(name), schema, schema_from, cluster_key, properties or {}, cluster_kind
+        )
         return await self.run(call, idempotency_key)
 
     async def drop_table(self, name: str, *, purge: bool = False, idempotency_key: str | None = None) -> None:
@@ -160,12 +168,17 @@ class AsyncLamella(AsyncMaintainedLake, AsyncIndexedLake, AsyncFollowingLake):
 
 
 class AsyncTable(
+    AsyncTableContents,
+    AsyncPlannedTable,
+    AsyncTableHistory,
     AsyncMaintainedTable,
     AsyncIndexedTable,
     AsyncFollowingTable,
     AsyncReportingTable,
     AsyncAdvisedTable,
-    AsyncTableHistory,
+    AsyncClusteredTable,
+    AsyncRewrittenTable,
+    AsyncTableUpkeep,
     AsyncVerifiedTable,
     AsyncResolvingTable,
 ):
@@ -185,173 +198,6 @@ class AsyncTable(
     def name(self) -> str:
         """The table's own name."""
         return self._name.table
-
-    async def info(self) -> wire.TableInfo:
-        """As :meth:`Table.info`."""
-        return await self._lake.run(calls.table(self._name))
-
-    async def schema(self) -> wire.SchemaInfo:
-        """As :meth:`Table.schema`."""
-        return await self._lake.run(calls.schema(self._name))
-
-    async def evolve(
-        self,
-        changes: Sequence[SchemaChange],
-        *,
-        base_schema_id: int | None = None,
-        idempotency_key: str | None = None,
-    ) -> wire.SchemaInfo:
-        """As :meth:`Table.evolve`."""
-        return await self._lake.run(calls.evolve(self._name, changes, base_schema_id), idempotency_key)
-
-    async def register(
-        self,
-        paths: Sequence[str],
-        *,
-        strict: bool = False,
-        verify: bool = False,
-        idempotency_key: str | None = None,
-    ) -> wire.RegisterAnswer:
-        """As :meth:`Table.register`."""
-        return await self._lake.run(calls.register(self._name, paths, strict, verify), idempotency_key)
-
-    async def commit(
-        self,
-        added: Iterable[Block | Mapping[str, Any]] = (),
-        removed: Sequence[str] = (),
-        base_snapshot_id: str | None = None,
-        operation: str = "append",
-        properties: Mapping[str, str] | None = None,
-        *,
-        idempotency_key: str | None = None,
-    ) -> wire.CommitAnswer:
-        """As :meth:`Table.commit`."""
-        call = calls.commit(self._name, added, removed, base_snapshot_id, operation, properties or {})
-        return await self._lake.run(call, idempotency_key)
-
-    async def snapshot(self, snapshot_id: str) -> Snapshot:
-        """As :meth:`Table.snapshot`."""
-        return await self._lake.run(calls.snapshot(self._name, snapshot_id))
-
-    async def segment(self, segment_id: str, *, snapshot_id: str | None = None) -> Segment:
-        """As :meth:`Table.segment`."""
-        return await self._lake.run(calls.segment(self._name, segment_id, snapshot_id))
-
-    async def prune(
-        self,
-        filter: Filter = None,
-        columns: Sequence[str] | None = None,
-        *,
-        snapshot_id: str | None = None,
-        timestamp: int | str | dt.datetime | None = None,
-        time_zone: str = "UTC",
-        case_sensitive: bool = False,
-        level: wire.Level = "block",
-        shape: wire.Shape = "columns",
-        explain: bool = False,
-        reader_columns: Sequence[str] = (),
-        limit: int | None = None,
-        order_by: OrderSpec = (),
-        join: wire.JoinKeys | Sequence[wire.JoinKeys] = (),
-        residuals: bool = False,
-        segments: Sequence[str] | None = None,
-        max_ms: float | None = None,
-        page_size: int | None = None,
-    ) -> Pruned:
-        """As :meth:`Table.prune`."""
-        behind = stages(limit, order_by, join, residuals, segments, max_ms, page_size)
-        call = calls.prune(
-            self._name,
-            filter,
-            columns,
-            snapshot_id,
-            timestamp,
-            time_zone,
-            case_sensitive,
-            level,
-            shape,
-            explain,
-            reader_columns,
-            behind,
-        )
-        if page_size is None:
-            return await self._lake.run(call)
-        return merged([page async for page in self._pages(call)])
-
-    def prune_pages(
-        self, filter: Filter = None, columns: Sequence[str] | None = None, *, page_size: int, **asked: Unpack[Asked]
-    ) -> AsyncIterator[Pruned]:
-        """As :meth:`Table.prune_pages`, with ``async for``."""
-        return self._pages(prune_call(self._name, filter, columns, page_size, asked))
-
-    async def _pages(self, first: Call[Pruned]) -> AsyncIterator[Pruned]:
-        call: Call[Pruned] | None = first
-        while call is not None:
-            page = await self._lake.run(call)
-            yield page
-            call = next_page(first, page)
-
-    async def prune_batch(
-        self,
-        filters: Sequence[Filter],
-        columns: Sequence[str] | None = None,
-        *,
-        snapshot_id: str | None = None,
-        timestamp: int | str | dt.datetime | None = None,
-        time_zone: str = "UTC",
-        case_sensitive: bool = False,
-        shape: wire.Shape = "columns",
-        explain: bool = False,
-        residuals: bool = False,
-    ) -> tuple[Pruned, ...]:
-        """As :meth:`Table.prune_batch`."""
-        body = batch_body(
-            filters, columns, snapshot_id, timestamp, time_zone, case_sensitive, shape, explain, residuals
-        )
-        return (await self._lake.run(calls.prune_batch(self._name, body))).answers
-
-    async def diff(
-        self,
-        from_snapshot_id: str | None = None,
-        to_snapshot_id: str | None = None,
-        filter: Filter = None,
-        columns: Sequence[str] | None = None,
-        *,
-        from_timestamp: int | str | dt.datetime | None = None,
-        to_timestamp: int | str | dt.datetime | None = None,
-        time_zone: str = "UTC",
-        case_sensitive: bool = False,
-    ) -> wire.DiffAnswer:
-        """As :meth:`Table.diff`."""
-        body = wire.DiffRequest(
-            from_snapshot_id=from_snapshot_id,
-            to_snapshot_id=to_snapshot_id,
-            from_timestamp=calls.timestamp_of(from_timestamp),
-            to_timestamp=calls.timestamp_of(to_timestamp),
-            filter=filter,
-            columns=None if columns is None else tuple(columns),
-            time_zone=time_zone,
-            case_sensitive=case_sensitive,
-        )
-        return await self._lake.run(calls.diff(self._name, body))
-
-    async def aggregate(
-        self,
-        aggregates: Sequence[str],
-        filter: Filter = None,
-        *,
-        group_by: Sequence[str] = (),
-        mode: wire.AggregateMode = "exact",
-        snapshot_id: str | None = None,
-        timestamp: int | str | dt.datetime | None = None,
-        time_zone: str = "UTC",
-        case_sensitive: bool = False,
-    ) -> Aggregated:
-        """As :meth:`Table.aggregate`."""
-        call = calls.aggregate(
-            self._name, aggregates, filter, group_by, mode, snapshot_id, timestamp, time_zone, case_sensitive
-        )
-        return await self._lake.run(call)
 
     def __str__(self) -> str:
         return str(self._name)

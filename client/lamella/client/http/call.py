@@ -14,7 +14,7 @@ from lamella.client.http.pruned import Pruned, PrunedBatch
 from lamella.client.http.stages import NO_STAGES, Stages
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.manifest import Block, Segment, Snapshot
+from lamella.snapshot.manifest import Block, ClusterKind, Segment, Snapshot
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import SchemaChange
 
@@ -103,6 +103,7 @@ def create_table(
     schema_from: str | None,
     cluster_key: Sequence[str],
     properties: Mapping[str, str],
+    cluster_kind: ClusterKind = "linear",
 ) -> Call[wire.TableInfo]:
     """Make a table with its first, empty snapshot."""
     if (schema is None) == (schema_from is None):
@@ -114,6 +115,7 @@ def create_table(
         schema_from=schema_from,
         cluster_key=texts("cluster_key", cluster_key),
         properties=dict(properties),
+        cluster_kind=msgspec.UNSET if cluster_kind == "linear" else cluster_kind,
     )
     return mutation("POST", f"{namespace_path(name.namespace)}/tables", wire.TableInfo, body)
 
@@ -136,6 +138,8 @@ def commit(
     base_snapshot_id: str | None,
     operation: str,
     properties: Mapping[str, str],
+    index_parts: Sequence[wire.IndexPartsSent] = (),
+    no_new_matches: wire.NoNewMatches | None = None,
 ) -> Call[wire.CommitAnswer]:
     """Add and remove blocks in one new snapshot."""
     body = wire.CommitRequest(
@@ -144,6 +148,8 @@ def commit(
         base_snapshot_id=base_snapshot_id,
         operation=operation,
         properties=dict(properties),
+        index_parts=tuple(index_parts) or msgspec.UNSET,
+        no_new_matches=msgspec.UNSET if no_new_matches is None else no_new_matches,
     )
     return mutation("POST", f"{name.path}/commits", wire.CommitAnswer, body)
 

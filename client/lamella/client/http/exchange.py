@@ -141,7 +141,7 @@ class Exchange:
         if call.answer is Nothing:
             return call.answer()
         try:
-            return _decode(call.answer, response.body)
+            return _decode(call.answer, response.body if response.status != 204 else b"{}")
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise LamellaError(
                 f"{self.address} answered {response.status}, but not with a {call.answer.__name__}: {error}. "

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 import msgspec
 
 from lamella.client.http.call import Call, TableName, mutation, namespace_path, texts
-from lamella.snapshot.errors import LamellaError
+from lamella.client.http.running import Runs, RunsAsync
+from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.wire import (
     CreateTable,
@@ -23,7 +23,6 @@ from lamella.snapshot.wire import (
     TableInfo,
 )
 
-Answer = TypeVar("Answer")
 #: Called now and then with how far a refresh is.
 OnProgress = Callable[[RefreshProgress], None]
 
@@ -32,28 +31,38 @@ _ASK_EVERY_S: Final = 1.0
 
 def create_external_call(
     name: TableName,
-    source: ExternalSource,
+    source: ExternalSource | Mapping[str, str],
     schema: Schema | Sequence[Column] | None,
     schema_from: str | None,
     cluster_key: Sequence[str],
-    properties: Mapping[str, str],
+    properties: Mapping[str, str] | None,
 ) -> Call[TableInfo]:
-    """Make a table that follows a source, still without rows."""
+    """Make a table that follows a source, still without rows; raises InvalidRequest for a source that is none."""
     columns = schema.columns if isinstance(schema, Schema) else schema
     body = CreateTable(
         name=name.table,
         schema=None if columns is None else tuple(columns),
         schema_from=schema_from,
         cluster_key=texts("cluster_key", cluster_key),
-        properties=dict(properties),
-        source=source,
+        properties=dict(properties or {}),
+        source=source if isinstance(source, ExternalSource) else _source(source),
     )
     return mutation("POST", f"{namespace_path(name.namespace)}/tables", TableInfo, body)
 
 
-def refresh_call(name: TableName, request: RefreshTable) -> Call[RefreshTableAnswer]:
+def _source(given: Mapping[str, str]) -> ExternalSource:
+    try:
+        return msgspec.convert(dict(given), ExternalSource)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"not a source: {error}") from error
+
+
+def refresh_call(
+    name: TableName, mode: SourceMode, strict: bool | None, verify: bool, location: str | None, allow_empty: bool
+) -> Call[RefreshTableAnswer]:
     """Bring a table up to date with its source."""
-    return mutation("POST", f"{name.path}/refresh", RefreshTableAnswer, request)
+    body = RefreshTable(mode=mode, strict=strict, verify=verify, location=location, allow_empty=allow_empty)
+    return mutation("POST", f"{name.path}/refresh", RefreshTableAnswer, body)
 
 
 def progress_call(name: TableName) -> Call[RefreshProgress]:
@@ -61,22 +70,10 @@ def progress_call(name: TableName) -> Call[RefreshProgress]:
     return Call(method="GET", path=f"{name.path}/refresh", answer=RefreshProgress)
 
 
-class _Runs(Protocol):
-    def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call."""
-        ...
-
-
-class _RunsAsync(Protocol):
-    async def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call."""
-        ...
-
-
 class FollowingTable:
     """A table that follows a source; a part of :class:`lamella.client.Table`."""
 
-    _lake: _Runs
+    _lake: Runs
     _name: TableName
 
     def refresh(
@@ -98,10 +95,7 @@ class FollowingTable:
         Raises TableNotFound, InvalidRequest (no source, or one that cannot be followed), InvalidSchema,
         BlocksRefused, ObjectNotFound, StoreError, CommitConflict.
         """
-        call = refresh_call(
-            self._name,
-            RefreshTable(mode=mode, strict=strict, verify=verify, location=location, allow_empty=allow_empty),
-        )
+        call = refresh_call(self._name, mode, strict, verify, location, allow_empty)
         if on_progress is None:
             return self._lake.run(call, idempotency_key)
         ended = threading.Event()
@@ -126,7 +120,7 @@ class FollowingTable:
 class AsyncFollowingTable:
     """The asyncio twin of :class:`FollowingTable`."""
 
-    _lake: _RunsAsync
+    _lake: RunsAsync
     _name: TableName
 
     async def refresh(
@@ -141,25 +135,25 @@ class AsyncFollowingTable:
         idempotency_key: str | None = None,
     ) -> RefreshTableAnswer:
         """As :meth:`FollowingTable.refresh`; ``on_progress`` is called in the event loop."""
-        call = refresh_call(
-            self._name,
-            RefreshTable(mode=mode, strict=strict, verify=verify, location=location, allow_empty=allow_empty),
-        )
+        call = refresh_call(self._name, mode, strict, verify, location, allow_empty)
         if on_progress is None:
             return await self._lake.run(call, idempotency_key)
+        import asyncio  # here, since the sync client is imported together with this module and does not need it
+
         watcher = asyncio.ensure_future(self._watch(on_progress))
         try:
             return await self._lake.run(call, idempotency_key)
         finally:
             watcher.cancel()
-            with suppress(asyncio.CancelledError):
-                await watcher
+            await asyncio.wait([watcher])  # what on_progress raised is for the loop to tell; the refresh is done
 
     async def refresh_progress(self) -> RefreshProgress:
         """As :meth:`FollowingTable.refresh_progress`."""
         return await self._lake.run(progress_call(self._name))
 
     async def _watch(self, on_progress: OnProgress) -> None:
+        import asyncio
+
         while True:
             await asyncio.sleep(_ASK_EVERY_S)
             with suppress(LamellaError):
@@ -170,7 +164,7 @@ class FollowingLake:
     """Makes external tables; a part of :class:`lamella.client.Lamella`."""
 
     def create_external(
-        self: _Runs,
+        self: Runs,
         name: str,
         source: ExternalSource | Mapping[str, str],
         *,
@@ -188,14 +182,15 @@ class FollowingLake:
 
         Raises AlreadyExists, NamespaceNotFound, InvalidRequest, InvalidSchema, ObjectNotFound, NotParquet, StoreError.
         """
-        return self.run(_created(name, source, schema, schema_from, cluster_key, properties), idempotency_key)
+        call = create_external_call(TableName.parse(name), source, schema, schema_from, cluster_key, properties)
+        return self.run(call, idempotency_key)
 
 
 class AsyncFollowingLake:
     """The asyncio twin of :class:`FollowingLake`."""
 
     async def create_external(
-        self: _RunsAsync,
+        self: RunsAsync,
         name: str,
         source: ExternalSource | Mapping[str, str],
         *,
@@ -206,16 +201,5 @@ class AsyncFollowingLake:
         idempotency_key: str | None = None,
     ) -> TableInfo:
         """As :meth:`FollowingLake.create_external`."""
-        return await self.run(_created(name, source, schema, schema_from, cluster_key, properties), idempotency_key)
-
-
-def _created(
-    name: str,
-    source: ExternalSource | Mapping[str, str],
-    schema: Schema | Sequence[Column] | None,
-    schema_from: str | None,
-    cluster_key: Sequence[str],
-    properties: Mapping[str, str] | None,
-) -> Call[TableInfo]:
-    followed = source if isinstance(source, ExternalSource) else msgspec.convert(dict(source), ExternalSource)
-    return create_external_call(TableName.parse(name), followed, schema, schema_from, cluster_key, properties or {})
+        call = create_external_call(TableName.parse(name), source, schema, schema_from, cluster_key, properties)
+        return await self.run(call, idempotency_key)

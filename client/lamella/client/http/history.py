@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Protocol, TypeVar, Unpack
+from typing import Unpack
 
 from lamella.client.http import past
-from lamella.client.http.call import Call, Filter, TableName
+from lamella.client.http.call import Filter, TableName
 from lamella.client.http.past import Between, Time, Whole
+from lamella.client.http.running import Runs, RunsAsync
 from lamella.snapshot import wire
-
-Answer = TypeVar("Answer")
-
-
-class _Runs(Protocol):
-    def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call."""
-        ...
-
-
-class _RunsAsync(Protocol):
-    async def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call."""
-        ...
 
 
 class TableHistory:
     """Snapshots, tags, changes and rollback of a table; a part of :class:`lamella.client.http.Table`."""
 
-    _lake: _Runs
+    _lake: Runs
     _name: TableName
 
     def snapshots(
@@ -133,7 +120,7 @@ class TableHistory:
 class AsyncTableHistory:
     """The same for asyncio; a part of :class:`lamella.client.http.AsyncTable`."""
 
-    _lake: _RunsAsync
+    _lake: RunsAsync
     _name: TableName
 
     async def snapshots(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from lamella.client.http.call import Call, TableName, mutation
+from lamella.client.http.running import Runs, RunsAsync
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.wire import (
     CreateIndex,
@@ -28,7 +29,6 @@ from lamella.snapshot.wire import (
     merged_refresh,
 )
 
-Answer = TypeVar("Answer")
 #: Called with each part of a refresh as it is done.
 OnRefreshed = Callable[[RefreshAnswer], None]
 #: Called with each part of an optimisation as it is done.
@@ -108,22 +108,10 @@ def _query(snapshot_id: str | None, dropped: str | None = None) -> str:
     return f"?{text}" if text else ""
 
 
-class _Runs(Protocol):
-    def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call."""
-        ...
-
-
-class _RunsAsync(Protocol):
-    async def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call."""
-        ...
-
-
 class IndexedTable:
     """The skip indexes of a table; a part of :class:`lamella.client.Table`."""
 
-    _lake: _Runs
+    _lake: Runs
     _name: TableName
 
     def indexes(self, *, dropped: bool = False, snapshot_id: str | None = None) -> tuple[IndexInfo, ...]:
@@ -224,7 +212,7 @@ class IndexedTable:
 class AsyncIndexedTable:
     """The asyncio twin of :class:`IndexedTable`."""
 
-    _lake: _RunsAsync
+    _lake: RunsAsync
     _name: TableName
 
     async def indexes(self, *, dropped: bool = False, snapshot_id: str | None = None) -> tuple[IndexInfo, ...]:
@@ -303,7 +291,7 @@ class AsyncIndexedTable:
 class IndexedLake:
     """The kinds of indexes; a part of :class:`lamella.client.Lamella`."""
 
-    def index_kinds(self: _Runs) -> tuple[IndexKind, ...]:
+    def index_kinds(self: Runs) -> tuple[IndexKind, ...]:
         """The kinds of skip indexes that the service knows, with their options."""
         return self.run(kinds_call()).kinds
 
@@ -311,6 +299,6 @@ class IndexedLake:
 class AsyncIndexedLake:
     """The asyncio twin of :class:`IndexedLake`."""
 
-    async def index_kinds(self: _RunsAsync) -> tuple[IndexKind, ...]:
+    async def index_kinds(self: RunsAsync) -> tuple[IndexKind, ...]:
         """As :meth:`IndexedLake.index_kinds`."""
         return (await self.run(kinds_call())).kinds

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from lamella.client.http.call import Call, Nothing, TableName
+from lamella.client.http.running import Runs, RunsAsync
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.wire import (
     LeaseInfo,
@@ -20,7 +20,6 @@ from lamella.snapshot.wire import (
     merged_vacuum,
 )
 
-Answer = TypeVar("Answer")
 #: Called with each part of a clean-up as it is done.
 OnCleaned = Callable[[VacuumAnswer], None]
 
@@ -69,22 +68,10 @@ def following(request: VacuumRequest, part: VacuumAnswer) -> VacuumRequest | Non
     return msgspec.structs.replace(request, page_token=part.next_page_token)
 
 
-class _Runs(Protocol):
-    def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call."""
-        ...
-
-
-class _RunsAsync(Protocol):
-    async def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call."""
-        ...
-
-
 class MaintainedTable:
     """Clean-up and leases of a table; a part of :class:`lamella.client.Table`."""
 
-    _lake: _Runs
+    _lake: Runs
     _name: TableName
 
     def vacuum(
@@ -139,7 +126,7 @@ class MaintainedTable:
 class AsyncMaintainedTable:
     """The asyncio twin of :class:`MaintainedTable`."""
 
-    _lake: _RunsAsync
+    _lake: RunsAsync
     _name: TableName
 
     async def vacuum(
@@ -186,7 +173,7 @@ class MaintainedLake:
     """The clean-up of dropped tables; a part of :class:`lamella.client.Lamella`."""
 
     def purge_dropped(
-        self: _Runs,
+        self: Runs,
         *,
         execute: bool = False,
         include_external_blocks: bool = False,
@@ -209,7 +196,7 @@ class AsyncMaintainedLake:
     """The asyncio twin of :class:`MaintainedLake`."""
 
     async def purge_dropped(
-        self: _RunsAsync,
+        self: RunsAsync,
         *,
         execute: bool = False,
         include_external_blocks: bool = False,

@@ -17,7 +17,7 @@ from lamella.snapshot.errors import InvalidRequest
 
 
 class Asked(TypedDict, total=False):
-    """The keyword arguments of a prune, as of :meth:`lamella.client.http.client.Table.prune`."""
+    """The keyword arguments of a prune, as of :meth:`lamella.client.Table.prune`."""
 
     snapshot_id: str | None
     timestamp: int | str | dt.datetime | None
@@ -86,6 +86,29 @@ def batch_body(
         shape=shape,
         explain=explain,
         residuals=residuals,
+    )
+
+
+def diff_body(
+    from_snapshot_id: str | None,
+    to_snapshot_id: str | None,
+    from_timestamp: int | str | dt.datetime | None,
+    to_timestamp: int | str | dt.datetime | None,
+    filter: Filter,
+    columns: Sequence[str] | None,
+    time_zone: str,
+    case_sensitive: bool,
+) -> wire.DiffRequest:
+    """The body of a question for what came and went."""
+    return wire.DiffRequest(
+        from_snapshot_id=from_snapshot_id,
+        to_snapshot_id=to_snapshot_id,
+        from_timestamp=calls.timestamp_of(from_timestamp),
+        to_timestamp=calls.timestamp_of(to_timestamp),
+        filter=filter,
+        columns=None if columns is None else tuple(columns),
+        time_zone=time_zone,
+        case_sensitive=case_sensitive,
     )
 
 

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
 
 import msgspec
 
 from lamella.client.http.call import Call, Filter, TableName, encoded, texts
+from lamella.client.http.running import Runs, RunsAsync
 from lamella.snapshot.wire import FeedbackAnswer, FeedbackCleared, FeedbackInfo, FeedbackRequest
 
-Answer = TypeVar("Answer")
 #: Blocks that one request names; the service takes no more.
 _AT_ONCE = 10_000
 
 
-def report_calls(name: TableName, request: FeedbackRequest) -> list[Call[FeedbackAnswer]]:
+def report_calls(
+    name: TableName,
+    filter: Filter,
+    locations: Sequence[str],
+    snapshot_id: str,
+    time_zone: str,
+    case_sensitive: bool,
+) -> list[Call[FeedbackAnswer]]:
     """Report blocks, so many at a time. Saying it twice does no harm, so it needs no idempotency key."""
-    places = request.empty
+    request = FeedbackRequest(
+        snapshot_id=snapshot_id, filter=filter, empty=(), time_zone=time_zone, case_sensitive=case_sensitive
+    )
+    places = texts("locations", locations)
     parts = [places[at : at + _AT_ONCE] for at in range(0, len(places), _AT_ONCE)] or [()]
     return [
         Call(
@@ -40,22 +49,10 @@ def clear_call(name: TableName) -> Call[FeedbackCleared]:
     return Call(method="DELETE", path=f"{name.path}/feedback", answer=FeedbackCleared)
 
 
-class _Runs(Protocol):
-    def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call."""
-        ...
-
-
-class _RunsAsync(Protocol):
-    async def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call."""
-        ...
-
-
 class ReportingTable:
     """Feedback on a table; a part of :class:`lamella.client.Table`."""
 
-    _lake: _Runs
+    _lake: Runs
     _name: TableName
 
     def report_empty(
@@ -74,14 +71,8 @@ class ReportingTable:
         Raises InvalidRequest (the service or the table takes none, or a location is no block), InvalidFilter,
         UnknownColumn, SnapshotNotFound, TableNotFound.
         """
-        request = FeedbackRequest(
-            snapshot_id=snapshot_id,
-            filter=filter,
-            empty=texts("locations", locations),
-            time_zone=time_zone,
-            case_sensitive=case_sensitive,
-        )
-        return _sum([self._lake.run(call) for call in report_calls(self._name, request)])
+        calls = report_calls(self._name, filter, locations, snapshot_id, time_zone, case_sensitive)
+        return _sum([self._lake.run(call) for call in calls])
 
     def feedback(self) -> FeedbackInfo:
         """How much feedback is remembered for the table; raises TableNotFound."""
@@ -95,7 +86,7 @@ class ReportingTable:
 class AsyncReportingTable:
     """The asyncio twin of :class:`ReportingTable`."""
 
-    _lake: _RunsAsync
+    _lake: RunsAsync
     _name: TableName
 
     async def report_empty(
@@ -108,14 +99,8 @@ class AsyncReportingTable:
         case_sensitive: bool = False,
     ) -> FeedbackAnswer:
         """As :meth:`ReportingTable.report_empty`."""
-        request = FeedbackRequest(
-            snapshot_id=snapshot_id,
-            filter=filter,
-            empty=texts("locations", locations),
-            time_zone=time_zone,
-            case_sensitive=case_sensitive,
-        )
-        return _sum([await self._lake.run(call) for call in report_calls(self._name, request)])
+        calls = report_calls(self._name, filter, locations, snapshot_id, time_zone, case_sensitive)
+        return _sum([await self._lake.run(call) for call in calls])
 
     async def feedback(self) -> FeedbackInfo:
         """As :meth:`ReportingTable.feedback`."""

@@ -8,17 +8,17 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Final, Protocol, TypeVar
+from typing import Final
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from lamella.client.http.call import Call, TableName
 from lamella.client.http.pruned import Pruned
+from lamella.client.http.running import Runs, RunsAsync
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.wire import BlockColumns, BlockRanges, SegmentBlocks
 
-Answer = TypeVar("Answer")
 #: Blocks whose addresses a client keeps; about 250 bytes each.
 _KEPT_BLOCKS: Final = 1_000_000
 
@@ -86,22 +86,10 @@ def resolved(pruned: Pruned, segments: Mapping[str, SegmentBlocks]) -> Pruned:
     return msgspec.structs.replace(pruned, block_ranges=None, block_columns=columns)
 
 
-class _Runs(Protocol):
-    def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call."""
-        ...
-
-
-class _RunsAsync(Protocol):
-    async def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call."""
-        ...
-
-
 class ResolvingTable:
     """Addresses of blocks by segment and number; a part of :class:`lamella.client.Table`."""
 
-    _lake: _Runs
+    _lake: Runs
     _name: TableName
     _addresses: Addresses
 
@@ -124,7 +112,7 @@ class ResolvingTable:
 class AsyncResolvingTable:
     """The async twin of :class:`ResolvingTable`."""
 
-    _lake: _RunsAsync
+    _lake: RunsAsync
     _name: TableName
     _addresses: Addresses
 

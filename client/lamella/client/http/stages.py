@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Final
@@ -11,7 +12,17 @@ import msgspec
 
 from lamella.client.http.pruned import Pruned
 from lamella.snapshot.errors import InvalidRequest, LamellaError
-from lamella.snapshot.wire import BlockColumns, JoinKeys, OrderBy, PrunedBlock, Report, Residual, Stage
+from lamella.snapshot.wire import (
+    BlockColumns,
+    IndexUse,
+    JoinKeys,
+    OrderBy,
+    PageUse,
+    PrunedBlock,
+    Report,
+    Residual,
+    Stage,
+)
 
 #: One column of an order: the wire's own, or SQL text (``price DESC NULLS LAST``).
 Order = str | OrderBy
@@ -91,7 +102,8 @@ def _one(text: str) -> OrderBy:
 def merged(pages: Sequence[Pruned]) -> Pruned:
     """The pages of one prune as one answer.
 
-    What the report says of blocks is added up; the rest is that of the first page.
+    What the report says of blocks, indexes and pages is added up; the rest is that of the first page. Of a segment that
+    two pages share an index was asked for each of them.
     """
     first = pages[0]
     if len(pages) == 1:
@@ -169,4 +181,48 @@ def _report(pages: Sequence[Pruned]) -> Report:
                     ms=known.ms + stage.ms,
                 )
     not_used = dict.fromkeys(use for page in pages for use in page.report.not_used)
-    return msgspec.structs.replace(report, stages=tuple(totals.values()), not_used=tuple(not_used))
+    return msgspec.structs.replace(
+        report,
+        stages=tuple(totals.values()),
+        not_used=tuple(not_used),
+        indexes=_indexes([use for page in pages for use in page.report.indexes]),
+        pages=_pages([page.report.pages for page in pages if page.report.pages is not None]),
+    )
+
+
+def _indexes(uses: Sequence[IndexUse]) -> tuple[IndexUse, ...]:
+    """What skip indexes did on all pages, each of them once."""
+    found: dict[str, IndexUse] = {}
+    for use in uses:
+        known = found.get(use.name)
+        found[use.name] = use if known is None else _both(known, use)
+    return tuple(found.values())
+
+
+def _both(first: IndexUse, second: IndexUse) -> IndexUse:
+    return msgspec.structs.replace(
+        first,
+        considered=first.considered + second.considered,
+        ruled_out=first.ruled_out + second.ruled_out,
+        not_indexed=first.not_indexed + second.not_indexed,
+        parts=first.parts + second.parts,
+        bytes=first.bytes + second.bytes,
+        ms=first.ms + second.ms,
+        stopped=first.stopped or second.stopped,
+        failure=first.failure or second.failure,
+    )
+
+
+def _pages(uses: Sequence[PageUse]) -> PageUse | None:
+    """Where page statistics came from on all pages of the answer."""
+    if not uses:
+        return None
+    reasons: Counter[str] = Counter()
+    for use in uses:
+        reasons.update(use.reasons)
+    return PageUse(
+        cells_cached=sum(use.cells_cached for use in uses),
+        cells_from_companions=sum(use.cells_from_companions for use in uses),
+        files_read=sum(use.files_read for use in uses),
+        reasons=dict(reasons),
+    )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Protocol, TypedDict, TypeVar, Unpack
+from typing import TypedDict, Unpack
 
 import msgspec
 
 from lamella.client.http.call import Call, TableName, timestamp_of
+from lamella.client.http.running import Runs, RunsAsync
 from lamella.snapshot.wire import VerifyAnswer, VerifyRequest, merged_verification
 
-Answer = TypeVar("Answer")
 #: Called with each part as it comes: how far it is, and what it found.
 OnPart = Callable[[VerifyAnswer], None]
 
@@ -51,22 +51,10 @@ def following(request: VerifyRequest, part: VerifyAnswer) -> VerifyRequest | Non
     return msgspec.structs.replace(request, page_token=part.next_page_token)
 
 
-class _Runs(Protocol):
-    def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call."""
-        ...
-
-
-class _RunsAsync(Protocol):
-    async def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call."""
-        ...
-
-
 class VerifiedTable:
     """Verification of a table; a part of :class:`lamella.client.Table`."""
 
-    _lake: _Runs
+    _lake: Runs
     _name: TableName
 
     def verify(self, *, on_part: OnPart | None = None, **asked: Unpack[Verify]) -> VerifyAnswer:
@@ -98,7 +86,7 @@ class VerifiedTable:
 class AsyncVerifiedTable:
     """The asyncio twin of :class:`VerifiedTable`."""
 
-    _lake: _RunsAsync
+    _lake: RunsAsync
     _name: TableName
 
     async def verify(self, *, on_part: OnPart | None = None, **asked: Unpack[Verify]) -> VerifyAnswer:

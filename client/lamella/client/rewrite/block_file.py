@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -25,15 +26,25 @@ MAX_GROUP_ROWS: Final = 1 << 20
 MAX_PAGE_ROWS: Final = 20_000
 _DICTIONARY_BYTES: Final = 1 << 20
 _DELTA: Final = frozenset({"int8", "int16", "int32", "int64", "date", "timestamp", "timestamp_ntz"})
-_PAGE_ROWS_SUPPORTED: Final = "max_rows_per_page" in inspect.signature(pq.ParquetWriter.__init__).parameters
+#: What this release of pyarrow can be told.
+_SUPPORTED: Final = frozenset(inspect.signature(pq.ParquetWriter.__init__).parameters)
 
 
 def write_block(
-    store: Store, layout: TableLayout, ids: Ids, rows: pa.Table, schema: Schema, *, compression: str = "zstd"
+    store: Store,
+    layout: TableLayout,
+    ids: Ids,
+    rows: pa.Table,
+    schema: Schema,
+    *,
+    compression: str = "zstd",
+    bloom_filters: Mapping[str, float] | None = None,
 ) -> Block:
     """Write ``rows`` as one file under a fresh name; the statistics are measured on the rows themselves.
 
-    ``rows`` must have exactly the Arrow schema of the table. The file is complete or absent, never half there.
+    ``rows`` must have exactly the Arrow schema of the table. ``bloom_filters``: columns (dotted paths) that get one of
+    Parquet's own, as large as their number of different values asks for, with that rate of false positives. The file is
+    complete or absent, never half there.
 
     Raises:
         StoreError: the store refused it.
@@ -46,7 +57,7 @@ def write_block(
         )
         for column_id, stats in measure(rows, schema, distinct=False).items()
     }
-    data = encode(rows, schema, measured, compression=compression)
+    data = encode(rows, schema, measured, compression=compression, bloom_filters=bloom_filters)
     stat = store.put(layout.block(ids.new()), data)
     block = block_of(read_footer(store, stat.location, stat), schema)
     stats = {
@@ -69,14 +80,26 @@ def sketches_of(rows: pa.Table, schema: Schema) -> dict[int, Sketch]:
     return found
 
 
-def encode(rows: pa.Table, schema: Schema, measured: dict[int, ColumnStats], *, compression: str = "zstd") -> bytes:
+def encode(
+    rows: pa.Table,
+    schema: Schema,
+    measured: dict[int, ColumnStats],
+    *,
+    compression: str = "zstd",
+    bloom_filters: Mapping[str, float] | None = None,
+) -> bytes:
     """The Parquet file of ``rows``.
 
     Dictionaries only where values repeat: pyarrow keeps one on near-unique columns too, which makes files up to twice
     as large. Integers and times without one are delta-encoded, which Spark's vectorised reader reads.
     """
     dictionary, delta = _encodings(rows, schema, measured)
-    options: dict[str, Any] = {"max_rows_per_page": MAX_PAGE_ROWS} if _PAGE_ROWS_SUPPORTED else {}
+    options: dict[str, Any] = {"max_rows_per_page": MAX_PAGE_ROWS} if "max_rows_per_page" in _SUPPORTED else {}
+    if bloom_filters and "bloom_filter_options" in _SUPPORTED:
+        options["bloom_filter_options"] = {
+            path: {"ndv": max(1, measured[schema.leaf(path).id].distinct_of_values or rows.num_rows), "fpp": rate}
+            for path, rate in bloom_filters.items()
+        }
     sink = pa.BufferOutputStream()
     pq.write_table(
         rows,

@@ -1,4 +1,4 @@
-"""Rows of a block by pyarrow, in the types that Spark expects."""
+"""Rows of a block by pyarrow, in the types that are asked for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lamella.snapshot.errors import SchemaMismatch
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.layout import FsspecStore, Store
+from lamella.snapshot.layout.store import ObjectStat
 from lamella.snapshot.parquet.store_file import StoreFile
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.arrow import conformed, file_columns
@@ -39,15 +40,22 @@ def read_rows(
         SchemaMismatch: a value does not fit the wanted type, or dates stand in the old calendar.
     """
     store = FsspecStore(storage_options)
+    yield from rows_of_file(store, store.stat(location), target, written=written, current=current)
+
+
+def rows_of_file(
+    store: Store, stat: ObjectStat, target: pa.Schema, *, written: Schema, current: Schema
+) -> Iterator[pa.RecordBatch]:
+    """As :func:`read_rows`, of a file whose size is known."""
     with (
-        StoreFile(store, store.stat(location)) as opened,
+        StoreFile(store, stat) as opened,
         pq.ParquetFile(opened, coerce_int96_timestamp_unit="us", pre_buffer=True) as file,
     ):
         if any(key in (file.metadata.metadata or {}) for key in _OTHER_CALENDAR):
-            raise SchemaMismatch(f"{location} has dates of the old calendar; read it on a classic session")
+            raise SchemaMismatch(f"{stat.location} has dates of the old calendar; read it on a classic session")
         names = file_columns(target.names, file.schema_arrow.names, written, current)
         for batch in file.iter_batches(_BATCH_ROWS, columns=names):
             try:
                 yield conformed(batch, target, written, current)
             except SchemaMismatch as error:
-                raise SchemaMismatch(f"{location}: {error.message}", **error.details) from error
+                raise SchemaMismatch(f"{stat.location}: {error.message}", **error.details) from error

@@ -19,8 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lamella.client.spark.attachment import Attached, LamellaSparkWarning, attach
+    from lamella.client.spark.deleting import delete
     from lamella.client.spark.index_job import BuildProgress, BuildResult, build_index
+    from lamella.client.spark.merging import Merge, MergeResult, merge, update
     from lamella.client.spark.reader import read
+    from lamella.client.spark.streaming import append_batches, write_stream
     from lamella.client.spark.writer import WriteResult, write
 
 _HOMES = {
@@ -28,11 +31,18 @@ _HOMES = {
     "BuildProgress": "index_job",
     "BuildResult": "index_job",
     "LamellaSparkWarning": "attachment",
+    "Merge": "merging",
+    "MergeResult": "merging",
     "WriteResult": "writer",
+    "append_batches": "streaming",
     "attach": "attachment",
     "build_index": "index_job",
+    "delete": "deleting",
+    "merge": "merging",
     "read": "reader",
+    "update": "merging",
     "write": "writer",
+    "write_stream": "streaming",
 }
 
 __all__ = [
@@ -40,11 +50,18 @@ __all__ = [
     "BuildProgress",
     "BuildResult",
     "LamellaSparkWarning",
+    "Merge",
+    "MergeResult",
     "WriteResult",
+    "append_batches",
     "attach",
     "build_index",
+    "delete",
+    "merge",
     "read",
+    "update",
     "write",
+    "write_stream",
 ]
 
 

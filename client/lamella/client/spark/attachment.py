@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import datetime as dt
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from lamella.client.http import Lamella
-from lamella.client.spark.catalog import LakeCatalog, LakeTableProxy
+from lamella.client.spark.catalog import LakeCatalog
 from lamella.client.spark.failure import runtime_exception
 from lamella.client.spark.file_index import file_index
 from lamella.client.spark.gateway import DATASOURCES, Gateway
 from lamella.client.spark.lake import Kept, Settings, client_of, load_table, unix_ms
 from lamella.client.spark.relation import BlockIndex, relation_frame
+from lamella.client.spark.row_level import LakeRowLevel, LakeRowLevelWrite
 from lamella.client.spark.scan import LakeBatch, LakeScan, LakeScanBuilder, LakeStatistics
+from lamella.client.spark.sql_write import LakeInsertion, LakeWrite, LakeWriteBuilder
+from lamella.client.spark.staging import StagedLakeTable
+from lamella.client.spark.table_proxy import LakeTableProxy
+from lamella.client.spark.writer import Layout
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Mode = Literal["catalog", "views"]
-_PROXIES = (LakeCatalog, LakeTableProxy, LakeScanBuilder, LakeScan, LakeBatch, LakeStatistics)
+_PROXIES = (
+    *(LakeCatalog, LakeTableProxy, LakeScanBuilder, LakeScan, LakeBatch, LakeStatistics, StagedLakeTable),
+    *(LakeWriteBuilder, LakeWrite, LakeInsertion, LakeRowLevel, LakeRowLevelWrite),
+)
 _PROBE_SCHEMA = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}'
 
 
@@ -116,6 +124,8 @@ def attach(
     max_join_keys: int = 100_000,
     page_index: bool | None = None,
     mode: Mode | None = None,
+    storage_options: Mapping[str, Mapping[str, Any]] | None = None,
+    scratch: str | None = None,
 ) -> Attached:
     """Make a Lamella service the catalog ``name`` of a classic Spark session.
 
@@ -127,6 +137,7 @@ def attach(
     otherwise the query fails with the service's message. ``max_join_keys``: a runtime join filter with more distinct
     keys is sent as their range. ``page_index``: let Spark skip pages inside files by their column indexes:
     None for reads whose blocks were all written by Lamella's jobs, True always (you trust the writers), False never.
+    ``storage_options``, ``scratch``: for what SQL writes, as of :func:`lamella.client.spark.write`.
     ``mode``: insist on one way; by default "catalog", or "views" with a
     :class:`LamellaSparkWarning` when this version of Spark lacks the internals that a catalog needs.
 
@@ -139,10 +150,11 @@ def attach(
     gateway = Gateway(spark)
     lake = client_of(url_or_client)
     owns_client = lake is not url_or_client
+    writing = Layout(storage_options=storage_options or {}, scratch=scratch)
     settings = Settings(allow_fallback=allow_fallback, max_join_keys=max_join_keys, page_index=page_index)
     reason = "asked for" if mode == "views" else _missing(lambda: _probe_catalog(gateway))
     if reason is None:
-        _catalogs(gateway).put(name, LakeCatalog(gateway, name, lake, settings))
+        _catalogs(gateway).put(name, LakeCatalog(gateway, name, lake, settings, writing))
         return Attached(gateway, name, lake, settings, reason=None, owns_client=owns_client)
     if mode == "catalog":
         raise LamellaError(f"this version of Spark lacks what a catalog needs: {reason}")

@@ -7,13 +7,19 @@ from functools import lru_cache
 from typing import Any
 
 from lamella.client.http import Lamella
-from lamella.client.spark.ddl import schema_changes
+from lamella.client.spark.ddl import alter_table
 from lamella.client.spark.failure import raise_java
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
-from lamella.client.spark.lake import LakeTable, Settings, load_table
+from lamella.client.spark.lake import Settings, load_table
+from lamella.client.spark.pins import Pins
 from lamella.client.spark.proxy import Proxy
-from lamella.client.spark.scan import LakeScanBuilder
-from lamella.snapshot.errors import InvalidRequest, NamespaceNotFound, TableNotFound
+from lamella.client.spark.sql_write import Destination
+from lamella.client.spark.staging import StagedLakeTable
+from lamella.client.spark.table_properties import namespace_properties
+from lamella.client.spark.table_proxy import LakeTableProxy
+from lamella.client.spark.table_spec import TableSpec
+from lamella.client.spark.writer import Layout
+from lamella.snapshot.errors import AlreadyExists, InvalidRequest, NamespaceNotFound, TableNotFound
 
 _CATALOG = CONNECTOR + "catalog."
 _ANALYSIS = SQL + "catalyst.analysis."
@@ -21,17 +27,19 @@ _STRING = "java.lang.String"
 
 
 class LakeCatalog(Proxy):
-    """``TableCatalog`` and ``SupportsNamespaces`` over a Lamella service; of tables, the columns can be altered."""
+    """``TableCatalog`` and ``SupportsNamespaces`` over a Lamella service."""
 
     class Java:
-        implements = [_CATALOG + "TableCatalog", _CATALOG + "SupportsNamespaces"]  # noqa: RUF012
+        implements = [_CATALOG + "StagingTableCatalog", _CATALOG + "SupportsNamespaces"]  # noqa: RUF012
 
-    def __init__(self, gateway: Gateway, name: str, lake: Lamella, settings: Settings) -> None:
+    def __init__(self, gateway: Gateway, name: str, lake: Lamella, settings: Settings, writing: Layout) -> None:
         super().__init__(gateway)
         self._name = name
         self._lake = lake
         self._settings = settings
+        self._writing = writing
         self._shapes = lru_cache(maxsize=64)(self._shape)
+        self._pins = Pins(by_thread=gateway.pins_threads)
 
     def _key(self) -> str:
         return f"Lamella catalog {self._name} at {self._lake!r}"
@@ -57,6 +65,9 @@ class LakeCatalog(Proxy):
     def changelogStateOptionKeys(self) -> Any:
         return self._gateway.java_set()
 
+    def supportedCustomMetrics(self) -> Any:
+        return self._gateway.empty_array(CONNECTOR + "metric.CustomMetric")
+
     def listNamespaces(self, *parent: Any) -> Any:
         below = [str(part) for part in parent[0]] if parent else []
         names = [info.name.split(".") for info in self._lake.namespaces()]
@@ -79,14 +90,23 @@ class LakeCatalog(Proxy):
                 return self._gateway.java_map(dict(info.properties))
         raise_java(self._no_such_namespace(list(namespace)))
 
-    def createNamespace(self, *_arguments: Any) -> None:
-        self._refuse("create namespaces")
+    def createNamespace(self, namespace: Any, metadata: Any) -> None:
+        properties = namespace_properties({str(key): str(metadata.get(key)) for key in metadata.keySet()})
+        try:
+            self._lake.create_namespace(".".join(namespace), properties)
+        except AlreadyExists as error:
+            exists = self._gateway.java_class(_ANALYSIS + "NamespaceAlreadyExistsException")
+            raise_java(exists(self._gateway.array(_STRING, list(namespace))), error)
 
     def alterNamespace(self, *_arguments: Any) -> None:
         self._refuse("alter namespaces")
 
-    def dropNamespace(self, *_arguments: Any) -> None:
-        self._refuse("drop namespaces")
+    def dropNamespace(self, namespace: Any, _cascade: bool) -> bool:
+        try:
+            self._lake.drop_namespace(".".join(namespace))
+        except NamespaceNotFound as error:
+            raise_java(self._no_such_namespace(list(namespace)), error)
+        return True
 
     def listTables(self, namespace: Any) -> Any:
         return self._gateway.array(_CATALOG + "Identifier", self._identifiers(namespace))
@@ -107,10 +127,59 @@ class LakeCatalog(Proxy):
         return True
 
     def loadTable(self, identifier: Any, *how: Any) -> Any:
+        destination = self._destination(identifier, *how)
+        table = destination.table
+        return LakeTableProxy(destination, f"{self._name}.{table.name}", self._shapes(table.columns.shown))
+
+    def invalidateTable(self, _identifier: Any) -> None:
+        """Nothing is cached here."""
+
+    def createTable(self, identifier: Any, *what: Any) -> Any:
+        self._create(identifier, self._spec(*what))
+        return self.loadTable(identifier)
+
+    def createTableLike(self, *_arguments: Any) -> Any:
+        self._refuse("create a table like another; use CREATE TABLE ... AS SELECT ... LIMIT 0")
+
+    def stageCreate(self, identifier: Any, *what: Any) -> Any:
+        return self._stage(identifier, self._spec(*what), replaces=False)
+
+    def stageReplace(self, identifier: Any, *what: Any) -> Any:
+        return self._stage(identifier, self._spec(*what), replaces=True)
+
+    def stageCreateOrReplace(self, identifier: Any, *what: Any) -> Any:
+        return self._stage(identifier, self._spec(*what), replaces=self.tableExists(identifier))
+
+    def useNullableQuerySchema(self) -> bool:
+        return True
+
+    def alterTable(self, identifier: Any, changes: Any) -> Any:
+        name = _table_name(identifier)
+        if name is None:
+            raise_java(self._no_such_table(identifier))
+        try:
+            alter_table(self._gateway, self._lake, name, changes)
+        except (TableNotFound, NamespaceNotFound) as error:
+            raise_java(self._no_such_table(identifier), error)
+        return self.loadTable(identifier)
+
+    def dropTable(self, identifier: Any) -> bool:
+        return self._drop(identifier, purge=False)
+
+    def purgeTable(self, identifier: Any) -> bool:
+        return self._drop(identifier, purge=True)
+
+    def renameTable(self, *_arguments: Any) -> None:
+        self._refuse("rename tables")
+
+    def _destination(self, identifier: Any, *how: Any) -> Destination:
+        """A table to read from and to write to."""
         name = _table_name(identifier)
         if name is None:
             raise_java(self._no_such_table(identifier))
         snapshot_id, timestamp_ms = _time_travel(how)
+        if snapshot_id is None and timestamp_ms is None:
+            snapshot_id = self._pins.read(name)
         time_type = self._gateway.spark.conf.get("spark.sql.timeType.enabled", "false") == "true"
         try:
             table = load_table(
@@ -123,40 +192,52 @@ class LakeCatalog(Proxy):
             )
         except (TableNotFound, NamespaceNotFound) as error:
             raise_java(self._no_such_table(identifier), error)
-        return LakeTableProxy(self._gateway, f"{self._name}.{name}", table, self._shapes(table.columns.shown))
+        return Destination(gateway=self._gateway, lake=self._lake, table=table, pins=self._pins, defaults=self._writing)
 
-    def invalidateTable(self, _identifier: Any) -> None:
-        """Nothing is cached here."""
+    def _spec(self, *what: Any) -> TableSpec:
+        """Of a ``TableInfo``, or of columns, partitions and properties, as Spark before 4.1 gives them."""
+        columns, partitions, properties = (
+            (what[0].columns(), what[0].partitions(), what[0].properties()) if len(what) == 1 else what
+        )
+        return TableSpec.of(
+            self._gateway, columns, partitions, {str(key): str(properties.get(key)) for key in properties.keySet()}
+        )
 
-    def createTable(self, *_arguments: Any) -> Any:
-        self._refuse("create tables; use lamella.client.spark.write(df, 'namespace.table')")
-
-    def createTableLike(self, *_arguments: Any) -> Any:
-        self._refuse("create tables; use lamella.client.spark.write(df, 'namespace.table')")
-
-    def useNullableQuerySchema(self) -> bool:
-        return True
-
-    def alterTable(self, identifier: Any, changes: Any) -> Any:
+    def _create(self, identifier: Any, spec: TableSpec) -> None:
         name = _table_name(identifier)
         if name is None:
-            raise_java(self._no_such_table(identifier))
+            raise_java(self._no_such_namespace([]))
         try:
-            self._lake.table(name).evolve(schema_changes(self._gateway, changes))
-        except (TableNotFound, NamespaceNotFound) as error:
-            raise_java(self._no_such_table(identifier), error)
-        return self.loadTable(identifier)
+            spec.create(self._lake, name)
+        except AlreadyExists as error:
+            raise_java(self._gateway.java_class(_ANALYSIS + "TableAlreadyExistsException")(identifier), error)
+        except NamespaceNotFound as error:
+            raise_java(self._no_such_namespace(list(identifier.namespace())), error)
 
-    def dropTable(self, _identifier: Any) -> bool:
-        self._refuse("drop tables; use Lamella(...).drop_table('namespace.table')")
-        return False
+    def _stage(self, identifier: Any, spec: TableSpec, *, replaces: bool) -> Any:
+        if not replaces:
+            self._create(identifier, spec)
+        destination = self._destination(identifier)
+        name = destination.table.name
+        if replaces:
+            spec.require_alike(self._lake.table(name).info())
+        return StagedLakeTable(
+            destination,
+            f"{self._name}.{name}",
+            self._shapes(destination.table.columns.shown),
+            replaces=replaces,
+            properties=spec.properties,
+        )
 
-    def purgeTable(self, _identifier: Any) -> bool:
-        self._refuse("purge tables")
-        return False
-
-    def renameTable(self, *_arguments: Any) -> None:
-        self._refuse("rename tables")
+    def _drop(self, identifier: Any, *, purge: bool) -> bool:
+        name = _table_name(identifier)
+        if name is None:
+            return False
+        try:
+            self._lake.drop_table(name, purge=purge)
+        except (TableNotFound, NamespaceNotFound):
+            return False
+        return True
 
     def _identifiers(self, namespace: Any) -> list[Any]:
         try:
@@ -185,55 +266,11 @@ class LakeCatalog(Proxy):
         for at, field in enumerate(json.loads(shown)["fields"]):
             dtype = struct.apply(at).dataType()
             metadata = {key: value for key, value in field["metadata"].items() if key != "comment"}
+            if "EXISTS_DEFAULT" in metadata:  # of rows that are there; the other is of rows that come
+                metadata["CURRENT_DEFAULT"] = metadata["EXISTS_DEFAULT"]
             extra = json.dumps(metadata) if metadata else None
             columns[at] = create(field["name"], dtype, True, field["metadata"].get("comment"), extra)
         return struct, columns
-
-
-class LakeTableProxy(Proxy):
-    """A table at one snapshot."""
-
-    class Java:
-        implements = [_CATALOG + "SupportsRead"]  # noqa: RUF012
-
-    def __init__(self, gateway: Gateway, shown_name: str, table: LakeTable, shape: tuple[Any, Any]) -> None:
-        super().__init__(gateway)
-        self._shown_name = shown_name
-        self._table = table
-        self._struct, self._columns = shape
-
-    def _key(self) -> str:
-        return f"Lamella {self._shown_name}@{self._table.snapshot_id}"
-
-    def name(self) -> str:
-        return self._shown_name
-
-    def id(self) -> None:
-        return None
-
-    def version(self) -> str:
-        return self._table.snapshot_id
-
-    def schema(self) -> Any:
-        return self._struct
-
-    def columns(self) -> Any:
-        return self._columns
-
-    def partitioning(self) -> Any:
-        return self._gateway.empty_array(CONNECTOR + "expressions.Transform")
-
-    def constraints(self) -> Any:
-        return self._gateway.empty_array(_CATALOG + "constraints.Constraint")
-
-    def properties(self) -> Any:
-        return self._gateway.java_map({**self._table.properties, "lamella.snapshot_id": self._table.snapshot_id})
-
-    def capabilities(self) -> Any:
-        return self._gateway.java_set([self._gateway.constant(_CATALOG + "TableCapability", "BATCH_READ")])
-
-    def newScanBuilder(self, options: Any) -> Any:
-        return LakeScanBuilder(self._gateway, self._table, options)
 
 
 def _table_name(identifier: Any) -> str | None:

@@ -112,7 +112,11 @@ class TermWalker:
 
 def dtype_of(e: Any) -> DataType:
     """The type of an expression."""
-    name = str(e.dataType().typeName())
+    return dtype_named(str(e.dataType().typeName()))
+
+
+def dtype_named(name: str) -> DataType:
+    """The type that Spark's JSON calls so; raises Inexpressible for one that terms do not have."""
     if name not in _TYPES and not name.startswith("decimal("):
         raise Inexpressible(f"values of type {name}")
     try:
@@ -123,7 +127,11 @@ def dtype_of(e: Any) -> DataType:
 
 def _name(e: Any) -> str:
     """The type of an expression as SQL spells it."""
-    name = str(e.dataType().typeName())
+    return sql_type_name(str(e.dataType().typeName()))
+
+
+def sql_type_name(name: str) -> str:
+    """What Spark's JSON calls so, as SQL spells it."""
     return _INTEGERS.get(name, name)
 
 

@@ -25,8 +25,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from lamella.client.http import Lamella
+from lamella.client.rewrite.block_reader import read_rows
 from lamella.client.spark.arrow_types import spark_arrow_schema
-from lamella.client.spark.block_reader import read_rows
 from lamella.client.spark.lake import LakeTable, Settings, load_table
 from lamella.client.spark.python_blocks import PARTITION_BYTES, BlockGroup, grouped
 from lamella.snapshot.errors import InvalidRequest

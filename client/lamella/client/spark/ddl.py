@@ -1,4 +1,4 @@
-"""``ALTER TABLE`` of Spark SQL as schema changes of the service."""
+"""``ALTER TABLE`` of Spark SQL as changes that the service makes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
+from lamella.client.http import Lamella
+from lamella.client.spark.catalyst_terms import kind_of
 from lamella.client.spark.gateway import Gateway
+from lamella.client.spark.lake import CLUSTER_KIND
+from lamella.client.spark.table_properties import own_properties
 from lamella.client.spark.types import columns_of
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.schema import Column
@@ -25,20 +29,41 @@ from lamella.snapshot.schema.evolution import (
 
 # How a default of a type becomes text that says everything; other types cast to text as they are.
 _AS_TEXT: Final = {"timestamp": "date_format({}, \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\")", "binary": "hex({})"}
+# Expressions that Spark calls deterministic since they are the same all through one query.
+_CHANGING: Final = ("Current", "Now", "LocalTimestamp", "UnixTimestamp", "InputFile", "SparkVersion", "CatalogName")
 
 
-def schema_changes(gateway: Gateway, changes: Iterable[Any]) -> list[SchemaChange]:
-    """What Spark's ``TableChange`` objects mean.
+def alter_table(gateway: Gateway, lake: Lamella, name: str, changes: Iterable[Any]) -> None:
+    """Do what Spark's ``TableChange`` objects mean, in one new snapshot.
 
     Raises:
-        InvalidRequest: a change that is none of a column (properties, constraints), or another default for one.
+        InvalidRequest: changes of several sorts at once, a property that cannot be set or taken away, a constraint,
+            another default for a column that is there.
         InvalidSchema: a type that a table cannot hold.
+        TableNotFound, NamespaceNotFound, UnknownColumn, SchemaConflict.
     """
-    return [_change(gateway, change) for change in changes]
+    given = [(str(change.getClass().getSimpleName()), change) for change in changes]
+    handle = lake.table(name)
+    kinds = {kind for kind, _ in given}
+    if kinds == {"SetProperty"}:
+        own, cluster_kind = own_properties({str(c.property()): str(c.value()) for _, c in given})
+        if cluster_kind is not None:
+            if own:
+                raise InvalidRequest(f"set {CLUSTER_KIND} by a statement of its own")
+            key = handle.cluster_key()
+            handle.cluster_by(key.columns, cluster_kind, base_snapshot_id=key.snapshot_id)
+        else:
+            handle.commit(operation="alter", properties=own)
+    elif kinds == {"ClusterBy"}:
+        columns = [".".join(map(str, reference.fieldNames())) for reference in given[-1][1].clusteringColumns()]
+        handle.cluster_by(columns, handle.cluster_key().kind if columns else "linear")
+    else:
+        handle.evolve([_change(gateway, kind, change) for kind, change in given])
 
 
-def _change(gateway: Gateway, change: Any) -> SchemaChange:
-    kind = str(change.getClass().getSimpleName())
+def _change(gateway: Gateway, kind: str, change: Any) -> SchemaChange:
+    if kind == "RemoveProperty":
+        raise InvalidRequest(f"a property stays once it is set; set {change.property()!r} to an empty value instead")
     if not kind.endswith(("Column", "ColumnType", "ColumnNullability", "ColumnComment", "ColumnPosition")):
         raise InvalidRequest(f"Lamella's Spark catalog cannot alter a table by {kind}")
     path = tuple(str(part) for part in change.fieldNames())
@@ -49,7 +74,7 @@ def _change(gateway: Gateway, change: Any) -> SchemaChange:
     if kind == "RenameColumn":
         return RenameColumn(column=path, name=str(change.newName()))
     if kind == "UpdateColumnType":
-        column = _column(path[-1], change.newDataType(), True)
+        column = column_of(path[-1], change.newDataType(), True)
         if column.fields:
             raise InvalidRequest(f"column {'.'.join(path)!r}: change the type of one of its fields instead")
         return WidenColumn(column=path, type=column.type)
@@ -64,14 +89,14 @@ def _change(gateway: Gateway, change: Any) -> SchemaChange:
 
 
 def _added(gateway: Gateway, change: Any, path: tuple[str, ...]) -> AddColumn:
-    column = _column(path[-1], change.dataType(), bool(change.isNullable()))
+    column = column_of(path[-1], change.dataType(), bool(change.isNullable()))
     given = change.defaultValue()
     first, after = _place(change.position())
     return AddColumn(
         name=column.name,
         type=column.type,
         nullable=column.nullable,
-        default=None if given is None else _default(gateway, str(given.getSql()), change.dataType()),
+        default=None if given is None else default_text(gateway, str(given.getSql()), change.dataType()),
         fields=column.fields,
         doc=change.comment(),
         parent=path[:-1] or None,
@@ -80,18 +105,35 @@ def _added(gateway: Gateway, change: Any, path: tuple[str, ...]) -> AddColumn:
     )
 
 
-def _column(name: str, dtype: Any, nullable: bool) -> Column:
+def column_of(name: str, dtype: Any, nullable: bool) -> Column:
+    """A column of a Spark type; raises InvalidSchema for one that a table cannot hold."""
     field = {"name": name, "type": json.loads(dtype.json()), "nullable": nullable, "metadata": {}}
     (column,) = columns_of(json.dumps({"type": "struct", "fields": [field]}))
     return msgspec.structs.replace(column, name=name)
 
 
-def _default(gateway: Gateway, sql: str, dtype: Any) -> str | None:
-    """The value of a default's SQL, as text."""
+def default_text(gateway: Gateway, sql: str, dtype: Any) -> str | None:
+    """The value of a default's SQL, as text; raises InvalidRequest for one that is not always the same."""
     typed = f"CAST(({sql}) AS {dtype.sql()})"
     text = _AS_TEXT.get(str(dtype.typeName()), "CAST({} AS STRING)").format(typed)
-    value = gateway.spark.sql(f"SELECT {text}").head()
+    frame = gateway.spark.sql(f"SELECT {text}")
+    if not _is_constant(frame._jdf.queryExecution().analyzed()):
+        raise InvalidRequest(f"the default {sql} is not a constant")
+    value = frame.head()
     return None if value is None or value[0] is None else str(value[0])
+
+
+def _is_constant(plan: Any) -> bool:
+    """Whether the expressions of a plan without a table give the same whenever and wherever they are computed."""
+    expressions = plan.expressions()
+    pending = [expressions.apply(at) for at in range(expressions.size())]
+    while pending:
+        e = pending.pop()
+        if not e.deterministic() or kind_of(e).startswith(_CHANGING):
+            return False
+        children = e.children()
+        pending += [children.apply(at) for at in range(children.size())]
+    return True
 
 
 def _place(position: Any) -> tuple[bool, str | None]:

@@ -13,6 +13,7 @@ from lamella.client.http import Lamella, Table
 from lamella.client.spark.index_partition import REPORT, IndexPartition, Piece, PieceReport
 from lamella.snapshot.errors import IndexNotFound, InvalidRequest
 from lamella.snapshot.index.building import PART_BLOCKS
+from lamella.snapshot.index.definition import term_in
 from lamella.snapshot.index.directory import place
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Snapshot, TableIndex
@@ -73,7 +74,7 @@ def build_index(
 
     Raises:
         IndexNotFound, TableNotFound: no such index or table.
-        InvalidRequest: the index was made over columns that the table does not have any more.
+        InvalidRequest: the index was made over columns that the table does not have any more; a number below 1.
         PythonException (pyspark): storage failed on an executor, so often that Spark gave up.
     """
     if read_threads < 1 or (batch_pieces is not None and batch_pieces < 1):
@@ -104,6 +105,8 @@ class _Job:
         self._location = info.location
         self._snapshot = table.snapshot(info.snapshot_id)
         self._index = _named(self._snapshot, index)
+        if term_in(self._index, self._snapshot) is None:
+            raise InvalidRequest(f"{self._index.expression} is not what it was when the index was made", name=index)
 
     def run(self, batch_pieces: int | None, on_batch: Callable[[BuildProgress], None] | None) -> BuildResult:
         tasks = self._tasks_at_once()

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index.building import Source, build_part
 from lamella.snapshot.layout import FsspecStore, TableLayout
 from lamella.snapshot.manifest import Block, ObjectRef, TableIndex, decode_segment
+from lamella.snapshot.manifest.block_key import bytes_of
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.wire import LeftOutBlock, PartSent
 
@@ -90,6 +90,6 @@ class IndexPartition(msgspec.Struct, frozen=True, kw_only=True):
             size_bytes=ref.size_bytes,
             tail_bytes=ref.tail_bytes,
             tail_sha256=ref.tail_sha256,
-            keys=np.ascontiguousarray(built.part.keys).astype("<u8").tobytes(),
+            keys=bytes_of(built.part.keys),
         )
         return PieceReport(part=sent, indexed=len(built.part.keys), row_count=built.part.row_count, left_out=left_out)

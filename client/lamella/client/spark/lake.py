@@ -26,6 +26,10 @@ from lamella.snapshot.layout import TableLayout
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.wire import OrderBy
 
+#: Properties that Spark shows, of the cluster key; the kind can be given where a table is made.
+CLUSTER_KEY: Final = "lamella.cluster_key"
+CLUSTER_KIND: Final = "lamella.cluster_kind"
+
 _log = logging.getLogger(__name__)
 _NOTHING: Final[dict[str, Any]] = {"type": "false"}
 
@@ -97,16 +101,19 @@ class LakeTable:
         lake: Lamella,
         name: str,
         *,
+        table_id: str,
         location: str,
         snapshot_id: str,
         history: tuple[Schema, ...],
         schema_ids_in_use: tuple[int, ...],
         columns: SparkSchema,
         properties: Mapping[str, str],
+        cluster_key: tuple[Sequence[str], str],
         totals: tuple[int, int, int],
         settings: Settings,
     ) -> None:
         self.name = name
+        self.table_id = table_id
         self.snapshot_id = snapshot_id
         self.schema = history[-1]
         #: Every schema that blocks may have been written with.
@@ -114,6 +121,7 @@ class LakeTable:
         self._schema_ids_in_use = schema_ids_in_use
         self.columns = columns
         self.properties = dict(properties)
+        self._cluster_key = cluster_key
         self.settings = settings
         self.block_count, self.row_count, self.size_bytes = totals
         self._handle = lake.table(name)
@@ -123,6 +131,12 @@ class LakeTable:
     def key(self) -> str:
         """The name with the snapshot."""
         return f"{self.name}@{self.snapshot_id}"
+
+    def shown_properties(self) -> dict[str, str]:
+        """The table's properties, with what else is worth knowing of it."""
+        columns, kind = self._cluster_key
+        own = {CLUSTER_KEY: ", ".join(columns), CLUSTER_KIND: kind} if columns else {}
+        return {**self.properties, **own, "lamella.snapshot_id": self.snapshot_id}
 
     def trusts_page_index(self, kept: Kept) -> bool:
         """True when Spark may skip pages inside these blocks (see :class:`Settings`)."""
@@ -227,6 +241,7 @@ def load_table(
     info = handle.info()
     if snapshot_id is None and timestamp_ms is None:
         history, schema_ids, properties = info.history, info.schema_ids_in_use, info.properties
+        cluster_key: tuple[Sequence[str], str] = (info.cluster_key, info.cluster_kind)
         snapshot = info.snapshot_id
         totals = (info.block_count, info.row_count, info.file_size_bytes)
     else:
@@ -234,17 +249,21 @@ def load_table(
         answer = handle.prune(_NOTHING, snapshot_id=snapshot_id, timestamp=timestamp_ms, shape="columns")
         manifest = handle.snapshot(answer.snapshot_id)
         history, schema_ids, properties = manifest.history, manifest.schema_ids_in_use, manifest.properties
+        key = manifest.cluster_key
+        cluster_key = ((), "linear") if key is None else (key.columns, key.kind)
         snapshot = answer.snapshot_id
         totals = (answer.report.blocks_total, answer.report.rows_total, answer.report.bytes_total)
     return LakeTable(
         lake,
         name,
+        table_id=info.table_id,
         location=info.location,
         snapshot_id=snapshot,
         history=history,
         schema_ids_in_use=schema_ids,
         columns=spark_schema(history[-1], time_type=time_type),
         properties=properties,
+        cluster_key=cluster_key,
         totals=totals,
         settings=settings,
     )

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from lamella.client.rewrite.block_reader import read_rows
 from lamella.client.spark.arrow_types import spark_arrow_schema
-from lamella.client.spark.block_reader import read_rows
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.schema import Schema
 

@@ -3,43 +3,41 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
+import pyarrow as pa
 
 from lamella.client.http import Lamella
-from lamella.client.spark.arrow_types import arrow_schema
+from lamella.client.rewrite.assembly import Progress, ScratchSpace, assemble, scratch_space
+from lamella.client.rewrite.block_writer import Written
+from lamella.client.rewrite.sink import Sink, Sunk
+from lamella.client.rewrite.tables import TableState
+from lamella.client.rewrite.target import BLOCK_BYTES, BLOCK_ROWS, Target
+from lamella.client.spark.engine import SparkEngine
+from lamella.client.spark.frame_rows import aligned
 from lamella.client.spark.lake import service
-from lamella.client.spark.partition import REPORT, WritePartition
-from lamella.client.spark.types import columns_of, spark_schema
-from lamella.snapshot.errors import AlreadyExists, InvalidRequest, NamespaceNotFound, SchemaMismatch, TableNotFound
-from lamella.snapshot.manifest import Block
-from lamella.snapshot.schema import Column, Schema, parse_type, widens
-from lamella.snapshot.wire import TableInfo
+from lamella.client.spark.landing import EVERY_ROW, Landing
+from lamella.client.spark.types import columns_of
+from lamella.snapshot.errors import AlreadyExists, InvalidRequest, NamespaceNotFound, TableNotFound
+from lamella.snapshot.schema import Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Arrow bytes of rows that one task should hold; it sorts them in memory.
-PARTITION_BYTES: Final = 192 << 20
-# Spark's own guesses of a value's width, where its type does not say.
-_WIDTHS: Final = {"string": 20, "binary": 100}
-_DEFAULT_WIDTH: Final = 8
-# How much smaller than Arrow a compressed file usually is; only the number of tasks depends on it.
-_COMPRESSION: Final = 3
-_BLOCK: Final = msgspec.json.Decoder(Block)
+_SUNK: Final = "sunk binary"
 
 
 class WriteResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a write added; ``snapshot_id`` is the snapshot that holds it."""
+    """What a write added; ``snapshot_id`` is the snapshot that holds it. ``rows_removed``: that an overwrite did away
+    with."""
 
     blocks: int
     rows: int
     size_bytes: int
     snapshot_id: str
+    rows_removed: int = 0
 
 
 def write(
@@ -49,25 +47,40 @@ def write(
     url: str | None = None,
     client: Lamella | None = None,
     cluster_by: Sequence[str] | None = None,
-    target_block_rows: int = 1_000_000,
-    target_block_bytes: int = 128 << 20,
-    mode: str = "append",
+    target_block_rows: int = BLOCK_ROWS,
+    target_block_bytes: int = BLOCK_BYTES,
+    mode: Literal["append", "overwrite"] = "append",
+    where: str | None = None,
     create: bool = True,
     properties: Mapping[str, str] | None = None,
-    row_count: int | None = None,
     compression: str = "zstd",
+    indexes: bool = True,
+    set_properties: Mapping[str, str] | None = None,
+    idempotency_key: str | None = None,
     storage_options: Mapping[str, Mapping[str, Any]] | None = None,
+    scratch: str | None = None,
+    progress: Progress | None = None,
 ) -> WriteResult:
-    """Append a frame's rows to ``namespace.table`` as sorted blocks with exact statistics, in one commit.
+    """Write a frame's rows to ``namespace.table`` as sorted blocks with exact statistics, in one commit.
 
-    Works on classic sessions and on Spark Connect; the executors need ``lamella`` and the warehouse.
+    Works on classic sessions and on Spark Connect; driver and executors need ``lamella`` and the warehouse. The frame's
+    plan is run once.
 
-    ``url`` or ``client``: the service. ``cluster_by``: columns (dotted paths) that the rows are range-partitioned and
-    sorted by; by default the table's cluster key, which a new table takes from here; without any the frame's own
-    order stays. A block ends at ``target_block_rows`` rows or about ``target_block_bytes`` bytes of file, and each
-    task's rows are cut evenly. ``create``: make the table, and its namespace, when they are not there. ``row_count``:
-    about how many rows there are; without it they are counted first, which runs the frame's plan once more.
-    ``storage_options``: fsspec options by scheme for the executors, as of ``FsspecStore``.
+    ``url`` or ``client``: the service. ``cluster_by``: columns (dotted paths) that the rows are sorted by; by default
+    the table's cluster key, which a new table takes from here; without any the frame's own order stays. A block ends at
+    ``target_block_rows`` rows or about ``target_block_bytes`` bytes of file, and rows are cut evenly. ``create``: make
+    the table, and its namespace, when they are not there. ``indexes``: the table's skip indexes get entries for the new
+    blocks in the same pass. ``storage_options``: fsspec options by scheme for driver and executors, as of
+    ``FsspecStore``. ``scratch``: a folder (URL) that all executors see, for sorted rows on their way; by default a
+    temporary one in Spark's local mode, and else one beside the table's blocks. ``progress`` is called with the rows
+    that are in blocks, of how many.
+
+    ``mode`` "overwrite": in the same commit all rows go that the table has by then, or those for which ``where`` (SQL,
+    in the session's time zone) is true. What others commit while that is under way stays. A frame that reads the table
+    itself may miss rows that others add meanwhile, and which are then gone: ``INSERT OVERWRITE`` sees to that.
+
+    ``set_properties``: of the table, set by the commit; without rows there is none. ``idempotency_key``: of an append's
+    commit; of several writes with one key, one happens.
 
     A task that is retried, or a commit that fails, leaves files that no snapshot refers to, and nothing else.
 
@@ -75,159 +88,126 @@ def write(
         TableNotFound: no such table, and ``create`` is off.
         SchemaMismatch: the frame's columns are not the table's, or a value does not fit.
         InvalidSchema: a type that a table cannot hold, or that cannot be written.
-        InvalidRequest: another mode than "append", targets below 1, neither or both of ``url`` and ``client``.
+        InvalidRequest: an unknown mode, targets below 1, neither or both of ``url`` and ``client``, arguments of the
+            other mode.
+        FilterNotEvaluable, InvalidFilter: ``where`` cannot be decided row by row.
+        IdempotencyMismatch: the key was used for another commit; nothing was done.
+        CommitConflict: others replaced the same blocks, again and again; nothing was done.
         OutcomeUnknown: the commit may have happened, the table's history will say; another call writes the rows again.
     """
-    if mode != "append":
-        raise InvalidRequest(f"a table can be appended to, not {mode!r}")
+    landing = _landing(frame, mode, where, set_properties, idempotency_key)
     if target_block_rows < 1 or target_block_bytes < 1:
         raise InvalidRequest("a block has at least one row and one byte")
     with service(url, client) as lake:
-        info = _table(lake, name, frame, cluster_by, create, properties or {})
-        arrow_schema(info.schema)  # refuses what cannot be written before anything runs
-        keys = tuple(info.cluster_key if cluster_by is None else cluster_by)
-        key_columns = [_key_column(info.schema, key) for key in keys]
-        rows = frame.select(*_aligned(frame, info.schema)).toDF(*_positions(info.schema))
-        total = row_count if row_count is not None else rows.count()
-        task = WritePartition(
-            location=info.location,
-            schema=info.schema,
-            sort_by=keys,
+        if create:
+            make_table(lake, name, frame, cluster_by, properties)
+        layout = Layout(
+            keys=None if cluster_by is None else tuple(cluster_by),
             block_rows=target_block_rows,
             block_bytes=target_block_bytes,
             compression=compression,
-            storage_options={scheme: dict(options) for scheme, options in (storage_options or {}).items()},
+            indexes=indexes,
+            storage_options=storage_options or {},
+            scratch=scratch,
         )
-        blocks: list[Block] = []
-        if total > 0:
-            spread = _spread(rows, key_columns, _tasks(rows, total, target_block_rows, target_block_bytes))
-            # A lambda, since Spark asks a function for its name, which an object does not have.
-            reports = spread.mapInArrow(lambda batches: task(batches), REPORT).collect()
-            blocks = [_BLOCK.decode(report["block"]) for report in reports]
-        if not blocks:
-            return WriteResult(blocks=0, rows=0, size_bytes=0, snapshot_id=info.snapshot_id)
-        answer = lake.table(name).commit(added=blocks, operation="append")
-        return WriteResult(
-            blocks=len(blocks),
-            rows=sum(block.row_count for block in blocks),
-            size_bytes=sum(block.file_size for block in blocks),
-            snapshot_id=answer.snapshot_id,
-        )
+        return write_into(lake, name, frame, landing, layout, progress)
 
 
-def _table(
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """How blocks are written; as of :func:`write`. ``keys``: None: the table's cluster key."""
+
+    keys: tuple[str, ...] | None = None
+    block_rows: int = BLOCK_ROWS
+    block_bytes: int = BLOCK_BYTES
+    compression: str = "zstd"
+    indexes: bool = True
+    storage_options: Mapping[str, Mapping[str, Any]] = {}
+    scratch: str | None = None
+
+
+def write_into(
+    lake: Lamella, name: str, frame: DataFrame, landing: Landing, layout: Layout, progress: Progress | None = None
+) -> WriteResult:
+    """As :func:`write`, into a table that is there."""
+    state = TableState.read(lake, name)
+    target = state.target(
+        keys=layout.keys,
+        block_rows=layout.block_rows,
+        block_bytes=layout.block_bytes,
+        compression=layout.compression,
+        indexes=layout.indexes,
+        storage_options=layout.storage_options,
+    )
+    # What cannot be written or decided is refused before anything runs.
+    target.check()
+    landing.check(target.schema)
+    engine = SparkEngine(frame.sparkSession)
+    with scratch_space(target, is_near=engine.is_near, folder=layout.scratch) as space:
+        written = written_rows(frame, engine, target, space, progress)
+        landed = landing.land(lake, engine, state, target, written, scratch=layout.scratch)
+    blocks = [block for each in written for block in each.blocks]
+    return WriteResult(
+        blocks=len(blocks),
+        rows=sum(block.row_count for block in blocks),
+        size_bytes=sum(block.file_size for block in blocks),
+        snapshot_id=landed.snapshot_id,
+        rows_removed=landed.rows_removed,
+    )
+
+
+def written_rows(
+    frame: DataFrame, engine: SparkEngine, target: Target, space: ScratchSpace, progress: Progress | None = None
+) -> list[Written]:
+    """A frame's rows as blocks that are in no snapshot yet."""
+    sink = Sink(target=target, scratch=space.scratch)
+
+    def drained(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch([pa.array([msgspec.json.encode(sink.drain(batches))], pa.binary())], names=["sunk"])
+
+    rows = aligned(frame, target.schema).mapInArrow(drained, _SUNK).collect()
+    sunk = [msgspec.json.decode(bytes(row["sunk"]), type=Sunk) for row in rows]
+    runs = [run for each in sunk for run in each.runs]
+    space.used(runs, [each.written for each in sunk])
+    return [*(each.written for each in sunk), *assemble(engine, target, space, runs, progress)]
+
+
+def _landing(
+    frame: DataFrame,
+    mode: str,
+    where: str | None,
+    set_properties: Mapping[str, str] | None,
+    idempotency_key: str | None,
+) -> Landing:
+    properties = dict(set_properties or {})
+    if mode == "append":
+        if where is not None:
+            raise InvalidRequest("where says which rows an overwrite replaces; an append replaces none")
+        return Landing(properties=properties, idempotency_key=idempotency_key)
+    if mode != "overwrite":
+        raise InvalidRequest(f"a table can be appended to or overwritten, not {mode!r}")
+    if idempotency_key is not None:
+        raise InvalidRequest("an overwrite takes no idempotency key: done again, it does the same")
+    time_zone = str(frame.sparkSession.conf.get("spark.sql.session.timeZone", "UTC"))
+    return Landing(replaces=EVERY_ROW if where is None else where, time_zone=time_zone, properties=properties)
+
+
+def make_table(
     lake: Lamella,
     name: str,
     frame: DataFrame,
-    cluster_by: Sequence[str] | None,
-    create: bool,
-    properties: Mapping[str, str],
-) -> TableInfo:
+    cluster_by: Sequence[str] | None = None,
+    properties: Mapping[str, str] | None = None,
+) -> None:
+    """Make the table for a frame, and its namespace, unless it is there; raises InvalidSchema, UnknownColumn."""
     handle = lake.table(name)
     try:
-        return handle.info()
+        handle.info()
     except (TableNotFound, NamespaceNotFound):
-        if not create:
-            raise
-    columns = columns_of(frame.schema.json())
-    schema = Schema.assign(columns)
-    for key in cluster_by or ():
-        schema.leaf(key)
-    with contextlib.suppress(AlreadyExists):
-        lake.create_namespace(handle.namespace)
-    try:
-        return lake.create_table(name, schema=columns, cluster_key=list(cluster_by or ()), properties=properties)
-    except AlreadyExists:  # someone else was first
-        return handle.info()
-
-
-def _aligned(frame: DataFrame, schema: Schema) -> list[Any]:
-    """The frame's columns in the table's order, names and types."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StructType
-
-    given = {column.name.lower(): column for column in columns_of(frame.schema.json())}
-    if len(given) != len(frame.columns):
-        raise SchemaMismatch("the frame has two columns of one name, without regard to case")
-    wanted = {column.name.lower(): column for column in schema.columns}
-    missing = [column.name for key, column in wanted.items() if key not in given and column.default is None]
-    strange = [column.name for key, column in given.items() if key not in wanted]
-    if missing or strange:
-        raise SchemaMismatch(
-            f"the frame's columns are not the table's: missing {missing}, unknown {strange}",
-            columns=[*missing, *strange],
-        )
-    shown = spark_schema(schema, time_type=True)
-    shown.check(wanted)
-    types = StructType.fromJson(json.loads(shown.readable))
-    selected = []
-    for key, column in wanted.items():
-        if key not in given:
-            default = F.expr(types[column.name].metadata["EXISTS_DEFAULT"])
-            selected.append(default.cast(types[column.name].dataType).alias(column.name))
-            continue
-        if not _fits(given[key], column):
-            raise SchemaMismatch(
-                f"column {column.name!r} is {_text(given[key])} in the frame and {_text(column)} in the table",
-                column=column.name,
-            )
-        quoted = given[key].name.replace("`", "``")
-        selected.append(F.col(f"`{quoted}`").cast(types[column.name].dataType).alias(column.name))
-    return selected
-
-
-def _fits(given: Column, wanted: Column) -> bool:
-    """True when every value can be kept; values of narrower types are checked when they are written."""
-    if given.fields or wanted.fields:
-        same = given.type == wanted.type and len(given.fields) == len(wanted.fields)
-        return same and all(
-            one.name == other.name and _fits(one, other) for one, other in zip(given.fields, wanted.fields, strict=True)
-        )
-    if widens(given.dtype, wanted.dtype):
-        return True
-    # What Spark shows a column of the table as may come back: uint32 as bigint, enum as string, fixed(4) as binary.
-    back = json.loads(spark_schema(Schema.assign([wanted]), time_type=True).readable)["fields"]
-    return bool(back) and isinstance(back[0]["type"], str) and widens(given.dtype, parse_type(_plain(back[0]["type"])))
-
-
-def _plain(spark: str) -> str:
-    return {"time(6)": "time(us)", "time(9)": "time(ns)"}.get(spark, spark)
-
-
-def _text(column: Column) -> str:
-    return f"{column.type}<{', '.join(_text(part) for part in column.fields)}>" if column.fields else column.type
-
-
-def _tasks(rows: DataFrame, total: int, block_rows: int, block_bytes: int) -> int:
-    """Tasks that keep every core busy and hold their rows in memory, but never so many that blocks become small."""
-    row_bytes = sum(_WIDTHS.get(field.dataType.typeName(), _DEFAULT_WIDTH) for field in rows.schema.fields)
-    rows_per_block = max(1, min(block_rows, block_bytes * _COMPRESSION // row_bytes))
-    most = max(1, total // rows_per_block)
-    session = rows.sparkSession
-    context = getattr(session, "_sc", None)
-    cores = context.defaultParallelism if context is not None else _shuffle_partitions(session)
-    return min(most, max(cores, math.ceil(total * row_bytes / PARTITION_BYTES)))
-
-
-def _shuffle_partitions(session: Any) -> int:
-    return int(session.conf.get("spark.sql.shuffle.partitions", "200"))
-
-
-def _positions(schema: Schema) -> list[str]:
-    # On their way to the tasks the columns are named by position: mapInArrow stumbles over dots in names.
-    return [f"c{at}" for at in range(len(schema.columns))]
-
-
-def _key_column(schema: Schema, key: str) -> str:
-    """A cluster key (a dotted path) as a column of the frame whose columns are named by position."""
-    path = schema.leaf(key).path
-    top = [column.name for column in schema.columns].index(path[0])
-    return ".".join([f"c{top}", *(f"`{part.replace('`', '``')}`" for part in path[1:])])
-
-
-def _spread(rows: DataFrame, keys: Sequence[str], tasks: int) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    if not keys:
-        return rows.coalesce(tasks)
-    return rows.repartitionByRange(tasks, *[F.col(key) for key in keys])
+        columns = columns_of(frame.schema.json())
+        schema = Schema.assign(columns)
+        for key in cluster_by or ():
+            schema.leaf(key)
+        with contextlib.suppress(AlreadyExists):
+            lake.create_namespace(handle.namespace)
+        with contextlib.suppress(AlreadyExists):  # someone else was first
+            lake.create_table(name, schema=columns, cluster_key=list(cluster_by or ()), properties=properties)

@@ -1,5 +1,18 @@
 """The catalog: namespaces, tables, the pointer to each table's current snapshot, and answers to replay."""
 
+from lamella.service.catalog.job_port import (
+    Claimed,
+    DueSchedule,
+    Enqueued,
+    JobCatalog,
+    JobEnding,
+    JobFilter,
+    JobRecord,
+    JobReport,
+    PolicyRecord,
+    RuleFired,
+    ScheduleRecord,
+)
 from lamella.service.catalog.port import (
     Catalog,
     CommitGuard,
@@ -19,15 +32,26 @@ from lamella.service.catalog.sql import SqlCatalog, open_catalog
 
 __all__ = [
     "Catalog",
+    "Claimed",
     "CommitGuard",
     "Condemned",
     "DroppedTable",
+    "DueSchedule",
+    "Enqueued",
     "FeedbackBounds",
     "FeedbackRecord",
     "HistoryEntry",
+    "JobCatalog",
+    "JobEnding",
+    "JobFilter",
+    "JobRecord",
+    "JobReport",
     "LeaseRecord",
+    "PolicyRecord",
     "RecordedBounds",
     "RecordedFilter",
+    "RuleFired",
+    "ScheduleRecord",
     "SqlCatalog",
     "StoredAnswer",
     "TableRecord",

@@ -16,7 +16,9 @@ from lamella.service.catalog.tables import (
     feedback,
     leases,
     namespaces,
+    policies,
     recorded,
+    schedules,
     snapshots,
     sweeps,
     tables,
@@ -53,6 +55,8 @@ _FORGET = (
     delete(sweeps).where(sweeps.c.table_id == bindparam("id")),
     delete(feedback).where(feedback.c.table_id == bindparam("id")),
     delete(recorded).where(recorded.c.table_id == bindparam("id")),
+    delete(schedules).where(schedules.c.table_id == bindparam("id")),
+    delete(policies).where(policies.c.table_id == bindparam("id")),
     delete(snapshots).where(snapshots.c.table_id == bindparam("id")),
     delete(tables).where(_this_table),
 )

@@ -12,9 +12,8 @@ from lamella.service.catalog.port import FeedbackBounds, FeedbackRecord
 from lamella.service.catalog.session import SqlSession
 from lamella.service.catalog.tables import feedback
 from lamella.snapshot.errors import TableNotFound
+from lamella.snapshot.manifest.block_key import KEY_BYTES
 
-#: Bytes of a block's key.
-KEY_BYTES: Final = 16
 #: What a row takes beside what it holds, roughly.
 _ROW_BYTES: Final = 128
 

@@ -16,6 +16,8 @@ from lamella.service.catalog.dropped import SqlDropped
 from lamella.service.catalog.engine import catalog_url, open_engine
 from lamella.service.catalog.expiry import SqlExpiry, require_kept
 from lamella.service.catalog.feedback import SqlFeedback
+from lamella.service.catalog.job_claims import SqlJobClaims
+from lamella.service.catalog.jobs import SqlJobs
 from lamella.service.catalog.leases import SqlLeases
 from lamella.service.catalog.migrate import migrate
 from lamella.service.catalog.port import CommitGuard, HistoryEntry, StoredAnswer, TableRecord
@@ -23,6 +25,7 @@ from lamella.service.catalog.recorded import SqlRecorded
 from lamella.service.catalog.rows import entry_record, json_text, snapshot_row, table_record
 from lamella.service.catalog.session import SqlSession, database_errors, never_stored
 from lamella.service.catalog.tags import SqlTags
+from lamella.service.catalog.upkeep import SqlUpkeep
 from lamella.snapshot.errors import (
     AlreadyExists,
     NamespaceNotEmpty,
@@ -54,7 +57,18 @@ def open_catalog(url: str, *, timeout_s: float = 30.0, connections: int = 8) -> 
 
 
 class SqlCatalog(
-    SqlAnswers, SqlTags, SqlLeases, SqlFeedback, SqlRecorded, SqlCleanup, SqlExpiry, SqlDropped, SqlSession
+    SqlAnswers,
+    SqlTags,
+    SqlLeases,
+    SqlFeedback,
+    SqlRecorded,
+    SqlJobs,
+    SqlJobClaims,
+    SqlUpkeep,
+    SqlCleanup,
+    SqlExpiry,
+    SqlDropped,
+    SqlSession,
 ):
     """:class:`~lamella.service.catalog.port.Catalog` over an engine whose schema is up to date."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     ForeignKey,
     ForeignKeyConstraint,
@@ -32,13 +33,29 @@ metadata = MetaData(
     }
 )
 
+
+def _table_id() -> Column[str]:
+    """The id of a table, as part of a row's key."""
+    return Column("table_id", String(36), primary_key=True)
+
+
+def _number(name: str) -> Column[int]:
+    """A number that every row has."""
+    return Column(name, BigInteger, nullable=False)
+
+
+def _text(name: str) -> Column[str]:
+    """A text of any length that every row has."""
+    return Column(name, Text, nullable=False)
+
+
 namespaces = Table(
     "namespaces",
     metadata,
     Column("namespace_id", Integer, primary_key=True, autoincrement=True),
     Column("name", String(128), nullable=False),
-    Column("properties", Text, nullable=False),
-    Column("created_at_ms", BigInteger, nullable=False),
+    _text("properties"),
+    _number("created_at_ms"),
     Column("dropped_at_ms", BigInteger),
     Index(
         "uq_namespaces_live_name",
@@ -52,13 +69,13 @@ namespaces = Table(
 tables = Table(
     "tables",
     metadata,
-    Column("table_id", String(36), primary_key=True),
+    _table_id(),
     Column("namespace_id", Integer, ForeignKey("namespaces.namespace_id"), nullable=False),
     Column("name", String(128), nullable=False),
-    Column("location", Text, nullable=False),
-    Column("version", BigInteger, nullable=False),
-    Column("pointer", Text, nullable=False),
-    Column("created_at_ms", BigInteger, nullable=False),
+    _text("location"),
+    _number("version"),
+    _text("pointer"),
+    _number("created_at_ms"),
     Column("dropped_at_ms", BigInteger),
     Column("doomed_at_ms", BigInteger),
     Index(
@@ -78,13 +95,13 @@ snapshots = Table(
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
     Column("snapshot_id", String(36), nullable=False),
     Column("prev_snapshot_id", String(36)),
-    Column("timestamp_ms", BigInteger, nullable=False),
+    _number("timestamp_ms"),
     Column("operation", String(64), nullable=False),
-    Column("row_count", BigInteger, nullable=False),
-    Column("block_count", BigInteger, nullable=False),
-    Column("segment_count", BigInteger, nullable=False),
-    Column("file_size_bytes", BigInteger, nullable=False),
-    Column("pointer", Text, nullable=False),
+    _number("row_count"),
+    _number("block_count"),
+    _number("segment_count"),
+    _number("file_size_bytes"),
+    _text("pointer"),
     Column("until_ms", BigInteger),
     UniqueConstraint("table_id", "snapshot_id"),
     Index("ix_snapshots_table_id_timestamp_ms", "table_id", "timestamp_ms"),
@@ -93,10 +110,10 @@ snapshots = Table(
 tags = Table(
     "tags",
     metadata,
-    Column("table_id", String(36), primary_key=True),
+    _table_id(),
     Column("name", String(128), primary_key=True),
-    Column("seq", BigInteger, nullable=False),
-    Column("created_at_ms", BigInteger, nullable=False),
+    _number("seq"),
+    _number("created_at_ms"),
     Column("expires_at_ms", BigInteger),
     ForeignKeyConstraint(["table_id", "seq"], ["snapshots.table_id", "snapshots.seq"], name="fk_tags_table_id_seq"),
     Index("ix_tags_table_id_seq", "table_id", "seq"),
@@ -110,7 +127,7 @@ idempotency = Table(
     Column("request_sha256", String(64), nullable=False),
     Column("status", Integer, nullable=False),
     Column("body", LargeBinary, nullable=False),
-    Column("created_at_ms", BigInteger, nullable=False),
+    _number("created_at_ms"),
     Index("ix_idempotency_created_at_ms", "created_at_ms"),
 )
 
@@ -127,10 +144,10 @@ leases = Table(
     metadata,
     Column("lease_id", String(36), primary_key=True),
     Column("table_id", String(36), nullable=False),
-    Column("seq", BigInteger, nullable=False),
+    _number("seq"),
     Column("owner", String(255), nullable=False),
-    Column("created_at_ms", BigInteger, nullable=False),
-    Column("expires_at_ms", BigInteger, nullable=False),
+    _number("created_at_ms"),
+    _number("expires_at_ms"),
     ForeignKeyConstraint(["table_id", "seq"], ["snapshots.table_id", "snapshots.seq"], name="fk_leases_table_id_seq"),
     Index("ix_leases_table_id_seq", "table_id", "seq"),
 )
@@ -140,10 +157,10 @@ condemned = Table(
     "condemned",
     metadata,
     Column("location", Text, primary_key=True),
-    Column("table_id", String(36), primary_key=True),
+    _table_id(),
     Column("kind", String(16), nullable=False),
-    Column("size_bytes", BigInteger, nullable=False),
-    Column("condemned_at_ms", BigInteger, nullable=False),
+    _number("size_bytes"),
+    _number("condemned_at_ms"),
     Index("ix_condemned_table_id", "table_id"),
 )
 
@@ -152,40 +169,140 @@ condemned = Table(
 sweeps = Table(
     "sweeps",
     metadata,
-    Column("table_id", String(36), primary_key=True),
-    Column("epoch", BigInteger, nullable=False),
-    Column("watermark_ms", BigInteger, nullable=False),
+    _table_id(),
+    _number("epoch"),
+    _number("watermark_ms"),
 )
 
 #: Filters that were asked, each once.
 recorded = Table(
     "recorded",
     metadata,
-    Column("table_id", String(36), primary_key=True),
+    _table_id(),
     Column("digest", String(32), primary_key=True),
     Column("mode", String(8), nullable=False),
-    Column("tree", Text, nullable=False),
-    Column("text", Text, nullable=False),
+    _text("tree"),
+    _text("text"),
     Column("time_zone", String(64), nullable=False),
-    Column("times", BigInteger, nullable=False),
-    Column("considered", BigInteger, nullable=False),
-    Column("kept", BigInteger, nullable=False),
-    Column("kept_bytes", BigInteger, nullable=False),
-    Column("size_bytes", BigInteger, nullable=False),
-    Column("first_ms", BigInteger, nullable=False),
-    Column("last_ms", BigInteger, nullable=False),
+    _number("times"),
+    _number("considered"),
+    _number("kept"),
+    _number("kept_bytes"),
+    _number("size_bytes"),
+    _number("first_ms"),
+    _number("last_ms"),
 )
 
 #: What readers reported: blocks (their keys, 16 bytes each) that held no row for a filter.
 feedback = Table(
     "feedback",
     metadata,
-    Column("table_id", String(36), primary_key=True),
+    _table_id(),
     Column("question", String(32), primary_key=True),
-    Column("asked", Text, nullable=False),
+    _text("asked"),
     Column("schema_id", Integer, nullable=False),
     Column("blocks", LargeBinary, nullable=False),
     Column("block_count", Integer, nullable=False),
-    Column("size_bytes", BigInteger, nullable=False),
-    Column("used_at_ms", BigInteger, nullable=False),
+    _number("size_bytes"),
+    _number("used_at_ms"),
+)
+
+#: Jobs of upkeep. A job is pending while ``finished_ms`` is null. The database itself sees to it that a table has one
+#: running job at most, that no two jobs are claimed by one token, and that no two pending jobs have the same ``twin``.
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("job_id", String(36), primary_key=True),
+    Column("table_id", String(36)),
+    Column("namespace", String(128)),
+    Column("table_name", String(128)),
+    Column("kind", String(64), nullable=False),
+    Column("arguments", Text, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("origin", String(16), nullable=False),
+    Column("origin_name", String(255)),
+    Column("priority", Integer, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("max_attempts", Integer, nullable=False),
+    Column("timeout_s", Integer),
+    Column("not_before_ms", BigInteger, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("started_ms", BigInteger),
+    Column("finished_ms", BigInteger),
+    Column("heartbeat_ms", BigInteger),
+    Column("worker", String(255)),
+    Column("lease_token", String(36)),
+    Column("lease_expires_ms", BigInteger),
+    Column("cancel_requested", Boolean, nullable=False),
+    Column("progress", Text),
+    Column("checkpoint", Text),
+    Column("result", Text),
+    Column("error", Text),
+    Column("twin", String(64)),
+    Column("log_lines", BigInteger, nullable=False),
+    Index("ix_jobs_state_lease_expires_ms", "state", "lease_expires_ms"),
+    Index("ix_jobs_finished_ms", "finished_ms"),
+    Index("ix_jobs_table_id", "table_id"),
+    Index("uq_jobs_lease_token", "lease_token", unique=True),
+    Index(
+        "uq_jobs_running_table",
+        "table_id",
+        unique=True,
+        sqlite_where=text("state = 'running'"),
+        postgresql_where=text("state = 'running'"),
+    ),
+    Index(
+        "uq_jobs_pending_twin",
+        "twin",
+        unique=True,
+        sqlite_where=text("finished_ms IS NULL"),
+        postgresql_where=text("finished_ms IS NULL"),
+    ),
+)
+
+#: Lines that jobs wrote; only the last ones of each are kept.
+job_log = Table(
+    "job_log",
+    metadata,
+    Column("job_id", String(36), primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("level", String(16), nullable=False),
+    Column("text", Text, nullable=False),
+)
+
+#: What asks for jobs at set times. ``next_ms`` is null for one that is not enabled.
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("table_id", String(36), primary_key=True),
+    Column("name", String(128), primary_key=True),
+    Column("kind", String(64), nullable=False),
+    Column("arguments", Text, nullable=False),
+    Column("every_s", BigInteger),
+    Column("cron", String(255)),
+    Column("time_zone", String(64), nullable=False),
+    Column("enabled", Boolean, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("max_attempts", Integer),
+    Column("timeout_s", Integer),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("next_ms", BigInteger),
+    Column("last_ms", BigInteger),
+    Column("last_job_id", String(36)),
+    Index("ix_schedules_next_ms", "next_ms"),
+)
+
+#: What asks for jobs as a table needs them. ``checked_ms``: the last check, 0 before the first; ``fired``: by rule,
+#: when it last asked for a job.
+policies = Table(
+    "policies",
+    metadata,
+    Column("table_id", String(36), primary_key=True),
+    Column("policy", Text, nullable=False),
+    Column("updated_ms", BigInteger, nullable=False),
+    Column("checked_ms", BigInteger, nullable=False),
+    Column("findings", Text, nullable=False),
+    Column("fired", Text, nullable=False),
+    Index("ix_policies_checked_ms", "checked_ms"),
 )

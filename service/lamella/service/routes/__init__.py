@@ -6,6 +6,7 @@ from lamella.service.api import Operation
 from lamella.service.routes.advice import AdviceRoutes
 from lamella.service.routes.aggregate import AggregateRoutes
 from lamella.service.routes.changes import ChangesRoutes
+from lamella.service.routes.clustering import ClusteringRoutes
 from lamella.service.routes.commits import CommitRoutes
 from lamella.service.routes.config import ConfigRoutes
 from lamella.service.routes.dropped import DroppedRoutes
@@ -14,15 +15,19 @@ from lamella.service.routes.feedback import FeedbackRoutes
 from lamella.service.routes.health import HealthRoutes
 from lamella.service.routes.history import HistoryRoutes
 from lamella.service.routes.indexes import IndexRoutes
+from lamella.service.routes.jobs import JobRoutes
 from lamella.service.routes.maintenance import MaintenanceRoutes
 from lamella.service.routes.namespaces import NamespaceRoutes
 from lamella.service.routes.prune import PruneRoutes
 from lamella.service.routes.prune_many import PruneManyRoutes
+from lamella.service.routes.rewriting import RewritingRoutes
 from lamella.service.routes.rollback import RollbackRoutes
 from lamella.service.routes.schema import SchemaRoutes
 from lamella.service.routes.tables import TableRoutes
 from lamella.service.routes.tags import TagRoutes
+from lamella.service.routes.upkeep import UpkeepRoutes
 from lamella.service.routes.verify import VerifyRoutes
+from lamella.service.routes.workers import WorkerRoutes
 from lamella.service.services import Services
 
 
@@ -44,9 +49,14 @@ def operations(services: Services) -> tuple[Operation, ...]:
         *ChangesRoutes(services).operations(),
         *DroppedRoutes(services).operations(),
         *IndexRoutes(services).operations(),
+        *ClusteringRoutes(services).operations(),
+        *RewritingRoutes(services).operations(),
         *AdviceRoutes(services).operations(),
         *FeedbackRoutes(services).operations(),
         *VerifyRoutes(services).operations(),
         *MaintenanceRoutes(services).operations(),
+        *JobRoutes(services).operations(),
+        *WorkerRoutes(services).operations(),
+        *UpkeepRoutes(services).operations(),
         *ConfigRoutes(services).operations(),
     )

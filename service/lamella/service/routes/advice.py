@@ -5,32 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-import anyio.to_thread
 import msgspec
-from anyio import CapacityLimiter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.api import Operation, json_response, require_json
 from lamella.service.catalog import TableRecord
 from lamella.service.json_body import read_json
+from lamella.service.routes.failures import OF_A_FILTER, OF_A_SNAPSHOT
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
-from lamella.snapshot.errors import (
-    FilterTypeMismatch,
-    IndexNotFound,
-    InvalidFilter,
-    InvalidRequest,
-    LimitExceeded,
-    ManifestError,
-    NamespaceNotFound,
-    SnapshotExpired,
-    SnapshotNotFound,
-    StoreError,
-    TableNotFound,
-    Unavailable,
-    UnknownColumn,
-)
+from lamella.service.threads import Threads
+from lamella.snapshot.errors import IndexNotFound, UnknownColumn
 from lamella.snapshot.wire import (
     AdviceAnswer,
     AdviceRequest,
@@ -49,17 +35,6 @@ _WHY_NOT: Final = msgspec.json.Decoder(WhyNotRequest)
 _AT_ONCE: Final = 2
 
 _Answer = TypeVar("_Answer")
-_ERRORS: Final = (
-    InvalidRequest,
-    NamespaceNotFound,
-    TableNotFound,
-    SnapshotNotFound,
-    SnapshotExpired,
-    ManifestError,
-    StoreError,
-    Unavailable,
-)
-_OF_FILTERS: Final = (InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded)
 
 
 class AdviceRoutes:
@@ -67,7 +42,7 @@ class AdviceRoutes:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._limiter: CapacityLimiter | None = None
+        self._threads = Threads(_AT_ONCE)
 
     async def advise(self, request: Request) -> Response:
         require_json(request)
@@ -96,11 +71,7 @@ class AdviceRoutes:
 
     async def _answer(self, request: Request, work: Callable[[TableRecord], _Answer]) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
-        if self._limiter is None:  # made here because it belongs to the event loop
-            self._limiter = CapacityLimiter(_AT_ONCE)
-        return json_response(
-            await anyio.to_thread.run_sync(lambda: work(self._services.table(namespace, name)), limiter=self._limiter)
-        )
+        return json_response(await self._threads.run(lambda: work(self._services.table(namespace, name))))
 
     def operations(self) -> tuple[Operation, ...]:
         """What these routes are."""
@@ -116,7 +87,7 @@ class AdviceRoutes:
                 "no block is read, and what manifests do not say is said to be unknown.",
                 request_type=AdviceRequest,
                 answer_type=AdviceAnswer,
-                errors=(*_ERRORS, UnknownColumn),
+                errors=(*OF_A_SNAPSHOT, UnknownColumn),
             ),
             Operation(
                 method="POST",
@@ -128,7 +99,7 @@ class AdviceRoutes:
                 "read now, and would read then. With `sample_blocks` some blocks are read to measure it, else nothing.",
                 request_type=WhatIfRequest,
                 answer_type=WhatIfAnswer,
-                errors=(*_ERRORS, *_OF_FILTERS),
+                errors=(*OF_A_SNAPSHOT, *OF_A_FILTER),
             ),
             Operation(
                 method="POST",
@@ -139,7 +110,7 @@ class AdviceRoutes:
                 description="For each index and each predicate of the filter: why it is not asked, or what it said.",
                 request_type=WhyNotRequest,
                 answer_type=WhyNotAnswer,
-                errors=(*_ERRORS, *_OF_FILTERS, IndexNotFound),
+                errors=(*OF_A_SNAPSHOT, *OF_A_FILTER, IndexNotFound),
             ),
             Operation(
                 method="GET",
@@ -150,7 +121,7 @@ class AdviceRoutes:
                 description="Each once, the latest first, with how often it was asked and what it kept. Without "
                 "constants, unless the service or the table's property `lamella.record_prunes` says otherwise.",
                 answer_type=RecordedList,
-                errors=_ERRORS,
+                errors=OF_A_SNAPSHOT,
             ),
             Operation(
                 method="DELETE",
@@ -159,6 +130,6 @@ class AdviceRoutes:
                 summary="Forget the filters that were recorded",
                 tag="Advice",
                 answer_type=RecordedCleared,
-                errors=_ERRORS,
+                errors=OF_A_SNAPSHOT,
             ),
         )

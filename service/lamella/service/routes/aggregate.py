@@ -8,22 +8,10 @@ from starlette.responses import Response
 
 from lamella.service.api import JSON, Operation, require_json
 from lamella.service.json_body import read_json
+from lamella.service.routes.failures import OF_A_FILTER, OF_A_SNAPSHOT
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
 from lamella.service.state import trusted_manifests
-from lamella.snapshot.errors import (
-    FilterTypeMismatch,
-    InvalidFilter,
-    InvalidRequest,
-    LimitExceeded,
-    ManifestError,
-    NamespaceNotFound,
-    SnapshotExpired,
-    SnapshotNotFound,
-    StoreError,
-    TableNotFound,
-    UnknownColumn,
-)
 from lamella.snapshot.wire import AggregateAnswer, AggregateRequest
 
 _REQUEST = msgspec.json.Decoder(AggregateRequest)
@@ -68,18 +56,6 @@ class AggregateRoutes:
                 "the answer says what the true values lie between.",
                 request_type=AggregateRequest,
                 answer_type=AggregateAnswer,
-                errors=(
-                    InvalidRequest,
-                    InvalidFilter,
-                    FilterTypeMismatch,
-                    UnknownColumn,
-                    LimitExceeded,
-                    NamespaceNotFound,
-                    TableNotFound,
-                    SnapshotNotFound,
-                    SnapshotExpired,
-                    ManifestError,
-                    StoreError,
-                ),
+                errors=(*OF_A_SNAPSHOT, *OF_A_FILTER),
             ),
         )

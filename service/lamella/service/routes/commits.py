@@ -17,14 +17,21 @@ from lamella.snapshot.errors import (
     BodyTooLarge,
     CommitConflict,
     DuplicateBlock,
+    FilterTypeMismatch,
     IdempotencyMismatch,
+    InvalidFilter,
     InvalidRequest,
+    LimitExceeded,
     NamespaceNotFound,
+    NewMatches,
+    ObjectNotFound,
     OutcomeUnknown,
+    SchemaConflict,
     SnapshotNotFound,
     StoreError,
     TableNotFound,
     Unavailable,
+    UnknownColumn,
 )
 from lamella.snapshot.wire import CommitAnswer, CommitRequest, Register, RegisterAnswer
 
@@ -99,10 +106,24 @@ class CommitRoutes:
                 tag="Blocks",
                 description="All of it happens or nothing. Appends never conflict; a block that is to be removed and "
                 "is no longer there does. The size of each added file is asked of the store, whatever the request "
-                "says.",
+                "says. `index_parts` are what skip indexes know of the added blocks, for which they are filled by the "
+                "same snapshot; those of an index that is no longer used are left out and named in the answer. With "
+                "`no_new_matches` the commit is refused when blocks came since `base_snapshot_id` that may hold rows "
+                "of a filter: for changes that rest on having seen all of these.",
                 request_type=CommitRequest,
                 answer_type=CommitAnswer,
                 parameters=(IDEMPOTENCY_KEY,),
-                errors=(*common, SnapshotNotFound, CommitConflict),
+                errors=(
+                    *common,
+                    InvalidFilter,
+                    UnknownColumn,
+                    FilterTypeMismatch,
+                    LimitExceeded,
+                    SnapshotNotFound,
+                    ObjectNotFound,
+                    CommitConflict,
+                    NewMatches,
+                    SchemaConflict,
+                ),
             ),
         )

@@ -14,6 +14,7 @@ from lamella.service.json_body import read_json
 from lamella.service.pending import Pending
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
+from lamella.service.threads import Threads
 from lamella.snapshot.errors import (
     BlocksRefused,
     CommitConflict,
@@ -23,6 +24,7 @@ from lamella.snapshot.errors import (
     NamespaceNotFound,
     ObjectNotFound,
     OutcomeUnknown,
+    Overloaded,
     StoreError,
     TableNotFound,
     Unavailable,
@@ -30,6 +32,9 @@ from lamella.snapshot.errors import (
 from lamella.snapshot.wire import RefreshProgress, RefreshTable, RefreshTableAnswer
 
 _REFRESH: Final = msgspec.json.Decoder(RefreshTable)
+#: Refreshes at work at once in a process, and requests that wait for their turn; one more is refused.
+_AT_ONCE: Final = 2
+_WAITING: Final = 16
 
 
 class ExternalRoutes:
@@ -37,6 +42,7 @@ class ExternalRoutes:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._threads = Threads(_AT_ONCE, most_waiting=_WAITING, what="refreshes of external tables")
 
     async def refresh_table(self, request: Request) -> Response:
         require_json(request)
@@ -47,7 +53,7 @@ class ExternalRoutes:
             asked = read_json(_REFRESH, body)
             return self._services.external.refresh(self._services.catalog.table(namespace, name), asked, claim)
 
-        return await self._services.mutate(request, work, body)
+        return await self._services.mutate(request, work, body, threads=self._threads)
 
     async def refresh_progress(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
@@ -78,6 +84,7 @@ class ExternalRoutes:
                     InvalidSchema,
                     BlocksRefused,
                     ObjectNotFound,
+                    Overloaded,
                     *missing,
                     CommitConflict,
                     IdempotencyMismatch,

@@ -16,6 +16,7 @@ from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
 from lamella.service.state import instant_of
 from lamella.snapshot.errors import (
+    InvalidPageToken,
     InvalidRequest,
     ManifestError,
     NamespaceNotFound,
@@ -121,7 +122,7 @@ class HistoryRoutes:
                     Parameter(name="time_zone", description="For a time without one; `UTC` when not given."),
                     IF_NONE_MATCH,
                 ),
-                errors=(InvalidRequest, *missing, SnapshotNotFound, SnapshotExpired),
+                errors=(InvalidRequest, InvalidPageToken, *missing, SnapshotNotFound, SnapshotExpired),
             ),
             Operation(
                 method="GET",

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, TypeVar
 
-import anyio.to_thread
 import msgspec
-from anyio import CapacityLimiter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.api import IDEMPOTENCY_KEY, Operation, Parameter, json_response, require_json, truth
+from lamella.service.api import (
+    IDEMPOTENCY_KEY,
+    Handler,
+    Method,
+    Operation,
+    Parameter,
+    json_response,
+    require_json,
+    truth,
+)
 from lamella.service.catalog import TableRecord
-from lamella.service.idempotency import Claim, Sealed, claim, replay_of
+from lamella.service.idempotency import Claim, Sealed
 from lamella.service.index_parts import Commit
 from lamella.service.json_body import read_json
 from lamella.service.pending import Pending
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
+from lamella.service.threads import Threads
 from lamella.snapshot.errors import (
     AlreadyExists,
     BodyTooLarge,
@@ -27,6 +35,7 @@ from lamella.snapshot.errors import (
     InvalidFilter,
     InvalidPageToken,
     InvalidRequest,
+    LamellaError,
     ManifestError,
     NamespaceNotFound,
     ObjectNotFound,
@@ -63,6 +72,12 @@ _INDEX: Final = _INDEXES + "/{index}"
 _AT_ONCE: Final = 2
 _WAITING: Final = 16
 
+_TAG: Final = "Indexes"
+_MISSING: Final = (NamespaceNotFound, TableNotFound)
+_FAILURES: Final = (BodyTooLarge, IdempotencyMismatch, StoreError, Unavailable, OutcomeUnknown)
+
+_Asked = TypeVar("_Asked")
+
 _SNAPSHOT: Final = Parameter(name="snapshot_id", description="A snapshot's id or a tag, instead of the current one.")
 
 
@@ -71,7 +86,7 @@ class IndexRoutes:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._limiter: CapacityLimiter | None = None
+        self._builders = Threads(_AT_ONCE, most_waiting=_WAITING, what="builds of indexes")
 
     async def list_index_kinds(self, request: Request) -> Response:  # noqa: ARG002  # a handler takes a request
         return json_response(self._services.indexes.kinds())
@@ -111,31 +126,13 @@ class IndexRoutes:
         return await self._change(request, self._services.indexes.vacuum)
 
     async def refresh_index(self, request: Request) -> Response:
-        require_json(request)
-        body, name = await request.body(), request.path_params["index"]
-        return await self._build(
-            request,
-            body,
-            lambda: self._services.index_parts.refresh(self._table(request), name, read_json(_REFRESH, body)),
-        )
+        return await self._build(request, _REFRESH, self._services.index_parts.refresh)
 
     async def add_index_parts(self, request: Request) -> Response:
-        require_json(request)
-        body, name = await request.body(), request.path_params["index"]
-        return await self._build(
-            request,
-            body,
-            lambda: self._services.index_parts.take_up(self._table(request), name, read_json(_PARTS, body)),
-        )
+        return await self._build(request, _PARTS, self._services.index_parts.take_up)
 
     async def optimise_index(self, request: Request) -> Response:
-        require_json(request)
-        body, name = await request.body(), request.path_params["index"]
-        return await self._build(
-            request,
-            body,
-            lambda: self._services.index_parts.optimise(self._table(request), name, read_json(_OPTIMISE, body)),
-        )
+        return await self._build(request, _OPTIMISE, self._services.index_parts.optimise)
 
     def _table(self, request: Request) -> TableRecord:
         return self._services.catalog.table(request.path_params["namespace"], request.path_params["table"])
@@ -148,39 +145,31 @@ class IndexRoutes:
 
         return await self._services.mutate(request, work, body)
 
-    async def _build(self, request: Request, body: bytes, build: Callable[[], Commit]) -> Response:
-        """Do the long part in a thread of its own, so that it takes no commit's place, and then commit."""
-        services = self._services
-        if self._limiter is None:  # made here because it belongs to the event loop
-            self._limiter = CapacityLimiter(_AT_ONCE)
-        if self._limiter.statistics().tasks_waiting >= _WAITING:
-            raise Overloaded("too many indexes are being built at once", retry_after_s=1)
-        key = request.headers.get("idempotency-key")
-        claimed = claim(key, request.method, request.url.path, request.url.query, body, services.clock())
+    async def _build(
+        self,
+        request: Request,
+        decoder: msgspec.json.Decoder[_Asked],
+        build: Callable[[TableRecord, str, _Asked], Commit],
+    ) -> Response:
+        require_json(request)
+        body, name = await request.body(), request.path_params["index"]
 
-        def work() -> Commit | Sealed:
-            return replay_of(services.catalog, claimed) or build()
+        def work(claim: Claim) -> Sealed | Pending:
+            commit = build(self._table(request), name, read_json(decoder, body))
+            return commit(claim)
 
-        done = await anyio.to_thread.run_sync(work, limiter=self._limiter)
-
-        def commit(claim: Claim) -> Sealed | Pending:
-            return done if isinstance(done, Sealed) else done(claim)
-
-        return await services.mutate(request, commit, body)
+        return await self._services.mutate(request, work, body, threads=self._builders)
 
     def operations(self) -> tuple[Operation, ...]:
         """What these routes are."""
-        missing = (NamespaceNotFound, TableNotFound)
         reading = (ManifestError, StoreError)
-        failures = (BodyTooLarge, IdempotencyMismatch, StoreError, Unavailable, OutcomeUnknown)
-        tag = "Indexes"
         return (
             Operation(
                 method="GET",
                 path="/v1/index-kinds",
                 handler=self.list_index_kinds,
                 summary="List the kinds of skip indexes",
-                tag=tag,
+                tag=_TAG,
                 description="With their options, the defaults and bounds of these.",
                 answer_type=IndexKindList,
             ),
@@ -189,7 +178,7 @@ class IndexRoutes:
                 path=_INDEXES,
                 handler=self.list_indexes,
                 summary="List the skip indexes of a table",
-                tag=tag,
+                tag=_TAG,
                 description="With what each of them knows of the snapshot's blocks.",
                 answer_type=IndexList,
                 parameters=(
@@ -200,109 +189,100 @@ class IndexRoutes:
                     ),
                     _SNAPSHOT,
                 ),
-                errors=(InvalidRequest, *missing, SnapshotNotFound, *reading),
+                errors=(InvalidRequest, *_MISSING, SnapshotNotFound, *reading),
             ),
             Operation(
                 method="POST",
                 path=_INDEXES,
                 handler=self.create_index,
                 summary="Make a skip index",
-                tag=tag,
+                tag=_TAG,
                 description="It knows no block yet: refresh it, or build parts elsewhere. Prunes can use it at any "
                 "time; blocks that it does not know are kept.",
                 request_type=CreateIndex,
                 answer_type=IndexInfo,
                 parameters=(IDEMPOTENCY_KEY,),
-                errors=(InvalidRequest, InvalidFilter, UnknownColumn, *missing, AlreadyExists, *failures),
+                errors=(InvalidRequest, InvalidFilter, UnknownColumn, *_MISSING, AlreadyExists, *_FAILURES),
             ),
             Operation(
                 method="GET",
                 path=_INDEX,
                 handler=self.show_index,
                 summary="Look at a skip index",
-                tag=tag,
+                tag=_TAG,
                 answer_type=IndexInfo,
                 parameters=(_SNAPSHOT,),
-                errors=(*missing, IndexNotFound, SnapshotNotFound, *reading),
+                errors=(*_MISSING, IndexNotFound, SnapshotNotFound, *reading),
             ),
-            Operation(
+            _changing(
+                self.drop_index,
+                "",
                 method="DELETE",
-                path=_INDEX,
-                handler=self.drop_index,
                 summary="Drop a skip index",
-                tag=tag,
                 description="It is not used any more, and can be restored with all that it knows.",
-                answer_type=IndexInfo,
-                parameters=(IDEMPOTENCY_KEY,),
-                errors=(*missing, IndexNotFound, *failures),
             ),
-            Operation(
-                method="POST",
-                path=_INDEX + "/restore",
-                handler=self.restore_index,
-                summary="Use a dropped skip index again",
-                tag=tag,
-                answer_type=IndexInfo,
-                parameters=(IDEMPOTENCY_KEY,),
-                errors=(*missing, IndexNotFound, *failures),
-            ),
-            Operation(
-                method="POST",
-                path=_INDEX + "/vacuum",
-                handler=self.vacuum_index,
+            _changing(self.restore_index, "/restore", summary="Use a dropped skip index again"),
+            _changing(
+                self.vacuum_index,
+                "/vacuum",
                 summary="Remove a dropped skip index for good",
-                tag=tag,
                 description="Its name is free afterwards. Its objects are deleted by the table's clean-up, when the "
                 "last snapshot that has them has expired.",
-                answer_type=IndexInfo,
-                parameters=(IDEMPOTENCY_KEY,),
-                errors=(*missing, IndexNotFound, *failures),
             ),
-            Operation(
-                method="POST",
-                path=_INDEX + "/refresh",
-                handler=self.refresh_index,
+            _changing(
+                self.refresh_index,
+                "/refresh",
                 summary="Fill a skip index, part by part",
-                tag=tag,
                 description="Each answer is a part, which is committed and used from then on; ask again with "
                 "`next_page_token` until there is none. Nothing is held in between, so a refresh can end at any time.",
                 request_type=RefreshRequest,
                 answer_type=RefreshAnswer,
-                parameters=(IDEMPOTENCY_KEY,),
-                errors=(
-                    InvalidRequest,
-                    InvalidPageToken,
-                    *missing,
-                    IndexNotFound,
-                    SnapshotExpired,
-                    Overloaded,
-                    *failures,
-                ),
+                errors=(InvalidRequest, InvalidPageToken, SnapshotExpired, Overloaded),
             ),
-            Operation(
-                method="POST",
-                path=_INDEX + "/parts",
-                handler=self.add_index_parts,
+            _changing(
+                self.add_index_parts,
+                "/parts",
                 summary="Take up parts of a skip index that were built elsewhere",
-                tag=tag,
                 description="Each must be in the table's `_ix` folder under a fresh name, whole, and of the index's "
                 "definition. What it says of its blocks is believed, as statistics of committed blocks are.",
                 request_type=PartsRequest,
                 answer_type=PartsAnswer,
-                parameters=(IDEMPOTENCY_KEY,),
-                errors=(InvalidRequest, *missing, IndexNotFound, ObjectNotFound, Overloaded, *failures),
+                errors=(InvalidRequest, ObjectNotFound, Overloaded),
             ),
-            Operation(
-                method="POST",
-                path=_INDEX + "/optimise",
-                handler=self.optimise_index,
+            _changing(
+                self.optimise_index,
+                "/optimise",
                 summary="Regroup the parts of a skip index",
-                tag=tag,
                 description="So that each has the blocks of one full segment, or of small neighbours, and none that "
                 "left the table. No data is read. Ask again until `remaining` is 0.",
                 request_type=OptimiseRequest,
                 answer_type=OptimiseAnswer,
-                parameters=(IDEMPOTENCY_KEY,),
-                errors=(InvalidRequest, *missing, IndexNotFound, Overloaded, *failures),
+                errors=(InvalidRequest, Overloaded),
             ),
         )
+
+
+def _changing(
+    handler: Handler,
+    below: str,
+    *,
+    summary: str,
+    description: str = "",
+    method: Method = "POST",
+    request_type: Any = None,
+    answer_type: Any = IndexInfo,
+    errors: tuple[type[LamellaError], ...] = (),
+) -> Operation:
+    """A change of one index, ``below`` its path."""
+    return Operation(
+        method=method,
+        path=_INDEX + below,
+        handler=handler,
+        summary=summary,
+        tag=_TAG,
+        description=description,
+        request_type=request_type,
+        answer_type=answer_type,
+        parameters=(IDEMPOTENCY_KEY,),
+        errors=(*_MISSING, IndexNotFound, *errors, *_FAILURES),
+    )

@@ -11,25 +11,11 @@ from starlette.responses import Response
 from lamella.service.answers import ARROW, MSGPACK, Begun, Wanted, Whole, encoded, encoded_now, respond
 from lamella.service.api import Operation, body_of, require_json
 from lamella.service.json_body import read_json
+from lamella.service.routes.failures import OF_A_FILTER, OF_A_SNAPSHOT
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
 from lamella.service.state import trusted_manifests
-from lamella.snapshot.errors import (
-    FilterTypeMismatch,
-    InvalidFilter,
-    InvalidPageToken,
-    InvalidRequest,
-    LimitExceeded,
-    ManifestError,
-    NamespaceNotFound,
-    Overloaded,
-    SegmentNotFound,
-    SnapshotExpired,
-    SnapshotNotFound,
-    StoreError,
-    TableNotFound,
-    UnknownColumn,
-)
+from lamella.snapshot.errors import InvalidPageToken, Overloaded, SegmentNotFound
 from lamella.snapshot.prune.found import Found
 from lamella.snapshot.wire import PruneAnswer, PruneRequest
 
@@ -112,21 +98,6 @@ class PruneRoutes:
                 other_media_types=(ARROW, MSGPACK),
                 request_type=PruneRequest,
                 answer_type=PruneAnswer,
-                errors=(
-                    InvalidRequest,
-                    InvalidFilter,
-                    FilterTypeMismatch,
-                    UnknownColumn,
-                    LimitExceeded,
-                    InvalidPageToken,
-                    NamespaceNotFound,
-                    TableNotFound,
-                    SnapshotNotFound,
-                    SnapshotExpired,
-                    SegmentNotFound,
-                    ManifestError,
-                    StoreError,
-                    Overloaded,
-                ),
+                errors=(*OF_A_SNAPSHOT, *OF_A_FILTER, InvalidPageToken, SegmentNotFound, Overloaded),
             ),
         )

@@ -11,40 +11,17 @@ from starlette.responses import Response
 
 from lamella.service.api import JSON, Operation, require_json
 from lamella.service.json_body import read_json
+from lamella.service.routes.failures import OF_A_FILTER, OF_A_SNAPSHOT
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
 from lamella.service.state import trusted_manifests
-from lamella.snapshot.errors import (
-    FilterTypeMismatch,
-    InvalidFilter,
-    InvalidRequest,
-    LimitExceeded,
-    ManifestError,
-    NamespaceNotFound,
-    SnapshotExpired,
-    SnapshotNotFound,
-    StoreError,
-    TableNotFound,
-    UnknownColumn,
-)
+from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.wire import BatchAnswer, BatchRequest, DiffAnswer, DiffRequest
 
 _BATCH: Final = msgspec.json.Decoder(BatchRequest)
 _DIFF: Final = msgspec.json.Decoder(DiffRequest)
 _ENCODER: Final = msgspec.json.Encoder()
-_ERRORS: Final = (
-    InvalidRequest,
-    InvalidFilter,
-    FilterTypeMismatch,
-    UnknownColumn,
-    LimitExceeded,
-    NamespaceNotFound,
-    TableNotFound,
-    SnapshotNotFound,
-    SnapshotExpired,
-    ManifestError,
-    StoreError,
-)
+_ERRORS: Final = (*OF_A_SNAPSHOT, *OF_A_FILTER)
 
 
 class PruneManyRoutes:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import anyio.to_thread
 import msgspec
-from anyio import CapacityLimiter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,6 +13,7 @@ from lamella.service.feedback_check import FeedbackCheck
 from lamella.service.json_body import read_json
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
+from lamella.service.threads import Threads
 from lamella.service.verification import Verifications
 from lamella.snapshot.errors import (
     InvalidPageToken,
@@ -46,7 +45,7 @@ class VerifyRoutes:
             workers=settings.ingest_threads,
             feedback=FeedbackCheck(services.feedback, services.warehouse, services.store),
         )
-        self._limiter: CapacityLimiter | None = None
+        self._threads = Threads(_AT_ONCE)
 
     async def verify(self, request: Request) -> Response:
         require_json(request)
@@ -57,9 +56,7 @@ class VerifyRoutes:
             asked = read_json(_REQUEST, body)
             return self._verifications.verify(self._services.catalog.table(namespace, name), asked)
 
-        if self._limiter is None:  # made here because it belongs to the event loop
-            self._limiter = CapacityLimiter(_AT_ONCE)
-        return json_response(await anyio.to_thread.run_sync(work, limiter=self._limiter))
+        return json_response(await self._threads.run(work))
 
     def operations(self) -> tuple[Operation, ...]:
         """What these routes are."""

@@ -19,7 +19,8 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from lamella.snapshot.advice.line import Line, Numbers, spread
+from lamella.snapshot.advice.line import Line, Numbers
+from lamella.snapshot.columnar.points import spread
 
 ROUNDS: Final = 3
 _BISECTIONS: Final = 40

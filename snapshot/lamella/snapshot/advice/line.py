@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, WideKeys
+from lamella.snapshot.columnar.keys import Keys, NumberKeys
+from lamella.snapshot.columnar.points import ranked, spread
 from lamella.snapshot.columnar.spans import Spans
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NUMBER, Zones
 from lamella.snapshot.schema import DataType
@@ -46,14 +47,6 @@ class Line(msgspec.Struct, frozen=True, eq=False):
         return spread(len(self.measure), self.first, self.last, np.ones(len(self.first)))
 
 
-def spread(elements: int, first: Rows, last: Rows, weight: Numbers) -> Numbers:
-    """For each of the elements the weights of the ranges that it lies in, added up."""
-    steps = np.zeros(elements + 1)
-    np.add.at(steps, first, weight)
-    np.add.at(steps, last + 1, -weight)
-    return np.asarray(np.cumsum(steps)[:-1])
-
-
 def line_of(zones: Zones, dtype: DataType) -> Line:
     """The line of a column's zone maps; entries whose bounds are not known reach from end to end."""
     count = len(zones)
@@ -66,7 +59,8 @@ def line_of(zones: Zones, dtype: DataType) -> Line:
         low, high = zones.low.take(entry), zones.high.take(entry)
         if zones.spans is not None and isinstance(low, NumberKeys) and isinstance(high, NumberKeys):
             entry, low, high = _in_pieces(entry, low, high, zones.spans)
-        points, lows, highs = _ranked(low, high)
+        ranks, lows, highs = ranked(low, high)
+        points = ranks.array()
     else:
         points, lows, highs = np.zeros(1), entry, entry
     is_whole = dtype.order in ("int", "uint", "decimal")
@@ -96,27 +90,6 @@ def _in_pieces(entry: Rows, low: NumberKeys, high: NumberKeys, spans: Spans) -> 
         NumberKeys(np.concatenate([low.array[whole], chosen.low])),
         NumberKeys(np.concatenate([high.array[whole], chosen.high])),
     )
-
-
-def _ranked(low: Keys, high: Keys) -> tuple[Any, Rows, Rows]:
-    """The different bounds in order, and the number of each low and each high among them."""
-    values: Any
-    if isinstance(low, NumberKeys) and isinstance(high, NumberKeys):
-        values = np.concatenate([low.array, high.array])
-    elif isinstance(low, WideKeys) and isinstance(high, WideKeys):
-        values = np.concatenate([_wide(low), _wide(high)])
-    elif isinstance(low, BytesKeys) and isinstance(high, BytesKeys):
-        values = np.empty(2 * len(low.prefix), dtype=object)
-        values[:] = [keys.at(index) for keys in (low, high) for index in range(len(keys.prefix))]
-    else:
-        raise TypeError(f"{type(low).__name__} and {type(high).__name__} are not of one order")
-    points, places = np.unique(values, return_inverse=True)
-    half = len(places) // 2
-    return points, places[:half].astype(np.int64), places[half:].astype(np.int64)
-
-
-def _wide(keys: WideKeys) -> Numbers:
-    return np.asarray(keys.high * 2.0**64 + keys.low)
 
 
 def _gaps(points: Any, keys: Keys | None, *, is_whole: bool) -> Numbers:

@@ -108,11 +108,11 @@ class Chunk:
         assert isinstance(found, Column)  # noqa: S101  # by its name
         return found
 
-    def prepare(self, leaves: Sequence[Leaf], load: Load) -> None:
-        """Put these columns together, and the numbers of ``NEEDED``; each companion is opened once."""
+    def prepare(self, leaves: Sequence[Leaf], load: Load, wanted: Sequence[str] = NEEDED) -> None:
+        """Put these columns together, and the ``wanted`` numbers; each companion is opened once."""
         shelf = self._columns.shelf
         new = [leaf for leaf in leaves if shelf.get(self._name(leaf)) is None]
-        names = [name for name in NEEDED if shelf.get(f"{self.key}/{name}") is None]
+        names = [name for name in wanted if shelf.get(f"{self.key}/{name}") is None]
         assembly = self._assembly(load, new, names)
         for name in names:
             shelf.load(f"{self.key}/{name}", partial(self._numbers, name, assembly))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,12 +38,22 @@ _VERSION: Final = b"lamella.format_version"
 _HEADER: Final = b"lamella.header"
 #: The arrays of block keys.
 BLOCK_KEY: Final = ("block_key.high", "block_key.low")
+#: The arrays of cluster keys' ids and of levels, and what stands for each block where they are not there.
+CLUSTERED: Final = ("cluster.key_id", "cluster.level")
+_WITHOUT: Final = dict(zip(CLUSTERED, (-1, 0), strict=True))
 _SCHEMA_ID: Final = b"lamella.schema_id"
 _VIEWS_KEPT: Final = 4
 #: Arrow's names of types that NumPy calls otherwise.
 _FLOATS: Final = {"halffloat": "f2", "float": "f4", "double": "f8"}
 #: So many texts are taken one by one faster than by Arrow.
 _FEW_TEXTS: Final = 64
+
+
+class Clustered(NamedTuple):
+    """For each block the id of the cluster key that it was written for, -1 for none, and its level then."""
+
+    key_id: npt.NDArray[np.int64]
+    level: npt.NDArray[np.int64]
 
 
 class Companion:
@@ -81,6 +91,8 @@ class Companion:
         """A numeric column as an array, without copying; raises ManifestError when there is none of that name."""
         found = self._arrays.get(name)
         if found is None:
+            if name in _WITHOUT and name not in self._index:
+                return np.full(len(self), _WITHOUT[name], dtype=np.int64)
             column = self._column(name)
             if column.null_count or not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
                 raise ManifestError(f"the column {name!r} of a companion holds no numbers")
@@ -148,6 +160,10 @@ class Companion:
         if BLOCK_KEY[0] not in self._index:
             return None
         return np.stack([self.numbers(half) for half in BLOCK_KEY], axis=1)
+
+    def clustered(self) -> Clustered:
+        """Of a segment's companion: what :class:`~lamella.snapshot.manifest.ClusterStats` says of its blocks."""
+        return Clustered(*(self.numbers(name) for name in CLUSTERED))
 
     def null_counts(self, column_id: int, dtype: DataType) -> npt.NDArray[np.int64]:
         """Null counts of a column, -1 where not known."""
@@ -248,6 +264,11 @@ def build_blocks(schema: Schema, blocks: Sequence[Block], header: bytes = b"") -
         columns.add(half, pa.array(np.ascontiguousarray(array)))
     if any(b.written_with != schema.schema_id for b in blocks):
         columns.add("schema_id", pa.array([b.written_with for b in blocks], pa.int64()))
+    stats = [b.cluster_stats for b in blocks]
+    if any(each is not None for each in stats):
+        values = ([-1 if s is None else s.key_id for s in stats], [0 if s is None else s.level for s in stats])
+        for name, of_blocks in zip(CLUSTERED, values, strict=True):
+            columns.add(name, pa.array(of_blocks, pa.int64()))
     rows = [b.row_count for b in blocks]
     by_leaf = _add_zones(columns, schema, rows, [b.col_stats for b in blocks])
     for leaf, of_leaf in zip(schema.leaves(), by_leaf, strict=True):

@@ -3,9 +3,10 @@
 Conflicts are per block: appends always merge, and a removal conflicts only when a block it names is gone or replaced.
 """
 
-from lamella.snapshot.commit.changes import ChangeSet, Folded, Landed, Request, conflict, fold
+from lamella.snapshot.commit.changes import NAMED_BLOCKS, ChangeSet, Folded, Landed, Request, conflict, fold
 from lamella.snapshot.commit.shape import SEGMENT_BLOCKS, Shape, to_fold, to_merge, to_move
 from lamella.snapshot.commit.snapshots import (
+    clustered_snapshot,
     empty_snapshot,
     evolved_snapshot,
     indexed_snapshot,
@@ -23,12 +24,14 @@ from lamella.snapshot.commit.summaries import (
 )
 
 __all__ = [
+    "NAMED_BLOCKS",
     "SEGMENT_BLOCKS",
     "ChangeSet",
     "Folded",
     "Landed",
     "Request",
     "Shape",
+    "clustered_snapshot",
     "conflict",
     "empty_snapshot",
     "evolved_snapshot",

@@ -12,8 +12,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from lamella.snapshot.errors import CommitConflict, DuplicateBlock, LamellaError, SchemaConflict
+from lamella.snapshot.errors import CommitConflict, DuplicateBlock, LamellaError, NewMatches, SchemaConflict
+from lamella.snapshot.index.directory import Addition
 from lamella.snapshot.manifest import SegmentRef, SnapshotPointer
+from lamella.snapshot.wire.commit import NoNewMatches
 
 #: Blocks that an error names.
 NAMED_BLOCKS = 100
@@ -25,7 +27,9 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
     ``added``: segments that were prepared. ``removed``: locations of blocks; ``read_at`` is the snapshot that they
     were read in: a file that was replaced at the same location since then is another block, and removing it would
     lose rows that the caller never saw (None: whatever is there now). ``operation`` is a word for the history,
-    ``properties`` are set beside the table's others.
+    ``properties`` are set beside the table's others. ``index_parts``: what skip indexes know of the added blocks; what
+    the table has no index for by then is left out. ``no_new_matches``: it rests on no row that came after ``read_at``
+    matching a filter.
     """
 
     added: tuple[SegmentRef, ...] = ()
@@ -33,6 +37,8 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
     read_at: SnapshotPointer | None = None
     operation: str = "append"
     properties: dict[str, str] = {}
+    index_parts: tuple[Addition, ...] = ()
+    no_new_matches: NoNewMatches | None = None
 
 
 class Landed(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,12 +53,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     ``added``: for each block its location and its segment's id. ``removed``: each location once. ``stale``: those of
     them where the base has another block than the snapshot that they were read in (None: they were not read).
+    ``is_serial``: it cannot be made behind one that added blocks. ``refused``: why it cannot be made on the base, if it
+    is known already.
     """
 
     added: Sequence[tuple[str, str]]
     removed: Sequence[str]
     stale: frozenset[str] | None = None
     schema_ids: frozenset[int] = frozenset()
+    is_serial: bool = False
+    refused: LamellaError | None = None
 
 
 class Folded(msgspec.Struct, frozen=True):
@@ -71,8 +81,8 @@ def fold(
     that is not here is not in the base. ``known_schemas`` and ``snapshot_id`` are the base's: those whose
     files can be read by its columns.
 
-    The errors among the outcomes: DuplicateBlock, CommitConflict (``blocks`` names them, ``snapshot_id`` is the base),
-    SchemaConflict.
+    The errors among the outcomes: DuplicateBlock, CommitConflict and NewMatches (``blocks`` names them, ``snapshot_id``
+    is the base), SchemaConflict, and ``refused``.
     """
     now = dict(held)
     fresh: set[str] = set()
@@ -106,6 +116,10 @@ def _refusal(
         changed = sorted(place for place in request.removed if place in request.stale or place in fresh)
         if changed:
             return conflict(changed, "not those that were read", snapshot_id)
+    if request.refused is not None:
+        return request.refused
+    if request.is_serial and fresh:
+        return _came_before(sorted(fresh), snapshot_id)
     doubled = _doubled(place for place, _ in request.added)
     if doubled:
         return _duplicate(doubled, "twice in the request")
@@ -124,6 +138,15 @@ def conflict(blocks: Sequence[str], why: str, snapshot_id: str) -> CommitConflic
     """The error for blocks that cannot be removed; ``snapshot_id`` is the base until the winner is known."""
     return CommitConflict(
         f"{len(blocks)} blocks to be removed are {why}, first {blocks[0]!r}",
+        blocks=list(blocks[:NAMED_BLOCKS]),
+        snapshot_id=snapshot_id,
+        snapshot_is="current",
+    )
+
+
+def _came_before(blocks: Sequence[str], snapshot_id: str) -> NewMatches:
+    return NewMatches(
+        f"{len(blocks)} blocks that may hold matching rows are added first, first {blocks[0]!r}",
         blocks=list(blocks[:NAMED_BLOCKS]),
         snapshot_id=snapshot_id,
         snapshot_is="current",

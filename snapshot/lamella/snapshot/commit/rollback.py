@@ -53,6 +53,8 @@ def rolled_back_snapshot(
     schema = restored_schema(base, target)
     schemas = base.schemas if schema is base.schema else base.history
     timestamp_ms = max(now_ms, base.timestamp_ms + 1)
+    own = -1 if target.cluster_key_meta is None else target.cluster_key_meta[0]
+    last = base.greatest_cluster_key_id
     return msgspec.structs.replace(
         target,
         format_version=SNAPSHOT_FORMAT,
@@ -67,6 +69,8 @@ def rolled_back_snapshot(
         block_schema_ids=msgspec.UNSET if schemas is msgspec.UNSET else schema_ids(target.groups, target.segments),
         operation=OPERATION,
         properties=base.properties,
+        # No key that comes later gets the id of one that is taken back: blocks may have been written for that.
+        last_cluster_key_id=last if last > own else msgspec.UNSET,
         # What they know of a block is true wherever it comes back.
         indexes=base.indexes,
         companion=None,

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from lamella.snapshot.commit.summaries import seen_refs, seen_summary, summarize
 from lamella.snapshot.errors import SchemaConflict
-from lamella.snapshot.manifest import SNAPSHOT_FORMAT, GroupRef, ObjectRef, SegmentRef, Snapshot, Summary, TableIndex
+from lamella.snapshot.manifest import (
+    SNAPSHOT_FORMAT,
+    ClusterKind,
+    GroupRef,
+    ObjectRef,
+    SegmentRef,
+    Snapshot,
+    Summary,
+    TableIndex,
+)
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import SchemaChange, evolve, renamed_paths
+
+#: The operation of a snapshot with another cluster key.
+CLUSTER: Final = "cluster"
 
 
 def empty_snapshot(
@@ -21,6 +33,7 @@ def empty_snapshot(
     table_id: str,
     schema: Schema,
     cluster_key: Sequence[str],
+    cluster_kind: ClusterKind = "linear",
     properties: Mapping[str, str],
     now_ms: int,
 ) -> Snapshot:
@@ -36,6 +49,7 @@ def empty_snapshot(
         summary=Summary(),
         segments=(),
         cluster_key_meta=(0, tuple(cluster_key)) if cluster_key else None,
+        cluster_kind=_recorded(cluster_kind),
         operation="create",
         properties=dict(properties),
     )
@@ -136,6 +150,39 @@ def indexed_snapshot(
     )
 
 
+def clustered_snapshot(
+    base: Snapshot,
+    columns: Sequence[str],
+    kind: ClusterKind,
+    *,
+    snapshot_id: str,
+    now_ms: int,
+    prev_manifest: ObjectRef | None = None,
+) -> Snapshot:
+    """``base`` with another cluster key (no ``columns``: with none); its blocks stay as they are.
+
+    The key gets an id that no key of the table had before, or keeps its own when it is the same key of the same kind.
+    """
+    before = base.cluster_key
+    greatest = base.greatest_cluster_key_id
+    if before is not None and (before.columns, before.kind) == (tuple(columns), kind):
+        meta, last = base.cluster_key_meta, base.last_cluster_key_id
+    elif columns:
+        meta, last = (greatest + 1, tuple(columns)), msgspec.UNSET
+    else:
+        meta, last = None, greatest if greatest >= 0 else msgspec.UNSET
+    return _following(
+        base,
+        snapshot_id=snapshot_id,
+        now_ms=now_ms,
+        cluster_key_meta=meta,
+        cluster_kind=_recorded(kind) if columns else msgspec.UNSET,
+        last_cluster_key_id=last,
+        operation=CLUSTER,
+        prev_manifest=prev_manifest,
+    )
+
+
 def schema_ids(groups: Iterable[GroupRef], segments: Iterable[SegmentRef]) -> tuple[int, ...]:
     """The schemas that blocks were written with, ascending."""
     found = {each for ref in segments for each in (ref.block_schema_ids or (ref.schema_id,))}
@@ -154,6 +201,10 @@ def _following(base: Snapshot, *, snapshot_id: str, now_ms: int, **changed: Any)
         companion=None,
         **changed,
     )
+
+
+def _recorded(kind: ClusterKind) -> ClusterKind | msgspec.UnsetType:
+    return msgspec.UNSET if kind == "linear" else kind
 
 
 def iso(at_ms: int) -> str:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from lamella.snapshot.errors import FilterTypeMismatch, InvalidFilter, LimitExceeded
 from lamella.snapshot.expression import moments
@@ -158,7 +159,7 @@ class _Reader:
         names: tuple[str, ...] = ()
         if node.find(exp.Query) is None:
             names = tuple(dict.fromkeys(filter(None, (path_of(column) for column in _columns(node)))))
-        return Unknown(node.sql(dialect="spark"), reason, names)
+        return Unknown(_spelled(node), reason, names)
 
     def _paren(self, node: exp.Expr, depth: int) -> Predicate:
         return self._predicate(node.this, depth + 1)
@@ -186,7 +187,7 @@ class _Reader:
     def _no_condition(self, node: exp.Expr, depth: int) -> Predicate:
         if depth > 1 and node.args.get("is_string"):
             return self._unknown(node, "text as a condition is cast by Spark's settings")
-        raise FilterTypeMismatch(f"{node.sql(dialect='spark')} is no condition", literal=node.sql(dialect="spark"))
+        raise FilterTypeMismatch(f"{_spelled(node)} is no condition", literal=_spelled(node))
 
     def _null(self, node: exp.Expr, depth: int) -> Predicate:
         del node, depth
@@ -319,11 +320,19 @@ def _has_more(node: exp.Expr) -> bool:
     return any(value and name not in known for name, value in node.args.items())
 
 
+def _spelled(node: exp.Expr) -> str:
+    """What was read, as text; sqlglot cannot write everything that it reads."""
+    try:
+        return node.sql(dialect="spark")
+    except (SqlglotError, ValueError):
+        return f"a use of {node.key}"
+
+
 def _why_not(*sides: exp.Expr) -> str:
     for side in sides:
         node = bare(side)
         if isinstance(node, exp.Func | exp.Binary):
-            return f"{node.sql(dialect='spark')} is not used for pruning"
+            return f"{_spelled(node)} is not used for pruning"
     return "only comparisons of columns, constants and known functions are used for pruning"
 
 

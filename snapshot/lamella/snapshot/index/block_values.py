@@ -46,9 +46,13 @@ def term_values(store: Store, table: Versioned, term: BoundTerm, block: Block, f
 
 
 def place_in_file(table: Versioned, leaf: Leaf, block: Block, footer: Footer) -> int | None:
-    """Where a column stands in the schema of a block's file, if its values are there just as they are read."""
+    """Where a column stands in the schema of a block's file, if its values are there just as they are read.
+
+    None also where the block's statistics come from the values, since its footer was not to be believed.
+    """
     column = _columns(table, block, footer).get(leaf.id)
-    if column is None:
+    known = block.col_stats.get(leaf.id)
+    if column is None or (known is not None and known.source == "scan"):
         return None
     try:
         _require_plain(footer, column)
@@ -94,9 +98,13 @@ def _batches(
 
 
 def _as_leaf(array: Any, leaf: Leaf) -> Any:
-    """Text comes out of a file as bytes."""
-    is_text = leaf.dtype.is_text and pa.types.is_large_binary(array.type)
-    return array.cast(pa.large_string()) if is_text else array
+    """Text comes out of a file as bytes; raises Unreadable when these are none."""
+    if not leaf.dtype.is_text or not pa.types.is_large_binary(array.type):
+        return array
+    try:
+        return array.cast(pa.large_string())
+    except pa.ArrowInvalid as error:
+        raise Unreadable(f"{leaf.name} has text that is not UTF-8") from error
 
 
 def _require_plain(footer: Footer, column: PlannedColumn) -> None:

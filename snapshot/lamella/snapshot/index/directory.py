@@ -26,6 +26,13 @@ _NAMES: Final = ("key.high", "key.low", "part", "row")
 Numbers = npt.NDArray[np.int64]
 
 
+class Addition(NamedTuple):
+    """Parts that an index gets, each with the keys of its blocks in order."""
+
+    index_id: str
+    parts: tuple[tuple[PartRef, BlockKeys], ...]
+
+
 class Directory:
     """Sorted block keys, and for each the number of its part in ``parts`` and its row there."""
 

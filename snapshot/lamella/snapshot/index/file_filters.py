@@ -3,6 +3,10 @@
 Rules H1 to H5 of the notes on Parquet statistics. A filter is of one column chunk, so a block has one for each of its
 row groups; a block of which one is missing, or is not as it should be, is not known by them at all. What the filters of
 a column hash, and how, is their domain (:mod:`lamella.snapshot.bloom.physical`).
+
+Nothing proves that a filter has all values of its chunk. What shows that it has not is looked for: a writer that is
+known for it (:data:`lamella.snapshot.parquet.writer.DENIED`), no bit at all beside values, and a least or greatest
+value of the footer that the filter does not know.
 """
 
 from __future__ import annotations
@@ -13,13 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.snapshot.bloom.physical import domain_of
-from lamella.snapshot.bloom.split_block import MAX_BYTES
+from lamella.snapshot.bloom.split_block import MAX_BYTES, SplitBlockBloom
+from lamella.snapshot.bloom.xxh64 import xxh64
 from lamella.snapshot.layout.store import Store
 from lamella.snapshot.parquet import thrift
 from lamella.snapshot.parquet.footer import Footer
 from lamella.snapshot.parquet.logical import PHYSICAL
 from lamella.snapshot.parquet.metadata import Chunk
 from lamella.snapshot.parquet.thrift import ANY, INT, Spec, ThriftError
+from lamella.snapshot.parquet.tree import FileLeaf
+from lamella.snapshot.parquet.values import decoder
+from lamella.snapshot.parquet.writer import Writer, writer_of
 
 _HEADER: Final[Spec] = {1: INT, 2: ANY, 3: ANY, 4: ANY}
 #: Size, algorithm, hash and compression: the first member of each union is the only one there is.
@@ -47,6 +55,11 @@ def read_filters(store: Store, footer: Footer, leaf: int) -> list[tuple[str, _Wo
     domain = domain_of(column.dtype, PHYSICAL[column.physical], column.type_length)
     if domain is None or column.opaque or column.repeated:
         return f"filters of {column.dtype} stored as {PHYSICAL[column.physical]} are not read"
+    writer = writer_of(footer.metadata.created_by)
+    if "bloom filter" in writer.denied:
+        return f"the filters of its writer are not believed: {writer.denied['bloom filter']}"
+    if _is_ambiguous(footer, column):
+        return f"two columns of the file are called {_dotted(column)!r}, and writers took one's filter for the other's"
     groups = [group for group in footer.metadata.row_groups if group.num_rows]
     if len(groups) > _MAX_GROUPS:
         return f"the file has {len(groups)} row groups"
@@ -56,6 +69,9 @@ def read_filters(store: Store, footer: Footer, leaf: int) -> list[tuple[str, _Wo
         words = _read(store, footer.location, group.chunks[leaf], left)
         if isinstance(words, str):
             return words
+        problem = _problem(words, group.chunks[leaf], column, writer)
+        if problem is not None:
+            return problem
         left -= words.nbytes
         found.append((domain, words))
     return found
@@ -78,6 +94,42 @@ def shrunk(words: _Words, rate: float) -> _Words:
 def false_positives_of(words: _Words) -> float:
     """How often a filter says yes to a key that it was not given, from the bits that are set."""
     return float((np.bitwise_count(words) / 32).prod(axis=1).mean())
+
+
+def _is_ambiguous(footer: Footer, column: FileLeaf) -> bool:
+    """Whether another column has the same name with dots, by which parquet-java keeps filters while it writes."""
+    return sum(_dotted(other) == _dotted(column) for other in footer.metadata.schema.leaves) > 1
+
+
+def _dotted(column: FileLeaf) -> str:
+    return b".".join(column.file_path).decode("utf-8", "replace")
+
+
+def _problem(words: _Words, chunk: Chunk, column: FileLeaf, writer: Writer) -> str | None:
+    """Why a filter cannot be that of a chunk, as far as the footer shows."""
+    statistics = chunk.statistics or {}
+    if not words.any():
+        counts = {"null count", "null count above zero"}.isdisjoint(writer.denied)
+        all_null = counts and statistics.get(3) == chunk.num_values
+        return None if all_null else "a filter has no bit set, and there may be values"
+    bounds = [
+        bound
+        for bound, exact in ((statistics.get(6), statistics.get(8)), (statistics.get(5), statistics.get(7)))
+        if bound is not None and _is_a_value(bound, exact, column)
+    ]
+    hashes = np.array([xxh64(bound) for bound in bounds], dtype=np.uint64)
+    if not SplitBlockBloom(words).contains(hashes).all():
+        return "a filter lacks the least or the greatest value that the footer has"
+    return None
+
+
+def _is_a_value(bound: bytes, exact: bool | None, column: FileLeaf) -> bool:
+    """Whether a bound is certainly a value as a filter hashes it: not cut, and neither NaN nor one of two zeros."""
+    if exact is False or (column.dtype.order == "bytes" and exact is not True):
+        return False
+    decode = decoder(column)
+    value = None if decode is None else decode(bound)
+    return value is not None and value == value and not (column.dtype.is_float and value == 0)
 
 
 def _read(store: Store, location: str, chunk: Chunk, most_bytes: int) -> _Words | str:

@@ -2,11 +2,15 @@
 
 Characters are code points. Folded, a character stands for what its upper case folds to in Unicode's full case folding,
 whatever is around it, so that a part of a text folds to a part of what the text folds to, and folding ``lower(text)``
-or ``upper(text)`` is folding the text.
+or ``upper(text)`` is folding the text. What folds to what is known from Python's tables, and these are of one version
+of Unicode: a later one has letters, and other cases of old ones, that an earlier one does not know. Only of ASCII it is
+the same in all of them.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +27,7 @@ _Points = npt.NDArray[np.uint32]
 _BASE: Final = np.uint64(0x9E3779B97F4A7C15)
 #: Texts are taken to pieces so many characters at a time, to bound the memory that it takes.
 _CHARACTERS_AT_ONCE: Final = 1 << 20
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 
 
 def gram_keys(texts: Vector, size: int, *, folded: bool) -> tuple[Hashes, bool]:
@@ -68,6 +73,16 @@ def _points(text: Any, *, folded: bool) -> tuple[_Points, npt.NDArray[np.int64]]
     # Character i of the folded text is one of the form that belongs to it.
     within = np.arange(behind[-1]) - np.repeat(behind[:-1], counts)
     return flat[np.repeat(starts[places], counts) + within], behind[ends]
+
+
+def folding_version() -> str:
+    """What the folding of characters goes by: two Pythons with the same fold alike."""
+    return unicodedata.unidata_version
+
+
+def folding_alike(text: str) -> list[str]:
+    """The pieces of a text that every version folds alike."""
+    return [piece for piece in _NOT_ASCII.split(text) if piece]
 
 
 def folded_character(character: str) -> str:

@@ -130,12 +130,18 @@ class Kind(Protocol):
 
 @cache
 def kinds() -> dict[str, Kind]:
-    """All kinds there are, by name: Lamella's own, and those of other packages."""
+    """All kinds there are, by name: Lamella's own, and those of other packages.
+
+    Raises InvalidRequest for two of one name, and for an entry point that leads to nothing.
+    """
     from lamella.snapshot.index.builtin import BUILTIN  # it imports this module
 
     found = {kind.name: kind for kind in BUILTIN}
     for point in entry_points(group=GROUP):
-        kind = point.load()
+        try:
+            kind = point.load()
+        except (ImportError, AttributeError) as error:
+            raise InvalidRequest(f"the index kind {point.name!r} ({point.value}) cannot be loaded: {error}") from error
         if kind.name in found:
             raise InvalidRequest(f"two index kinds are called {kind.name!r}", kind=kind.name)
         found[kind.name] = kind

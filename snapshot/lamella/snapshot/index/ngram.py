@@ -2,6 +2,9 @@
 
 A block whose texts lack one of the grams of a pattern's fixed text has no match. Texts that are not UTF-8 have no
 characters, so a block with one of those is always read.
+
+Folded grams are as the Unicode of the Python that built the part has them (:mod:`.grams`). A part says which that was;
+under another one, and of a part that does not say, only the ASCII pieces of a pattern are looked up.
 """
 
 from __future__ import annotations
@@ -14,12 +17,11 @@ import numpy.typing as npt
 
 from lamella.snapshot.bloom.xxh64 import Hashes
 from lamella.snapshot.columnar.keys import Mask
-from lamella.snapshot.expression.bound import BoundTerm, BoundTest, Comparison, Derived, Membership, Prefix
-from lamella.snapshot.function.text import Folded
+from lamella.snapshot.expression.bound import BoundTest, Comparison, Membership, Prefix
 from lamella.snapshot.function.vector import Vector
 from lamella.snapshot.index import stacked
 from lamella.snapshot.index.bloom import FILTER_OPTIONS
-from lamella.snapshot.index.grams import gram_keys, keys_in
+from lamella.snapshot.index.grams import folding_alike, folding_version, gram_keys, keys_in
 from lamella.snapshot.index.kind import Builder, Claim, Probe
 from lamella.snapshot.index.options import Option, checked
 from lamella.snapshot.index.part import Part
@@ -31,9 +33,13 @@ _OPTIONS: Final = {
     **FILTER_OPTIONS,
     "n": Option(3, least=1, most=16, text="characters of a gram; shorter pieces of a pattern say nothing"),
     "ignore_case": Option(
-        False, text="grams of folded text: also for patterns of another case, over lower() and upper()"
+        False, text="grams of folded text, in which case does not count: a smaller index that is less sharp"
     ),
 }
+
+
+#: The fact of a part that says by which version characters were folded.
+_FOLDING: Final = "unicode"
 
 
 class NgramKind:
@@ -71,13 +77,10 @@ class NgramKind:
         """Blocks of several parts as one."""
         sections, facts = stacked.taken(parts)
         sections["broken"] = np.concatenate([part.whole("broken")[rows] for part, rows in parts])
+        versions = {part.header.facts.get(_FOLDING) for part, _ in parts}
+        if len(versions) == 1 and None not in versions:
+            facts[_FOLDING] = versions.pop()
         return sections, facts
-
-    def inner(self, term: BoundTerm, options: Mapping[str, Any]) -> BoundTerm:
-        """The term whose index answers for another one as well: of ``lower(a)``, ``a`` itself, when case is ignored."""
-        if options["ignore_case"] and isinstance(term, Derived) and isinstance(term.function, Folded):
-            return self.inner(term.arguments[0], options)
-        return term
 
     def expected(self, profile: Profile, options: Mapping[str, Any]) -> Expected:  # noqa: ARG002  # nothing is known
         """Not to be told: manifests say nothing of pieces of text."""
@@ -110,6 +113,8 @@ class NgramBuilder:
     def sections(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """All filters."""
         sections, facts = self._stack.sections()
+        if self._folded:
+            facts[_FOLDING] = folding_version()
         return {"broken": np.array(self._broken, dtype=bool), **sections}, facts
 
 
@@ -121,6 +126,7 @@ class NgramProbe:
         self._stack = stacked.Stack(part)
         self._size: int = part.header.options["n"]
         self._folded: bool = part.header.options["ignore_case"]
+        self._folds_alike = not self._folded or part.header.facts.get(_FOLDING) == folding_version()
 
     def claim(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> Claim | None:
         """No row is like a pattern of which the block lacks a gram."""
@@ -128,7 +134,8 @@ class NgramProbe:
         if texts is None:
             return None
         found = np.asarray(self._part.whole("broken")[rows])
-        for runs in texts:
+        for asked in texts:
+            runs = asked if self._folds_alike else [piece for run in asked for piece in folding_alike(run)]
             keys = _keys(runs, self._size, folded=self._folded)
             if keys is None:
                 return None

@@ -58,6 +58,16 @@ class Section(msgspec.Struct, frozen=True):
             size *= length
         return size
 
+    def fits(self, size_bytes: int) -> bool:
+        """Whether it is an array of numbers or the like that lies within so many bytes."""
+        try:
+            kind = np.dtype(self.dtype)
+        except (TypeError, ValueError, SyntaxError):  # NumPy reads texts that are none of its types in several ways
+            return False
+        if kind.hasobject or not self.shape or min(self.offset, *self.shape) < 0:
+            return False
+        return self.offset + self.shape[0] * self.row_bytes <= size_bytes
+
 
 class PartHeader(msgspec.Struct, frozen=True, kw_only=True):
     """What a part is. ``dtype``: the type of the term when it was built; ``facts``: what else the kind has to know."""
@@ -163,6 +173,8 @@ class Part:
             )
         if self.header.sections_bytes != ref.size_bytes - ref.tail_bytes:
             raise ManifestError(f"{ref.location}: its header does not fit its size", location=ref.location)
+        if not all(section.fits(self.header.sections_bytes) for section in self.header.sections.values()):
+            raise ManifestError(f"{ref.location}: a section of it is none", location=ref.location)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a section; raises ManifestError when there is none."""

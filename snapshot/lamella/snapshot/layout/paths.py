@@ -11,6 +11,7 @@
         _b/<block id>_v1.parquet      blocks that Lamella's jobs wrote
         _ix/<part id>_v1.part         part of a skip index   _ix/<directory id>_v1.dir    where parts know which blocks
         _ts/<segment, group or snapshot id>_v1.hll   sketches of distinct values
+        _tmp/<id>_v1.run, .part       rows and parts of indexes on their way, while a job runs
 """
 
 from __future__ import annotations
@@ -75,6 +76,11 @@ class TableLayout(msgspec.Struct, frozen=True):
     def block(self, block_id: str | UUID) -> str:
         """A block that a job of Lamella's writes."""
         return f"{self.root}/_b/{block_id}_v1.parquet"
+
+    @property
+    def scratch(self) -> str:
+        """The folder of what is needed only while a job runs."""
+        return f"{self.root}/_tmp"
 
     @property
     def blocks(self) -> str:

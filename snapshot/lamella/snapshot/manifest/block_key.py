@@ -1,9 +1,17 @@
-"""What names a block by its content, wherever it stands: 128 bits that two different files never share.
+"""What names a block by its content, wherever it stands: 128 bits.
 
-The first half is made of the location alone, the second one of all that tells one file from another. A file that is
-replaced in place keeps the first and gets another second half, so nothing that was found out about the old one is
+The first half is made of the location alone, the second one of all that a manifest has to tell one file from another:
+location, size, number of rows, content id, hash of the footer, and the schema that it was registered under. A file that
+is replaced in place keeps the first and gets another second half, so nothing that was found out about the old one is
 believed of the new one, and who knew the old one can say so. Blocks keep their keys when segments are folded, grouped
 or rewritten around them.
+
+What is promised: blocks that differ in one of these have different keys, but for a chance of 2**-64. Blocks that agree
+in all of them are taken for one and the same, here as everywhere else. So much as that can tell depends on the store's
+content id: an etag changes with the bytes; a local file's is its size and the time of its last change in nanoseconds.
+A local file that is replaced by another one of the same size, with the same number of rows and the very same footer,
+whose time was set to that of the old one, has the old one's key. (Its inode or the time of its last status change would
+tell, but a warehouse that is copied to another disk gets others, and all of its blocks would be strange.)
 """
 
 from __future__ import annotations
@@ -20,6 +28,8 @@ from lamella.snapshot.errors import ManifestError
 
 #: (n, 2) array of uint64: the two halves of each key, that of the location first.
 BlockKeys = npt.NDArray[np.uint64]
+#: Bytes of a key where keys are stored or sent: both halves, little-endian.
+KEY_BYTES: Final = 16
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -67,8 +77,17 @@ def identities(manifest: bytes, location: str) -> tuple[Identity, ...]:
 
 def block_keys(blocks: Iterable[Identified]) -> BlockKeys:
     """The keys of some blocks."""
-    digests = b"".join(_digest(block) for block in blocks)
-    return np.frombuffer(digests, dtype="<u8").reshape(-1, 2).astype(np.uint64)
+    return keys_of(b"".join(_digest(block) for block in blocks))
+
+
+def keys_of(raw: bytes) -> BlockKeys:
+    """Keys from their bytes, whose number is a multiple of :data:`KEY_BYTES`."""
+    return np.frombuffer(raw, dtype="<u8").reshape(-1, 2).astype(np.uint64)
+
+
+def bytes_of(keys: BlockKeys) -> bytes:
+    """The keys one after another."""
+    return np.ascontiguousarray(keys).astype("<u8").tobytes()
 
 
 def no_keys() -> BlockKeys:

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from lamella.snapshot.errors import HashMismatch, ManifestError, UnsupportedFormat
-from lamella.snapshot.manifest.structs import Group, Segment, Snapshot
+from lamella.snapshot.manifest.structs import Block, Group, Segment, Snapshot
 
 #: The newest version that this release reads.
 FORMAT_VERSION: Final = 2
@@ -20,16 +20,23 @@ FORMAT_VERSION: Final = 2
 SEGMENT_FORMAT: Final = 1
 SNAPSHOT_FORMAT: Final = 2
 
-_Manifest = TypeVar("_Manifest", Segment, Group, Snapshot)
-
 
 class _Header(msgspec.Struct):
     format_version: int
 
 
+class _RawSegment(msgspec.Struct):
+    blocks: tuple[msgspec.Raw, ...]
+
+
+_Manifest = TypeVar("_Manifest", Segment, Group, Snapshot, _RawSegment)
+
+
 _ENCODER: Final = msgspec.json.Encoder()
 _HEADER: Final = msgspec.json.Decoder(_Header)
 _SEGMENT: Final = msgspec.json.Decoder(Segment)
+_RAW_SEGMENT: Final = msgspec.json.Decoder(_RawSegment)
+_BLOCK: Final = msgspec.json.Decoder(Block)
 _GROUP: Final = msgspec.json.Decoder(Group)
 _SNAPSHOT: Final = msgspec.json.Decoder(Snapshot)
 
@@ -54,6 +61,22 @@ def encode(manifest: Segment | Group | Snapshot) -> bytes:
 def decode_segment(data: bytes, *, sha256: str | None = None, location: str = "segment") -> Segment:
     """Read a segment manifest; raises HashMismatch, UnsupportedFormat, ManifestError."""
     return _decode(_SEGMENT, data, sha256, location)
+
+
+def raw_blocks(data: bytes, *, sha256: str | None = None, location: str = "segment") -> tuple[msgspec.Raw, ...]:
+    """The blocks of a segment manifest as they stand there, each a part of ``data``; raises as :func:`decode_segment`.
+
+    A fraction of the memory that decoded ones take; :func:`decode_block` reads one.
+    """
+    return _decode(_RAW_SEGMENT, data, sha256, location).blocks
+
+
+def decode_block(raw: msgspec.Raw, *, location: str = "segment") -> Block:
+    """A block of :func:`raw_blocks`; raises ManifestError."""
+    try:
+        return _BLOCK.decode(raw)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise ManifestError(f"{location} is damaged: {error}", location=location) from error
 
 
 def decode_group(data: bytes, *, sha256: str | None = None, location: str = "group") -> Group:

@@ -5,7 +5,7 @@ Every new field needs a default: an older manifest must stay readable, and JSON 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -13,6 +13,11 @@ from lamella.snapshot.schema import Schema
 from lamella.snapshot.sketch import Sketch
 from lamella.snapshot.stats import ColumnStats
 from lamella.snapshot.stats.column import Int64
+
+#: How rows are laid out by a cluster key: sorted column by column, or along a curve through all columns.
+ClusterKind = Literal["linear", "zorder", "hilbert"]
+#: The highest level of a block.
+MOST_LEVEL: Final = 32
 
 
 class ObjectRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +36,17 @@ class ColumnMeta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     num_values: Int64
 
 
+class ClusterStats(msgspec.Struct, frozen=True, kw_only=True):
+    """A writer's word that it laid out a block's rows by the cluster key ``key_id``.
+
+    ``level``: how often the rows have been rewritten for that, 0 to :data:`MOST_LEVEL`. Only what is rewritten next
+    depends on it, and never what is skipped.
+    """
+
+    key_id: int
+    level: int = 0
+
+
 class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One Parquet file.
 
@@ -40,6 +56,8 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``schema_id`` is the schema whose names the file's columns have and whose types its statistics; None, as in
     manifests of tables that never changed theirs: 0.
+
+    ``cluster_stats``: None when the block was written without regard to a cluster key.
 
     ``sketches`` (of distinct values, by column id) are on their way from a writer; manifests do not hold them.
     """
@@ -51,7 +69,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     col_stats: dict[int, ColumnStats] = {}
     col_metas: dict[int, tuple[ColumnMeta, ...]] = {}
     row_group_row_counts: tuple[Int64, ...] = ()
-    cluster_stats: dict[str, Any] | None = None
+    cluster_stats: ClusterStats | None = None
     bloom_filter_index_location: str | None = None
     bloom_filter_index_size: Int64 = 0
     index_locations: dict[str, ObjectRef] = {}
@@ -81,7 +99,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     compressed_byte_size: Int64 = 0
     index_size: Int64 = 0
     col_stats: dict[int, ColumnStats] = {}
-    cluster_stats: dict[str, Any] | None = None
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -191,6 +208,14 @@ class TableIndex(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return sum(directory.parts_bytes for directory in self.directories)
 
 
+class ClusterKey(msgspec.Struct, frozen=True, kw_only=True):
+    """How rows of a table are to be laid out: by these columns (dotted paths), in this manner."""
+
+    key_id: int
+    columns: tuple[str, ...]
+    kind: ClusterKind = "linear"
+
+
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """One state of a table. ``timestamp_ms`` (Unix, UTC) grows along the chain of ``prev_snapshot_id``.
 
@@ -201,6 +226,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     is the manifest of the snapshot before this one (None in snapshots of format version 1, and in the first).
 
     ``indexes`` are the table's skip indexes, dropped ones among them; there is no such member while it has none.
+
+    ``cluster_key_meta``: the key's id and its columns by dotted path; None: no key. Another key or kind gets an id that
+    the table never had. ``cluster_kind``: there is no such member while the kind is "linear". ``last_cluster_key_id``:
+    the greatest id that was ever given, when it is not that of the key in force (a rollback, a key taken away).
     """
 
     format_version: int
@@ -221,6 +250,22 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     groups: tuple[GroupRef, ...] = ()
     prev_manifest: ObjectRef | None = None
     indexes: tuple[TableIndex, ...] | msgspec.UnsetType = msgspec.UNSET
+    cluster_kind: ClusterKind | msgspec.UnsetType = msgspec.UNSET
+    last_cluster_key_id: int | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def cluster_key(self) -> ClusterKey | None:
+        """The cluster key in force."""
+        meta, kind = self.cluster_key_meta, self.cluster_kind
+        if meta is None or not meta[1]:
+            return None
+        return ClusterKey(key_id=meta[0], columns=meta[1], kind="linear" if kind is msgspec.UNSET else kind)
+
+    @property
+    def greatest_cluster_key_id(self) -> int:
+        """The greatest id that a cluster key of the table ever had; -1: it never had one."""
+        own = -1 if self.cluster_key_meta is None else self.cluster_key_meta[0]
+        return own if self.last_cluster_key_id is msgspec.UNSET else max(own, self.last_cluster_key_id)
 
     @property
     def skip_indexes(self) -> tuple[TableIndex, ...]:

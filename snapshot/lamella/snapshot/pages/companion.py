@@ -14,8 +14,7 @@ the hash of the segment's manifest, and that holds the hash of each file's foote
 from __future__ import annotations
 
 import hashlib
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
@@ -234,12 +233,15 @@ def join_pages(parts: Sequence[tuple[PageCompanion, int]], segment_id: str, mani
     shapes = {tuple((column_id, each[0]) for column_id, each in part._columns.items()) for part, _ in parts}
     if len(shapes) != 1:
         return None
+    by_part = _by_part(parts)
     columns: list[_Column] = []
     body: list[bytes] = []
     for column_id, dtype in shapes.pop():
-        cells_of: list[bytes] = []
-        for part, numbers in _runs(parts):
-            cells_of += part._raw(column_id, numbers)
+        cells_of = [b""] * len(parts)
+        for part, places in by_part:
+            read = part._raw(column_id, [parts[place][1] for place in places])
+            for place, data in zip(places, read, strict=True):
+                cells_of[place] = data
         sizes: npt.NDArray[np.int64] = np.array([len(data) for data in cells_of], dtype=np.int64)
         columns.append(_Column(column_id, dtype, pack(sizes), b"".join(_check(data) for data in cells_of)))
         body.extend(cells_of)
@@ -249,10 +251,12 @@ def join_pages(parts: Sequence[tuple[PageCompanion, int]], segment_id: str, mani
     return b"".join((head, directory, *body))
 
 
-def _runs(parts: Sequence[tuple[PageCompanion, int]]) -> Iterator[tuple[PageCompanion, list[int]]]:
-    for _, run in itertools.groupby(parts, key=lambda part: id(part[0])):
-        members = list(run)
-        yield members[0][0], [number for _, number in members]
+def _by_part(parts: Sequence[tuple[PageCompanion, int]]) -> list[tuple[PageCompanion, list[int]]]:
+    """The places of each companion's blocks, in its order, so that near cells are read by one request."""
+    places: dict[int, list[int]] = {}
+    for place, (part, _) in enumerate(parts):
+        places.setdefault(id(part), []).append(place)
+    return [(parts[mine[0]][0], sorted(mine, key=lambda place: parts[place][1])) for mine in places.values()]
 
 
 def _check(data: bytes) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 
 import msgspec
 
@@ -70,26 +71,39 @@ def write_page_companions(
 def carry_page_companions(store: Store, made: Sequence[SegmentRef], of: Sequence[SegmentRef]) -> None:
     """Give segments the page statistics of others that they were made of: the blocks of ``of``, one after another.
 
+    As :func:`take_page_companions`.
+    """
+    places = [(ref, number) for ref in of for number in range(ref.summary.block_count)]
+    stops = list(accumulate(ref.summary.block_count for ref in made))
+    starts = [0, *stops[:-1]]
+    take_page_companions(
+        store, [(ref, places[start:stop]) for ref, start, stop in zip(made, starts, stops, strict=True)]
+    )
+
+
+def take_page_companions(store: Store, made: Sequence[tuple[SegmentRef, Sequence[tuple[SegmentRef, int]]]]) -> None:
+    """Give segments the page statistics of others: of each block the segment that it was in, and its number there.
+
     Nothing is written unless each of those has a page companion that can be used, and all are of the same columns and
     types; then the companions are missing until somebody builds them.
 
     Raises:
         StoreError: as the store says.
     """
-    parts: list[tuple[PageCompanion, int]] = []
+    opened: dict[str, PageCompanion] = {}
     try:
-        for ref in of:
+        for ref in {ref.segment_id: ref for _, places in made for ref, _ in places}.values():
             pages = SegmentPages(ref.segment_id, ref.manifest)
             part = PageCompanion(store, pages.location, pages.segment_id, pages.manifest.sha256)
-            parts += ((part, number) for number in range(len(part)))
-        start = 0
-        for ref in made:
-            stop = start + ref.summary.block_count
-            data = join_pages(parts[start:stop], ref.segment_id, ref.manifest.sha256)
+            if len(part) != ref.summary.block_count:
+                return
+            opened[ref.segment_id] = part
+        for ref, places in made:
+            parts = [(opened[old.segment_id], number) for old, number in places]
+            data = join_pages(parts, ref.segment_id, ref.manifest.sha256)
             if data is None:
                 return
             store.put(SegmentPages(ref.segment_id, ref.manifest).location, data)
-            start = stop
     except (ObjectNotFound, ManifestError):
         return
 

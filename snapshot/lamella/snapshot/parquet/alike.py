@@ -18,6 +18,7 @@ from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.layout.store import ObjectStat
 from lamella.snapshot.manifest import Block, ColumnMeta
 from lamella.snapshot.parquet.alike_columns import AlikeColumn, Flags, Lengths, Unfit
+from lamella.snapshot.parquet.collated import collation_problem
 from lamella.snapshot.parquet.metadata import FileMetadata, read_metadata, schema_end
 from lamella.snapshot.parquet.plan import plan
 from lamella.snapshot.parquet.stencil import Numbers, Reading, Stencil
@@ -72,7 +73,9 @@ def _shape(stat: ObjectStat, footer: bytes, schema: Schema) -> _Shape | None:
     chunks = [chunk for group in sample.row_groups for chunk in group.chunks]
     if not 0 < len(chunks) <= _MOST_CHUNKS or any(chunk.encrypted for chunk in chunks):
         return None
-    if writer_of(sample.created_by).denied or legacy_calendar(sample.properties):
+    if writer_of(sample.created_by).denied_statistics or legacy_calendar(sample.properties):
+        return None
+    if collation_problem(sample.properties) is not None:
         return None
     return shape
 

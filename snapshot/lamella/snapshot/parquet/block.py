@@ -6,6 +6,7 @@ import msgspec
 
 from lamella.snapshot.errors import CorruptParquet, InvalidSchema, SchemaMismatch
 from lamella.snapshot.manifest import Block, ColumnMeta
+from lamella.snapshot.parquet.collated import collation_problem
 from lamella.snapshot.parquet.footer import Footer
 from lamella.snapshot.parquet.metadata import FileMetadata
 from lamella.snapshot.parquet.plan import PlannedColumn, plan
@@ -22,8 +23,11 @@ def schema_of(footer: Footer) -> Schema:
     """The file's schema as a table's, ids assigned depth first.
 
     Raises:
-        InvalidSchema: no columns, or names that are doubled without regard to case.
+        InvalidSchema: no columns, names that are doubled without regard to case, or text with a collation.
     """
+    problem = collation_problem(footer.metadata.properties)
+    if problem is not None:
+        raise InvalidSchema(f"{footer.location}: {problem}")
     try:
         return Schema.assign(footer.metadata.schema.columns)
     except InvalidSchema as error:
@@ -38,10 +42,13 @@ def block_of(footer: Footer, schema: Schema) -> Block:
 
     Raises:
         SchemaMismatch: the file's columns do not fit the table's; see :func:`lamella.snapshot.parquet.plan.plan`. Also
-            nulls, or what may be nulls, in a column that the table requires.
+            nulls, or what may be nulls, in a column that the table requires, and text with a collation.
         CorruptParquet: values in a row group without rows, sizes beyond 64 bits.
     """
     metadata = footer.metadata
+    problem = collation_problem(metadata.properties)
+    if problem is not None:
+        raise SchemaMismatch(f"{footer.location}: {problem}")
     try:
         planned = plan(metadata.schema, schema)
     except SchemaMismatch as error:

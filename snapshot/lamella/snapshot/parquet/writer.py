@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-Field = Literal["binary bounds", "bounds", "null count", "null count above zero", "NaN count"]
+Field = Literal["binary bounds", "bounds", "null count", "null count above zero", "NaN count", "bloom filter"]
 Version = tuple[int, int, int]
 
 
@@ -65,6 +65,17 @@ DENIED: Final = (
         field="binary bounds",
         reason="a maximum was cut without being rounded up (hyparam/hyparquet-writer#31)",
     ),
+    Denial(
+        application="parquet-go",  # of Apache Arrow; in no version that is known by name both are mended
+        field="bloom filter",
+        reason="adaptive filters were freed before they were written (apache/arrow-go#525), and those of dictionary "
+        "arrays are empty (apache/arrow-go#1164)",
+    ),
+    Denial(
+        application="github.com/segmentio/parquet-go",  # all of its versions are called 0.0.0
+        field="bloom filter",
+        reason="filters of dictionary columns lacked their values (segmentio/parquet-go#104)",
+    ),
 )
 
 _CREATED_BY = re.compile(r"^(?P<application>.*?)\s+version\s+(?P<version>[^\s(]+)")
@@ -78,6 +89,11 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
 
     known: bool
     denied: dict[Field, str]
+
+    @property
+    def denied_statistics(self) -> bool:
+        """Whether something in the footer itself is not believed."""
+        return any(field != "bloom filter" for field in self.denied)
 
 
 @lru_cache(maxsize=512)

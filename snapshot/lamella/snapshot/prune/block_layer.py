@@ -127,7 +127,7 @@ class BlockLayer:
             return _tested(filter, batch)
         name = (batch.chunk.key, filter.key)
         found = self._verdicts.get(name)
-        if found is None:
+        if found is None or len(found) != len(batch):  # those of other blocks are never believed
             found = _tested(filter, batch)
             self._verdicts.put(name, found, found.nbytes + _VERDICT_BYTES)
         else:

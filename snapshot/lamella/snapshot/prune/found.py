@@ -116,7 +116,7 @@ def found_by(
         ),
         shape=request.shape,
         parts=funnel.kept,
-        block_count=_count(funnel.kept),
+        block_count=block_count_of(funnel.kept),
         segments=segments,
         schema_id=head.schema.schema_id,
         column_ids=None if column_ids is None else tuple(column_ids),
@@ -127,7 +127,8 @@ def found_by(
     )
 
 
-def _count(parts: Sequence[Kept] | None) -> int:
+def block_count_of(parts: Sequence[Kept] | None) -> int:
+    """How many blocks there are in all parts."""
     if isinstance(parts, KeptBlocks):
         return parts.block_count
     return sum(len(part.rows) for part in parts or ())

@@ -16,6 +16,7 @@ from lamella.snapshot.layout import Store, TableLayout
 from lamella.snapshot.manifest import Block, GroupRef, SegmentRef, Snapshot, Summary
 from lamella.snapshot.sketch.hll import Sketch, estimate, united
 from lamella.snapshot.sketch.objects import Columns, encode, read_blocks, read_union
+from lamella.snapshot.sketch.spool import SketchSpool
 
 _UNIONS_CACHED = 1024
 
@@ -43,6 +44,10 @@ class SketchLayers:
             return list(blocks)
         found = read_blocks(self._store, layout.sketches(ref.segment_id))
         return [msgspec.structs.replace(block, sketches=found.get(block.location, {})) for block in blocks]
+
+    def spool(self, layout: TableLayout) -> SketchSpool:
+        """For sketches that go with blocks of many segments into others."""
+        return SketchSpool(self._store, layout)
 
     def of_group(self, layout: TableLayout, group_id: str, summary: Summary, segments: Sequence[SegmentRef]) -> Summary:
         """Write a new group's union, if its segments are counted; the summary with the counts that are known."""

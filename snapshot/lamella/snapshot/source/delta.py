@@ -11,6 +11,7 @@ from lamella.snapshot.errors import InvalidRequest, InvalidSchema, ObjectNotFoun
 from lamella.snapshot.layout import normal
 from lamella.snapshot.layout.location import parse
 from lamella.snapshot.schema import Column, parse_type
+from lamella.snapshot.schema.collations import collations_in
 from lamella.snapshot.source.options import StoreOptions, delta_options
 from lamella.snapshot.source.state import SourceFile, SourceSchema, SourceState
 from lamella.snapshot.wire import ExternalSource, RefusedFile
@@ -46,7 +47,7 @@ def read_delta(source: ExternalSource, options: StoreOptions) -> SourceState:
 
     Raises:
         InvalidRequest: it needs a feature that is not known here, or its columns are mapped to other names.
-        InvalidSchema: a type that is not known.
+        InvalidSchema: a type that is not known, or text with a collation.
         ObjectNotFound: there is no Delta table.
         StoreError: the log cannot be read, or the extra is missing.
     """
@@ -62,7 +63,7 @@ def read_delta(source: ExternalSource, options: StoreOptions) -> SourceState:
     try:
         table = DeltaTable(at.path if at.scheme == "file" else root, storage_options=delta_options(at.scheme, options))
         _check(table, root)
-        columns = tuple(_column(field) for field in json.loads(table.schema().to_json())["fields"])
+        columns = _columns(json.loads(table.schema().to_json()))
         incomplete = _with_deletions(table)
         listed = _adds(table)
         version, identity = table.version(), str(table.metadata().id)
@@ -138,6 +139,19 @@ def _text(value: object) -> str | None:
     if isinstance(value, bytes):
         return value.hex()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _columns(schema: Any) -> tuple[Column, ...]:
+    try:
+        collated = collations_in(schema)
+    except ValueError as error:
+        raise InvalidSchema(f"the table's schema cannot be read: {error}") from error
+    if collated:
+        listed = ", ".join(f"{path!r} ({collation})" for path, collation in list(collated.items())[:10])
+        raise InvalidSchema(
+            f"text is compared by its bytes here, and the table has collations: {listed}", columns=list(collated)
+        )
+    return tuple(_column(field) for field in schema["fields"])
 
 
 def _column(field: Mapping[str, Any]) -> Column:

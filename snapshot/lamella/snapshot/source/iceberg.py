@@ -34,7 +34,7 @@ def read_iceberg(store: Store, source: ExternalSource, options: StoreOptions, ca
         StoreError: it cannot be read, or the extra is missing.
     """
     try:
-        from pyiceberg.exceptions import NoSuchTableError, RESTError
+        from pyiceberg.exceptions import NoSuchTableError, NotInstalledError, RESTError, ValidationError
         from pyiceberg.table import StaticTable
     except ImportError as error:
         raise StoreError("Iceberg tables need the extra lamella[iceberg]") from error
@@ -49,8 +49,8 @@ def read_iceberg(store: Store, source: ExternalSource, options: StoreOptions, ca
         raise ObjectNotFound(f"there is no Iceberg table at {place}: {error}", location=place) from error
     except LamellaError:
         raise
-    except (OSError, RESTError, ValueError, NotImplementedError) as error:
-        # pyiceberg refuses what it does not know with a ValueError.
+    except (OSError, RESTError, ValueError, ValidationError, NotImplementedError, NotInstalledError) as error:
+        # pyiceberg refuses what it does not know with a ValueError, and damaged metadata with an error of its own.
         raise StoreError(f"the Iceberg table {place} cannot be read: {error}", location=place) from error
 
 

@@ -106,7 +106,8 @@ def _occupied(numbers: npt.NDArray[Any], depth: int = _DEPTH) -> list[Range]:
     low, high = numbers.min(), numbers.max()
     whole = [(low.item(), high.item())]
     width = float(high) - float(low)
-    if not depth or not 0 < width < float("inf"):
+    # Next to the least floats there are, buckets would be narrower than any.
+    if not depth or not 0 < width < float("inf") or _BUCKETS / width == float("inf"):
         return whole
     if len(numbers) > 2 * _SAMPLE:
         # Gaps of a sample only shrink with the rest of the values; mostly they are too small already.

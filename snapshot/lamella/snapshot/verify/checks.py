@@ -65,6 +65,18 @@ _ALL: Final = (
     Check("layer_exact", "error", "The layer above claims that a bound is a value, and no layer below does.", _REWRITE),
     Check("stats_invalid", "error", "Statistics contradict themselves or the column's type.", _REGISTER),
     Check("block_counts", "error", "A block's row counts contradict each other.", _REGISTER),
+    Check(
+        "block_clustered",
+        "warning",
+        "A block is said to be written for a cluster key that the table never had, or with a level that there is not.",
+        "recluster the block; answers do not depend on it",
+    ),
+    Check(
+        "perfect_blocks",
+        "info",
+        "A segment counts other blocks as large enough than this release does; the rule may have been another.",
+        "nothing; compaction counts anew",
+    ),
     Check("block_duplicate", "error", "A block is in the table more than once: its rows count twice.", "remove it"),
     # The blocks' files, and their footers.
     Check("block_missing", "error", "A block's file is not there.", _FILE),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from lamella.snapshot import commit as commits
 from lamella.snapshot.layout import Store
-from lamella.snapshot.manifest import Block, Segment, SegmentRef, Snapshot, Summary, decode_segment
+from lamella.snapshot.manifest import MOST_LEVEL, Block, Segment, SegmentRef, Snapshot, Summary, decode_segment
 from lamella.snapshot.schema import Leaf, Schema
 from lamella.snapshot.stats import ColumnStats
 from lamella.snapshot.verify.checks import found
@@ -83,6 +83,10 @@ def _problems(snapshot: Snapshot, ref: SegmentRef, segment: Segment) -> Iterator
         yield Problem("schema_ids_differ", f"blocks have schemas {used}, and {list(ref.block_schema_ids)} is recorded")
     for block in segment.blocks:
         yield from _block_problems(schemas, block)
+        yield from _clustered_problems(snapshot.greatest_cluster_key_id, block)
+    perfect = sum(commits.is_perfect(block) for block in segment.blocks)
+    if segment.summary.perfect_block_count != perfect:
+        yield Problem("perfect_blocks", f"{segment.summary.perfect_block_count} are counted, and {perfect} are by now")
     parts = [_summary_of(block) for block in segment.blocks]
     yield from count_problems(segment.summary, parts, of_blocks=True)
     if strange:
@@ -126,6 +130,17 @@ def _block_problems(schemas: Mapping[int, Schema], block: Block) -> Iterator[Pro
         problem = _strange(leaf, stats, block)
         if problem is not None:
             yield Problem("stats_invalid", problem, column_id, block.location)
+
+
+def _clustered_problems(last_key_id: int, block: Block) -> Iterator[Problem]:
+    stats = block.cluster_stats
+    if stats is None:
+        return
+    if not 0 <= stats.key_id <= last_key_id:
+        message = f"the table never had a cluster key with the id {stats.key_id}"
+        yield Problem("block_clustered", message, None, block.location)
+    if not 0 <= stats.level <= MOST_LEVEL:
+        yield Problem("block_clustered", f"its level is {stats.level}", None, block.location)
 
 
 def _strange(leaf: Leaf | None, stats: ColumnStats, block: Block) -> str | None:

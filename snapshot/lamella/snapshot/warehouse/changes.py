@@ -1,28 +1,29 @@
-"""Changing tables: the segments of new blocks, and the snapshots that follow others."""
+"""Changing what tables hold: the segments of new blocks, and the snapshots that follow others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 
 import msgspec
 
 from lamella.snapshot import commit as commits
 from lamella.snapshot.commit import ChangeSet, Landed
-from lamella.snapshot.errors import CommitConflict, LamellaError, ObjectNotFound
+from lamella.snapshot.errors import CommitConflict, LamellaError, NewMatches
 from lamella.snapshot.ids import Ids
+from lamella.snapshot.index.directory import Addition
 from lamella.snapshot.manifest import Block, SegmentRef, Snapshot, SnapshotPointer
 from lamella.snapshot.manifest.block_key import Identity
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import SchemaChange, Versioned, can_read_as
 from lamella.snapshot.sketch.layers import SketchLayers
+from lamella.snapshot.warehouse.conflicts import Conflicts, Difference
+from lamella.snapshot.warehouse.directories import Directories
 from lamella.snapshot.warehouse.lookup import Found, Lookup
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.warehouse.reshape import Reshaper
 from lamella.snapshot.warehouse.writing import ManifestWriter
+from lamella.snapshot.wire import NoNewMatches
 
-#: How many snapshots are looked through for the one that took a block away.
-_WINNER_STEPS = 16
 #: The operation of a snapshot of change sets with different ones.
 SEVERAL = "several"
 
@@ -69,8 +70,10 @@ class Changes:
         self,
         manifests: Manifests,
         writer: ManifestWriter,
+        directories: Directories,
         sketches: SketchLayers,
         reshaper: Reshaper,
+        difference: Difference,
         ids: Ids,
         *,
         segment_blocks: int,
@@ -78,32 +81,15 @@ class Changes:
     ) -> None:
         self._manifests = manifests
         self._writer = writer
+        self._directories = directories
         self._sketches = sketches
         self._reshaper = reshaper
         self._lookup = Lookup(manifests)
+        self._conflicts = Conflicts(manifests, self._lookup, difference)
+        self.new_matches = self._conflicts.new_matches
         self._ids = ids
         self._segment_blocks = segment_blocks
         self._with_pages = with_pages
-
-    def create(
-        self,
-        table_id: str,
-        schema: Schema,
-        *,
-        cluster_key: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        now_ms: int,
-    ) -> SnapshotPointer:
-        """Write a table's first, empty snapshot."""
-        first = commits.empty_snapshot(
-            snapshot_id=str(self._ids.new()),
-            table_id=table_id,
-            schema=schema,
-            cluster_key=cluster_key,
-            properties=properties or {},
-            now_ms=now_ms,
-        )
-        return self._writer.snapshot(first)[0]
 
     def prepare(self, table_id: str, table: Schema | Versioned, blocks: Sequence[Block]) -> tuple[SegmentRef, ...]:
         """Write the segments of new blocks, at most ``segment_blocks`` each; they belong to no snapshot yet.
@@ -138,14 +124,19 @@ class Changes:
         read_at: SnapshotPointer | None = None,
         operation: str = "append",
         properties: Mapping[str, str] | None = None,
+        index_parts: Sequence[Addition] = (),
+        no_new_matches: NoNewMatches | None = None,
         schemas: Sequence[Sequence[SchemaChange]] = (),
         now_ms: int,
     ) -> CommitResult:
         """Write the snapshot that follows ``base``; call again with a newer base when the pointer swap was lost.
 
         ``read_at`` is the snapshot that the writer read the removed blocks in: a file that was replaced at the same
-        location since then is another block, and removing it would lose rows that the writer never saw. ``schemas``:
-        changes of the columns, each list a new schema, that belong to the same snapshot; see :meth:`seen_after`.
+        location since then is another block, and removing it would lose rows that the writer never saw.
+        ``index_parts``: what skip indexes know of the added blocks; what the table has no index for is left out.
+        ``no_new_matches``: see :meth:`~lamella.snapshot.warehouse.conflicts.Conflicts.new_matches`, needs ``read_at``.
+        ``schemas``: changes of the columns, each list a new schema, that belong to the same snapshot; see
+        :meth:`seen_after`.
 
         Raises:
             DuplicateBlock: an added block is in the table already, or twice in ``added``.
@@ -153,7 +144,8 @@ class Changes:
                 ``snapshot_id`` is the snapshot that took the newest of them away where ``snapshot_is`` is "winner",
                 and ``base`` where it is "current", because none of the few before that was looked at has them.
             SchemaConflict: an added segment was prepared under a schema that ``base`` does not know, or whose files
-                cannot be read by its columns (after a rollback).
+                cannot be read by its columns (after a rollback); or there is ``no_new_matches`` and other columns.
+            NewMatches: ``base`` has blocks that ``read_at`` had not and that may match ``no_new_matches``.
         """
         change = ChangeSet(
             added=tuple(added),
@@ -161,6 +153,8 @@ class Changes:
             read_at=read_at,
             operation=operation,
             properties=dict(properties or {}),
+            index_parts=tuple(index_parts),
+            no_new_matches=no_new_matches,
         )
         done = self.commit_many(base, [change], schemas=schemas, now_ms=now_ms)
         for outcome in done.outcomes:
@@ -179,12 +173,13 @@ class Changes:
         """Write one snapshot after ``base`` that has several callers' change sets, as if made one after another.
 
         A change set that cannot be made is left out as a whole; its outcome is the error that :meth:`commit` raises
-        for it (DuplicateBlock, CommitConflict, SchemaConflict), and the others are made all the same. The snapshot's
-        operation is that of the change sets that landed, or "several" when they differ; later properties win. One
-        difference from a chain of commits: a removal with ``read_at`` never takes a block that an earlier change set
-        of the same call added.
+        for it (DuplicateBlock, CommitConflict, NewMatches, SchemaConflict), and the others are made all the same. The
+        snapshot's operation is that of the change sets that landed, or "several" when they differ; later properties
+        win. Two differences from a chain of commits: a removal with ``read_at`` never takes a block that an earlier
+        change set of the same call added, and one with ``no_new_matches`` is not made behind one that added blocks.
 
         Raises:
+            InvalidFilter, UnknownColumn, FilterTypeMismatch, LimitExceeded: of the whole call, for ``no_new_matches``.
             StoreError, ManifestError, ObjectNotFound: of the whole call; nothing landed.
         """
         snapshot = self.seen_after(base, schemas)
@@ -194,13 +189,16 @@ class Changes:
         held = {place: each.ref.segment_id for place, each in found.items()}
         for number, change in enumerate(changes):
             if change.read_at is not None and change.removed and change.read_at.snapshot_id != base.snapshot_id:
-                stale = self._stale(change.read_at, requests[number].removed, found)
+                stale = self._conflicts.stale(change.read_at, requests[number].removed, found)
                 requests[number] = msgspec.structs.replace(requests[number], stale=stale)
+            if change.no_new_matches is not None:
+                refused = self._conflicts.of(change, base)
+                requests[number] = msgspec.structs.replace(requests[number], refused=refused, is_serial=True)
         known = [schema.schema_id for schema in snapshot.history if can_read_as(schema, snapshot.schema)]
         folded = commits.fold(held, requests, known_schemas=known, snapshot_id=base.snapshot_id)
         for request, outcome in zip(requests, folded.outcomes, strict=True):
-            if isinstance(outcome, CommitConflict):
-                self._name_winner(snapshot, outcome, request.stale or frozenset())
+            if isinstance(outcome, CommitConflict) and not isinstance(outcome, NewMatches):
+                self._conflicts.name_winner(snapshot, outcome, request.stale or frozenset())
         landed = [
             change for change, outcome in zip(changes, folded.outcomes, strict=True) if isinstance(outcome, Landed)
         ]
@@ -226,34 +224,6 @@ class Changes:
                 prev_manifest=snapshot.prev_manifest,
             )
         return snapshot
-
-    def evolve(
-        self,
-        base: SnapshotPointer,
-        changes: Sequence[SchemaChange],
-        *,
-        base_schema_id: int | None = None,
-        now_ms: int,
-    ) -> CommitResult:
-        """Write the snapshot that follows ``base`` under a changed schema; no segment is written again.
-
-        Call again with a newer base when the pointer swap was lost: the changes then apply to that base's schema,
-        unless ``base_schema_id`` insists on one.
-
-        Raises:
-            SchemaConflict: the schema of ``base`` is not ``base_schema_id``.
-            UnknownColumn, InvalidSchema, InvalidRequest: a change that cannot be made.
-        """
-        following = commits.evolved_snapshot(
-            self._manifests.snapshot(base),
-            changes,
-            snapshot_id=str(self._ids.new()),
-            now_ms=now_ms,
-            base_schema_id=base_schema_id,
-            prev_manifest=base.manifest,
-        )
-        pointer, written = self._writer.snapshot(following)
-        return CommitResult(pointer=pointer, snapshot=written, added=0, removed=0)
 
     def has_blocks(self, pointer: SnapshotPointer, locations: Iterable[str]) -> set[str]:
         """Which of these locations are blocks of the snapshot."""
@@ -281,19 +251,6 @@ class Changes:
             ),
         )
 
-    def _stale(self, read_at: SnapshotPointer, removed: Sequence[str], found: Mapping[str, Found]) -> frozenset[str]:
-        """Which of these blocks are not in the base (``found``) as they were when they were read.
-
-        A block of the same segment is the same block, so segments are opened only where that does not tell.
-        """
-        then = self._lookup.find(self._manifests.snapshot(read_at), removed)
-        both = [place for place in removed if place in then and place in found]
-        moved = [place for place in both if then[place].ref.segment_id != found[place].ref.segment_id]
-        before = self._lookup.contents({place: then[place] for place in moved})
-        after = self._lookup.contents({place: found[place] for place in moved})
-        changed = {place for place in moved if before.get(place) != after.get(place)}
-        return frozenset(changed.union(removed).difference(set(both) - changed))
-
     def _follow(
         self,
         base: SnapshotPointer,
@@ -319,8 +276,13 @@ class Changes:
             prev_manifest=base.manifest,
             now_ms=now_ms,
         )
+        layout = self._writer.layout(snapshot.table_id)
+        additions = [addition for change in landed for addition in change.index_parts]
+        if additions:
+            indexes = self._directories.added(layout, following.skip_indexes, additions)
+            following = msgspec.structs.replace(following, indexes=indexes or msgspec.UNSET)
         following = self._sketches.of_snapshot(
-            self._writer.layout(snapshot.table_id),
+            layout,
             snapshot,
             following,
             appended=appended,
@@ -334,25 +296,3 @@ class Changes:
             added=sum(outcome.added for outcome in outcomes),
             removed=sum(outcome.removed for outcome in outcomes),
         )
-
-    def _name_winner(self, base: Snapshot, error: CommitConflict, stale: AbstractSet[str]) -> None:
-        """Let the error say which snapshot took the blocks away, if one of the last few did."""
-        blocks: list[str] = error.details["blocks"]
-        now = self._lookup.find(base, blocks)
-        gone = [place for place in blocks if place not in now]
-        replaced = [] if gone else [place for place in blocks if place in stale]
-        contents = self._lookup.contents({place: now[place] for place in replaced})
-        snapshot = base
-        for _ in range(_WINNER_STEPS if gone or replaced else 0):
-            if snapshot.prev_manifest is None or snapshot.prev_snapshot_id is None:
-                return
-            try:
-                before = self._manifests.snapshot_at(snapshot.prev_snapshot_id, snapshot.prev_manifest)
-                then = self._lookup.find(before, gone or replaced)
-                differs = bool(then) if gone else self._lookup.contents(then) != contents
-            except ObjectNotFound:  # cleaned up since
-                return
-            if differs:
-                error.details.update(snapshot_id=snapshot.snapshot_id, snapshot_is="winner")
-                return
-            snapshot = before

@@ -13,7 +13,7 @@ from lamella.snapshot.columnar import Companion
 from lamella.snapshot.columnar.assembly import Load
 from lamella.snapshot.columnar.chunk import Columns
 from lamella.snapshot.columnar.refs import CompanionRefs
-from lamella.snapshot.columnar.resident import ResidentBlocks
+from lamella.snapshot.columnar.resident import Grain, ResidentBlocks
 from lamella.snapshot.expression import BoundPredicate, Filters, Predicate, text_of
 from lamella.snapshot.feedback.asking import FeedbackSource, told_of
 from lamella.snapshot.layout import TableLayout, table_root
@@ -21,7 +21,7 @@ from lamella.snapshot.manifest import Snapshot, SnapshotPointer
 from lamella.snapshot.manifest.block_key import BlockKeys
 from lamella.snapshot.pages import PageSource
 from lamella.snapshot.prune.evaluate import Evaluator
-from lamella.snapshot.prune.found import Found, found_by
+from lamella.snapshot.prune.found import Found, block_count_of, found_by
 from lamella.snapshot.prune.index_layer import IndexLayer
 from lamella.snapshot.prune.layers import Layers, VerdictShelf
 from lamella.snapshot.prune.options import read_options
@@ -49,16 +49,26 @@ Asked = PruneRequest | DiffRequest | AggregateRequest
 
 
 class Finder:
-    """Finds what a prune keeps. ``root`` is the warehouse, ``tokens`` signs where an answer was cut."""
+    """Finds what a prune keeps. ``root`` is the warehouse, ``tokens`` signs where an answer was cut.
+
+    ``grain``: how many blocks are tested together.
+    """
 
     def __init__(
-        self, manifests: Manifests, pages: PageSource, tokens: PageTokens, root: str, timer: Callable[[], float]
+        self,
+        manifests: Manifests,
+        pages: PageSource,
+        tokens: PageTokens,
+        root: str,
+        timer: Callable[[], float],
+        grain: Grain,
     ) -> None:
         self._manifests = manifests
         self._pages = pages
         self._tokens = tokens
         self._root = root
         self._timer = timer
+        self._grain = grain
         #: What readers reported, where it is believed; set by whoever keeps it.
         self.feedback: FeedbackSource | None = None
         self._filters = Filters()
@@ -177,7 +187,7 @@ class Finder:
         pruning = Pruning(layers, load, self._timer, load_many)
         if options.plain and request.level != "segment" and not request.explain:
             funnel = self._remembered(pruning, head.snapshot_id, Evaluator(bound), most_blocks)
-            funnel = self._told(funnel, layers, predicate, request)
+            funnel = self._told(funnel, layers, predicate, request, most_blocks)
         else:
             funnel = pruning.run(
                 bound,
@@ -212,14 +222,23 @@ class Finder:
         self._funnels.put(name, found.opened_by(_unopened), found.size_bytes + _FUNNEL_BYTES)
         return found
 
-    def _told(self, funnel: Funnel, layers: Layers, predicate: Predicate, request: PruneRequest) -> Funnel:
-        """Without the blocks that readers found empty; what they say changes, so it is not part of what is kept."""
+    def _told(
+        self, funnel: Funnel, layers: Layers, predicate: Predicate, request: PruneRequest, most_blocks: int | None
+    ) -> Funnel:
+        """Without the blocks that readers found empty; what they say changes, so it is not part of what is kept.
+
+        Raises NotNow: of more than ``most_blocks`` blocks, or of blocks whose keys are not in memory.
+        """
         if self.feedback is None or not funnel.kept:
             return funnel
-        keys = self._keys_of(layers.segments, layers.companion)
+        keys = self._held_keys_of(layers)
+        if most_blocks is None:
+            keys = self._keys_of(layers.segments, layers.companion)
         told = told_of(self.feedback, layers.head, predicate, request, keys, self._timer)
         if told is None:
             return funnel
+        if most_blocks is not None and block_count_of(funnel.kept) > most_blocks:
+            raise NotNow
         kept = told.refine(funnel.kept)
         return msgspec.structs.replace(funnel, kept=kept, walked=Walked(kept=kept), feedback=told.use)
 
@@ -227,6 +246,18 @@ class Finder:
         """Gives the block keys of a segment by its row."""
         manifests = CompanionRefs(segments, "manifest")
         return lambda row: self._manifests.keys_of(refs(row), manifests(row))
+
+    def _held_keys_of(self, layers: Layers) -> Callable[[int], BlockKeys]:
+        """As :meth:`_keys_of` for callers that must not wait: raises NotNow when they would have to be read."""
+
+        def keys(row: int) -> BlockKeys:
+            companion = self._manifests.held_blocks(layers.head, layers.companion(row))
+            found = None if companion is None else companion.block_keys()
+            if found is None:
+                raise NotNow
+            return found
+
+        return keys
 
     def layers(self, pointer: SnapshotPointer) -> Layers:
         """The layers of a snapshot."""
@@ -238,7 +269,11 @@ class Finder:
         if found is None:
             refs = CompanionRefs(segments)
             blocks = ResidentBlocks(
-                segments, self._columns, _view(head), is_near=lambda row: self._manifests.is_near(refs(row))
+                segments,
+                self._columns,
+                _view(head),
+                self._grain,
+                is_near=lambda row: self._manifests.is_near(refs(row)),
             )
             found = Layers(head, segments, blocks, self._verdicts, refs, self._indexes_of(head, segments, refs))
             self._seen.put(head.snapshot_id, found, _LAYERS_BYTES + refs.BYTES_A_SEGMENT * len(segments))

@@ -11,24 +11,21 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 
 from lamella.snapshot import commit as commits
 from lamella.snapshot.errors import AlreadyExists, IndexNotFound, InvalidRequest
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index.definition import defined
-from lamella.snapshot.index.directory import Directory, place
+from lamella.snapshot.index.directory import Directory
 from lamella.snapshot.index.part import PartRef
-from lamella.snapshot.layout import Store, TableLayout, table_root
-from lamella.snapshot.manifest import DirectoryRef, ObjectRef, SnapshotPointer, TableIndex, content_hash
-from lamella.snapshot.manifest.block_key import BlockKeys, are_among
+from lamella.snapshot.manifest import SnapshotPointer, TableIndex
+from lamella.snapshot.manifest.block_key import BlockKeys
 from lamella.snapshot.warehouse.changes import CommitResult
+from lamella.snapshot.warehouse.directories import Directories
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.warehouse.writing import ManifestWriter
 
 OPERATION: Final = "index"
-#: A directory is merged with the one before it when that one is less than so many times as large.
-_MERGE_FACTOR: Final = 4
 
 _Changed = Callable[[tuple[TableIndex, ...]], tuple[TableIndex, ...]]
 
@@ -36,11 +33,10 @@ _Changed = Callable[[tuple[TableIndex, ...]], tuple[TableIndex, ...]]
 class Indexing:
     """Writes the snapshots that change a table's indexes; a catalog decides afterwards whether they count."""
 
-    def __init__(self, manifests: Manifests, writer: ManifestWriter, store: Store, root: str, ids: Ids) -> None:
+    def __init__(self, manifests: Manifests, writer: ManifestWriter, directories: Directories, ids: Ids) -> None:
         self._manifests = manifests
         self._writer = writer
-        self._store = store
-        self._root = root
+        self._directories = directories
         self._ids = ids
 
     def create(
@@ -123,67 +119,22 @@ class Indexing:
         """
         if any(len(keys) != ref.block_count for ref, keys in parts):
             raise InvalidRequest("a part comes with one key for each of its blocks")
-        layout = TableLayout(table_root(self._root, self._manifests.head(base).table_id))
+        layout = self._writer.layout(self._manifests.head(base).table_id)
         given = Directory.of(parts)
 
         def changed(indexes: tuple[TableIndex, ...]) -> tuple[TableIndex, ...]:
             index = index_with_id(indexes, index_id)
             directories = () if replace else index.directories
-            new = given if moved_from is None else self._still_in(directories, given, moved_from)
+            new = given if moved_from is None else self._directories.still_in(directories, given, moved_from)
             if compact:
-                old = [_without(self._manifests.directory(ref.object), forget) for ref in directories]
-                kept = self._written(layout, Directory.merged([*old, new]))
+                kept = self._directories.compacted(layout, directories, new, forget)
             else:
-                kept = self._with(layout, self._forgetting(layout, directories, forget), new)
+                left = self._directories.forgetting(layout, directories, forget)
+                kept = self._directories.extended(layout, left, new)
             filled = msgspec.structs.replace(index, directories=kept)
             return tuple(filled if each is index else each for each in indexes)
 
         return self._follow(base, changed, now_ms)
-
-    def _still_in(self, directories: Sequence[DirectoryRef], new: Directory, parts: AbstractSet[str]) -> Directory:
-        """The entries of ``new`` whose blocks are still in one of these parts."""
-        placed = place([self._manifests.directory(ref.object) for ref in directories], new.keys)
-        is_there = np.array([part.location in parts for part in placed.parts] or [False])
-        return new.where((placed.number >= 0) & is_there[placed.number])
-
-    def _forgetting(
-        self, layout: TableLayout, directories: tuple[DirectoryRef, ...], forget: BlockKeys | None
-    ) -> tuple[DirectoryRef, ...]:
-        """The directories without some blocks; those that know none of them are not written again."""
-        kept: list[DirectoryRef] = []
-        for ref in directories:
-            directory = self._manifests.directory(ref.object)
-            less = _without(directory, forget)
-            kept += (ref,) if less is directory else self._written(layout, less)
-        return tuple(kept)
-
-    def _with(
-        self, layout: TableLayout, directories: tuple[DirectoryRef, ...], new: Directory
-    ) -> tuple[DirectoryRef, ...]:
-        """The directories and a new one, merged with those before it as long as they are not much larger."""
-        if not len(new):
-            return directories
-        kept = list(directories)
-        merged = [new]
-        size = len(new)
-        while kept and kept[-1].block_count < _MERGE_FACTOR * size:
-            size += kept[-1].block_count
-            merged.insert(0, self._manifests.directory(kept.pop().object))
-        return (*kept, *self._written(layout, Directory.merged(merged) if len(merged) > 1 else new))
-
-    def _written(self, layout: TableLayout, directory: Directory) -> tuple[DirectoryRef, ...]:
-        if not len(directory):
-            return ()
-        data = directory.to_bytes()
-        location = layout.index_directory(self._ids.new())
-        self._store.put(location, data)
-        ref = DirectoryRef(
-            object=ObjectRef(location=location, size_bytes=len(data), sha256=content_hash(data)),
-            part_count=len(directory.parts),
-            block_count=len(directory),
-            parts_bytes=sum(part.size_bytes for part in directory.parts),
-        )
-        return (ref,)
 
     def _replace(
         self, base: SnapshotPointer, name: str, now_ms: int, *, is_dropped: bool = False, **members: Any
@@ -207,14 +158,6 @@ class Indexing:
         )
         pointer, written = self._writer.snapshot(following)
         return CommitResult(pointer=pointer, snapshot=written, added=0, removed=0)
-
-
-def _without(directory: Directory, forget: BlockKeys | None) -> Directory:
-    """The directory itself when it knows none of the blocks."""
-    if forget is None or not len(forget):
-        return directory
-    gone = are_among(directory.keys, forget)
-    return directory.where(~gone) if gone.any() else directory
 
 
 def index_with_id(indexes: Sequence[TableIndex], index_id: str) -> TableIndex:

@@ -14,6 +14,7 @@ from lamella.snapshot.columnar.zones import Zones
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression.bound import columns_of
 from lamella.snapshot.schema import Leaf
+from lamella.snapshot.schema.cluster_key import cluster_leaves
 from lamella.snapshot.warehouse.block_sample import read_columns
 from lamella.snapshot.warehouse.trial import Rows, Trial, TrialFilter, union
 from lamella.snapshot.wire.advice import Cost, Forecast, WhatIfAnswer
@@ -28,15 +29,11 @@ class LayoutTrial(Trial):
 
     def reclustered(self) -> WhatIfAnswer:
         """Sorted by another key, in as many blocks."""
-        schema = self._scene.head.schema
-        keys = [
-            schema.leaf(name, case_sensitive=self._request.case_sensitive) for name in self._request.cluster_key or ()
-        ]
+        keys = cluster_leaves(
+            self._scene.head.schema, self._request.cluster_key or (), case_sensitive=self._request.case_sensitive
+        )
         if not keys:
             raise InvalidRequest("a cluster key has a column")
-        for leaf in keys:
-            if leaf.dtype.order is None or leaf.repeated:
-                raise InvalidRequest(f"rows cannot be ordered by column {leaf.name!r}", column=leaf.name)
         leaves = self._leaves(keys)
         count = len(self._scene)
         mean_rows = float(self._scene.row_count.mean()) if count else 0.0
@@ -113,8 +110,8 @@ class LayoutTrial(Trial):
         return [leaf for leaf in dict.fromkeys([*keys, *named]) if leaf.dtype.order is not None and not leaf.repeated]
 
     def _cluster_column(self) -> int | None:
-        meta = self._scene.head.cluster_key_meta
-        return None if meta is None or not meta[1] else self._scene.head.schema.leaf(meta[1][0], case_sensitive=True).id
+        key = self._scene.head.cluster_key
+        return None if key is None else self._scene.head.schema.leaf(key.columns[0], case_sensitive=True).id
 
     def _drawn_sample(self, leaves: Sequence[Leaf]) -> dict[Leaf, SampledColumn]:
         rows = self._scene.row_count.astype(np.float64)

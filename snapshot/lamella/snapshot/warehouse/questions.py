@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from lamella.snapshot.columnar import Companion
+from lamella.snapshot.columnar.resident import Grain
 from lamella.snapshot.errors import InvalidRequest, SegmentNotFound
 from lamella.snapshot.expression import Predicate
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer
@@ -37,9 +38,15 @@ class Questions:
     """Answers from statistics. ``root`` is the warehouse, ``tokens`` signs where an answer was cut."""
 
     def __init__(
-        self, manifests: Manifests, pages: PageSource, tokens: PageTokens, root: str, timer: Callable[[], float]
+        self,
+        manifests: Manifests,
+        pages: PageSource,
+        tokens: PageTokens,
+        root: str,
+        timer: Callable[[], float],
+        grain: Grain,
     ) -> None:
-        self.finder = Finder(manifests, pages, tokens, root, timer)
+        self.finder = Finder(manifests, pages, tokens, root, timer, grain)
         self._manifests = manifests
         self._timer = timer
 

@@ -111,6 +111,8 @@ class Reshaper:
         """What a segment is without some of its blocks; a small rest is not written yet, since it may be folded."""
         if not gone:
             return [_Piece(ref.summary.block_count, (ref,), None)]
+        if len(gone) == ref.summary.block_count:
+            return []
         left = [block for block in self._manifests.segment(ref).blocks if block.location not in gone]
         if not left:
             return []

@@ -14,23 +14,36 @@ import msgspec
 
 from lamella.snapshot import commit as commits
 from lamella.snapshot.cache import DiskCache
+from lamella.snapshot.columnar.resident import Grain
 from lamella.snapshot.feedback.asking import FeedbackSource
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import Store, table_root
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.pages import PageSource
-from lamella.snapshot.pages.writing import OnBlock, PagesBuilt, carry_page_companions, write_page_companions
+from lamella.snapshot.pages.writing import (
+    OnBlock,
+    PagesBuilt,
+    carry_page_companions,
+    take_page_companions,
+    write_page_companions,
+)
 from lamella.snapshot.prune.paging import PageTokens
 from lamella.snapshot.sketch.layers import SketchLayers
 from lamella.snapshot.warehouse.advising import Advising
 from lamella.snapshot.warehouse.changes import Changes
+from lamella.snapshot.warehouse.definitions import Definitions
+from lamella.snapshot.warehouse.directories import Directories
 from lamella.snapshot.warehouse.index_access import IndexAccess
 from lamella.snapshot.warehouse.index_blocks import IndexBlocks
 from lamella.snapshot.warehouse.index_refresh import IndexRefresh
 from lamella.snapshot.warehouse.indexing import Indexing
+from lamella.snapshot.warehouse.layouts import Layouts
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.warehouse.objects import Objects
+from lamella.snapshot.warehouse.planning import Planning
 from lamella.snapshot.warehouse.questions import Questions
+from lamella.snapshot.warehouse.read_costs import ReadCosts
+from lamella.snapshot.warehouse.rearranging import Rearranging
 from lamella.snapshot.warehouse.regrouping import Regrouping
 from lamella.snapshot.warehouse.reshape import Reshaper
 from lamella.snapshot.warehouse.rollback import Rollbacks
@@ -45,8 +58,8 @@ class Warehouse:
     ``store`` is the object storage, ``ids`` the source of names, ``cache_bytes`` bounds the manifests and companions
     held in memory, ``disk_cache`` keeps companions on a local disk (None: nowhere), ``shape`` says how segments and
     groups are cut and folded, ``segment_blocks`` only the blocks of a full segment. ``token_secret`` signs page tokens:
-    those of another warehouse are only taken when it has the same one (None: a secret of its own). Safe to share
-    between threads.
+    those of another warehouse are only taken when it has the same one (None: a secret of its own). ``grain`` says how
+    many blocks a prune tests together, which changes no answer. Safe to share between threads.
     """
 
     def __init__(
@@ -64,6 +77,7 @@ class Warehouse:
         prepare_pages: bool = False,
         timer: Callable[[], float] = time.perf_counter,
         token_secret: bytes | None = None,
+        grain: Grain | None = None,
     ) -> None:
         ids = ids if ids is not None else Ids()
         self.page_tokens = PageTokens(secrets.token_bytes(32) if token_secret is None else token_secret)
@@ -76,11 +90,17 @@ class Warehouse:
         if segment_blocks is not None:
             shape = msgspec.structs.replace(shape, segment_blocks=segment_blocks)
         writer = ManifestWriter(store, root, ids, sketches, manifests)
+        directories = Directories(manifests, store, ids)
+        grain = grain if grain is not None else Grain()
+        questions = Questions(manifests, pages, self.page_tokens, root, timer, grain)
+        reshaper = Reshaper(manifests, writer, sketches, shape, lambda made, of: carry_page_companions(store, made, of))
         changes = Changes(
             manifests,
             writer,
+            directories,
             sketches,
-            Reshaper(manifests, writer, sketches, shape, lambda made, of: carry_page_companions(store, made, of)),
+            reshaper,
+            questions.diff,
             ids,
             segment_blocks=shape.segment_blocks,
             with_pages=(
@@ -89,8 +109,8 @@ class Warehouse:
                 else None
             ),
         )
+        definitions = Definitions(manifests, writer, ids)
         objects = Objects(manifests, root)
-        questions = Questions(manifests, pages, self.page_tokens, root, timer)
         #: All that is held in memory, within ``cache_bytes``.
         self.resident = manifests.resident
         # One object for callers; the parts behind it know nothing of each other.
@@ -99,26 +119,41 @@ class Warehouse:
         self.segment = manifests.segment
         self.segment_bytes = manifests.segment_bytes
         self.identities = manifests.identities
+        self.companion = manifests.companion
         self.block_keys = manifests.block_keys
         self.segments = objects.segments
         self.objects = objects.objects
         self.block_locations = objects.block_locations
-        self.create = changes.create
+        self.create = definitions.create
+        self.evolve = definitions.evolve
+        self.cluster = definitions.cluster
         self.prepare = changes.prepare
         self.commit = changes.commit
         self.commit_many = changes.commit_many
-        self.evolve = changes.evolve
+        self.new_matches = changes.new_matches
         self.seen_after = changes.seen_after
         self.rollback = Rollbacks(manifests, writer, store, ids).rollback
         self.has_blocks = changes.has_blocks
         self.identities_of = changes.identities_of
         #: Changes of the skip indexes.
-        self.indexing = Indexing(manifests, writer, store, root, ids)
+        self.indexing = Indexing(manifests, writer, directories, ids)
         #: Which blocks of a snapshot its indexes know.
         self.index_blocks = IndexBlocks(manifests)
+        #: What jobs would rewrite.
+        self.planning = Planning(manifests, questions.finder.layers)
         #: Parts from the blocks' files, and from other parts.
         self.index_refresh = IndexRefresh(manifests, self.index_blocks, store, root, ids)
         self.index_regrouping = Regrouping(manifests, self.index_blocks, store, root, ids)
+        #: The same blocks in other segments.
+        self.rearranging = Rearranging(
+            manifests, writer, sketches, reshaper, ids, lambda made: take_page_companions(store, made)
+        )
+        #: What recorded filters read.
+        self.read_costs = ReadCosts(manifests, questions.finder)
+        #: How snapshots are laid out.
+        self.layouts = Layouts(
+            manifests, questions.finder.layers, self.read_costs, self.rearranging, shape.segment_blocks
+        )
         #: Scores and sizes of indexes, what changes would do, and why indexes do not help.
         access = IndexAccess(manifests)
         self.advising = Advising(manifests)

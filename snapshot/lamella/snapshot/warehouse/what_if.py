@@ -48,7 +48,7 @@ class WhatIf:
         """What the filters would read, and the recorded ones.
 
         Raises:
-            InvalidRequest: not one change, or one that cannot be made; nothing was asked; too large a sample.
+            InvalidRequest: not one change, or one that cannot be made; nothing was asked; no size of a sample, no seed.
             InvalidFilter, UnknownColumn, FilterTypeMismatch: the index' expression, a filter, a column of the key.
         """
         changes = [request.index, request.cluster_key, request.rows_per_block]
@@ -56,6 +56,8 @@ class WhatIf:
             raise InvalidRequest("give exactly one of index, cluster_key and rows_per_block")
         if not 0 <= request.sample_blocks <= MOST_SAMPLED:
             raise InvalidRequest(f"sample_blocks is from 0 to {MOST_SAMPLED}", sample_blocks=request.sample_blocks)
+        if request.seed < 0:
+            raise InvalidRequest("seed is a number from 0 on", seed=request.seed)
         if not asked and not recorded:
             raise InvalidRequest("there are no filters: give some, or record those that are asked")
         scene = Scene(self._manifests, pointer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import SchemaChange
 from lamella.snapshot.wire.external import ExternalSource
@@ -33,7 +34,7 @@ class CreateTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """``POST /v1/namespaces/{ns}/tables``: one of ``schema`` (its columns) and ``schema_from`` (a Parquet URL).
 
     ``source``: the table follows files that stay somebody else's. It has the source's columns; those of a directory
-    are its first file's, unless they are given.
+    are its first file's, unless they are given. ``cluster_kind``: "linear" when it is not said.
     """
 
     name: str
@@ -42,12 +43,14 @@ class CreateTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cluster_key: tuple[str, ...] = ()
     properties: dict[str, str] = {}
     source: ExternalSource | msgspec.UnsetType = msgspec.UNSET
+    cluster_kind: ClusterKind | msgspec.UnsetType = msgspec.UNSET
 
 
 class TableInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One table as it stands. ``location`` is its folder in the warehouse; jobs write blocks below ``location``/_b.
 
     ``schemas`` are the earlier schemas, oldest first; ``schema_ids_in_use`` those that blocks were written with.
+    ``cluster_key_id``: of the cluster key, None when there is none; of another key or kind it is another one.
     ``distinct_of_values``: about how many different values a column has, where that was measured, by dotted path.
     """
 
@@ -67,11 +70,33 @@ class TableInfo(msgspec.Struct, frozen=True, kw_only=True):
     schemas: tuple[Schema, ...] = ()
     schema_ids_in_use: tuple[int, ...] = ()
     distinct_of_values: dict[str, int] = {}
+    cluster_kind: ClusterKind = "linear"
+    cluster_key_id: int | None = None
 
     @property
     def history(self) -> tuple[Schema, ...]:
         """Every schema the table has had, the current one last."""
         return (*self.schemas, self.schema)
+
+
+class ClusterKeyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``PUT .../cluster-key``: the columns that rows are laid out by from now on, by dotted path; none: no key.
+
+    ``base_snapshot_id``: do it only if the key in force is still that of this snapshot; else a conflict.
+    """
+
+    columns: tuple[str, ...] = ()
+    kind: ClusterKind = "linear"
+    base_snapshot_id: str | None = None
+
+
+class ClusterKeyInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster key of a snapshot; ``key_id`` None: it has none."""
+
+    snapshot_id: str
+    columns: tuple[str, ...] = ()
+    kind: ClusterKind = "linear"
+    key_id: int | None = None
 
 
 class EvolveRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

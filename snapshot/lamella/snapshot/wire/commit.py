@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+
+from lamella.snapshot.wire.indexes import PartSent
 
 
 class Register(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,12 +38,37 @@ class RegisterAnswer(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[RefusedFile, ...] = ()
 
 
+class IndexPartsSent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Parts of one skip index about blocks that the same commit adds.
+
+    ``index_id``: they are for the index of that id. When the table does not use it any more they are left out.
+    """
+
+    name: str
+    index_id: str
+    parts: tuple[PartSent, ...]
+
+
+class NoNewMatches(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a commit rests on: no row that came after ``base_snapshot_id`` may match ``filter`` (None: no row at all).
+
+    ``filter``, ``time_zone``, ``case_sensitive``: as of a prune.
+    """
+
+    filter: Any = None
+    time_zone: str = "UTC"
+    case_sensitive: bool = False
+
+
 class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``POST .../commits``.
 
     ``added``: blocks as a writer made them (statistics in the manifest's own form; see
     :class:`lamella.snapshot.manifest.Block`); the service asks the store for each size itself. ``removed``: locations,
     with the snapshot they were read at in ``base_snapshot_id``.
+
+    ``index_parts``: what skip indexes know of the added blocks. ``no_new_matches`` (with ``base_snapshot_id``): refuse
+    when blocks came since then that may hold matching rows.
     """
 
     added: tuple[msgspec.Raw, ...] = ()
@@ -47,10 +76,15 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     base_snapshot_id: str | None = None
     operation: str = "append"
     properties: dict[str, str] = {}
+    index_parts: tuple[IndexPartsSent, ...] | msgspec.UnsetType = msgspec.UNSET
+    no_new_matches: NoNewMatches | msgspec.UnsetType = msgspec.UNSET
 
 
 class CommitAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The snapshot that a commit made."""
+    """The snapshot that a commit made.
+
+    ``left_out_parts``: by the name of an index, why its parts were not taken up; the blocks were committed anyway.
+    """
 
     snapshot_id: str
     prev_snapshot_id: str | None
@@ -58,3 +92,4 @@ class CommitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     removed: int
     row_count: int
     block_count: int
+    left_out_parts: dict[str, str] = {}

@@ -22,7 +22,10 @@ class FeedbackRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class FeedbackAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """How many of the reported blocks are remembered, and how many were before."""
+    """How many of the reported blocks are remembered from now on, and how many were before.
+
+    Beyond the service's bounds, what was not used for longest is forgotten at once, of a long report a part of it too.
+    """
 
     remembered: int
     known_before: int

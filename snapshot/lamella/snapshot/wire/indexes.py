@@ -147,14 +147,16 @@ class PartSent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A part that was built elsewhere and written to the table's ``_ix`` folder.
 
     ``keys``: the keys of its blocks in order, 16 bytes each, both halves little-endian
-    (:mod:`lamella.snapshot.manifest.block_key`); in JSON as Base64.
+    (:mod:`lamella.snapshot.manifest.block_key`); in JSON as Base64. ``blocks``: in a commit, instead of keys, the
+    places of its blocks among those that are ``added`` (from 0), in the part's order.
     """
 
     location: str
     size_bytes: int
     tail_bytes: int
     tail_sha256: str
-    keys: bytes
+    keys: bytes = b""
+    blocks: tuple[int, ...] = ()
 
 
 class PartsRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

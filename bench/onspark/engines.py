@@ -1,0 +1,144 @@
+"""The tables that are compared. Each is made of the same files, by its own means, without writing them again."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from pyspark.sql import SparkSession
+
+from lamella.client import Lamella
+from lamella.client.spark import attach
+from onspark.blocks import COLUMNS
+
+#: By the Spark that they are built for; all of them have to be.
+JARS: Final = (
+    "io.delta:delta-spark_4.1_2.13:4.4.0",
+    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+)
+_DELTA: Final = "io.delta.sql.DeltaSparkSessionExtension"
+_ICEBERG: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+_REGISTERED_AT_ONCE: Final = 2_000
+
+
+class Engine(Protocol):
+    """``name`` as in the results."""
+
+    name: str
+
+    def make(self, spark: SparkSession, folder: Path) -> None:
+        """Make the table of the files in ``folder``."""
+
+    def table(self) -> str:
+        """What stands behind ``FROM`` in the next query."""
+
+    def files(self, leaf: Any) -> int:
+        """How many files a scan of a physical plan reads."""
+
+
+def settings(folder: Path) -> dict[str, str]:
+    """What the session needs so that each of them works; the same for all."""
+    return {
+        "spark.sql.extensions": f"{_DELTA},{_ICEBERG}",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.ice.type": "hadoop",
+        "spark.sql.catalog.ice.warehouse": f"file://{folder}/iceberg",
+    }
+
+
+class LamellaTable:
+    """Registered with a service; read through ``attach``."""
+
+    name = "lamella"
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def make(self, spark: SparkSession, folder: Path) -> None:
+        with Lamella(self._url, timeout_s=600) as lake:
+            paths = sorted(str(path) for path in folder.glob("*.parquet"))
+            lake.create_namespace("bench")
+            lake.create_table("bench.t", schema_from=paths[0], cluster_key=["id"])
+            for start in range(0, len(paths), _REGISTERED_AT_ONCE):
+                lake.table("bench.t").register(paths[start : start + _REGISTERED_AT_ONCE], strict=True)
+        attach(spark, "lake", self._url)
+
+    def table(self) -> str:
+        return "lake.bench.t"
+
+    def files(self, leaf: Any) -> int:
+        found = re.search(r"blocks=(\d+)/", leaf.scan().description())
+        assert found is not None
+        return int(found[1])
+
+
+class DeltaTable:
+    """``CONVERT TO DELTA``, which gathers statistics, and a checkpoint. Read by its path."""
+
+    name = "delta"
+
+    def make(self, spark: SparkSession, folder: Path) -> None:
+        self._path = f"delta.`file://{folder}`"
+        spark.sql(f"CONVERT TO DELTA parquet.`file://{folder}`")
+        log = spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, f"file://{folder}")
+        print(sorted(path.name for path in (folder / "_delta_log").iterdir()))
+
+    def table(self) -> str:
+        return self._path
+
+    def files(self, leaf: Any) -> int:
+        return _metric(leaf, "numFiles")
+
+
+class IcebergTable:
+    """``add_files`` into a table of a Hadoop catalog."""
+
+    name = "iceberg"
+
+    def make(self, spark: SparkSession, folder: Path) -> None:
+        columns = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
+        spark.sql(f"CREATE TABLE ice.bench.t ({columns}) USING iceberg")
+        spark.sql(f"CALL ice.system.add_files(table => 'bench.t', source_table => '`parquet`.`file://{folder}`')")
+
+    def table(self) -> str:
+        return "ice.bench.t"
+
+    def files(self, leaf: Any) -> int:
+        reported = leaf.scan().reportDriverMetrics()
+        return int(next(each.value() for each in reported if each.name() == "resultDataFiles"))
+
+
+class PlainFolder:
+    """``spark.read.parquet``. Either for each query, or once, as a view that keeps the listing."""
+
+    def __init__(self, *, is_kept: bool) -> None:
+        self.name = "parquet, listed once" if is_kept else "parquet"
+        self._is_kept = is_kept
+
+    def make(self, spark: SparkSession, folder: Path) -> None:
+        self._spark, self._folder = spark, f"file://{folder}"
+        if self._is_kept:
+            spark.read.parquet(self._folder).createOrReplaceTempView("listed")
+
+    def table(self) -> str:
+        return "listed" if self._is_kept else f"parquet.`{self._folder}`"
+
+    def files(self, leaf: Any) -> int:
+        return _metric(leaf, "numFiles")
+
+
+def made(engines: list[Engine], spark: SparkSession, folder: Path) -> dict[str, float]:
+    """Seconds that it took to make each table."""
+    found = {}
+    for engine in engines:
+        started = time.perf_counter()
+        engine.make(spark, folder)
+        found[engine.name] = round(time.perf_counter() - started, 1)
+    return found
+
+
+def _metric(leaf: Any, name: str) -> int:
+    return int(leaf.metrics().apply(name).value())

@@ -1,0 +1,328 @@
+"""What reclustering does for reads: TPC-H and skewed events, loaded in random order, beside Databend.
+
+    python bench/recluster.py [--scale 1] [--blocks 200] [--out build/recluster.json]
+
+For each table: average depth, and blocks read for ranges of 0.1 % of the rows along the key (200 at random), beside the
+ideal: what equal blocks in perfect order would read. Before, after reclustering, after ten appends of 0.5 % each, after
+one more run, with the bytes that it rewrote as a share of the table. A checksum of every column must be the same before
+and after. Databend has the same rows, in blocks of as many rows, and the same ranges.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import xxhash
+from loopback import Service
+
+from lamella.client import Lamella
+from lamella.client.demo.tpch import generate
+from lamella.client.jobs.context import JobContext, Sizes
+from lamella.client.jobs.rewriting import recluster
+from lamella.client.rewrite.engine import LocalEngine
+
+SHARE = 0.001
+RANGES = 200
+APPENDS = 10
+APPENDED = 0.005
+TABLES = ["lineitem by l_orderkey", "lineitem by l_shipdate", "events by user"]
+
+
+def main() -> None:
+    """Measure, print JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--events", type=int, default=4_000_000)
+    parser.add_argument("--blocks", type=int, default=200)
+    parser.add_argument("--source", type=Path, default=Path("build/tpch"))
+    parser.add_argument("--tables", nargs="*", default=TABLES)
+    parser.add_argument("--no-databend", action="store_true")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--databend", nargs=2, metavar=("FOLDER", "PLAN"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.databend:
+        print(json.dumps(_databend(Path(given.databend[0]), json.loads(Path(given.databend[1]).read_text()))))
+        return
+    figures = {}
+    for name in given.tables:
+        table, key = name.split(" by ")
+        rows = _lineitem(given.source, given.scale) if table == "lineitem" else _events(given.events)
+        figures[name] = measured(rows, key, given.blocks, with_databend=not given.no_databend)
+        print(json.dumps({name: figures[name]}, indent=1), flush=True)
+    if given.out:
+        given.out.write_text(json.dumps(figures, indent=1))
+
+
+def _lineitem(source: Path, scale: float) -> pa.Table:
+    folder = source / f"{scale:g}"
+    generate(folder, scale)
+    rows = pq.read_table(folder / "lineitem.parquet")
+    plain = [pa.string() if pa.types.is_string_view(field.type) else field.type for field in rows.schema]
+    return rows.cast(pa.schema(list(zip(rows.schema.names, plain, strict=True))))
+
+
+def _events(count: int) -> pa.Table:
+    """Events of users of whom few have most; the value is a number of its own."""
+    rng = np.random.default_rng(7)
+    users = np.minimum(rng.zipf(1.3, count), 10_000_000)
+    return pa.table(
+        {
+            "user": pa.array(users, pa.int64()),
+            "ts": pa.array(np.arange(count) * 1_000 + 1_700_000_000_000_000, pa.int64()).cast(
+                pa.timestamp("us", "UTC")
+            ),
+            "kind": pa.array([f"kind {at % 17}" for at in range(count)]),
+            "value": rng.random(count),
+        }
+    )
+
+
+def measured(rows: pa.Table, key: str, blocks: int, *, with_databend: bool) -> dict[str, Any]:
+    """Everything about one table."""
+    rng = np.random.default_rng(1)
+    order = rng.permutation(rows.num_rows)
+    appended = int(rows.num_rows * APPENDED)
+    first = rows.num_rows - APPENDS * appended
+    per_block = -(-first // blocks)
+    ranges = _ranges(rows, key, rng)
+    # Rows in a range (more than aimed at where a value repeats) lie, wherever it begins, in so many of equal blocks.
+    matching = float(np.mean([_count(rows.column(key), low, high) for low, high in ranges]))
+    ideal = 1 + matching / per_block
+    pieces = [rows.take(pa.array(order[start : start + per_block])) for start in range(0, first, per_block)]
+    pieces = [piece.slice(0, max(0, min(per_block, first - at * per_block))) for at, piece in enumerate(pieces)]
+    later = [rows.take(pa.array(order[first + at * appended :][:appended])) for at in range(APPENDS)]
+    with tempfile.TemporaryDirectory(prefix="lamella-bench-") as name:
+        folder = Path(name)
+        figures = {
+            "rows": rows.num_rows,
+            "blocks": len(pieces),
+            "lamella": _lamella(folder, pieces, later, key, ranges, per_block, ideal),
+        }
+        if with_databend:
+            figures["databend"] = _beside(folder, pieces, later, key, ranges, per_block)
+    return figures
+
+
+def _ranges(rows: pa.Table, key: str, rng: np.random.Generator) -> list[tuple[Any, Any]]:
+    """The first and last value of stretches of so many rows along the key."""
+    ordered = rows.column(key).take(pc.sort_indices(rows.column(key)))
+    count = int(rows.num_rows * SHARE)
+    starts = rng.integers(0, rows.num_rows - count, RANGES)
+    return [(ordered[int(start)].as_py(), ordered[int(start) + count - 1].as_py()) for start in starts]
+
+
+def _count(values: Any, low: Any, high: Any) -> int:
+    return int(pc.sum(pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))).as_py())
+
+
+def _literal(value: Any) -> str:
+    return str(value) if isinstance(value, int) else f"DATE '{value}'"
+
+
+def _lamella(
+    folder: Path,
+    pieces: Sequence[pa.Table],
+    later: Sequence[pa.Table],
+    key: str,
+    ranges: list[Any],
+    per_block: int,
+    ideal: float,
+) -> dict[str, Any]:
+    data = folder / "data"
+    data.mkdir()
+    with (
+        Service(folder, {"warehouse": f"file://{folder}/warehouse"}) as service,
+        Lamella(f"http://127.0.0.1:{service.port}", timeout_s=600) as lake,
+        LocalEngine() as engine,
+    ):
+        lake.create_namespace("bench")
+        files = [_file(data, at, piece) for at, piece in enumerate(pieces)]
+        lake.create_table("bench.t", schema_from=str(files[0]), cluster_key=[key])
+        table = lake.table("bench.t")
+        table.register([str(file) for file in files])
+        context = JobContext(lake=lake, table="bench.t", engine=engine, sizes=Sizes(block_rows=per_block))
+        sums = _checksums(lake)
+        figures: dict[str, Any] = {"before": _layout(lake, key, ranges, ideal)}
+        started = time.perf_counter()
+        done = recluster(context, most_runs=10)
+        figures["recluster"] = {
+            "seconds": round(time.perf_counter() - started, 1),
+            "bytes_rewritten": done.bytes_before,
+            "mb_per_s": round(done.bytes_before / 1e6 / (time.perf_counter() - started), 1),
+        }
+        assert _checksums(lake) == sums
+        figures["after"] = _layout(lake, key, ranges, ideal)
+        for at, piece in enumerate(later):
+            table.register([str(_file(data, 10_000 + at, piece))])
+        sums = _checksums(lake)
+        figures["ten appends later"] = _layout(lake, key, ranges, ideal)
+        total = table.info().file_size_bytes
+        started = time.perf_counter()
+        done = recluster(context)
+        figures["one more run"] = {
+            "seconds": round(time.perf_counter() - started, 1),
+            "share_rewritten": round(done.bytes_before / total, 4),
+            **_layout(lake, key, ranges, ideal),
+        }
+        assert _checksums(lake) == sums
+    shutil.rmtree(data)
+    shutil.rmtree(folder / "warehouse")
+    return figures
+
+
+def _file(folder: Path, number: int, rows: pa.Table) -> Path:
+    path = folder / f"{number:05}.parquet"
+    pq.write_table(rows, path, compression="zstd", write_page_index=True)
+    return path
+
+
+def _layout(lake: Lamella, key: str, ranges: list[Any], ideal: float) -> dict[str, Any]:
+    """Depth, and what ranges read."""
+    table = lake.table("bench.t")
+    info = table.info()
+    kept = [table.prune(f"{key} BETWEEN {_literal(low)} AND {_literal(high)}") for low, high in ranges]
+    read = float(np.mean([each.block_count for each in kept]))
+    health = table.clustering()
+    return {
+        "blocks": info.block_count,
+        "average_depth": round(health.depth.average_depth, 2),
+        "max_depth": health.depth.max_depth,
+        "blocks_read": round(read, 2),
+        "ideal": round(ideal, 2),
+        "to_ideal": round(read / ideal, 2),
+        "bytes_read": round(float(np.mean([each.size_bytes for each in kept]))),
+    }
+
+
+def _checksums(lake: Lamella) -> dict[str, int]:
+    """Of every column: a sum over all rows of a hash of the value and of nothing else, and the number of rows."""
+    sums: dict[str, int] = {}
+    for location in lake.table("bench.t").prune().locations:
+        rows = pq.read_table(location.removeprefix("file://"))
+        for name in rows.column_names:
+            sums[name] = (sums.get(name, 0) + _checksum(rows.column(name).combine_chunks())) % (1 << 64)
+        sums["rows"] = sums.get("rows", 0) + rows.num_rows
+    return sums
+
+
+def _checksum(values: Any) -> int:
+    if pa.types.is_decimal(values.type):
+        values = values.cast(pa.decimal128(18, values.type.scale)).cast(pa.float64())
+    if pa.types.is_string(values.type):
+        hashes = np.array(
+            [xxhash.xxh64_intdigest(each) for each in values.cast(pa.binary()).to_pylist()], dtype=np.uint64
+        )
+    else:
+        plain = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64()).to_numpy(zero_copy_only=False)
+        hashes = plain.astype(np.int64).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        hashes = (hashes ^ (hashes >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    return int(np.add.reduce(hashes, dtype=np.uint64))
+
+
+def _beside(
+    folder: Path, pieces: Sequence[pa.Table], later: Sequence[pa.Table], key: str, ranges: list[Any], per_block: int
+) -> dict[str, Any]:
+    """The same in an embedded Databend, in a process of its own."""
+    place = folder / "databend"
+    place.mkdir()
+    for at, piece in enumerate([*pieces, *later]):
+        _file(place, at, piece)
+    plan = folder / "plan.json"
+    spelled = [[_literal(low).replace("DATE ", ""), _literal(high).replace("DATE ", "")] for low, high in ranges]
+    plan.write_text(
+        json.dumps({"key": key, "ranges": spelled, "first": len(pieces), "later": len(later), "per_block": per_block})
+    )
+    command = [sys.executable, __file__, "--databend", str(place), str(plan)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=place)
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def _databend(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
+    import re
+
+    os.environ["DATABEND_DATA_PATH"] = f"{folder}/peer/"
+    os.environ["CACHE_TABLE_PRUNE_PARTITIONS_COUNT"] = "0"
+    from databend import SessionContext
+
+    session = SessionContext(tenant="bench")
+
+    def ask(sql: str) -> list[Any]:
+        return [row for batch in session.sql(sql).to_py_arrow() for row in batch.to_pylist()]
+
+    key, per_block = plan["key"], plan["per_block"]
+    ask("set max_threads=2")
+    ask("set enable_table_lock=0")
+    schema = pq.read_schema(folder / "00000.parquet")
+    types = ", ".join(f"`{field.name}` {_databend_type(field.type)}" for field in schema)
+    ask(f"create table t({types}) cluster by ({key}) storage_format='parquet' row_per_block={per_block}")
+
+    def load(first: int, last: int) -> None:
+        for number in range(first, last):
+            session.register_parquet(f"f{number}", f"{folder}/{number:05}.parquet")
+            ask(f"insert into t select * from f{number}")
+
+    def layout() -> dict[str, Any]:
+        left = []
+        for low, high in plan["ranges"]:
+            text = "\n".join(
+                next(iter(row.values()))
+                for row in ask(f"explain select `{key}` from t where `{key}` between {low} and {high}")
+            )
+            found = re.search(r"partitions scanned: (\d+)", text)
+            left.append(int(found.group(1)) if found else 0)
+        health = ask("select average_depth d, total_block_count n from clustering_information('default','t')")[0]
+        return {
+            "blocks": health["n"],
+            "average_depth": round(health["d"], 2),
+            "blocks_read": round(float(np.mean(left)), 2),
+        }
+
+    def written() -> int:
+        return sum(file.stat().st_size for file in Path(f"{folder}/peer").rglob("_b/*.parquet"))
+
+    figures: dict[str, Any] = {}
+    load(0, plan["first"])
+    figures["before"] = layout()
+    before, started = written(), time.perf_counter()
+    ask("alter table t recluster final")
+    figures["recluster final"] = {
+        "seconds": round(time.perf_counter() - started, 1),
+        "bytes_written": written() - before,
+    }
+    figures["after"] = layout()
+    load(plan["first"], plan["first"] + plan["later"])
+    figures["ten appends later"] = layout()
+    before, started = written(), time.perf_counter()
+    ask("alter table t recluster")
+    figures["one more run"] = {
+        "seconds": round(time.perf_counter() - started, 1),
+        "share_rewritten": round((written() - before) / max(1, before), 4),
+        **layout(),
+    }
+    return figures
+
+
+def _databend_type(dtype: Any) -> str:
+    if pa.types.is_decimal(dtype):
+        return f"decimal({dtype.precision},{dtype.scale})"
+    names = {"int64": "bigint", "int32": "int", "double": "double", "date32[day]": "date", "string": "varchar"}
+    return names.get(str(dtype), "timestamp" if pa.types.is_timestamp(dtype) else "varchar")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Lamella on Spark beside a plain folder of Parquet files, Delta and Iceberg: planning, total time, what is read.
+
+    uv venv build/spark41 && uv pip install --python build/spark41/bin/python -e '.[service,spark]' pyspark==4.1.4
+    JAVA_HOME=... build/spark41/bin/python bench/spark_peers.py --out build/spark_peers.json
+
+All tables are made of the same files, and are read by one session with the same settings. It is of Spark 4.1, the
+newest that Delta and Iceberg both have jars for; those (60 MB) are fetched by Spark into ``build/ivy``. Answers are
+compared. ``--rounds`` with other literals each; medians are printed, and ratios of one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from loopback import Service
+from onspark.blocks import Shape, write_files
+from onspark.engines import JARS, DeltaTable, Engine, IcebergTable, LamellaTable, PlainFolder, made, settings
+from onspark.measuring import Clock, measured
+from pyspark.sql import SparkSession
+
+_PEERS: Final = ("parquet", "delta", "iceberg")
+
+
+def main() -> None:
+    """Measure, print a table, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("--rows", type=int, default=500, help="of each file")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ivy", type=Path, default=Path("build/ivy"))
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    shape = Shape(given.files, given.rows)
+    with tempfile.TemporaryDirectory(prefix="lamella-bench-") as name:
+        folder = Path(name)
+        write_files(folder / "files", shape)
+        spark = _session(folder, given.ivy.absolute())
+        with Service(folder, {"warehouse": f"file://{folder}/warehouse"}) as service:
+            engines: list[Engine] = [
+                LamellaTable(f"http://127.0.0.1:{service.port}"),
+                PlainFolder(is_kept=False),
+                PlainFolder(is_kept=True),
+                IcebergTable(),
+                DeltaTable(),
+            ]
+            making = made(engines, spark, folder / "files")
+            clock = Clock([os.getpid(), spark.sparkContext._gateway.proc.pid, service.pid])
+            figures = measured(spark, engines, shape, given.rounds, clock)
+        found = {
+            "spark": spark.version,
+            "files": shape.files,
+            "rows": shape.total,
+            "load": os.getloadavg()[0],
+            "seconds_to_make": making,
+            "questions": figures,
+            "ratios": {name: _ratios(by_engine) for name, by_engine in figures.items()},
+        }
+        spark.stop()
+    print(_markdown(found))
+    print(json.dumps({name: value for name, value in found.items() if name != "questions"}, indent=1))
+    if given.out:
+        given.out.write_text(json.dumps(found, indent=1))
+
+
+def _session(folder: Path, ivy: Path) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.liveUpdate.period", "0")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "3g")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.local.dir", str(folder / "local"))
+        .config("spark.jars.packages", ",".join(JARS))
+        .config("spark.jars.ivy", str(ivy))
+    )
+    for name, value in settings(folder).items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("OFF")
+    return made
+
+
+def _ratios(by_engine: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """How many times as long the best of the peers takes as Lamella."""
+    ours = by_engine["lamella"]
+    names = ("planning_ms", "planning_cpu_ms", "total_ms", "total_cpu_ms")
+    return {name: round(min(by_engine[peer][name] for peer in _PEERS) / max(ours[name], 1), 2) for name in names}
+
+
+def _markdown(found: dict[str, Any]) -> str:
+    engines = list(found["seconds_to_make"])
+    lines = [
+        "| query | " + " | ".join(engines) + " | planning, best peer / Lamella | total |",
+        "| --- | " + "--: | " * (len(engines) + 2),
+    ]
+    for question, by_engine in found["questions"].items():
+        cells = []
+        for engine in engines:
+            each = by_engine[engine]
+            kib = each["bytes_read"] / 1024
+            cells.append(f"{each['planning_ms']:,.0f} / {each['total_ms']:,.0f}; {each['files']:,.0f}, {kib:,.0f}")
+        ratios = found["ratios"][question]
+        lines.append(f"| {question} | " + " | ".join(cells) + f" | {ratios['planning_ms']} | {ratios['total_ms']} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

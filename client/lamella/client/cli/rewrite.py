@@ -1,0 +1,294 @@
+"""``lamella compact``, ``recluster``, ``delete`` and ``update``: jobs that write blocks anew."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec
+
+import click
+import msgspec
+
+from lamella.client.cli.connection import Session, connected
+from lamella.client.cli.output import print_table, size_text
+from lamella.client.cli.pairs import pairs_of
+
+if TYPE_CHECKING:
+    from lamella.client.jobs.context import JobContext
+    from lamella.client.jobs.rewriting import RewriteResult
+    from lamella.client.rewrite.engine import Engine
+    from lamella.client.spark import MergeResult
+    from lamella.snapshot.wire import PlanAnswer
+
+P = ParamSpec("P")
+#: So many tasks of a plan are shown to people; ``--json`` has all.
+LISTED = 20
+_TARGETS = "A block has so many rows, or bytes of file, whichever comes first."
+
+
+class Running(msgspec.Struct, frozen=True):
+    """Where a job runs, as the command line says."""
+
+    engine: str
+    processes: int | None
+    scratch: str | None
+    memory_mib: int
+    storage_options: dict[str, dict[str, Any]]
+
+    @contextmanager
+    def started(self, name: str) -> Iterator[Engine]:
+        """The engine, for as long as the block runs."""
+        if self.is_spark:
+            from lamella.client.spark.engine import SparkEngine
+            from lamella.client.spark.job_session import job_session
+
+            with job_session(name) as spark:
+                yield SparkEngine(spark)
+            return
+        from lamella.client.rewrite.engine import LocalEngine
+
+        with LocalEngine(self.processes) as local:
+            yield local
+
+    @property
+    def is_spark(self) -> bool:
+        """Whether Spark is to run the tasks."""
+        if self.engine != "auto":
+            return self.engine == "spark"
+        from lamella.client.spark.job_session import is_submitted
+
+        return is_submitted()
+
+
+def running(
+    timeout_s: float = 600.0,
+) -> Callable[[Callable[Concatenate[Session, Running, P], None]], Callable[..., None]]:
+    """Give a command a table, the options that say where it runs, a :class:`Session` and a :class:`Running`."""
+
+    def decorate(function: Callable[Concatenate[Session, Running, P], None]) -> Callable[..., None]:
+        @click.argument("table", metavar="NAMESPACE.TABLE")
+        @click.option(
+            "--engine",
+            type=click.Choice(["auto", "local", "spark"]),
+            default="auto",
+            show_default=True,
+            help="Processes of this machine, or Spark; auto: Spark when spark-submit started this.",
+        )
+        @click.option("--processes", type=click.IntRange(min=1), help="Of the local engine; one for each core.")
+        @click.option("--scratch", metavar="URL", help="A folder for rows on their way, which all tasks see.")
+        @click.option(
+            "--memory-mib",
+            type=click.IntRange(min=1),
+            default=256,
+            show_default=True,
+            help="Rows that one task holds in memory, in MiB.",
+        )
+        @click.option(
+            "--storage-options",
+            envvar="LAMELLA_STORE_OPTIONS",
+            metavar="JSON",
+            default="{}",
+            help='fsspec options by scheme, {"s3": {"endpoint_url": ...}}.',
+        )
+        @connected(timeout_s)
+        @functools.wraps(function)
+        def command(session: Session, *args: Any, **kwargs: Any) -> None:
+            text = kwargs.pop("storage_options")
+            try:
+                options = msgspec.json.decode(text, type=dict[str, dict[str, Any]])
+            except msgspec.DecodeError as error:
+                raise click.BadParameter(f"not JSON by scheme: {error}", param_hint="--storage-options") from error
+            names = ("engine", "processes", "scratch", "memory_mib")
+            place = Running(**{name: kwargs.pop(name) for name in names}, storage_options=options)
+            function(session, place, *args, **kwargs)
+
+        return command
+
+    return decorate
+
+
+def _bounded(function: Callable[..., None]) -> Callable[..., None]:
+    """The options of compaction and reclustering."""
+    for option in reversed(
+        [
+            click.option("--where", metavar="SQL", help="Only blocks that may hold a row of this filter."),
+            click.option("--max-bytes", type=click.IntRange(min=1), help="Rewrite no more than that, file bytes."),
+            click.option("--max-blocks", type=click.IntRange(min=1), help="Rewrite no more blocks than that."),
+            click.option("--target-rows", type=click.IntRange(min=1), help=_TARGETS),
+            click.option("--target-bytes", type=click.IntRange(min=1), help=_TARGETS),
+            click.option("--dry-run", is_flag=True, help="Only say what would be done, and what is gained."),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+@click.command()
+@_bounded
+@running()
+def compact(session: Session, place: Running, /, table: str, **given: Any) -> None:
+    """Write small blocks together into larger ones, and split the very large.
+
+    Exit status 1: some blocks could not be read as they should be, and are left as they were.
+    """
+    _rewrite(session, place, table, "compact", given)
+
+
+@click.command()
+@_bounded
+@click.option("--target-depth", type=click.IntRange(min=1), help="How many blocks a key value should lie in.")
+@click.option("--min-gain", type=click.FloatRange(min=0), help="What must be gained for each part rewritten.")
+@click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Run so often, or until done.")
+@running()
+def recluster(session: Session, place: Running, /, table: str, **given: Any) -> None:
+    """Bring rows closer to the order of the cluster key, the worst blocks first.
+
+    Exit status 1: some blocks could not be read as they should be, and are left as they were.
+    """
+    _rewrite(session, place, table, "recluster", given)
+
+
+@click.command()
+@click.option("--where", "condition", metavar="SQL", required=True, help="The rows that go.")
+@click.option("--time-zone", default="UTC", show_default=True, help="Of timestamps in the filter that have none.")
+@running()
+def delete(session: Session, place: Running, /, table: str, condition: str, time_zone: str) -> None:
+    """Delete rows. Blocks whose rows all match go by metadata alone; only blocks that may have some are read."""
+    from lamella.client.jobs.deletion import delete_rows
+
+    with place.started("delete") as engine, _context(session, place, table, engine, {}, "deleting") as context:
+        done = delete_rows(context, condition, time_zone=time_zone)
+    if session.as_json:
+        session.emit(done)
+        return
+    click.echo(
+        f"{done.rows:,} rows deleted: {done.dropped:,} blocks dropped unread, {done.read:,} read, "
+        f"{done.rewritten:,} written anew; snapshot {done.snapshot_id}"
+    )
+
+
+@click.command()
+@click.option("--set", "assignments", multiple=True, required=True, metavar="COLUMN=SQL", help="A new value.")
+@click.option("--where", "condition", metavar="SQL", help="The rows that change; without it, all.")
+@running()
+def update(
+    session: Session, place: Running, /, table: str, assignments: tuple[str, ...], condition: str | None
+) -> None:
+    """Change rows, by SQL. Spark computes the values; only blocks that may have matching rows are read."""
+    from lamella.client.spark import update as update_rows
+    from lamella.client.spark.job_session import job_session
+    from lamella.client.spark.merging import Options
+
+    options = Options(scratch=place.scratch, storage_options=place.storage_options)
+    with job_session("update") as spark:
+        values = pairs_of(assignments, "--set", "COLUMN=SQL")
+        done: MergeResult = update_rows(spark, table, values, condition, client=session.lake, options=options)
+    if session.as_json:
+        session.emit(done)
+        return
+    click.echo(
+        f"{done.rows_updated:,} rows changed: {done.blocks_read:,} blocks read, {done.blocks_removed:,} written anew; "
+        f"snapshot {done.snapshot_id}"
+    )
+
+
+def _rewrite(
+    session: Session, place: Running, /, table: str, job: Literal["compact", "recluster"], given: dict[str, Any]
+) -> None:
+    from lamella.client.jobs.rewriting import Bounds, compact, plan, recluster
+
+    bounds = Bounds(
+        where=given["where"],
+        max_bytes=given["max_bytes"],
+        max_blocks=given["max_blocks"],
+        target_depth=given.get("target_depth"),
+        min_gain=given.get("min_gain"),
+    )
+    if given["dry_run"]:
+        from lamella.client.rewrite.engine import SerialEngine
+
+        with _context(session, place, table, SerialEngine(), given, "planning") as context:
+            planned = plan(context, job, bounds)
+        _show_plan(session, planned)
+        return
+    doing = {"compact": "compacting", "recluster": "reclustering"}[job]
+    with place.started(job) as engine, _context(session, place, table, engine, given, doing) as context:
+        done = compact(context, bounds) if job == "compact" else recluster(context, bounds, most_runs=given["repeat"])
+    if session.as_json:
+        session.emit(done)
+    else:
+        _show(done)
+    if done.failures:
+        raise click.exceptions.Exit(1)
+
+
+@contextmanager
+def _context(
+    session: Session, place: Running, /, table: str, engine: Engine, given: dict[str, Any], doing: str
+) -> Iterator[JobContext]:
+    from lamella.client.jobs.context import JobContext, Sizes
+    from lamella.client.jobs.reporting import reporting
+
+    default = Sizes()
+    with reporting(doing, polls=True) as reporter:
+        yield JobContext(
+            lake=session.lake,
+            table=table,
+            engine=engine,
+            sizes=Sizes(
+                block_rows=given.get("target_rows") or default.block_rows,
+                block_bytes=given.get("target_bytes") or default.block_bytes,
+                memory_bytes=place.memory_mib << 20,
+            ),
+            storage_options=place.storage_options,
+            scratch=place.scratch,
+            on_progress=reporter.progress,
+            cancelled=reporter.cancelled,
+        )
+
+
+def _show(done: RewriteResult) -> None:
+    if not done.tasks:
+        click.echo(done.reason or "nothing to do")
+    else:
+        click.echo(
+            f"{done.blocks_before:,} blocks ({size_text(done.bytes_before)}) became {done.blocks_after:,} "
+            f"({size_text(done.bytes_after)}), {done.rows:,} rows, in {done.tasks:,} tasks; snapshot {done.snapshot_id}"
+        )
+    if done.conflicts:
+        click.echo(f"{done.conflicts:,} tasks were dropped, since others changed their blocks meanwhile")
+    for failure in done.failures:
+        click.echo(f"left: {len(failure.blocks)} blocks, {failure.reason}", err=True)
+    if done.remaining_blocks or done.remaining_bytes:
+        click.echo(f"left for later runs: about {done.remaining_blocks:,} blocks, {size_text(done.remaining_bytes)}")
+
+
+def _show_plan(session: Session, planned: PlanAnswer) -> None:
+    if session.as_json:
+        session.emit(planned)
+        return
+    rows = [
+        (
+            f"{len(task.blocks):,}",
+            size_text(task.file_size_bytes),
+            f"{task.pieces:,}",
+            f"{task.level}",
+            f"{task.blocks_saved:.2f}",
+            size_text(round(task.bytes_saved)),
+        )
+        for task in planned.tasks[:LISTED]
+    ]
+    print_table(
+        [
+            ("blocks", "right"),
+            ("size", "right"),
+            ("become", "right"),
+            ("level", "right"),
+            ("blocks saved", "right"),
+            ("bytes saved", "right"),
+        ],
+        rows,
+        title=f"{len(planned.tasks):,} tasks",
+    )
+    click.echo(planned.reason)

@@ -1,0 +1,94 @@
+"""Scans: rows, planned by the service and read here. There is no async twin."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lamella.client.http.call import Filter, texts
+from lamella.client.http.contents import TableContents
+from lamella.client.http.history import TableHistory
+from lamella.client.http.holding import Holding
+from lamella.client.http.maintenance import MaintainedTable
+from lamella.client.http.planning import PlannedTable
+from lamella.client.http.reporting import ReportingTable
+from lamella.client.http.stages import OrderSpec, read_order
+from lamella.snapshot.errors import LamellaError
+
+if TYPE_CHECKING:
+    from lamella.client.scan import Scan
+    from lamella.snapshot.layout import Store
+
+
+class ScannedTable(TableContents, PlannedTable, TableHistory, MaintainedTable, ReportingTable):
+    """The rows of a table; with what reading them needs, a part of :class:`lamella.client.Table`."""
+
+    def scan(
+        self,
+        filter: Filter = None,
+        columns: Sequence[str] | None = None,
+        *,
+        limit: int | None = None,
+        order_by: OrderSpec = (),
+        snapshot_id: str | None = None,
+        timestamp: int | str | dt.datetime | None = None,
+        time_zone: str = "UTC",
+        case_sensitive: bool = False,
+        changes_since: str | None = None,
+        store: Store | None = None,
+        storage_options: Mapping[str, Mapping[str, Any]] | None = None,
+        workers: int = 8,
+        progress: bool = False,
+        lease: bool = True,
+        feedback: bool = False,
+    ) -> Scan:
+        """The rows for which ``filter`` is true: ``.to_arrow()``, ``.to_batches()``, ``.count()``; ``.plan`` says why.
+
+        ``columns``: names, of fields inside structs too (``"s.x"``); None: all. ``limit``: no more rows than that, any
+        of them, or the first ones of ``order_by`` (``"a DESC, b"``). What the rest of the filter means is said at
+        :meth:`prune`; every row is decided by Spark SQL's rules in its ANSI mode, or FilterNotEvaluable is raised.
+
+        ``changes_since``: only rows of blocks that came after that snapshot (an id or a tag); NotAppendOnly when
+        blocks were removed since, for then the rows that are new cannot be told.
+
+        The files are read from here, at the blocks' own locations: ``storage_options`` are fsspec's by scheme
+        (``{"s3": {"endpoint_url": ...}}``), ``store`` is another store altogether. ``workers``: row groups read at a
+        time, with twice as many requests under way. ``progress``: a bar on stderr. ``lease``: while rows are read for
+        longer than ten minutes, hold the snapshot, so that a clean-up leaves its files alone. ``feedback``: tell the
+        service which blocks were read without finding a row, if the table wants to know; see ``docs/feedback.md``.
+        """
+        from lamella.client.scan import Request, Scan, open_store
+
+        request = Request(
+            filter=filter,
+            columns=None if columns is None else texts("columns", columns),
+            limit=limit,
+            order_by=read_order(order_by),
+            snapshot_id=snapshot_id,
+            timestamp=timestamp,
+            time_zone=time_zone,
+            case_sensitive=case_sensitive,
+        )
+        only = None if changes_since is None else partial(self._added, changes_since)
+        opened = open_store(store, storage_options)
+        hold = partial(Holding.of_snapshot, self) if lease else None
+        report = None
+        if feedback and filter is not None:
+            report = partial(self._told, filter, time_zone, case_sensitive)
+        return Scan(self, request, opened, workers=workers, progress=progress, only=only, hold=hold, report=report)
+
+    def _told(
+        self, filter: Filter, time_zone: str, case_sensitive: bool, snapshot_id: str, locations: list[str]
+    ) -> None:
+        with suppress(LamellaError):  # a favour to others: the rows are here already
+            self.report_empty(
+                filter, locations, snapshot_id=snapshot_id, time_zone=time_zone, case_sensitive=case_sensitive
+            )
+
+    def _added(self, since: str, until: str) -> set[str]:
+        """Locations of the blocks that came between two snapshots."""
+        found = self.changes(since, until, net=True, append_only=True)
+        return {block.location for changes in found for block in changes.added}

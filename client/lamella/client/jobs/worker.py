@@ -1,0 +1,164 @@
+"""The worker: takes jobs from the service, one after another or several at once, and has each done by a process.
+
+It keeps no state of its own. Whatever ends it, its jobs are handed back or taken over once their leases ran out.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+
+from lamella.client.http import Lamella
+from lamella.client.jobs.attempt import Attempt, AttemptSettings, Ended
+from lamella.client.jobs.lease_clock import lease_seconds
+from lamella.client.jobs.worker_log import WorkerLog
+from lamella.snapshot.errors import LamellaError
+from lamella.snapshot.jobs import job_kinds
+
+#: How often the service is asked what schedules and policies want, in seconds.
+_DUE_S: Final = 10.0
+#: How often a worker that works once asks a service that does not answer.
+_TRIES_ONCE: Final = 5
+#: Longest wait between requests while the service does not answer, in seconds.
+_LONGEST_WAIT_S: Final = 30.0
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker works.
+
+    ``kinds``: of jobs that it takes; None: all that are known here. ``concurrency``: jobs at once. ``poll_s``: how long
+    after nothing was to be done it asks again. ``once``: end when nothing is to be done. ``name``: for people.
+    """
+
+    kinds: tuple[str, ...] | None = None
+    concurrency: int = 1
+    poll_s: float = 5.0
+    once: bool = False
+    name: str = ""
+
+
+class Worker:
+    """Runs until it is stopped. ``lake`` should not try requests again by itself: the worker does."""
+
+    def __init__(
+        self, lake: Lamella, settings: WorkerSettings, attempts: AttemptSettings, log: WorkerLog | None = None
+    ) -> None:
+        self._lake = lake
+        self._settings = settings
+        self._attempts = attempts
+        self._log = log if log is not None else WorkerLog()
+        self._name = settings.name or f"{socket.gethostname()}:{os.getpid()}"
+        self._kinds: Sequence[str] = settings.kinds if settings.kinds is not None else sorted(job_kinds())
+        self._stopped = threading.Event()
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._running: dict[Attempt, threading.Thread] = {}
+        self._ended: list[Ended] = []
+        self._due_s = 0.0
+        self._troubles = 0
+        self._claim: tuple[str, float] | None = None
+
+    def stop(self) -> None:
+        """Take no more jobs, and hand back those that run; said twice, their programs are killed at once.
+
+        May be called from any thread, though not by a signal handler; returns at once.
+        """
+        hurry = self._stopped.is_set()
+        self._stopped.set()
+        self._wake.set()
+        if hurry:
+            with self._lock:
+                running = list(self._running)
+            for attempt in running:
+                attempt.release(at_once=True)
+
+    def run(self) -> tuple[Ended, ...]:
+        """Work until :meth:`stop`, or with ``once`` until nothing is to be done; how the attempts ended.
+
+        Raises:
+            LamellaError: with ``once``, when the service did not answer a few times in a row.
+        """
+        self._log.write("worker started", worker=self._name, kinds=list(self._kinds), pid=os.getpid())
+        try:
+            while not self._stopped.is_set():
+                wait_s = self._step()
+                if wait_s is None:
+                    break
+                self._wake.wait(wait_s)
+                self._wake.clear()
+        finally:
+            with self._lock:
+                running = dict(self._running)
+            for attempt in running:
+                attempt.release()
+            for thread in running.values():
+                thread.join()
+            self._log.write("worker stopped", worker=self._name)
+        return tuple(self._ended)
+
+    def _step(self) -> float | None:
+        """Take a job if there is one and a place for it; how long to wait then, None: this is the end."""
+        with self._lock:
+            is_full, is_idle = len(self._running) >= self._settings.concurrency, not self._running
+        self._ask_what_is_due()
+        if is_full:
+            return self._settings.poll_s
+        try:
+            if self._take():
+                self._troubles = 0
+                return 0.0
+        except LamellaError as error:
+            self._troubles += 1
+            self._log.write("service failed", "warning", code=error.code, detail=error.message)
+            if self._settings.once and self._troubles >= _TRIES_ONCE:
+                raise
+            return min(_LONGEST_WAIT_S, self._settings.poll_s * 2.0 ** min(self._troubles, 10))
+        self._troubles = 0
+        return None if self._settings.once and is_idle else self._settings.poll_s
+
+    def _ask_what_is_due(self) -> None:
+        while time.monotonic() >= self._due_s and not self._stopped.is_set():
+            self._due_s = time.monotonic() + _DUE_S
+            try:
+                answer = self._lake.jobs.due()
+            except LamellaError as error:  # what is queued already can be done all the same
+                self._log.write("not told what is due", "warning", code=error.code, detail=error.message)
+                return
+            for job_id in answer.enqueued:
+                self._log.write("enqueued", job=job_id)
+            if answer.more:
+                self._due_s = 0.0
+
+    def _take(self) -> bool:
+        """Begin with the next job; False: there is none."""
+        # When an answer did not come, the same claim is asked about: the job may be this worker's already.
+        if self._claim is None or lease_seconds() >= self._claim[1] + self._attempts.lease_s:
+            self._claim = str(uuid4()), lease_seconds()
+        token, sent_s = self._claim
+        claimed = self._lake.jobs.claim(self._name, token, lease_s=self._attempts.lease_s, kinds=self._kinds)
+        self._claim = None
+        if claimed.job is None:
+            return False
+        attempt = Attempt(self._lake, claimed, claimed.job, token, sent_s, self._attempts, self._log)
+        thread = threading.Thread(target=self._run, args=(attempt,), name=f"job {claimed.job.job_id}")
+        with self._lock:
+            self._running[attempt] = thread
+        thread.start()
+        return True
+
+    def _run(self, attempt: Attempt) -> None:
+        ended: Ended = "lost"
+        try:
+            ended = attempt.run()
+        finally:
+            with self._lock:
+                del self._running[attempt]
+                self._ended.append(ended)
+            self._wake.set()

@@ -1,0 +1,101 @@
+"""What blocks are written for: a table, its order, the size that they should have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from lamella.client.rewrite.file_schema import arrow_schema
+from lamella.client.rewrite.sorting import Order
+from lamella.snapshot.errors import InvalidRequest, SchemaMismatch
+from lamella.snapshot.layout import FsspecStore, TableLayout
+from lamella.snapshot.manifest import ClusterStats, TableIndex
+from lamella.snapshot.schema import Schema
+
+#: A block ends at so many rows, or about so many bytes of file.
+BLOCK_ROWS: Final = 1_000_000
+BLOCK_BYTES: Final = 128 << 20
+#: The property that says which columns get Parquet's own bloom filters: ``id, user=0.05``.
+BLOOM_FILTERS: Final = "write.bloom_filters"
+_RATE: Final = 0.01
+#: Bytes of rows (as Arrow) that one task sorts at a time.
+MEMORY_BYTES: Final = 256 << 20
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """A table's folder and schemas (the current one last), and how blocks of it are written.
+
+    ``cluster``: what blocks say of themselves that are written in ``order``; None: it is no order that the table has.
+    ``bloom_filters``: columns (dotted paths) whose chunks get Parquet's own filters, and the rate of false positives.
+    ``indexes``: those that get entries for the new blocks. ``memory_bytes``: of rows that one task holds, about.
+    """
+
+    location: str
+    history: tuple[Schema, ...]
+    order: Order = Order()
+    cluster: ClusterStats | None = None
+    block_rows: int = BLOCK_ROWS
+    block_bytes: int = BLOCK_BYTES
+    memory_bytes: int = MEMORY_BYTES
+    compression: str = "zstd"
+    bloom_filters: dict[str, float] = {}
+    indexes: tuple[TableIndex, ...] = ()
+    storage_options: dict[str, dict[str, Any]] = {}
+
+    def check(self) -> None:
+        """Raises InvalidRequest, InvalidSchema, UnknownColumn: what can never be written."""
+        if self.block_rows < 1 or self.block_bytes < 1 or self.memory_bytes < 1:
+            raise InvalidRequest("a block has at least one row and one byte")
+        arrow_schema(self.schema)
+        self.order.check(self.schema)
+        for path, rate in self.bloom_filters.items():
+            leaf = self.schema.leaf(path)
+            if leaf.repeated or leaf.dtype.name == "boolean" or not 0 < rate < 1:
+                raise InvalidRequest(f"no bloom filter of {path!r} ({leaf.dtype}) with a rate of {rate}", column=path)
+
+    @property
+    def schema(self) -> Schema:
+        """The schema that blocks are written with."""
+        return self.history[-1]
+
+    @property
+    def layout(self) -> TableLayout:
+        """The table's folder."""
+        return TableLayout(self.location)
+
+    def store(self) -> FsspecStore:
+        """A store for the process at hand."""
+        return FsspecStore(self.storage_options)
+
+    def rows_of(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+        """Batches with the table's columns in its order, whatever their names, in the table's types.
+
+        Raises:
+            SchemaMismatch: a value does not fit its type, or a required column has nulls.
+        """
+        wanted = arrow_schema(self.schema)
+        rows = pa.Table.from_batches(batches)
+        try:
+            arrays = [rows.column(at).cast(field.type, safe=True) for at, field in enumerate(wanted)]
+        except pa.ArrowInvalid as error:
+            raise SchemaMismatch(f"a value does not fit the table's type: {error}") from error
+        for field, values in zip(wanted, arrays, strict=True):
+            if not field.nullable and values.null_count:
+                raise SchemaMismatch(f"column {field.name!r} is required and has nulls", column=field.name)
+        return pa.table(arrays, schema=wanted)
+
+
+def bloom_filters_of(properties: Mapping[str, str]) -> dict[str, float]:
+    """The filters that a table's properties ask for; raises InvalidRequest."""
+    found = {}
+    for part in properties.get(BLOOM_FILTERS, "").split(","):
+        path, _, rate = part.partition("=")
+        if path.strip():
+            try:
+                found[path.strip()] = float(rate) if rate.strip() else _RATE
+            except ValueError as error:
+                raise InvalidRequest(f"{BLOOM_FILTERS}: {rate.strip()!r} is no rate", property=BLOOM_FILTERS) from error
+    return found

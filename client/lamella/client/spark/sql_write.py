@@ -1,0 +1,156 @@
+"""Writing of Spark SQL: ``INSERT``, ``writeTo`` and the like end here, in our own writer.
+
+Spark plans such a write as a ``V1Write``: when it runs, it hands over the query as a frame, on the driver, which is
+then written as any other. Spark has put the columns into the table's order, cast them and filled in defaults by then.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from lamella.client.http import Lamella
+from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
+from lamella.client.spark.lake import LakeTable
+from lamella.client.spark.landing import EVERY_ROW, Landing
+from lamella.client.spark.pins import Pins
+from lamella.client.spark.proxy import Proxy
+from lamella.client.spark.rendering import rendered
+from lamella.client.spark.self_reads import snapshot_read
+from lamella.client.spark.v2_predicates import filter_of
+from lamella.client.spark.writer import Layout, write_into
+from lamella.snapshot.errors import InvalidRequest
+
+_WRITE: Final = CONNECTOR + "write."
+_OPTIONS: Final = {
+    "target_block_rows": ("block_rows", int),
+    "target_block_bytes": ("block_bytes", int),
+    "compression": ("compression", str),
+    "scratch": ("scratch", str),
+}
+
+
+class Destination(msgspec.Struct, frozen=True, eq=False):
+    """A table that a statement writes to, at the snapshot that the statement began with.
+
+    ``defaults``: how blocks are written unless the write says something else.
+    """
+
+    gateway: Gateway
+    lake: Lamella
+    table: LakeTable
+    pins: Pins
+    defaults: Layout = Layout()
+
+    def filter_of(self, predicates: Any) -> dict[str, Any]:
+        """The filter of a condition; raises FilterNotEvaluable."""
+        return filter_of(self.table.schema, predicates, self.gateway.time_zone())
+
+
+class LakeWriteBuilder(Proxy):
+    """What Spark asks for: an append, unless it says that rows are to go first."""
+
+    class Java:
+        implements = [_WRITE + "SupportsOverwriteV2"]  # noqa: RUF012  # py4j reads it from the class
+
+    def __init__(self, destination: Destination, options: Any, *, replaces: Any = None) -> None:
+        super().__init__(destination.gateway)
+        self._destination = destination
+        self._layout = _layout(destination.defaults, options)
+        self._replaces = replaces
+
+    def truncate(self) -> Any:
+        self._replaces = EVERY_ROW
+        return self
+
+    def canOverwrite(self, predicates: Any) -> bool:
+        self._destination.filter_of(predicates)
+        return True
+
+    def overwrite(self, predicates: Any) -> Any:
+        self._replaces = self._destination.filter_of(predicates)
+        return self
+
+    def build(self) -> Any:
+        return LakeWrite(self._destination, self._layout, self._replaces)
+
+
+class LakeWrite(Proxy):
+    """One write."""
+
+    class Java:
+        implements = [_WRITE + "V1Write"]  # noqa: RUF012
+
+    def __init__(self, destination: Destination, layout: Layout, replaces: Any) -> None:
+        super().__init__(destination.gateway)
+        self._destination = destination
+        self._layout = layout
+        self._replaces = replaces
+
+    def _key(self) -> str:
+        return f"{self.description()} #{id(self):x}"
+
+    def description(self) -> str:
+        what = {"None": "append", str(EVERY_ROW): "overwrite"}.get(str(self._replaces))
+        return f"Lamella {self._destination.table.name} {what or f'replace [{rendered(self._replaces)}]'}"
+
+    def toInsertableRelation(self) -> Any:
+        return LakeInsertion(self._destination, self._layout, self._replaces)
+
+    def supportedCustomMetrics(self) -> Any:
+        return self._gateway.empty_array(CONNECTOR + "metric.CustomMetric")
+
+    def reportDriverMetrics(self) -> Any:
+        return self._gateway.empty_array(CONNECTOR + "metric.CustomTaskMetric")
+
+
+class LakeInsertion(Proxy):
+    """Runs the query and writes its rows."""
+
+    class Java:
+        implements = [SQL + "sources.InsertableRelation"]  # noqa: RUF012
+
+    def __init__(self, destination: Destination, layout: Layout, replaces: Any) -> None:
+        super().__init__(destination.gateway)
+        self._destination = destination
+        self._layout = layout
+        self._replaces = replaces
+
+    def insert(self, dataset: Any, _overwrite: bool) -> None:
+        from pyspark.sql import DataFrame, SparkSession
+
+        to, session = self._destination, self._gateway.spark
+        own = dataset.sparkSession()
+        if not own.equals(self._gateway.session):
+            session = SparkSession(session.sparkContext, own)
+        name = to.table.name
+        with to.pins.held(name, to.table.snapshot_id) as pin:
+            landing = Landing(
+                replaces=self._replaces,
+                time_zone=self._gateway.time_zone(),
+                rests_on=lambda: snapshot_read(self._gateway, dataset, to.table, pin),
+            )
+            write_into(to.lake, name, DataFrame(dataset, session), landing, self._layout)
+
+
+def _layout(defaults: Layout, options: Any) -> Layout:
+    """With the options of a write; raises InvalidRequest for one that is not known."""
+    found: dict[str, Any] = {}
+    for key, text in _items(options):
+        member, kind = _OPTIONS.get(key.replace("-", "_"), (None, str))
+        if member is None:
+            raise InvalidRequest(f"unknown option {key!r} of a write; known are {', '.join(_OPTIONS)}")
+        try:
+            found[member] = kind(text)
+        except ValueError as error:
+            raise InvalidRequest(f"option {key!r} is not a number: {text!r}") from error
+    layout = msgspec.structs.replace(defaults, **found)
+    if layout.block_rows < 1 or layout.block_bytes < 1:
+        raise InvalidRequest("a block has at least one row and one byte")
+    return layout
+
+
+def _items(options: Any) -> list[tuple[str, str]]:
+    """Of a ``CaseInsensitiveStringMap``; its keys are in lower case."""
+    return [(str(key), str(options.get(key))) for key in options.keySet()]

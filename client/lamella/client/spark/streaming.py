@@ -1,0 +1,191 @@
+"""Structured Streaming into a table: each micro-batch is in it once.
+
+The table itself knows how far a stream is: the number of the last batch is a property of the table that the commit of
+the batch's rows sets, so rows and number are there together or not at all. A batch whose number is not above it is
+left out. Against a second driver that still runs the same batch, the commit carries a key that belongs to the batch:
+the service makes one of the commits with one key.
+
+What remains: the service forgets a key after a time (``idempotency_ttl_s`` of its configuration, a day by default). A
+driver that is stopped for longer than that between its last look at the property and its commit, and then goes on,
+adds its batch once more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lamella.client.http import Lamella
+from lamella.client.rewrite.target import BLOCK_BYTES, BLOCK_ROWS
+from lamella.client.spark.lake import service
+from lamella.client.spark.landing import Landing
+from lamella.client.spark.writer import Layout, make_table, write_into
+from lamella.snapshot.errors import IdempotencyMismatch, InvalidRequest
+from lamella.snapshot.wire import TableInfo
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_log = logging.getLogger(__name__)
+#: The property of a sink is this and the sink's name.
+PREFIX: Final = "lamella.stream."
+_SINK: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+#: How often a commit is tried under another key, after one that was refused for good under the last.
+_TRIES: Final = 20
+#: Where Spark keeps the id of the query that runs a batch; it stays the same as long as the checkpoint does.
+_QUERY_ID: Final = "sql.streaming.queryId"
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The last batch that a sink has taken, and the id of the streaming query (None: not known) that it came from."""
+
+    batch: int
+    query: str | None = None
+
+
+class _TakenAlready(Exception):
+    """The batch is in the table."""
+
+
+class BatchSink:
+    """A function for ``foreachBatch``; see :func:`append_batches`."""
+
+    def __init__(
+        self, name: str, sink: str, *, url: str | None, client: Lamella | None, create: bool, layout: Layout
+    ) -> None:
+        self._name = name
+        self._sink = sink
+        self._url = url
+        self._client = client
+        self._create = create
+        self._layout = layout
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        query = _query_id(frame)
+        with service(self._url, self._client) as lake:
+            if self._create:
+                make_table(lake, self._name, frame, self._layout.keys)
+            for attempt in range(_TRIES):
+                try:
+                    self._append(lake, frame, Progress(batch=batch_id, query=query), attempt)
+                except _TakenAlready:
+                    _log.info("batch %d of %s is in %s already", batch_id, self._sink, self._name)
+                    return
+                except IdempotencyMismatch:
+                    # The key was used. By a commit that happened: the next look at the property will say so. By one
+                    # that was refused for good (the columns had changed, say): then the batch has another try.
+                    if attempt + 1 == _TRIES:
+                        raise
+                else:
+                    return
+
+    def _append(self, lake: Lamella, frame: DataFrame, progress: Progress, attempt: int) -> None:
+        info = self._look(lake, progress)
+        text = msgspec.json.encode(progress).decode()
+        landing = Landing(
+            properties={PREFIX + self._sink: text},
+            idempotency_key=_key(info.table_id, self._sink, progress.batch, attempt),
+            before=lambda: self._look(lake, progress),
+        )
+        write_into(lake, self._name, frame, landing, self._layout)
+
+    def _look(self, lake: Lamella, progress: Progress) -> TableInfo:
+        """Raises _TakenAlready, InvalidRequest: the batch is not to be written."""
+        info = lake.table(self._name).info()
+        last = progress_of(info.properties, self._sink)
+        if last is None:
+            return info
+        if None not in (last.query, progress.query) and last.query != progress.query:
+            raise InvalidRequest(
+                f"sink {self._sink!r} of {self._name} has taken batches of another query, up to {last.batch}; a new"
+                " checkpoint begins to count anew, so give it another sink name"
+            )
+        if progress.batch <= last.batch:
+            raise _TakenAlready
+        return info
+
+
+def append_batches(
+    name: str,
+    *,
+    sink: str,
+    url: str | None = None,
+    client: Lamella | None = None,
+    create: bool = True,
+    cluster_by: Sequence[str] | None = None,
+    target_block_rows: int = BLOCK_ROWS,
+    target_block_bytes: int = BLOCK_BYTES,
+    compression: str = "zstd",
+    storage_options: Mapping[str, Mapping[str, Any]] | None = None,
+    scratch: str | None = None,
+) -> Callable[[DataFrame, int], None]:
+    """A function for ``writeStream.foreachBatch`` that appends each micro-batch to ``namespace.table`` once.
+
+    ::
+
+        events.writeStream.foreachBatch(append_batches("db.events", sink="kafka-1", url=url)) \\
+            .option("checkpointLocation", ...).start()
+
+    ``sink``: names the stream among those that write to the table; one name for one checkpoint. The other arguments are
+    those of :func:`lamella.client.spark.write`. A batch without rows makes no snapshot. On Spark Connect give ``url``.
+
+    The function raises what ``write`` raises, and InvalidRequest for a batch of a query with another checkpoint than
+    the sink's; the query then fails, and takes the batch up again when it is restarted.
+
+    Raises:
+        InvalidRequest: not a name for a sink; neither or both of ``url`` and ``client``.
+    """
+    if _SINK.fullmatch(sink) is None:
+        raise InvalidRequest(f"{sink!r} is not a name for a sink: letters, digits, '_', '.' and '-', at most 100")
+    if (url is None) == (client is None):
+        raise InvalidRequest("give either the service's url or a client")
+    layout = Layout(
+        keys=None if cluster_by is None else tuple(cluster_by),
+        block_rows=target_block_rows,
+        block_bytes=target_block_bytes,
+        compression=compression,
+        storage_options=storage_options or {},
+        scratch=scratch,
+    )
+    return BatchSink(name, sink, url=url, client=client, create=create, layout=layout)
+
+
+def write_stream(frame: DataFrame, name: str, *, sink: str, **more: Any) -> DataStreamWriter:
+    """A streaming frame's ``writeStream`` into a table, to be given a checkpoint and a trigger and to be started.
+
+    Arguments as of :func:`append_batches`.
+    """
+    return frame.writeStream.outputMode("append").foreachBatch(append_batches(name, sink=sink, **more))
+
+
+def progress_of(properties: Mapping[str, str], sink: str) -> Progress | None:
+    """How far a sink is, by the table's properties; None: it has taken no batch.
+
+    Raises:
+        InvalidRequest: the property is not one that a sink wrote.
+    """
+    text = properties.get(PREFIX + sink)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=Progress)
+    except msgspec.MsgspecError as error:
+        raise InvalidRequest(f"property {PREFIX + sink} says {text!r}, which no sink wrote") from error
+
+
+def _key(table_id: str, sink: str, batch: int, attempt: int) -> str:
+    named = f"{table_id}/{sink}/{batch}/{attempt}"
+    return "lamella-stream-" + hashlib.sha256(named.encode()).hexdigest()
+
+
+def _query_id(frame: DataFrame) -> str | None:
+    """Of the query that runs the batch, where Spark tells: on a classic session with pinned threads."""
+    context = getattr(frame.sparkSession, "_sc", None)
+    found = None if context is None else context.getLocalProperty(_QUERY_ID)
+    return None if found is None else str(found)

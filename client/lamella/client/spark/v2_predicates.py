@@ -1,0 +1,191 @@
+"""Conditions of ``DELETE`` and of overwrites, as Spark's planner hands them over, as filters that decide rows.
+
+Spark gives them as its connector's predicates, which name functions by text and columns by path; implicit casts are
+written out, constants have their types. Each part is translated exactly or the whole is refused: what is deleted cannot
+be evaluated again afterwards, as what is read can.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from lamella.client.spark.catalyst_terms import TermTree, dtype_named, find_leaf, kind_of, sql_type_name
+from lamella.client.spark.literal import FALSE, NULL, TRUE, Inexpressible, literal, typed
+from lamella.snapshot.errors import FilterNotEvaluable
+from lamella.snapshot.expression import moments, read_filter
+from lamella.snapshot.rows.filter import RowFilter
+from lamella.snapshot.schema import DataType, Schema
+
+_COMPARISONS: Final = {
+    **{"=": "eq", "<>": "not-eq", "<=>": "eq-null-safe"},
+    **{"<": "lt", "<=": "lt-eq", ">": "gt", ">=": "gt-eq"},
+}
+_MIRRORED: Final = {"lt": "gt", "gt": "lt", "lt-eq": "gt-eq", "gt-eq": "lt-eq"}
+_TESTS: Final = {"IS_NULL": "is-null", "IS_NOT_NULL": "not-null"}
+_AFFIXES: Final = {"STARTS_WITH": "{}%", "ENDS_WITH": "%{}", "CONTAINS": "%{}%"}
+_SPECIAL: Final = re.compile(r"[%_\\]")
+_FUNCTIONS: Final = {
+    **{"+": "add", "*": "multiply", "/": "divide", "ABS": "abs", "COALESCE": "coalesce"},
+    **{"UPPER": "upper", "LOWER": "lower", "CHAR_LENGTH": "length", "SUBSTRING": "substring"},
+    **{"DATE_ADD": "date_add", "DATE_DIFF": "datediff", "TRUNC": "trunc"},
+}
+_DATE_FIELDS: Final = {
+    **{"YEAR": "year", "QUARTER": "quarter", "MONTH": "month", "DAY": "day", "DAY_OF_YEAR": "dayofyear"},
+}
+_TIME_FIELDS: Final = {"HOUR": "hour", "MINUTE": "minute", "SECOND": "second"}
+_MAX_DEPTH: Final = 40
+
+
+def filter_of(schema: Schema, predicates: Iterable[Any], time_zone: str) -> dict[str, Any]:
+    """The tree of predicates that must all hold; decidable in every row. ``time_zone`` is the session's.
+
+    Raises:
+        FilterNotEvaluable: a part has no exact counterpart; names it.
+    """
+    walker = _Walker(schema, time_zone)
+    children = []
+    for predicate in predicates:
+        text = str(predicate.toString())
+        try:
+            children.append(walker.tree(predicate))
+        except Inexpressible as reason:
+            raise FilterNotEvaluable(
+                f"Lamella cannot decide {text} row by row: {reason}", predicate=text, reason=str(reason)
+            ) from reason
+    tree = {"type": "and", "children": children} if len(children) != 1 else children[0]
+    if not children:
+        tree = TRUE
+    RowFilter(read_filter(tree, time_zone=time_zone), schema, time_zone=time_zone)
+    return tree
+
+
+class _Walker:
+    def __init__(self, schema: Schema, time_zone: str) -> None:
+        self._schema = schema
+        self._time_zone = time_zone
+
+    def tree(self, e: Any, depth: int = 1) -> dict[str, Any]:
+        if depth > _MAX_DEPTH:
+            raise Inexpressible("nested too deep")
+        name = str(e.name())
+        children = list(e.children())
+        if name in ("AND", "OR"):
+            return {"type": name.lower(), "children": [self.tree(child, depth + 1) for child in children]}
+        if name == "NOT":
+            return {"type": "not", "child": self.tree(children[0], depth + 1)}
+        if name in ("ALWAYS_TRUE", "ALWAYS_FALSE"):
+            return TRUE if name == "ALWAYS_TRUE" else FALSE
+        if name in _COMPARISONS:
+            return self._comparison(_COMPARISONS[name], *children)
+        if name in _TESTS:
+            return {"type": _TESTS[name], "term": self._term(children[0])}
+        if name == "IN":
+            first, *rest = children
+            return {"type": "in", "term": self._term(first), "values": [self._beside(each, first) for each in rest]}
+        if name in _AFFIXES:
+            value = self._beside(children[1], children[0])
+            if value["data-type"] != "string":
+                raise Inexpressible("a part of something that is not text")
+            pattern = _AFFIXES[name].format(_SPECIAL.sub(r"\\\g<0>", value["value"]))
+            return {"type": "like", "term": self._term(children[0]), "value": typed("string", pattern)}
+        raise Inexpressible(f"{name} is not known")
+
+    def _comparison(self, operator: str, left: Any, right: Any) -> dict[str, Any]:
+        if _is_literal(left):
+            left, right, operator = right, left, _MIRRORED.get(operator, operator)
+        if _is_literal(left):
+            raise Inexpressible("a comparison of two constants")
+        if _is_literal(right):
+            return {"type": operator, "term": self._term(left), "value": self._beside(right, left)}
+        other = self._term(right)
+        value = {"type": "reference", "name": other} if isinstance(other, str) else other
+        return {"type": operator, "term": self._term(left), "value": value}
+
+    def _beside(self, constant: Any, term: Any) -> dict[str, Any]:
+        """A constant that a term is compared with: of a column's type, else of its own."""
+        if not _is_literal(constant):
+            raise Inexpressible("not a constant")
+        if kind_of(term) == "FieldReference":
+            return _constant(constant, find_leaf(self._schema, _path(term)).dtype)
+        return _constant(constant, dtype_named(_type_name(constant)))
+
+    def _term(self, e: Any, depth: int = 1) -> TermTree:
+        if depth > _MAX_DEPTH:
+            raise Inexpressible("nested too deep")
+        kind = kind_of(e)
+        if kind == "FieldReference":
+            return find_leaf(self._schema, _path(e)).name
+        if kind == "Cast":
+            return self._cast(e, depth)
+        if kind == "Extract":
+            return self._extract(e, depth)
+        if kind != "GeneralScalarExpression":
+            raise Inexpressible(f"{e.toString()} is not known")
+        name, children = str(e.name()), list(e.children())
+        function = _FUNCTIONS.get(name)
+        if name == "-":
+            function = "subtract" if len(children) == 2 else "negative"
+        if function is None:
+            raise Inexpressible(f"function {name} is not known")
+        return _apply(function, [self._argument(child, depth + 1) for child in children])
+
+    def _argument(self, e: Any, depth: int) -> TermTree:
+        if not _is_literal(e):
+            return self._term(e, depth)
+        name = _type_name(e)
+        dtype = dtype_named(name)
+        made = _constant(e, dtype)
+        if made["value"] is not None and (dtype.is_integer or dtype.name == "decimal"):
+            return {"type": "cast", "term": made, "to": sql_type_name(name)}
+        return made
+
+    def _cast(self, e: Any, depth: int) -> dict[str, Any]:
+        given = e.expressionDataType()
+        source = None if given is None else dtype_named(str(given.typeName()))
+        target = str(e.dataType().typeName())
+        if source is None:
+            raise Inexpressible(f"{e.toString()}: a cast from an unknown type")
+        if "timestamp" in (source.name, dtype_named(target).name) and source.name != target:
+            self._need_zone()
+        return {"type": "cast", "term": self._term(e.expression(), depth + 1), "to": sql_type_name(target)}
+
+    def _extract(self, e: Any, depth: int) -> dict[str, Any]:
+        field, source = str(e.field()), e.source()
+        if field in _DATE_FIELDS:
+            return _apply(_DATE_FIELDS[field], [self._term(source, depth + 1)])
+        if field not in _TIME_FIELDS or kind_of(source) != "FieldReference":
+            raise Inexpressible(f"{e.toString()} is not known")
+        if find_leaf(self._schema, _path(source)).dtype.name == "timestamp":
+            self._need_zone()
+        return _apply(_TIME_FIELDS[field], [self._term(source, depth + 1)])
+
+    def _need_zone(self) -> None:
+        if moments.zone(self._time_zone) is None:
+            raise Inexpressible(f"time zone {self._time_zone} is not known")
+
+
+def _apply(function: str, arguments: list[TermTree]) -> dict[str, Any]:
+    return {"type": "apply", "function": function, "arguments": arguments}
+
+
+def _is_literal(e: Any) -> bool:
+    return kind_of(e) == "LiteralValue"
+
+
+def _type_name(e: Any) -> str:
+    return str(e.dataType().typeName())
+
+
+def _constant(e: Any, dtype: DataType) -> dict[str, Any]:
+    value, spark_type = e.value(), _type_name(e)
+    if value is None:
+        return NULL
+    if spark_type == "string" or spark_type.startswith("decimal"):
+        value = value.toString()
+    return literal(dtype, spark_type, value)
+
+
+def _path(e: Any) -> list[str]:
+    return [str(part) for part in e.fieldNames()]

@@ -1,0 +1,151 @@
+"""Schedules of tables: jobs that are asked for again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from lamella.service.catalog import Catalog, DueSchedule, Enqueued, ScheduleRecord, TableRecord
+from lamella.service.idempotency import Claim, Sealed
+from lamella.service.naming import check_name
+from lamella.service.settings import Settings
+from lamella.service.upkeep.job_values import (
+    LONGEST_S,
+    MOST_ATTEMPTS,
+    MOST_PRIORITY,
+    arguments_text,
+    check_range,
+    new_job,
+)
+from lamella.service.upkeep.times import next_cron, next_every
+from lamella.snapshot.errors import InvalidRequest, ScheduleNotFound
+from lamella.snapshot.expression.moments import zone
+from lamella.snapshot.ids import Ids
+from lamella.snapshot.jobs import check_arguments, job_kind_named
+from lamella.snapshot.wire import PutSchedule, ScheduleInfo, ScheduleList
+
+_ARGUMENTS: Final = msgspec.json.Decoder(dict[str, object])
+#: Ten years.
+_LONGEST_EVERY_S: Final = 10 * 366 * 86_400
+_LONGEST_CRON: Final = 255
+
+
+class Schedules:
+    """Makes schedules, and asks for what is due by them."""
+
+    def __init__(self, catalog: Catalog, ids: Ids, clock: Callable[[], int], settings: Settings) -> None:
+        self._catalog = catalog
+        self._ids = ids
+        self._clock = clock
+        self._settings = settings
+
+    def put(self, table: TableRecord, name: str, request: PutSchedule) -> ScheduleInfo:
+        """Make or replace a schedule; its first time is after now.
+
+        Raises:
+            InvalidRequest: the name, the kind, its arguments, the times, a number outside of its range.
+            TableNotFound: it was dropped meanwhile.
+        """
+        now_ms = self._clock()
+        check_name("schedule", name)
+        kind = job_kind_named(request.kind)
+        if not kind.needs_table:
+            raise InvalidRequest(f"a job of kind {kind.name!r} is not about a table", path="$.kind")
+        if (request.every_s is None) == (request.cron is None):
+            raise InvalidRequest("give exactly one of every_s and cron", path="$")
+        if request.every_s is not None:
+            check_range("every_s", request.every_s, 1, _LONGEST_EVERY_S)
+        if request.cron is not None:
+            check_range("cron", len(request.cron), 0, _LONGEST_CRON)
+        if zone(request.time_zone) is None:
+            raise InvalidRequest(f"there is no time zone {request.time_zone!r}", path="$.time_zone")
+        check_range("priority", request.priority, -MOST_PRIORITY, MOST_PRIORITY)
+        if request.max_attempts is not None:
+            check_range("max_attempts", request.max_attempts, 1, MOST_ATTEMPTS)
+        if request.timeout_s is not None:
+            check_range("timeout_s", request.timeout_s, 1, LONGEST_S)
+        arguments = arguments_text(check_arguments(kind, request.arguments))
+        check_range("arguments", len(arguments), 0, self._settings.job_value_bytes)
+        next_ms = _next(request.every_s, request.cron, request.time_zone, now_ms, now_ms)
+        schedule = ScheduleRecord(
+            table_id=table.table_id,
+            name=name,
+            kind=kind.name,
+            arguments=arguments,
+            time_zone=request.time_zone,
+            enabled=request.enabled,
+            created_ms=now_ms,
+            every_s=request.every_s,
+            cron=request.cron,
+            priority=request.priority,
+            max_attempts=request.max_attempts,
+            timeout_s=request.timeout_s,
+            next_ms=next_ms if request.enabled else None,
+        )
+        return _info(self._catalog.put_schedule(schedule))
+
+    def list(self, table: TableRecord) -> ScheduleList:
+        """The schedules of a table, by name."""
+        return ScheduleList(schedules=tuple(_info(each) for each in self._catalog.schedules(table.table_id)))
+
+    def get(self, table: TableRecord, name: str) -> ScheduleInfo:
+        """Raises ScheduleNotFound."""
+        for each in self._catalog.schedules(table.table_id):
+            if each.name == name:
+                return _info(each)
+        raise ScheduleNotFound(f"the table has no schedule {name!r}", schedule=name)
+
+    def drop(self, table: TableRecord, name: str, claim: Claim) -> Sealed:
+        """Raises ScheduleNotFound. Jobs that it asked for stay."""
+        sealed = claim.seal(204)
+        self._catalog.drop_schedule(table.table_id, name, remember=sealed.stored)
+        return sealed
+
+    def fire(self, due: DueSchedule) -> Enqueued | None:
+        """Ask for the job of a schedule whose time has come; None: another did."""
+        now_ms, schedule = self._clock(), due.schedule
+        table = self._catalog.table_by_id(schedule.table_id)
+        attempts = self._settings.job_max_attempts if schedule.max_attempts is None else schedule.max_attempts
+        job = new_job(
+            str(self._ids.new()),
+            job_kind_named(schedule.kind),
+            table,
+            schedule.arguments,
+            origin="schedule",
+            now_ms=now_ms,
+            max_attempts=attempts,
+            origin_name=schedule.name,
+            priority=schedule.priority,
+            timeout_s=schedule.timeout_s,
+        )
+        last_ms = now_ms if schedule.next_ms is None else schedule.next_ms
+        next_ms = _next(schedule.every_s, schedule.cron, schedule.time_zone, last_ms, now_ms)
+        return self._catalog.fire_schedule(schedule, job, next_ms=next_ms, now_ms=now_ms)
+
+
+def _next(every_s: int | None, cron: str | None, time_zone: str, last_ms: int, now_ms: int) -> int:
+    if cron is not None:
+        return next_cron(cron, time_zone, now_ms)
+    assert every_s is not None  # noqa: S101  # a schedule has one of the two
+    return next_every(every_s, last_ms, now_ms)
+
+
+def _info(schedule: ScheduleRecord) -> ScheduleInfo:
+    return ScheduleInfo(
+        name=schedule.name,
+        kind=schedule.kind,
+        created_ms=schedule.created_ms,
+        arguments=_ARGUMENTS.decode(schedule.arguments),
+        every_s=schedule.every_s,
+        cron=schedule.cron,
+        time_zone=schedule.time_zone,
+        enabled=schedule.enabled,
+        priority=schedule.priority,
+        max_attempts=schedule.max_attempts,
+        timeout_s=schedule.timeout_s,
+        next_ms=schedule.next_ms,
+        last_ms=schedule.last_ms,
+        last_job_id=schedule.last_job_id,
+    )

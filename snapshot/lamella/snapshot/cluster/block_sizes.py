@@ -1,0 +1,61 @@
+"""How large blocks are, how large they should be, and how often they were rewritten."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from lamella.snapshot.columnar.masks import Mask
+
+#: What ``Sizes.level`` is of blocks that were not written for the key.
+NOT_WRITTEN: Final = -1
+#: Blocks of this level are never chosen again: rewriting does not help them.
+SETTLED: Final = 32
+
+
+class Sizes(msgspec.Struct, frozen=True, eq=False):
+    """n blocks: their rows, the bytes of their files (both int64), and how often rows of them were rewritten for the
+    cluster key (``level``, int64, 0 to 32; -1: the block was not written for this key).
+    """
+
+    rows: Any
+    size_bytes: Any
+    level: Any
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, chosen: Any) -> Sizes:
+        """Some of the blocks, in that order."""
+        return Sizes(self.rows[chosen], self.size_bytes[chosen], self.level[chosen])
+
+
+class BlockTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """The size that a block should have: so many rows, or so many bytes of file, whichever comes first."""
+
+    rows: int = 1_000_000
+    size_bytes: int = 128 << 20
+
+    def fill(self, sizes: Sizes) -> Any:
+        """How much of the target each block fills: the greater of its part of the rows and of the bytes."""
+        return np.maximum(sizes.rows / self.rows, sizes.size_bytes / self.size_bytes)
+
+    def is_small(self, sizes: Sizes) -> Mask:
+        """Blocks that compaction puts together: below 40 % of both."""
+        return np.asarray(self.fill(sizes) < 0.4)
+
+    def is_large(self, sizes: Sizes) -> Mask:
+        """Blocks that compaction splits: above 200 % of one."""
+        return np.asarray(self.fill(sizes) > 2.0)
+
+    def is_perfect(self, sizes: Sizes) -> Mask:
+        """Blocks of 80 % to 200 %."""
+        fill = self.fill(sizes)
+        return np.asarray((fill >= 0.8) & (fill <= 2.0))
+
+    def blocks_of(self, rows: Any, size_bytes: Any) -> Any:
+        """Into how many blocks of about the same size so many rows and bytes are cut."""
+        fill = np.maximum(np.asarray(rows) / self.rows, np.asarray(size_bytes) / self.size_bytes)
+        return np.maximum(np.round(fill), 1).astype(np.int64)

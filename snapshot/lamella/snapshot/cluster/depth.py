@@ -1,0 +1,115 @@
+"""How many blocks lie over one another on a line, and over each block.
+
+*Depth* of a place: how many blocks lie there; a look-up of a key value there reads so many. Depth of a block: the
+greatest depth of a place in it, at least 1. *Overlaps* of a block: how many others overlap it. Blocks that only touch
+do not overlap (see :mod:`lamella.snapshot.cluster.extent`). Blocks that hold nothing but one and the same value are
+one pile: together they count once in every depth, and they do not overlap each other, since no layout can take them
+apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from lamella.snapshot.cluster.extent import Intervals, Rows
+
+#: Depths up to this have a bucket of their own in a histogram.
+_SINGLE: Final = 16
+
+
+class Depths(msgspec.Struct, frozen=True, eq=False):
+    """Of some blocks, ``blocks`` (their places among all): the depth and the overlaps of each (int64).
+
+    ``is_exact``: False when the blocks are a sample of all, or depths were looked for in a sample of places and may be
+    greater.
+    """
+
+    blocks: Any
+    depth: Any
+    overlaps: Any
+    is_exact: bool = True
+
+
+class DepthSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Depths over blocks. ``histogram``: how many blocks (of those looked at) are up to so deep and deeper than the key
+    before; keys 1 to 16, then powers of two, those without blocks left out. All 0 when there are no blocks.
+    """
+
+    average_depth: float = 0.0
+    average_overlaps: float = 0.0
+    p50_depth: int = 0
+    p95_depth: int = 0
+    p99_depth: int = 0
+    max_depth: int = 0
+    histogram: dict[int, int] = {}
+    is_exact: bool = True
+
+
+def interval_depths(intervals: Intervals) -> Depths:
+    """The depth and overlaps of every block on a line, exactly, in O(n log n)."""
+    low, high, constant = intervals.low, intervals.high, intervals.is_constant
+    places, at_places = _profile(low, high, constant)
+    first = np.searchsorted(places, low)
+    last = np.searchsorted(places, high, side="right") - 1
+    begun = np.searchsorted(np.sort(low), high, side="right")
+    ended = np.searchsorted(np.sort(high), low, side="left")
+    overlaps = begun - ended - 1
+    values, owner, piled = np.unique(low[constant], return_inverse=True, return_counts=True)
+    if len(values):
+        overlaps[constant] -= piled[owner] - 1
+    return Depths(np.arange(len(low)), _greatest(at_places, first, last), overlaps)
+
+
+def depth_profile(intervals: Intervals) -> tuple[Rows, Rows]:
+    """The places where a block begins, ascending, and the depth of each. Nowhere is it deeper than at one of them."""
+    return _profile(intervals.low, intervals.high, intervals.is_constant)
+
+
+def summary(found: Depths) -> DepthSummary:
+    """What depths come to."""
+    if not len(found.depth):
+        return DepthSummary(is_exact=found.is_exact)
+    p50, p95, p99 = np.percentile(found.depth, [50, 95, 99], method="inverted_cdf").tolist()
+    return DepthSummary(
+        average_depth=float(found.depth.mean()),
+        average_overlaps=float(found.overlaps.mean()),
+        p50_depth=int(p50),
+        p95_depth=int(p95),
+        p99_depth=int(p99),
+        max_depth=int(found.depth.max()),
+        histogram=_histogram(found.depth),
+        is_exact=found.is_exact,
+    )
+
+
+def _profile(low: Rows, high: Rows, constant: npt.NDArray[np.bool_]) -> tuple[Rows, Rows]:
+    # A pile of constant blocks counts once.
+    piles = np.unique(low[constant])
+    begins = np.sort(np.concatenate([low[~constant], piles]))
+    ends = np.sort(np.concatenate([high[~constant], piles]))
+    places = begins[np.concatenate([np.ones(min(len(begins), 1), dtype=bool), begins[1:] != begins[:-1]])]
+    depth = np.searchsorted(begins, places, side="right") - np.searchsorted(ends, places, side="left")
+    return places, depth
+
+
+def _greatest(values: Rows, first: Rows, last: Rows) -> Rows:
+    """The greatest value of each range, ends included: over runs of 1, 2, 4, ... values, two of which make a range."""
+    found = np.zeros(len(first), dtype=np.int64)
+    level = np.frexp((last - first + 1).astype(np.float64))[1] - 1
+    runs = values
+    for each in range(int(level.max(initial=-1)) + 1):
+        rows = np.flatnonzero(level == each)
+        found[rows] = np.maximum(runs[first[rows]], runs[last[rows] - (1 << each) + 1])
+        runs = np.maximum(runs[: -(1 << each)], runs[1 << each :])
+    return found
+
+
+def _histogram(depth: Rows) -> dict[int, int]:
+    exponent = np.ceil(np.log2(np.maximum(depth, 1))).astype(np.int64)
+    buckets = np.where(depth <= _SINGLE, depth, np.left_shift(1, exponent))
+    most, counts = np.unique(buckets, return_counts=True)
+    return dict(zip(most.tolist(), counts.tolist(), strict=True))

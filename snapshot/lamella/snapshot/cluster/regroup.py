@@ -1,0 +1,201 @@
+"""Which blocks should be in one segment, so that whole segments are skipped. Metadata only: no block is rewritten.
+
+A segment lies where its blocks lie, from the least of them to the greatest. Blocks that were committed together need
+not be neighbours; a segment with a single wide block is wide. Which segments are regrouped is decided as it is for
+blocks (:mod:`lamella.snapshot.cluster.selection`): wherever too many segments lie over one another, the least dense
+ones, worst first, within what a run may do. Unlike there, what comes out is known before: blocks are put in order
+(:mod:`lamella.snapshot.cluster.neighbours`), wide ones apart, and cut evenly. So a group is regrouped only when fewer
+segments, or segments with fewer blocks, would be looked into by look-ups, by enough; where all blocks are wide
+nothing is done, however deep segments lie. The same blocks in the same order come out the same: repeated runs come to
+an end.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from lamella.snapshot.cluster.block_sizes import Sizes
+from lamella.snapshot.cluster.choice import Chooser, Chosen
+from lamella.snapshot.cluster.extent import Boxes, Extents, Intervals, Rows
+from lamella.snapshot.cluster.lookup import Read, read
+from lamella.snapshot.cluster.neighbours import Neighbours, neighbours
+from lamella.snapshot.cluster.row_share import Spans
+from lamella.snapshot.cluster.selection import layout_of
+from lamella.snapshot.columnar.masks import Mask
+
+#: A class of blocks goes with the next wider one unless it fills this part of a segment.
+_OWN_SEGMENT: Final = 0.125
+#: A group is left alone when look-ups would still be sent to this part of the segments, or more.
+_NO_BETTER: Final = 0.9
+
+
+class RegroupAims(msgspec.Struct, frozen=True, kw_only=True):
+    """``segment_blocks``: of a segment, at most. ``target_depth``: how many segments a key value lies in, where it can
+    be had. ``max_segments``: that are replaced in a run. ``range_share``, ``min_gain``: as in
+    :class:`~lamella.snapshot.cluster.selection.Aims`, with segments for blocks, and blocks for bytes.
+    """
+
+    segment_blocks: int = 1_000
+    target_depth: int = 2
+    max_segments: int = 256
+    range_share: float = 0.001
+    min_gain: float = 0.05
+
+
+class Regroup(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """Segments that are replaced by others with the same blocks.
+
+    ``segments``: their numbers. ``blocks``: for each new segment the places of its blocks among all (int64), in order.
+    ``kept_before`` and ``kept_after``: how many of the old and of the new segments a look-up is sent to, expected (of
+    boxes on average over ranges of each column and of all columns at once).
+    """
+
+    segments: Any
+    blocks: tuple[Any, ...]
+    kept_before: float
+    kept_after: float
+
+
+class Regrouping(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """What one run does. No two groups have a segment in common, and each may be done, or fail, by itself.
+
+    ``kept_before``: how many segments of the whole table a look-up is sent to, expected; ``kept_after``: when all
+    groups are done. ``reason``: why there are none, or no others. ``remaining``: how many segments later runs would
+    replace, by what is known now.
+    """
+
+    groups: tuple[Regroup, ...]
+    kept_before: float
+    kept_after: float
+    reason: str
+    remaining: int = 0
+
+
+def regroup(
+    extents: Extents,
+    rows: Rows,
+    segment_of: Rows,
+    aims: RegroupAims = RegroupAims(),  # noqa: B008  # a frozen value
+    *,
+    allowed: Mask | None = None,
+) -> Regrouping:
+    """The groups of the next run; the same for the same arguments.
+
+    ``extents``: of all blocks of the table; ``rows``: of each; ``segment_of``: the number of the segment that each is
+    in, from 0, every number used. ``allowed``: segments that may be replaced, one element for each (None: all).
+
+    Raises:
+        ValueError: the arguments are not of the same blocks or segments.
+    """
+    count = int(segment_of.max(initial=-1)) + 1
+    if not len(extents) == len(rows) == len(segment_of) or (allowed is not None and len(allowed) != count):
+        raise ValueError("extents, rows and segment_of are of the same blocks, allowed of their segments")
+    if not rows.sum():
+        return Regrouping(groups=(), kept_before=0.0, kept_after=0.0, reason="the table has no rows")
+    members = _members(segment_of, count)
+    segments = _hulls(extents, members)
+    blocks_in = np.array([len(each) for each in members], dtype=np.int64)
+    sizes = Sizes(np.bincount(segment_of, rows, minlength=count), blocks_in, np.zeros(count, dtype=np.int64))
+    mean_rows = float(rows.sum()) / len(rows)
+    view = _View(neighbours(extents, rows, mean_rows), members, aims)
+    layout = layout_of(segments, sizes)
+    everything = view.kept(members)
+
+    def evaluate(group: Rows) -> tuple[list[Read], list[Read]] | None:
+        before, after = view.kept([members[at] for at in group.tolist()]), view.kept(view.arranged(group))
+        better = np.mean([then.share_of(now) for now, then in zip(before, after, strict=True)])
+        return None if better >= _NO_BETTER else (before, after)
+
+    free = np.ones(count, dtype=bool) if allowed is None else allowed
+    groups = layout.components(layout.chosen(aims.target_depth, free))
+    # Each segment costs one.
+    chooser = Chooser(layout, np.ones(count, dtype=np.int64), count, everything, evaluate)
+    found = chooser.best(groups, aims.max_segments, aims.min_gain)
+    done = tuple(view.regroup(each) for each in found.groups)
+    before = float(np.mean([each.blocks for each in everything]))
+    if done:
+        reason = "max_segments is used up" if found.is_too_dear else "no others are worth it"
+    elif found.is_too_dear:
+        reason = "what lies too deep is more than max_segments"
+    else:
+        reason = "regrouping would gain too little" if groups else "no segments lie too deep"
+    after = before - sum(each.kept_before - each.kept_after for each in done)
+    return Regrouping(groups=done, kept_before=before, kept_after=after, reason=reason, remaining=found.remaining)
+
+
+def _members(segment_of: Rows, count: int) -> list[Rows]:
+    order = np.argsort(segment_of, kind="stable")
+    found = list(np.split(order, np.searchsorted(segment_of[order], np.arange(1, count))))
+    if any(not len(each) for each in found):
+        raise ValueError("there are numbers of segments that no block has")
+    return found
+
+
+def _hulls(extents: Extents, members: list[Rows]) -> Extents:
+    """Where segments lie."""
+    if isinstance(extents, Boxes):
+        return Boxes(extents.kind, tuple(_hull(side, members) for side in extents.sides))
+    return _hull(extents, members)
+
+
+def _hull(side: Intervals, members: list[Rows]) -> Intervals:
+    order = np.concatenate(members)
+    starts = np.cumsum([0, *(len(each) for each in members[:-1])])
+    first = np.minimum.reduceat(side.first[order], starts)
+    last = np.maximum.reduceat(side.last[order], starts)
+    return Intervals(first, last, side.count, np.logical_or.reduceat(side.is_unknown[order], starts))
+
+
+class _View:
+    """What look-ups see of blocks put together."""
+
+    def __init__(self, near: Neighbours, members: list[Rows], aims: RegroupAims) -> None:
+        self._near = near
+        self._members = members
+        self._aims = aims
+
+    def kept(self, segments: list[Rows]) -> list[Read]:
+        """How many segments look-ups are sent to, and how many blocks these have, for each sort of look-up."""
+        near, share = self._near, self._aims.range_share
+        starts = np.cumsum([0, *(len(each) for each in segments[:-1])])
+        blocks = np.concatenate(segments)
+        counts = np.array([len(each) for each in segments], dtype=np.int64)
+        low = np.minimum.reduceat(near.start[blocks], starts, axis=0)
+        high = np.maximum.reduceat(near.stop[blocks], starts, axis=0)
+        sides = [Spans(low[:, at], high[:, at]) for at in range(low.shape[1])]
+        sizes = Sizes(counts, counts, counts)
+        likely = [side.read_by(share) for side in sides]
+        if len(sides) > 1:
+            likely.append(np.prod([side.read_by(share ** (1 / len(sides))) for side in sides], axis=0))
+        return [read(each, sizes) for each in likely]
+
+    def arranged(self, group: Rows) -> list[Rows]:
+        """The blocks of some segments in new ones."""
+        near, most = self._near, self._aims.segment_blocks
+        order = near.order(np.concatenate([self._members[at] for at in group.tolist()]))
+        parts = np.split(order, np.flatnonzero(np.diff(near.width_class[order])) + 1)
+        found: list[Rows] = []
+        waiting: list[Rows] = []
+        for at, part in enumerate(parts):
+            waiting.append(part)
+            blocks = np.concatenate(waiting)
+            if len(blocks) < _OWN_SEGMENT * most and at + 1 < len(parts):
+                continue
+            blocks = blocks[np.lexsort((blocks, near.place[blocks]))]
+            found += np.array_split(blocks, -(-len(blocks) // most))
+            waiting = []
+        return found
+
+    def regroup(self, chosen: Chosen) -> Regroup:
+        """What becomes of a group."""
+        new = self.arranged(chosen.members)
+        before = self.kept([self._members[at] for at in chosen.members.tolist()])
+        return Regroup(
+            segments=chosen.members,
+            blocks=tuple(new),
+            kept_before=float(np.mean([each.blocks for each in before])),
+            kept_after=float(np.mean([each.blocks for each in self.kept(new)])),
+        )

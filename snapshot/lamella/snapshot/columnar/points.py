@@ -1,0 +1,99 @@
+"""The different bounds of entries, in order, and sums over the ranges between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lamella.snapshot.columnar.bytes_keys import BytesKeys
+from lamella.snapshot.columnar.keys import Keys, NumberKeys, Ranks, WideKeys, joined_keys
+
+
+def ranked(low: Keys, high: Keys) -> tuple[Points, Ranks, Ranks]:
+    """The different bounds in order, and the number of each low and each high among them.
+
+    Exact for every type; the two zeros of floats are one.
+
+    Raises:
+        TypeError: the two are not of one order.
+    """
+    keys = joined_keys([low, high])
+    if isinstance(keys, NumberKeys):
+        _, first, places = np.unique(keys.array, return_index=True, return_inverse=True)
+    elif isinstance(keys, WideKeys):
+        first, places = _of_limbs(keys)
+    else:
+        first, places = _of_texts(keys)
+    half = len(places) // 2
+    return Points(keys.take(first)), places[:half].astype(np.int64), places[half:].astype(np.int64)
+
+
+class Points:
+    """Different values of one type in their order."""
+
+    def __init__(self, keys: Keys) -> None:
+        self.keys = keys
+
+    def __len__(self) -> int:
+        keys = self.keys
+        if isinstance(keys, NumberKeys):
+            return len(keys.array)
+        return len(keys.high) if isinstance(keys, WideKeys) else len(self._texts().prefix)
+
+    def array(self) -> Any:
+        """As an array: numbers (decimals of more than 18 digits as floats, the nearest), or byte strings as objects."""
+        keys = self.keys
+        if isinstance(keys, NumberKeys):
+            return keys.array
+        if isinstance(keys, WideKeys):
+            return keys.high * 2.0**64 + keys.low
+        found = np.empty(len(self), dtype=object)
+        texts = self._texts()
+        found[:] = [texts.at(index) for index in range(len(self))]
+        return found
+
+    def _texts(self) -> BytesKeys:
+        if not isinstance(self.keys, BytesKeys):
+            raise TypeError(f"{type(self.keys).__name__} holds no texts")
+        return self.keys
+
+
+def spread(elements: int, first: Ranks, last: Ranks, weight: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """For each of the elements the weights of the ranges that it lies in (ends included), added up."""
+    begins = np.bincount(first, weight, minlength=elements + 1)
+    ends = np.bincount(last + 1, weight, minlength=elements + 1)
+    return np.asarray(np.cumsum(begins - ends)[:-1])
+
+
+def _of_limbs(keys: WideKeys) -> tuple[Ranks, Ranks]:
+    order = np.lexsort((keys.low, keys.high))
+    high, low = keys.high[order], keys.low[order]
+    return _numbered(order, (high[1:] != high[:-1]) | (low[1:] != low[:-1]))
+
+
+def _of_texts(keys: Keys) -> tuple[Ranks, Ranks]:
+    if not isinstance(keys, BytesKeys):
+        raise TypeError(f"{type(keys).__name__} are in no order that is known")
+    count = len(keys.offsets) - 1
+    offsets = np.ascontiguousarray(keys.offsets, dtype=np.int64)
+    texts = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(keys.data)]
+    )
+    order = pc.sort_indices(texts).to_numpy().astype(np.int64)
+    ascending = texts.take(pa.array(order))
+    differs = pc.not_equal(ascending.slice(1), ascending.slice(0, max(count - 1, 0)))
+    return _numbered(order, differs.to_numpy(zero_copy_only=False))
+
+
+def _numbered(order: Ranks, differs: Any) -> tuple[Ranks, Ranks]:
+    """Where each different value stands first, and the number of the value at each place."""
+    if not len(order):
+        return order, order
+    starts = np.concatenate([[True], differs])
+    places = np.empty(len(order), dtype=np.int64)
+    places[order] = np.cumsum(starts) - 1
+    return order[starts], places

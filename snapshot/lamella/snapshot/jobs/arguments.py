@@ -1,0 +1,116 @@
+"""The arguments of each kind of job. A member is the option of the same name of the kind's command."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Whole = Annotated[int, msgspec.Meta(ge=0)]
+Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
+#: Words of a command line hold no NUL.
+_NO_NUL = r"\A[^\x00]*\Z"
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=100_000, pattern=_NO_NUL)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=_NO_NUL)]
+
+
+class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """No arguments; the base of all others."""
+
+
+class RewriteArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How blocks are written anew. ``memory_mib``: of rows that one task holds. ``processes``: of the engine that runs
+    on the worker's machine. ``scratch``: a folder for rows on their way."""
+
+    memory_mib: Count | None = None
+    processes: Count | None = None
+    scratch: Text | None = None
+
+
+class CompactArguments(RewriteArguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``where``: only blocks that may hold a row of this filter. ``max_bytes``, ``max_blocks``: rewrite no more than
+    that. ``target_rows``, ``target_bytes``: how large a block should be.
+    """
+
+    where: Text | None = None
+    max_bytes: Count | None = None
+    max_blocks: Count | None = None
+    target_rows: Count | None = None
+    target_bytes: Count | None = None
+
+
+class ReclusterArguments(CompactArguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``target_depth``: how many blocks a key value should lie in. ``min_gain``: what must be gained for each part that
+    is rewritten. ``repeat``: run so often, or until nothing is left."""
+
+    target_depth: Count | None = None
+    min_gain: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    repeat: Count | None = None
+
+
+class RegroupArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """It takes none."""
+
+
+class IndexRefreshArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``index``: its name."""
+
+    index: Name
+    mode: Literal["incremental", "full", "quick"] = "incremental"
+    max_blocks: Count | None = None
+
+
+class DeleteArguments(RewriteArguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``where``: the rows that go. ``time_zone``: of timestamps in it that have none."""
+
+    where: Text
+    time_zone: Name | None = None
+
+
+class UpdateArguments(RewriteArguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``set``: SQL by column. ``where``: the rows that change; None: all."""
+
+    set: Annotated[dict[Name, Text], msgspec.Meta(min_length=1)]
+    where: Text | None = None
+
+
+class VacuumArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """As of ``lamella vacuum``: without ``execute`` it only says what would be done."""
+
+    execute: bool = False
+    older_than: Name | None = None
+    include_external_blocks: bool = False
+
+
+class VacuumDroppedArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """As of ``lamella vacuum --dropped``."""
+
+    execute: bool = False
+    include_external_blocks: bool = False
+
+
+class VerifyArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """As of ``lamella verify``."""
+
+    snapshot: Name | None = None
+    deep: bool = False
+    sample: Share | None = None
+    blocks: Whole | None = None
+    seed: int | None = None
+    filters: Whole | None = None
+    no_files: bool = False
+    pages: bool = False
+    history: Whole | None = None
+    repair: bool = False
+
+
+class RefreshArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """As of ``lamella external refresh``."""
+
+    full: bool = False
+    strict: bool = False
+    lenient: bool = False
+    verify: bool = False
+    location: Text | None = None
+    allow_empty: bool = False

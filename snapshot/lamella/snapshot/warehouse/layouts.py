@@ -1,0 +1,285 @@
+"""How snapshots are laid out for a key, and which blocks should be in one segment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from lamella.snapshot.advice.recording import Recorded
+from lamella.snapshot.cluster.block_sizes import NOT_WRITTEN
+from lamella.snapshot.cluster.box_depth import box_depths
+from lamella.snapshot.cluster.depth import DepthSummary, interval_depths, summary
+from lamella.snapshot.cluster.extent import Extents, Intervals, extents
+from lamella.snapshot.cluster.health import Health, health
+from lamella.snapshot.cluster.regroup import RegroupAims, Regrouping, regroup
+from lamella.snapshot.columnar import Zones
+from lamella.snapshot.columnar.joined import joined_zones
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.expression import Predicate, bind
+from lamella.snapshot.manifest import ClusterKind, Snapshot, SnapshotPointer
+from lamella.snapshot.prune.layers import Layers
+from lamella.snapshot.schema import Leaf
+from lamella.snapshot.schema.cluster_key import cluster_leaves
+from lamella.snapshot.warehouse.layout_scan import LayoutScan
+from lamella.snapshot.warehouse.manifests import Manifests
+from lamella.snapshot.warehouse.one_key import SHARE, OnOneKey, zones_of_refs
+from lamella.snapshot.warehouse.read_costs import ReadCosts
+from lamella.snapshot.warehouse.rearranging import Rearranging, Swap, Written
+from lamella.snapshot.wire import ClusteringAnswer, DepthFigures, LookUpFigures, RegroupRequest
+
+#: Of the sample of boxes that is looked at, where there are many.
+_SEED: Final = 0
+#: Segments that one request replaces, unless it says otherwise, and at most.
+SEGMENTS: Final = 32
+MOST_SEGMENTS: Final = 256
+
+
+class Where(msgspec.Struct, frozen=True, eq=False):
+    """Only blocks that may match."""
+
+    predicate: Predicate
+    time_zone: str = "UTC"
+    case_sensitive: bool = False
+
+
+class Key(msgspec.Struct, frozen=True, eq=False):
+    """A key of a snapshot. ``key_id``: of its own; None: of one that it could have."""
+
+    leaves: tuple[Leaf, ...]
+    kind: ClusterKind
+    key_id: int | None
+
+
+class Regrouped(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What one call wrote, and no snapshot has: ``written`` of the groups of ``plan``, the first ones.
+
+    ``before``: how many segments a look-up is sent to; ``gains``: how many fewer when each of ``written`` is done.
+    """
+
+    plan: Regrouping
+    written: tuple[Written, ...]
+    blocks: tuple[int, ...]
+    before: float
+    gains: tuple[float, ...]
+
+
+class Layouts:
+    """Looks at snapshots; ``layers``: those of a snapshot; ``segment_blocks``: of a full segment."""
+
+    def __init__(
+        self,
+        manifests: Manifests,
+        layers: Callable[[SnapshotPointer], Layers],
+        costs: ReadCosts,
+        rearranging: Rearranging,
+        segment_blocks: int,
+    ) -> None:
+        self._manifests = manifests
+        self._layers = layers
+        self._costs = costs
+        self._rearranging = rearranging
+        self._segment_blocks = segment_blocks
+
+    def clustering(
+        self,
+        pointer: SnapshotPointer,
+        columns: Sequence[str] = (),
+        kind: ClusterKind = "linear",
+        *,
+        where: Where | None = None,
+        recorded: Sequence[Recorded] = (),
+    ) -> ClusteringAnswer:
+        """The figures of a layout, for the snapshot's own key or (``columns``) another one.
+
+        Raises:
+            InvalidRequest, UnknownColumn: no key that there can be; or the snapshot has none.
+            FilterTypeMismatch, UnknownColumn, LimitExceeded: the filter.
+        """
+        layers = self._layers(pointer)
+        head = layers.head
+        key = key_of(head, columns, kind)
+        scan = LayoutScan(self._manifests, layers, key.leaves)
+        chosen = scan.row_count > 0
+        if where is not None:
+            node = bind(where.predicate, head.schema, time_zone=where.time_zone, case_sensitive=where.case_sensitive)
+            chosen = chosen & scan.may_match(node)
+        rows = np.flatnonzero(chosen)
+        sizes = scan.sizes(of_own_key=key.key_id is not None).take(rows)
+        both = OnOneKey(
+            key.kind,
+            key.leaves,
+            [scan.zones(leaf) for leaf in key.leaves],
+            scan.row_count,
+            [layers.segments.zones(leaf.id, leaf.dtype) for leaf in key.leaves],
+        )
+        found = health(both.blocks.take(rows), sizes, seed=_SEED)
+        costs, left_out = self._costs.of(pointer, recorded)
+        levels, counts = np.unique(sizes.level[sizes.level != NOT_WRITTEN], return_counts=True)
+        return ClusteringAnswer(
+            snapshot_id=head.snapshot_id,
+            timestamp_ms=head.timestamp_ms,
+            columns=tuple(leaf.name for leaf in key.leaves),
+            kind=key.kind,
+            key_id=key.key_id,
+            blocks_total=len(scan),
+            segments_total=len(layers.segments),
+            segment_depth=_figures(_depths(both.segments)),
+            segments_kept=both.kept(),
+            levels=dict(zip(levels.tolist(), counts.tolist(), strict=True)),
+            recorded=costs,
+            left_out=left_out,
+            **_members(found, key),
+        )
+
+    def average_depth(self, pointer: SnapshotPointer) -> float | None:
+        """The average depth of a snapshot's blocks on its cluster key; None: it has none."""
+        layers = self._layers(pointer)
+        if layers.head.cluster_key is None:
+            return None
+        key = key_of(layers.head)
+        scan = LayoutScan(self._manifests, layers, key.leaves)
+        rows = np.flatnonzero(scan.row_count > 0)
+        return _depths(extents(key.kind, [scan.zones(leaf).take(rows) for leaf in key.leaves])).average_depth
+
+    def regroup(
+        self, pointer: SnapshotPointer, request: RegroupRequest, *, until: Callable[[], bool] = lambda: False
+    ) -> Regrouped:
+        """Plan a regrouping and write the segments of its groups: the first one if there is any, and further ones
+        until ``until`` is true; none in a dry run.
+
+        Raises:
+            InvalidRequest, UnknownColumn: bounds that cannot be, no key that there can be, or the snapshot has none.
+            StoreError: storage failed.
+        """
+        if request.kind != "linear" and not request.key:
+            raise InvalidRequest("a kind is of a key: name its columns")
+        layers = self._layers(pointer)
+        key = key_of(layers.head, request.key, request.kind)
+        aims = self._aims(request)
+        scan = LayoutScan(self._manifests, layers, key.leaves)
+        zones = [scan.zones(leaf) for leaf in key.leaves]
+        numbers, segment_of = np.unique(scan.segment, return_inverse=True)
+        plan = regroup(extents(key.kind, zones), scan.row_count, segment_of, aims)
+        first = np.searchsorted(scan.segment, numbers)
+        written: list[Written] = []
+        for group in plan.groups:
+            if request.dry_run or (written and until()):
+                break
+            written.append(self._rearranging.write(pointer, _swap(group.segments, group.blocks, numbers, first)))
+        of_segments = [_with(leaf, layers.segments.zones(leaf.id, leaf.dtype), written) for leaf in key.leaves]
+        cost = OnOneKey(key.kind, key.leaves, zones, scan.row_count, of_segments)
+        count = len(layers.segments)
+        gains = []
+        start = count
+        for group, done in zip(plan.groups, written, strict=False):
+            new = np.arange(start, start + len(done.new))
+            gains.append(cost.kept(numbers[group.segments]) - cost.kept(new))
+            start += len(done.new)
+        return Regrouped(
+            plan=plan,
+            written=tuple(written),
+            blocks=tuple(sum(len(each) for each in group.blocks) for group in plan.groups),
+            before=cost.kept(np.arange(count)),
+            gains=tuple(gains),
+        )
+
+    def _aims(self, request: RegroupRequest) -> RegroupAims:
+        aims = RegroupAims(segment_blocks=self._segment_blocks, max_segments=SEGMENTS, range_share=SHARE)
+        if request.max_segments is not None:
+            if not 2 <= request.max_segments <= MOST_SEGMENTS:
+                raise InvalidRequest(
+                    f"max_segments is a number from 2 to {MOST_SEGMENTS}, not {request.max_segments}",
+                    parameter="max_segments",
+                )
+            aims = msgspec.structs.replace(aims, max_segments=request.max_segments)
+        if request.target_depth is not None:
+            if request.target_depth < 1:
+                raise InvalidRequest(f"target_depth is at least 1, not {request.target_depth}")
+            aims = msgspec.structs.replace(aims, target_depth=request.target_depth)
+        if request.min_gain is not None:
+            if not request.min_gain >= 0:
+                raise InvalidRequest(f"min_gain is at least 0, not {request.min_gain}")
+            aims = msgspec.structs.replace(aims, min_gain=request.min_gain)
+        return aims
+
+
+def key_of(head: Snapshot, columns: Sequence[str] = (), kind: ClusterKind = "linear") -> Key:
+    """The key that is asked about: of these columns, else the snapshot's own.
+
+    Raises:
+        InvalidRequest, UnknownColumn: no key that there can be; or the snapshot has none.
+    """
+    own = head.cluster_key
+    if columns:
+        leaves = cluster_leaves(head.schema, columns)
+        is_own = own is not None and (tuple(leaf.name for leaf in leaves), kind) == (own.columns, own.kind)
+        return Key(leaves, kind, own.key_id if own is not None and is_own else None)
+    if own is None:
+        raise InvalidRequest("the table has no cluster key: name the columns of one")
+    return Key(cluster_leaves(head.schema, own.columns), own.kind, own.key_id)
+
+
+def _depths(found: Extents) -> DepthSummary:
+    if isinstance(found, Intervals):
+        return summary(interval_depths(found))
+    return summary(box_depths(found, np.random.default_rng(_SEED)))
+
+
+def _figures(found: DepthSummary) -> DepthFigures:
+    return msgspec.convert(found, DepthFigures, from_attributes=True)
+
+
+def _members(found: Health, key: Key) -> dict[str, Any]:
+    counts = {
+        name: getattr(found, name)
+        for name in (
+            "constant_blocks",
+            "unclustered_blocks",
+            "settled_blocks",
+            "unknown_blocks",
+            "small_blocks",
+            "perfect_blocks",
+            "large_blocks",
+        )
+    }
+    look_ups = tuple(
+        LookUpFigures(
+            share=each.share,
+            blocks=each.blocks,
+            bytes=each.size_bytes,
+            ideal_blocks=each.ideal_blocks,
+            ideal_bytes=each.ideal_bytes,
+            column=None if each.column is None else key.leaves[each.column].name,
+        )
+        for each in found.look_ups
+    )
+    return {
+        **counts,
+        "blocks": found.block_count,
+        "row_count": found.row_count,
+        "file_size_bytes": found.size_bytes,
+        "depth": _figures(found.depth),
+        "look_ups": look_ups,
+    }
+
+
+def _swap(segments: Any, blocks: Sequence[Any], numbers: Any, first: Any) -> Swap:
+    """A group of a plan in terms of a snapshot's layer. ``numbers``: the rows of the segments that have blocks;
+    ``first``: the place of the first block of each among all."""
+    rows = numbers[segments]
+    starts = first[segments]
+    order = np.argsort(starts, kind="stable")
+    made = []
+    for of_new in blocks:
+        owner = order[np.searchsorted(starts[order], of_new, side="right") - 1]
+        made.append(tuple(zip(owner.tolist(), (of_new - starts[owner]).tolist(), strict=True)))
+    return Swap(rows=tuple(rows.tolist()), made=tuple(made))
+
+
+def _with(leaf: Leaf, of_segments: Zones, written: Sequence[Written]) -> Zones:
+    """The zone map of a column over all segments of a snapshot, and then over new ones."""
+    new = [ref for each in written for ref in each.new]
+    return joined_zones(leaf.dtype, [of_segments, zones_of_refs(leaf, new)]) if new else of_segments

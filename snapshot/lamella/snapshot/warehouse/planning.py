@@ -1,0 +1,170 @@
+"""What a job would rewrite: the choice of :mod:`lamella.snapshot.cluster`, for the blocks of a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+
+from lamella.snapshot.cluster.block_sizes import BlockTarget
+from lamella.snapshot.cluster.extent import Boxes, Extents
+from lamella.snapshot.cluster.packing import Limits, pack
+from lamella.snapshot.cluster.selection import Aims, select
+from lamella.snapshot.columnar.masks import Mask
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.expression import bind, read_filter
+from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.prune.layers import Layers
+from lamella.snapshot.schema import Leaf
+from lamella.snapshot.schema.cluster_key import cluster_leaves
+from lamella.snapshot.warehouse.layout_scan import LayoutScan, Rows
+from lamella.snapshot.warehouse.lookup import Lookup
+from lamella.snapshot.warehouse.manifests import Manifests
+from lamella.snapshot.wire import BlockFacts, BlocksAnswer, PlanAnswer, PlannedTask, PlanRequest
+
+
+class Planning:
+    """Plans rewrites; reads companions, and the manifests of segments that have chosen blocks.
+
+    ``layers``: those of a snapshot.
+    """
+
+    def __init__(self, manifests: Manifests, layers: Callable[[SnapshotPointer], Layers]) -> None:
+        self._manifests = manifests
+        self._layers = layers
+        self._lookup = Lookup(manifests)
+
+    def plan(self, pointer: SnapshotPointer, request: PlanRequest) -> PlanAnswer:
+        """What the job would do now.
+
+        Raises:
+            InvalidRequest: a recluster of a table without a cluster key; bounds that cannot be.
+            InvalidFilter, UnknownColumn, FilterTypeMismatch: the filter.
+        """
+        _check(request)
+        scan = LayoutScan(self._manifests, self._layers(pointer))
+        allowed = self._allowed(scan, request)
+        default = BlockTarget()
+        target = BlockTarget(
+            rows=request.target_rows or default.rows, size_bytes=request.target_bytes or default.size_bytes
+        )
+        key = scan.head.cluster_key
+        where: Extents | None = None
+        leaves: tuple[Leaf, ...] = ()
+        if key is not None:
+            leaves = cluster_leaves(scan.head.schema, key.columns)
+            where = scan.extents(key.kind, leaves)
+        answer = PlanAnswer(
+            snapshot_id=pointer.snapshot_id,
+            tasks=(),
+            reason="",
+            blocks_total=len(scan),
+            file_size_bytes_total=int(scan.file_size.sum()),
+            cluster_key=() if key is None else key.columns,
+            cluster_kind="linear" if key is None else key.kind,
+            key_id=None if key is None else key.key_id,
+        )
+        if request.job == "compact":
+            limits = Limits()
+            limits = Limits(
+                max_bytes=request.max_bytes or limits.max_bytes, max_blocks=request.max_blocks or limits.max_blocks
+            )
+            packing = pack(where, scan.sizes(), target, limits, allowed=allowed)
+            tasks = [
+                PlannedTask(
+                    blocks=self._facts(scan, each.blocks),
+                    row_count=each.rows,
+                    file_size_bytes=each.size_bytes,
+                    pieces=each.pieces,
+                    level=max([0, *scan.levels(each.blocks)]),
+                )
+                for each in packing.bins
+            ]
+            return msgspec.structs.replace(
+                answer, tasks=tuple(tasks), reason=packing.reason, remaining_blocks=packing.remaining_blocks
+            )
+        if where is None:
+            raise InvalidRequest("the table has no cluster key, so there is no order to bring it into")
+        aims = Aims(target=target)
+        aims = msgspec.structs.replace(
+            aims,
+            target_depth=request.target_depth or aims.target_depth,
+            max_bytes=request.max_bytes or aims.max_bytes,
+            min_gain=aims.min_gain if request.min_gain is None else request.min_gain,
+        )
+        selection = select(where, scan.sizes(), aims, allowed=allowed)
+        described = leaves if isinstance(where, Boxes) else ()
+        tasks = [
+            PlannedTask(
+                blocks=self._facts(scan, each.blocks),
+                row_count=each.rows,
+                file_size_bytes=each.size_bytes,
+                pieces=int(target.blocks_of(each.rows, each.size_bytes)),
+                level=each.level,
+                blocks_saved=each.blocks_saved,
+                bytes_saved=each.bytes_saved,
+                col_stats=tuple(scan.statistics(np.asarray(each.blocks), described)) if described else (),
+            )
+            for each in selection.tasks
+        ]
+        return msgspec.structs.replace(
+            answer, tasks=tuple(tasks), reason=selection.reason, remaining_bytes=selection.remaining_bytes
+        )
+
+    def blocks(self, pointer: SnapshotPointer, locations: Sequence[str]) -> BlocksAnswer:
+        """What blocks are, by location."""
+        found = self._lookup.find(self._manifests.snapshot(pointer), locations)
+        facts: dict[str, BlockFacts] = {}
+        for ref in {place.ref.segment_id: place.ref for place in found.values()}.values():
+            clustered = self._manifests.companion(ref.companion).clustered()
+            for row, block in enumerate(self._manifests.identities(ref)):
+                if block.location in found:
+                    key_id = int(clustered.key_id[row])
+                    facts[block.location] = BlockFacts(
+                        location=block.location,
+                        row_count=block.row_count,
+                        file_size=block.file_size,
+                        content_id=block.content_id,
+                        schema_id=block.schema_id or 0,
+                        key_id=key_id if key_id >= 0 else None,
+                        level=int(clustered.level[row]),
+                    )
+        return BlocksAnswer(
+            snapshot_id=pointer.snapshot_id,
+            blocks=tuple(facts[location] for location in locations if location in facts),
+            missing=tuple(location for location in locations if location not in facts),
+        )
+
+    def _allowed(self, scan: LayoutScan, request: PlanRequest) -> Mask | None:
+        if request.filter is None:
+            return None
+        predicate = read_filter(request.filter, time_zone=request.time_zone)
+        node = bind(predicate, scan.head.schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive)
+        return scan.may_match(node)
+
+    def _facts(self, scan: LayoutScan, blocks: Rows) -> tuple[BlockFacts, ...]:
+        numbers = np.asarray(blocks, dtype=np.int64)
+        return tuple(
+            BlockFacts(
+                location=each.location,
+                row_count=each.row_count,
+                file_size=each.file_size,
+                content_id=each.content_id,
+                schema_id=each.schema_id or 0,
+                key_id=int(scan.key_id[number]) if scan.key_id[number] >= 0 else None,
+                level=level,
+            )
+            for number, each, level in zip(
+                numbers.tolist(), scan.identities(numbers), scan.levels(numbers), strict=True
+            )
+        )
+
+
+def _check(request: PlanRequest) -> None:
+    for name in ("max_bytes", "max_blocks", "target_rows", "target_bytes", "target_depth"):
+        value = getattr(request, name)
+        if value is not None and value < 1:
+            raise InvalidRequest(f"{name} is at least 1, not {value}", parameter=name)
+    if request.min_gain is not None and not request.min_gain >= 0:
+        raise InvalidRequest(f"min_gain is at least 0, not {request.min_gain}", parameter="min_gain")

@@ -1,0 +1,73 @@
+"""Appends, compaction and reclustering by turns: they do not undo each other's work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lamella.snapshot.cluster.health import health
+from lamella.snapshot.cluster.packing import pack
+from lamella.snapshot.cluster.selection import Aims
+from support.clustered import ClusteredTable, cut
+
+ROWS = 20_000
+BLOCK = 100
+
+
+def kept_up(table: ClusteredTable, most: int = 40) -> int:
+    """Compact and recluster by turns until neither has anything to do; returns the rows that were rewritten."""
+    aims = Aims(max_bytes=1 << 60, target=table.target)
+    written = 0
+    for _ in range(most):
+        bins = pack(table.extents(), table.sizes, table.target).bins
+        table.pack(bins)
+        found = table.run(aims)
+        written += sum(each.rows for each in bins) + sum(task.rows for task in found.tasks)
+        if not bins and not found.tasks:
+            return written
+    raise AssertionError(f"not done after {most} turns")
+
+
+@pytest.mark.parametrize("kind", ["linear", "hilbert", "zorder"])
+def test_a_table_of_many_small_appends_is_kept_up(kind: Any) -> None:
+    """A hundred small appends in all sorts of places: look-ups end near the ideal, and blocks near their size."""
+    rng = np.random.default_rng(5)
+    columns = 1 if kind == "linear" else 2
+    table = ClusteredTable(cut(rng.integers(0, ROWS, (ROWS, columns)), ROWS // BLOCK), kind=kind)
+    written = kept_up(table)
+    for batch in range(100):
+        width = int(rng.choice([50, 1_000, ROWS]))
+        start = rng.integers(0, ROWS - width + 1, columns)
+        table.append(*cut(start + rng.integers(0, width, (60, columns)), int(rng.integers(1, 4))))
+        if batch % 10 == 9:
+            written += kept_up(table)
+    found = health(table.extents(), table.sizes, table.target, shares=(0.01,))
+    one = found.look_ups[-1]
+    assert found.small_blocks < 25
+    assert one.blocks < 2.2 * one.ideal_blocks + 1
+    assert written < 12 * ROWS
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(["linear", "linear", "hilbert"]),
+    st.sampled_from([5, 300, 10**6]),
+    st.lists(st.tuples(st.integers(1, 300), st.integers(1, 6), st.sampled_from([0.001, 0.1, 1.0])), max_size=8),
+)
+def test_upkeep_always_ends(seed: int, kind: Any, values: int, appends: list[tuple[int, int, float]]) -> None:
+    """Whatever is appended: compaction and reclustering together come to an end, and no row is lost."""
+    rng = np.random.default_rng(seed)
+    columns = 1 if kind == "linear" else 2
+    table = ClusteredTable(cut(rng.integers(0, values, (1_000, columns)), 20), kind=kind)
+    for rows, blocks, width in appends:
+        low = rng.integers(0, values, columns)
+        table.append(*cut(low + rng.integers(0, max(1, int(width * values)), (rows, columns)), min(blocks, rows)))
+    before = np.concatenate([block.rows for block in table.blocks])
+    kept_up(table)
+    after = np.concatenate([block.rows for block in table.blocks])
+    assert after[np.lexsort(after.T)].tolist() == before[np.lexsort(before.T)].tolist()

@@ -1,0 +1,158 @@
+"""DELETE by SQL: exactly the rows for which the condition is true, or a sentence that says what else to do."""
+
+# ruff: noqa: S608 - the SQL of these tests has no input from outside
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import SparkRuntimeException
+from pyspark.sql import Row, SparkSession
+
+from lamella.client.spark import delete
+from lamella.snapshot.errors import FilterNotEvaluable
+from spark.lakes import CATALOG, Lakes, fresh, setting
+
+pytestmark = pytest.mark.spark
+
+#: What Spark hands over as predicates.
+CONDITIONS = [
+    "id = 3",
+    "3 < id AND id <= 5",
+    "id IN (1, 3, NULL) OR s IS NULL",
+    "id NOT IN (1, 2, 3)",
+    "NOT (i > 2 OR s = 'a%')",
+    "s LIKE 'a%'",
+    r"s LIKE 'a\\%%'",
+    "s LIKE '%b' OR contains(s, '_')",
+    "f > 0.1",
+    "x = double('NaN') OR x = 0",
+    "x >= 1",
+    "e = 1.5",
+    "e < 2.25 AND e <> 1",
+    "ok",
+    "NOT ok",
+    "ok <=> NULL",
+    "bin = X'0102' OR bin = X''",
+    "st.a = 1 AND st.b IS NOT NULL",
+    "day = '2024-10-27'",
+    "ts >= '2024-10-27 02:00:00'",
+    "CAST(ts AS DATE) = DATE '2024-10-27'",
+    "n < TIMESTAMP_NTZ '2024-10-27 02:30:00'",
+    "hour(ts) = 2",
+    "hour(n) = 2 AND minute(n) = 30",
+    "year(day) = 2024 AND quarter(day) = 4",
+    "dayofyear(day) > 300 OR day(day) < 5",
+    "date_add(day, 5) > DATE '2024-11-01'",
+    "datediff(day, DATE '2024-01-01') < 10",
+    "trunc(day, 'MONTH') = DATE '2024-10-01'",
+    "id = i",
+    "id + i * 2 = 9 OR -i = -1",
+    "i / 2 = 1.5",
+    "abs(i - 3) < 2",
+    "coalesce(i, 0) = 0",
+    "upper(s) = 'AB' OR length(s) > 3",
+    "substring(s, 2, 1) = 'b'",
+    "lower(s) < s",
+    "CAST(i AS STRING) = '4'",
+    "CAST(id AS DOUBLE) < x",
+    "true",
+    "1 = 0",
+]
+
+ROWS = """
+SELECT * FROM VALUES
+ (1L, 1, 'a%b', 0.1f, double('NaN'), 1.50, true, X'0102', named_struct('a', 1, 'b', 'z'), DATE '2024-10-27',
+  TIMESTAMP '2024-10-27 02:30:00+02:00', TIMESTAMP_NTZ '2024-10-27 02:30:00'),
+ (2L, 2, 'ab', 0.5f, -0.0D, 2.25, false, X'', named_struct('a', 1, 'b', NULL), DATE '2024-10-28',
+  TIMESTAMP '2024-10-27 02:30:00+01:00', TIMESTAMP_NTZ '2024-10-27 02:29:59.999999'),
+ (3L, 3, 'Abcd', -1f, 1D, 1.00, NULL, X'01', NULL, DATE '2024-01-03',
+  TIMESTAMP '2024-10-26 22:00:00Z', TIMESTAMP_NTZ '2024-01-01 00:00:00'),
+ (4L, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+ (5L, 4, '', float('NaN'), 7D, -3.00, true, X'00', named_struct('a', 2, 'b', 'y'), DATE '1600-02-29',
+  TIMESTAMP '1600-01-01 00:00:00Z', TIMESTAMP_NTZ '1600-01-01 02:30:00'),
+ (6L, 6, 'a_ß', 0.2f, double('-Infinity'), 99.99, false, NULL, named_struct('a', 7, 'b', 'x'), DATE '9999-12-31',
+  TIMESTAMP '2024-03-31 01:00:00Z', TIMESTAMP_NTZ '9999-12-31 23:59:59')
+AS t(id, i, s, f, x, e, ok, bin, st, day, ts, n)
+"""
+
+
+def new_table(spark: SparkSession, lakes: Lakes) -> str:
+    """A table of these rows in three blocks."""
+    name = f"{fresh('deleted')}.t"
+    lakes.lake.create_namespace(name.split(".")[0])
+    spark.sql(ROWS).writeTo(f"{CATALOG}.{name}").clusterBy("id").option("target_block_rows", 2).create()
+    return name
+
+
+def left(spark: SparkSession, name: str) -> set[int]:
+    """The ids that are there."""
+    return {row[0] for row in spark.table(f"{CATALOG}.{name}").select("id").collect()}
+
+
+def test_rows_go_for_which_spark_finds_the_condition_true(spark: SparkSession, lakes: Lakes) -> None:
+    """Each condition takes exactly those rows away that Spark's own evaluation says."""
+    name = new_table(spark, lakes)
+    handle = lakes.lake.table(name)
+    whole = handle.info().snapshot_id
+    truths = [f"({condition}) IS TRUE AS c{at}" for at, condition in enumerate(CONDITIONS)]
+    rows = spark.sql(ROWS).selectExpr("id", *truths).collect()
+    for at, condition in enumerate(CONDITIONS):
+        spark.sql(f"DELETE FROM {CATALOG}.{name} WHERE {condition}")
+        assert left(spark, name) == {row["id"] for row in rows if not row[f"c{at}"]}, condition
+        handle.rollback(whole)
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("DELETE FROM {} WHERE id % 2 = 0", r"cannot decide \(id % 2\) = 0 row by row: function % is not known"),
+        ("DELETE FROM {} WHERE st = named_struct('a', 1, 'b', 'z')", "column 'st' is nested"),
+        ("DELETE FROM {} WHERE s = 'AB' COLLATE UTF8_LCASE", "collate"),
+        ("DELETE FROM {} WHERE s LIKE 'a_b' AND id = 1", r"lamella.client.spark.delete\(spark, name, where\)"),
+        ("DELETE FROM {} WHERE id IN (SELECT 1)", r"merge\(source, name, on\).when_matched_delete"),
+        ("UPDATE {} SET i = 1 WHERE id = 1", r"lamella.client.spark.update\(spark, '"),
+        (
+            "MERGE INTO {} t USING (SELECT 1 AS id) s ON t.id = s.id WHEN MATCHED THEN DELETE",
+            r"lamella.client.spark.merge\(source, '",
+        ),
+    ],
+)
+def test_what_cannot_be_done_says_what_to_do_instead(
+    spark: SparkSession, lakes: Lakes, kept: str, statement: str, says: str
+) -> None:
+    """The part that cannot be decided is named, or the function that does it; nothing is changed."""
+    before = lakes.lake.table(kept).info()
+    with pytest.raises(SparkRuntimeException, match=says):
+        spark.sql(statement.format(f"{CATALOG}.{kept}"))
+    assert lakes.lake.table(kept).info() == before
+
+
+@pytest.fixture(scope="module")
+def kept(spark: SparkSession, lakes: Lakes) -> str:
+    """A table that no test changes."""
+    return new_table(spark, lakes)
+
+
+def test_the_function_knows_more_conditions(spark: SparkSession, lakes: Lakes) -> None:
+    """Patterns and tests that Spark does not hand over; text, in the session's time zone."""
+    name = new_table(spark, lakes)
+    done = delete(spark, name, "s LIKE 'a_b' OR isnan(x)", client=lakes.lake)
+    assert (done.rows, left(spark, name)) == (1, {2, 3, 4, 5, 6})
+    delete(spark, name, "ts = '2024-10-27 02:30:00'", client=lakes.lake)
+    assert left(spark, name) == {2, 3, 4, 5, 6}  # in Berlin that is the first of two such moments, of row 1
+    with setting(spark, spark__sql__session__timeZone="UTC"):
+        delete(spark, name, "ts = '2024-10-27 01:30:00'", client=lakes.lake)
+    assert left(spark, name) == {3, 4, 5, 6}
+    with pytest.raises(FilterNotEvaluable):
+        delete(spark, name, "s RLIKE 'x'", client=lakes.lake)
+
+
+def test_all_rows_can_go(spark: SparkSession, lakes: Lakes) -> None:
+    """DELETE without a condition and TRUNCATE empty the table, by metadata alone; the table stays."""
+    for statement in ("DELETE FROM {}", "TRUNCATE TABLE {}"):
+        name = new_table(spark, lakes)
+        spark.sql(statement.format(f"{CATALOG}.{name}"))
+        assert spark.table(f"{CATALOG}.{name}").collect() == []
+        assert lakes.lake.table(name).info().row_count == 0
+        spark.sql(f"INSERT INTO {CATALOG}.{name} (id) VALUES (9)")
+        assert spark.table(f"{CATALOG}.{name}").select("id").collect() == [Row(id=9)]
