@@ -76,15 +76,13 @@ class LamellaTable:
 
 
 class DeltaTable:
-    """``CONVERT TO DELTA``, which gathers statistics, and a checkpoint. Read by its path."""
+    """``CONVERT TO DELTA``, which gathers statistics and leaves a checkpoint. Read by its path."""
 
     name = "delta"
 
     def make(self, spark: SparkSession, folder: Path) -> None:
         self._path = f"delta.`file://{folder}`"
         spark.sql(f"CONVERT TO DELTA parquet.`file://{folder}`")
-        log = spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, f"file://{folder}")
-        print(sorted(path.name for path in (folder / "_delta_log").iterdir()))
 
     def table(self) -> str:
         return self._path

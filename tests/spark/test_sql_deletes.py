@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import SparkRuntimeException
 from pyspark.sql import Row, SparkSession
@@ -16,44 +17,29 @@ pytestmark = pytest.mark.spark
 
 #: What Spark hands over as predicates.
 CONDITIONS = [
-    "id = 3",
     "3 < id AND id <= 5",
     "id IN (1, 3, NULL) OR s IS NULL",
-    "id NOT IN (1, 2, 3)",
-    "NOT (i > 2 OR s = 'a%')",
+    "NOT (i > 2 OR s = 'a%') AND id NOT IN (2, 6)",
     "s LIKE 'a%'",
-    r"s LIKE 'a\\%%'",
     "s LIKE '%b' OR contains(s, '_')",
     "f > 0.1",
     "x = double('NaN') OR x = 0",
     "x >= 1",
-    "e = 1.5",
     "e < 2.25 AND e <> 1",
-    "ok",
-    "NOT ok",
+    "ok OR (NOT ok AND id = 6)",
     "ok <=> NULL",
     "bin = X'0102' OR bin = X''",
     "st.a = 1 AND st.b IS NOT NULL",
-    "day = '2024-10-27'",
     "ts >= '2024-10-27 02:00:00'",
     "CAST(ts AS DATE) = DATE '2024-10-27'",
     "n < TIMESTAMP_NTZ '2024-10-27 02:30:00'",
-    "hour(ts) = 2",
     "hour(n) = 2 AND minute(n) = 30",
-    "year(day) = 2024 AND quarter(day) = 4",
-    "dayofyear(day) > 300 OR day(day) < 5",
-    "date_add(day, 5) > DATE '2024-11-01'",
-    "datediff(day, DATE '2024-01-01') < 10",
+    "year(day) = 2024 AND quarter(day) = 4 OR dayofyear(day) < 5",
+    "date_add(day, 5) > DATE '2024-11-01' OR datediff(day, DATE '2024-01-01') < 10",
     "trunc(day, 'MONTH') = DATE '2024-10-01'",
-    "id = i",
-    "id + i * 2 = 9 OR -i = -1",
-    "i / 2 = 1.5",
-    "abs(i - 3) < 2",
-    "coalesce(i, 0) = 0",
+    "id = i AND id + i * 2 < 9 AND -i < abs(i - 3)",
+    "i / 2 = 1.5 OR coalesce(i, 0) = 0",
     "upper(s) = 'AB' OR length(s) > 3",
-    "substring(s, 2, 1) = 'b'",
-    "lower(s) < s",
-    "CAST(i AS STRING) = '4'",
     "CAST(id AS DOUBLE) < x",
     "true",
     "1 = 0",
@@ -84,9 +70,12 @@ def new_table(spark: SparkSession, lakes: Lakes) -> str:
     return name
 
 
-def left(spark: SparkSession, name: str) -> set[int]:
-    """The ids that are there."""
-    return {row[0] for row in spark.table(f"{CATALOG}.{name}").select("id").collect()}
+def left(lakes: Lakes, name: str) -> set[int]:
+    """The ids that are there, by a full scan of the files."""
+    table = lakes.lake.table(name)
+    segments = [table.segment(ref.segment_id) for ref in table.snapshot(table.info().snapshot_id).segments]
+    files = [block.location.removeprefix("file://") for segment in segments for block in segment.blocks]
+    return {row["id"] for file in files for row in pq.read_table(file, columns=["id"]).to_pylist()}
 
 
 def test_rows_go_for_which_spark_finds_the_condition_true(spark: SparkSession, lakes: Lakes) -> None:
@@ -98,8 +87,9 @@ def test_rows_go_for_which_spark_finds_the_condition_true(spark: SparkSession, l
     rows = spark.sql(ROWS).selectExpr("id", *truths).collect()
     for at, condition in enumerate(CONDITIONS):
         spark.sql(f"DELETE FROM {CATALOG}.{name} WHERE {condition}")
-        assert left(spark, name) == {row["id"] for row in rows if not row[f"c{at}"]}, condition
-        handle.rollback(whole)
+        assert left(lakes, name) == {row["id"] for row in rows if not row[f"c{at}"]}, condition
+        if handle.info().snapshot_id != whole:
+            handle.rollback(whole)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +98,7 @@ def test_rows_go_for_which_spark_finds_the_condition_true(spark: SparkSession, l
         ("DELETE FROM {} WHERE id % 2 = 0", r"cannot decide \(id % 2\) = 0 row by row: function % is not known"),
         ("DELETE FROM {} WHERE st = named_struct('a', 1, 'b', 'z')", "column 'st' is nested"),
         ("DELETE FROM {} WHERE s = 'AB' COLLATE UTF8_LCASE", "collate"),
+        ("DELETE FROM {} WHERE CAST(i AS STRING) = '4'", "a cast from int32 to string"),
         ("DELETE FROM {} WHERE s LIKE 'a_b' AND id = 1", r"lamella.client.spark.delete\(spark, name, where\)"),
         ("DELETE FROM {} WHERE id IN (SELECT 1)", r"merge\(source, name, on\).when_matched_delete"),
         ("UPDATE {} SET i = 1 WHERE id = 1", r"lamella.client.spark.update\(spark, '"),
@@ -137,12 +128,12 @@ def test_the_function_knows_more_conditions(spark: SparkSession, lakes: Lakes) -
     """Patterns and tests that Spark does not hand over; text, in the session's time zone."""
     name = new_table(spark, lakes)
     done = delete(spark, name, "s LIKE 'a_b' OR isnan(x)", client=lakes.lake)
-    assert (done.rows, left(spark, name)) == (1, {2, 3, 4, 5, 6})
+    assert (done.rows, left(lakes, name)) == (1, {2, 3, 4, 5, 6})
     delete(spark, name, "ts = '2024-10-27 02:30:00'", client=lakes.lake)
-    assert left(spark, name) == {2, 3, 4, 5, 6}  # in Berlin that is the first of two such moments, of row 1
+    assert left(lakes, name) == {2, 3, 4, 5, 6}  # in Berlin that is the first of two such moments, of row 1
     with setting(spark, spark__sql__session__timeZone="UTC"):
         delete(spark, name, "ts = '2024-10-27 01:30:00'", client=lakes.lake)
-    assert left(spark, name) == {3, 4, 5, 6}
+    assert left(lakes, name) == {3, 4, 5, 6}
     with pytest.raises(FilterNotEvaluable):
         delete(spark, name, "s RLIKE 'x'", client=lakes.lake)
 

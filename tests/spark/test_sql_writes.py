@@ -151,16 +151,20 @@ def test_frames_that_cannot_be_written_change_nothing(spark: SparkSession, lakes
     sql, frame = f"{CATALOG}.{name}", spark.range(3)
     tries: list[tuple[Callable[[], Any], type[Exception], str]] = [
         (frame.writeTo(sql).overwritePartitions, AnalysisException, "does not support dynamic overwrite"),
-        (frame.writeTo(sql).option("mergeSchema", "true").append, SparkRuntimeException, "unknown option 'mergeschema'"),
+        (
+            frame.writeTo(sql).option("mergeSchema", "true").append,
+            SparkRuntimeException,
+            "unknown option 'mergeschema'",
+        ),
         (frame.writeTo(sql).option("target-block-rows", "0").append, SparkRuntimeException, "at least one row"),
         (frame.select(F.struct("id").alias("id")).writeTo(sql).append, AnalysisException, "Cannot safely cast"),
     ]
     for write, error, says in tries:
         with pytest.raises(error, match=says):
             write()
-    with setting(spark, spark__sql__sources__partitionOverwriteMode="dynamic"):
-        with pytest.raises(AnalysisException, match="does not support dynamic overwrite"):
-            spark.sql(f"INSERT OVERWRITE {sql} VALUES (1)")
+    dynamic = setting(spark, spark__sql__sources__partitionOverwriteMode="dynamic")
+    with dynamic, pytest.raises(AnalysisException, match="does not support dynamic overwrite"):
+        spark.sql(f"INSERT OVERWRITE {sql} VALUES (1)")
     assert operations(lakes, name) == ["create"]
 
 
@@ -202,13 +206,13 @@ def test_a_statement_reads_one_snapshot_of_the_table_it_writes_to(
 
     race = once(is_read, lambda: table.add(pa.table({"id": [1000]})))
     name = f"{attach_with(spark, faults, race)}.{table.name}"
-    spark.sql(f"INSERT INTO {name} SELECT x.id + 100 + y.n FROM {name} x CROSS JOIN (SELECT count(*) AS n FROM {name}) y")
+    spark.sql(
+        f"INSERT INTO {name} SELECT x.id + 100 + y.n FROM {name} x CROSS JOIN (SELECT count(*) AS n FROM {name}) y"
+    )
     assert longs(spark, table.sql) == [0, 1, 2, 103, 104, 105, 1000]
 
 
-def test_an_overwrite_takes_away_no_row_that_it_has_not_seen(
-    spark: SparkSession, lakes: Lakes, faults: Faults
-) -> None:
+def test_an_overwrite_takes_away_no_row_that_it_has_not_seen(spark: SparkSession, lakes: Lakes, faults: Faults) -> None:
     """When rows come between its reading and its commit, it fails; one that reads other tables leaves them alone."""
     table = lakes.of(pa.table({"id": [0, 1, 2]}))
     race = once(is_commit, lambda: table.add(pa.table({"id": [1000]})))

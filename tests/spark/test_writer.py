@@ -21,7 +21,15 @@ from lamella.client.http.pool import PooledTransport
 from lamella.client.http.testing import FakeTransport, problem_response
 from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
 from lamella.client.spark import Attached, write
-from lamella.snapshot.errors import InvalidRequest, InvalidSchema, SchemaMismatch, TableNotFound, Unavailable
+from lamella.snapshot.errors import (
+    FilterNotEvaluable,
+    IdempotencyMismatch,
+    InvalidRequest,
+    InvalidSchema,
+    SchemaMismatch,
+    TableNotFound,
+    Unavailable,
+)
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import from_bound
@@ -156,6 +164,35 @@ def test_a_second_write_appends(spark: SparkSession, lakes: Lakes) -> None:
     assert [entry.operation for entry in entries] == ["append", "append", "create"]
 
 
+def test_an_overwrite_takes_the_place_of_rows_in_the_same_snapshot(spark: SparkSession, lakes: Lakes) -> None:
+    """Of all, or of those for which a condition is true; what cannot be decided is refused before anything runs."""
+    name = new_name()
+    write(spark.range(10).selectExpr("id", "TIMESTAMP '2024-07-01 00:00:00' AS ts"), name, client=lakes.lake)
+    frame = spark.range(20, 22).selectExpr("id", "TIMESTAMP '2024-07-02 00:00:00' AS ts")
+    where = "id < 5 AND ts = '2024-07-01 00:00:00'"  # in the session's time zone
+    part = write(frame, name, client=lakes.lake, mode="overwrite", where=where, set_properties={"done": "yes"})
+    assert (part.rows, part.rows_removed) == (2, 5)
+    assert lakes.lake.table(name).info().properties == {"done": "yes"}
+    failing = frame.selectExpr("CAST(raise_error('it ran') AS BIGINT) AS id", "ts")
+    with pytest.raises(FilterNotEvaluable, match="'x'"):
+        write(failing, name, client=lakes.lake, mode="overwrite", where="CAST(id AS STRING) = 'x'")
+    whole = write(frame, name, client=lakes.lake, mode="overwrite")
+    assert (whole.rows, whole.rows_removed) == (2, 7)
+    assert whole.snapshot_id == lakes.lake.table(name).info().snapshot_id
+    assert sorted(row[0] for row in spark.table(f"{CATALOG}.{name}").select("id").collect()) == [20, 21]
+    operations = [entry.operation for entry in lakes.lake.table(name).snapshots()]
+    assert operations == ["overwrite", "overwrite", "append", "create"]
+
+
+def test_of_two_appends_with_one_key_one_happens(spark: SparkSession, lakes: Lakes) -> None:
+    """The second one has other files, so it is another request under the same key."""
+    name = new_name()
+    write(spark.range(3), name, client=lakes.lake, idempotency_key="once")
+    with pytest.raises(IdempotencyMismatch):
+        write(spark.range(3), name, client=lakes.lake, idempotency_key="once")
+    assert lakes.lake.table(name).info().row_count == 3
+
+
 def test_an_empty_frame_makes_the_table_and_no_snapshot(spark: SparkSession, lakes: Lakes) -> None:
     """Nothing to add is no error."""
     name = new_name()
@@ -192,8 +229,12 @@ def test_a_frame_that_does_not_fit_changes_nothing(
 def test_what_cannot_be_asked_is_refused_before_anything_runs(spark: SparkSession, lakes: Lakes) -> None:
     """Other modes, no service, two services, targets of nothing, types that no table holds, no table."""
     frame = spark.range(3)
-    with pytest.raises(InvalidRequest, match="overwrite"):
-        write(frame, new_name(), client=lakes.lake, mode="overwrite")
+    with pytest.raises(InvalidRequest, match="'merge'"):
+        write(frame, new_name(), client=lakes.lake, mode="merge")  # type: ignore[arg-type]  # what is tested
+    with pytest.raises(InvalidRequest, match="an append replaces none"):
+        write(frame, new_name(), client=lakes.lake, where="id = 1")
+    with pytest.raises(InvalidRequest, match="takes no idempotency key"):
+        write(frame, new_name(), client=lakes.lake, mode="overwrite", idempotency_key="k")
     with pytest.raises(InvalidRequest, match="url or a client"):
         write(frame, new_name())
     with pytest.raises(InvalidRequest, match="url or a client"):

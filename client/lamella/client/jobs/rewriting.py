@@ -16,9 +16,7 @@ import numpy as np
 from lamella.client.jobs.context import JobContext
 from lamella.client.rewrite.assembly import ScratchSpace, assemble, scratch_space
 from lamella.client.rewrite.block_writer import Written
-from lamella.client.rewrite.curve_keys import Curve
 from lamella.client.rewrite.sampling import sampled_keys
-from lamella.client.rewrite.sorting import Order
 from lamella.client.rewrite.source import Source
 from lamella.client.rewrite.stages import Bin, RewriteBin, SortBlocks
 from lamella.client.rewrite.tables import TableState, commit_written
@@ -277,10 +275,6 @@ class _Work:
     ) -> None:
         """Tasks of which each fits into memory, many at once."""
         target = self._of_level(level)
-        curve = self._state.cluster_kind != "linear" and bool(target.order.keys)
-        if curve:
-            sources = [Source.of(block) for task in tasks for block in task.blocks]
-            target = self._along_curve(space, target, sources)
         stage = RewriteBin(target=target, scratch=space.scratch)
         bins = [Bin(sources=tuple(map(Source.of, task.blocks)), pieces=task.pieces) for task in tasks]
         for number, found in self._context.engine.run(stage, bins):
@@ -296,7 +290,7 @@ class _Work:
         engine = self._context.engine
         target = self._of_level(task.level)
         sources = [Source.of(block) for block in task.blocks]
-        if self._state.cluster_kind != "linear" and target.order.keys:
+        if target.order.needs_curve:
             target = self._along_curve(space, target, sources)
         runs = []
         bins = list(_bins(sources, target, engine.parallelism))
@@ -319,11 +313,9 @@ class _Work:
 
     def _along_curve(self, space: ScratchSpace, target: Target, sources: Sequence[Source]) -> Target:
         keys = sampled_keys(self._context.engine, target, space.scratch, sources)
-        kind = self._state.cluster_kind
-        if keys is None or kind == "linear":
+        if keys is None:
             return target
-        leaves = [target.schema.leaf(key) for key in target.order.keys]
-        return msgspec.structs.replace(target, order=Order(keys=target.order.keys, curve=Curve.of(kind, leaves, keys)))
+        return msgspec.structs.replace(target, order=target.order.along(keys, target.schema))
 
 
 def _added(one: RewriteResult, other: RewriteResult) -> RewriteResult:

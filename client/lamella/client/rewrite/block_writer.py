@@ -60,14 +60,14 @@ class BlockWriter:
         size = block_rows(rows, self._target) if wanted is None else wanted
         count = max(1, round(rows.num_rows / size))
         for part in _evenly(rows, count):
-            self.write_one(part, self._target.cluster)
+            self.write_one(part, self._target.written_for)
 
     def write_whole(self, rows: pa.Table) -> pa.Table:
         """As many whole blocks as there are; returns the rows that are left, fewer than a block's."""
         size = block_rows(rows, self._target) if rows.num_rows else 1
         whole = rows.num_rows // size * size
         for start in range(0, whole, size):
-            self.write_one(rows.slice(start, size), self._target.cluster)
+            self.write_one(rows.slice(start, size), self._target.written_for)
         # A copy, so that the rows that are written can be freed.
         return rows.slice(whole).take(pa.array(range(rows.num_rows - whole), pa.int64()))
 

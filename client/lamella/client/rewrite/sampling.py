@@ -63,7 +63,7 @@ class SampleKeys(Stage, frozen=True, kw_only=True):
         table = pa.Table.from_batches(
             [conformed(batch, wanted, written, target.schema) for batch in picked.to_batches()], wanted
         )
-        return target.order.plain().key_rows(table, target.schema)
+        return target.order.columns(table, target.schema)
 
 
 def sampled_keys(engine: Engine, target: Target, scratch: Scratch, sources: Sequence[Source]) -> pa.Table | None:

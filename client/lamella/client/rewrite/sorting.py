@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from lamella.client.rewrite.curve_keys import Curve, curve_positions
 from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.stats.measure import leaf_values
 
@@ -21,12 +22,14 @@ _MARK: Final = "mark"
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What rows are sorted by: ``keys``, dotted paths of columns; along a ``curve`` through them, or one after another.
+    """What rows are sorted by: ``keys``, dotted paths of columns, one after another or along a curve of that ``kind``.
 
-    No keys: rows keep the order that they have.
+    ``curve``: the curve, once a sample of rows has said where values stand; until then rows are sorted one column after
+    another. No keys: rows keep the order that they have.
     """
 
     keys: tuple[str, ...] = ()
+    kind: ClusterKind = "linear"
     curve: Curve | None = None
 
     def check(self, schema: Schema) -> None:
@@ -36,19 +39,30 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
             if leaf.dtype.order is None or leaf.repeated or leaf.dtype.name == "float16":
                 raise InvalidRequest(f"rows cannot be sorted by {key!r}, which is {leaf.dtype}", column=key)
 
-    def plain(self) -> Order:
-        """The same columns one after another."""
-        return Order(keys=self.keys)
+    @property
+    def needs_curve(self) -> bool:
+        """Whether a sample of rows is needed yet."""
+        return self.kind != "linear" and bool(self.keys) and self.curve is None
+
+    def along(self, sample: pa.Table, schema: Schema) -> Order:
+        """The same along its curve; ``sample``: key columns of rows, as :meth:`columns` gives them."""
+        if self.kind == "linear":
+            return self
+        leaves = [schema.leaf(key) for key in self.keys]
+        return Order(keys=self.keys, kind=self.kind, curve=Curve.of(self.kind, leaves, sample))
+
+    def columns(self, rows: pa.Table, schema: Schema) -> pa.Table:
+        """The key columns of rows, in the key's order."""
+        return pa.table({f"k{at}": leaf_values(rows, schema.leaf(key)) for at, key in enumerate(self.keys)})
 
     def key_rows(self, rows: pa.Table, schema: Schema) -> pa.Table:
         """The columns that rows are compared by, in that order."""
-        columns: dict[str, Any] = {}
-        for at, key in enumerate(self.keys):
-            columns[f"k{at}"] = leaf_values(rows, schema.leaf(key))
+        if not self.keys:
+            return pa.table({"k": pa.nulls(rows.num_rows, pa.int8())})
+        columns = self.columns(rows, schema)
         if self.curve is None:
-            return pa.table(columns) if columns else pa.table({"k": pa.nulls(rows.num_rows, pa.int8())})
-        place = curve_positions(self.curve, [columns[name] for name in columns])
-        return pa.table({"place": place, **columns})
+            return columns
+        return columns.add_column(0, "place", curve_positions(self.curve, columns.columns))
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):

@@ -68,11 +68,15 @@ class RewriteBin(Stage, frozen=True, kw_only=True):
             batches = [batch for source in task.sources for batch in self._read(store, source)]
         except (BlockReplaced, NotParquet, ObjectNotFound, SchemaMismatch) as error:
             return Rewritten(failed=error.message)
-        writer = BlockWriter(self.target, store, self.scratch, ids)
-        if batches:
-            rows = self.target.rows_of(batches).combine_chunks()
-            if self.target.order.keys:
-                rows, _ = in_order(rows, self.target.order.key_rows(rows, self.target.schema))
+        target = self.target
+        rows = target.rows_of(batches).combine_chunks() if batches else None
+        if rows is not None and target.order.needs_curve:
+            order = target.order.along(target.order.columns(rows, target.schema), target.schema)
+            target = msgspec.structs.replace(target, order=order)
+        writer = BlockWriter(target, store, self.scratch, ids)
+        if rows is not None:
+            if target.order.keys:
+                rows, _ = in_order(rows, target.order.key_rows(rows, target.schema))
             writer.write(rows, None if task.pieces is None else max(1, rows.num_rows // task.pieces))
         return Rewritten(written=writer.finish())
 

@@ -62,7 +62,7 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
         return Target(
             location=self.info.location,
             history=self.snapshot.history,
-            order=Order(keys=chosen),
+            order=Order(keys=chosen, kind=key.kind if is_own and key is not None else "linear"),
             cluster=ClusterStats(key_id=key.key_id, level=level) if is_own and key is not None else None,
             block_rows=block_rows,
             block_bytes=block_bytes,

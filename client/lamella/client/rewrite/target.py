@@ -62,6 +62,11 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         return self.history[-1]
 
     @property
+    def written_for(self) -> ClusterStats | None:
+        """What blocks say of the order of their rows; nothing as long as a curve is not known yet."""
+        return None if self.order.needs_curve else self.cluster
+
+    @property
     def layout(self) -> TableLayout:
         """The table's folder."""
         return TableLayout(self.location)

@@ -77,7 +77,7 @@ class Planning:
                     row_count=each.rows,
                     file_size_bytes=each.size_bytes,
                     pieces=each.pieces,
-                    level=max([0, *scan.levels(each.blocks)]),
+                    level=each.level,
                 )
                 for each in packing.bins
             ]

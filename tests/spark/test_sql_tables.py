@@ -1,0 +1,236 @@
+"""Namespaces and tables by SQL: what is made is what was asked for, and what cannot be had is refused."""
+
+# ruff: noqa: S608 - the SQL of these tests has no input from outside
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.errors import AnalysisException, SparkRuntimeException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from lamella.client.http.transport import HttpRequest
+from lamella.client.spark import attach
+from lamella.snapshot.errors import TableNotFound
+from lamella.snapshot.schema import Column
+from spark.lakes import CATALOG, Faults, Lakes, fresh
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def space(spark: SparkSession, lakes: Lakes) -> str:
+    """A namespace, made by SQL."""
+    name = fresh("space")
+    spark.sql(f"CREATE NAMESPACE {CATALOG}.{name} COMMENT 'ours' WITH DBPROPERTIES (a = 'b')")
+    assert name in [each.name for each in lakes.lake.namespaces()]
+    return name
+
+
+def shown(spark: SparkSession, table: str) -> dict[str, str]:
+    """What SHOW TBLPROPERTIES shows."""
+    return {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
+
+
+def values(spark: SparkSession, table: str) -> list[int]:
+    """The first column of all rows, in order."""
+    return sorted(row[0] for row in spark.table(table).collect())
+
+
+def test_namespaces_come_and_go(spark: SparkSession, lakes: Lakes, space: str) -> None:
+    """With their properties; one that is there, or holds tables, is reported as usual."""
+    described = {row[0]: row[1] for row in spark.sql(f"DESCRIBE NAMESPACE EXTENDED {CATALOG}.{space}").collect()}
+    assert (described["Comment"], described["Properties"]) == ("ours", "((a,b))")
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{space}")
+    with pytest.raises(AnalysisException, match="SCHEMA_ALREADY_EXISTS"):
+        spark.sql(f"CREATE NAMESPACE {CATALOG}.{space}")
+    with pytest.raises(SparkRuntimeException, match="the service decides where a table is"):
+        spark.sql(f"CREATE NAMESPACE {CATALOG}.{fresh('away')} LOCATION '/tmp/away'")
+    other = f"{CATALOG}.{fresh('space')}"
+    spark.sql(f"CREATE NAMESPACE {other}")
+    spark.sql(f"CREATE TABLE {other}.t (a INT)")
+    for cascade in ("", "CASCADE"):
+        with pytest.raises(SparkRuntimeException, match="holds 1 table"):
+            spark.sql(f"DROP NAMESPACE {other} {cascade}")
+    spark.sql(f"DROP TABLE {other}.t")
+    spark.sql(f"DROP NAMESPACE {other}")
+    spark.sql(f"DROP NAMESPACE IF EXISTS {other}")
+    assert other.split(".")[1] not in [each.name for each in lakes.lake.namespaces()]
+
+
+def test_a_table_is_made_as_it_is_described(spark: SparkSession, lakes: Lakes, space: str) -> None:
+    """Columns with types, defaults and comments, the cluster key with its kind, properties."""
+    name = f"{space}.{fresh('t')}"
+    spark.sql(
+        f"CREATE TABLE {CATALOG}.{name} (a INT NOT NULL COMMENT 'key', b STRING DEFAULT 'x', c DATE DEFAULT"
+        " DATE '2024-01-01', d STRUCT<e: INT, f: ARRAY<STRING>>) USING lamella CLUSTER BY (a, d.e)"
+        " TBLPROPERTIES ('lamella.cluster_kind' = 'Hilbert', 'p' = 'q') COMMENT 'a table'"
+    )
+    info = lakes.lake.table(name).info()
+    assert [(c.name, c.type, c.nullable, c.default, c.doc) for c in info.schema.columns] == [
+        ("a", "int32", False, None, "key"),
+        ("b", "string", True, "x", None),
+        ("c", "date", True, "2024-01-01", None),
+        ("d", "struct", True, None, None),
+    ]
+    assert (info.cluster_key, info.cluster_kind) == (("a", "d.e"), "hilbert")
+    assert info.properties == {"p": "q", "comment": "a table"}
+    assert shown(spark, f"{CATALOG}.{name}") == {
+        "p": "q",
+        "lamella.cluster_key": "a, d.e",
+        "lamella.cluster_kind": "hilbert",
+        "lamella.snapshot_id": info.snapshot_id,
+    }
+    spark.sql(f"CREATE TABLE IF NOT EXISTS {CATALOG}.{name} (other INT)")
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
+        spark.sql(f"CREATE TABLE {CATALOG}.{name} (other INT)")
+    with pytest.raises(AnalysisException, match="SCHEMA_NOT_FOUND"):
+        spark.sql(f"CREATE TABLE {CATALOG}.nowhere.t (a INT)")
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("(a INT) PARTITIONED BY (a)", r"no partitions: say CLUSTER BY \(\.\.\.\) instead of a"),
+        ("(a INT) CLUSTERED BY (a) INTO 4 BUCKETS", "no partitions"),
+        ("(a INT, v VARCHAR(5))", "column 'v' is VARCHAR.5., whose length nobody would check"),
+        ("(a INT, l ARRAY<CHAR(3)>)", "column 'l' is"),
+        ("(a INT) LOCATION '/tmp/x'", "the service decides where a table is"),
+        ("(a INT) USING orc", "made of Parquet files, not of orc"),
+        ("(a INT) OPTIONS (x 'y')", "no options: x"),
+        ("(a DATE DEFAULT current_date())", r"the default current_date\(\) is not a constant"),
+        ("(a DOUBLE DEFAULT rand())", "constant|deterministic"),
+        ("(a INT) TBLPROPERTIES ('lamella.cluster_kind' = 'zorder')", "say CLUSTER BY"),
+        ("(a INT) CLUSTER BY (a) TBLPROPERTIES ('lamella.cluster_kind' = 'x')", "one of linear, zorder, hilbert"),
+        ("(a INTERVAL DAY)", "which a table cannot hold"),
+        ("(m MAP<STRING, INT>) CLUSTER BY (m)", "'m' is nested"),
+        ("(a INT) TBLPROPERTIES ('lamella.retention.max_age' = 'x')", "lamella.retention.max_age"),
+    ],
+)
+def test_tables_that_cannot_be_are_refused(spark: SparkSession, lakes: Lakes, space: str, what: str, says: str) -> None:
+    """With a reason, and nothing is made."""
+    name = fresh("t")
+    with pytest.raises((SparkRuntimeException, AnalysisException), match=says):
+        spark.sql(f"CREATE TABLE {CATALOG}.{space}.{name} {what}")
+    assert name not in lakes.lake.tables(space)
+
+
+def test_a_table_is_altered_by_properties_and_cluster_key(spark: SparkSession, lakes: Lakes, space: str) -> None:
+    """As far as the service can: properties are set and stay, the key and its kind can be others."""
+    name = f"{space}.{fresh('t')}"
+    table = f"{CATALOG}.{name}"
+    spark.sql(f"CREATE TABLE {table} (a INT, b INT)")
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('p' = 'q', 'lamella.retention.max_age' = '2h')")
+    spark.sql(f"ALTER TABLE {table} CLUSTER BY (b, a)")
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('lamella.cluster_kind' = 'zorder')")
+    spark.sql(f"COMMENT ON TABLE {table} IS 'numbers'")
+    info = lakes.lake.table(name).info()
+    assert info.properties == {"p": "q", "lamella.retention.max_age": "2h", "comment": "numbers"}
+    assert (info.cluster_key, info.cluster_kind) == (("b", "a"), "zorder")
+    spark.sql(f"ALTER TABLE {table} CLUSTER BY NONE")
+    info = lakes.lake.table(name).info()
+    assert (info.cluster_key, info.cluster_kind) == ((), "linear")
+    refused = {
+        "UNSET TBLPROPERTIES ('p')": "stays once it is set",
+        "SET TBLPROPERTIES ('lamella.cluster_kind' = 'x')": "one of linear",
+        "SET TBLPROPERTIES ('lamella.cluster_kind' = 'zorder')": "name its columns",
+        "SET TBLPROPERTIES ('lamella.cluster_kind' = 'zorder', 'p' = 'r')": "statement of its own",
+        "SET TBLPROPERTIES ('lamella.retention.max_age' = 'x')": "lamella.retention.max_age",
+        "ADD COLUMN c DATE DEFAULT current_date()": "not a constant",
+    }
+    for change, says in refused.items():
+        with pytest.raises(SparkRuntimeException, match=says):
+            spark.sql(f"ALTER TABLE {table} {change}")
+    assert lakes.lake.table(name).info() == info
+
+
+def test_a_dropped_table_can_come_back_unless_it_was_purged(spark: SparkSession, lakes: Lakes, space: str) -> None:
+    """DROP TABLE keeps it for a time, DROP TABLE ... PURGE does not."""
+    name = f"{space}.{fresh('t')}"
+    spark.sql(f"CREATE TABLE {CATALOG}.{name} AS SELECT id FROM range(3)")
+    spark.sql(f"DROP TABLE {CATALOG}.{name}")
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+        spark.sql(f"DROP TABLE {CATALOG}.{name}")
+    spark.sql(f"DROP TABLE IF EXISTS {CATALOG}.{name}")
+    lakes.lake.undrop_table(name)
+    assert values(spark, f"{CATALOG}.{name}") == [0, 1, 2]
+    spark.sql(f"DROP TABLE {CATALOG}.{name} PURGE")
+    with pytest.raises(TableNotFound):
+        lakes.lake.undrop_table(name)
+
+
+def test_a_table_is_made_of_a_query(spark: SparkSession, lakes: Lakes, space: str) -> None:
+    """By SQL and by frames, clustered or not; without rows it is empty."""
+    names = [f"{CATALOG}.{space}.{fresh('t')}" for _ in range(4)]
+    spark.sql(f"CREATE TABLE {names[0]} CLUSTER BY (id) TBLPROPERTIES (p = 'q') AS SELECT id FROM range(4)")
+    spark.range(4).writeTo(names[1]).clusterBy("id").tableProperty("lamella.cluster_kind", "zorder").create()
+    spark.range(4).write.saveAsTable(names[2])
+    spark.sql(f"CREATE TABLE {names[3]} AS SELECT id FROM range(0)")
+    infos = [lakes.lake.table(name.removeprefix(f"{CATALOG}.")).info() for name in names]
+    assert [(info.cluster_key, info.cluster_kind, info.row_count) for info in infos] == [
+        (("id",), "linear", 4),
+        (("id",), "zorder", 4),
+        ((), "linear", 4),
+        ((), "linear", 0),
+    ]
+    assert infos[0].properties == {"p": "q"}
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
+        spark.range(3).writeTo(names[1]).create()
+
+
+def test_a_query_that_fails_leaves_no_table(spark: SparkSession, lakes: Lakes, faults: Faults, space: str) -> None:
+    """Neither when a row cannot be computed nor when the commit is refused; one that was there stays as it was."""
+    name = fresh("t")
+    failing = "SELECT if(id > 1, raise_error('boom'), id) AS id FROM range(3)"
+    with pytest.raises(SparkRuntimeException, match="boom"):
+        spark.sql(f"CREATE TABLE {CATALOG}.{space}.{name} AS {failing}")
+    assert name not in lakes.lake.tables(space)
+    other = fresh("faulty")
+
+    def drop_at_the_commit(request: HttpRequest) -> None:
+        if request.path.endswith("/commits"):
+            lakes.lake.drop_table(f"{space}.{name}")
+            lakes.lake.create_table(f"{space}.{name}", schema=[Column(name="theirs", type="int64")])
+
+    attach(spark, other, faults.client(drop_at_the_commit))
+    with pytest.raises(SparkRuntimeException):
+        spark.sql(f"CREATE TABLE {other}.{space}.{name} AS SELECT id FROM range(3)")
+    assert [column.name for column in lakes.lake.table(f"{space}.{name}").info().schema.columns] == ["theirs"]
+    spark.sql(f"INSERT INTO {CATALOG}.{space}.{name} VALUES (7)")
+    with pytest.raises(SparkRuntimeException, match="boom"):
+        spark.sql(f"CREATE OR REPLACE TABLE {CATALOG}.{space}.{name} AS {failing.replace('AS id', 'AS theirs')}")
+    assert values(spark, f"{CATALOG}.{space}.{name}") == [7]
+
+
+def test_a_table_is_replaced_in_one_snapshot_by_one_of_the_same_columns(
+    spark: SparkSession, lakes: Lakes, space: str
+) -> None:
+    """It keeps its id and its history, and a query may read it; by other columns it is not replaced."""
+    name = f"{space}.{fresh('t')}"
+    table = f"{CATALOG}.{name}"
+    spark.range(4).writeTo(table).createOrReplace()
+    table_id = lakes.lake.table(name).info().table_id
+    spark.sql(f"CREATE OR REPLACE TABLE {table} TBLPROPERTIES (p = 'q') AS SELECT id + 10 AS id FROM {table}")
+    assert values(spark, table) == [10, 11, 12, 13]
+    ways: list[Callable[[], object]] = [
+        spark.range(2).writeTo(table).replace,
+        lambda: spark.range(2).write.mode("overwrite").saveAsTable(table),
+    ]
+    for replace in ways:
+        replace()
+        assert values(spark, table) == [0, 1]
+    frames = {
+        "other columns": spark.range(2).select(F.col("id").cast("int")).writeTo(table),
+        "another cluster key": spark.range(2).writeTo(table).clusterBy("id"),
+    }
+    for says, writer in frames.items():
+        with pytest.raises(SparkRuntimeException, match=says):
+            writer.createOrReplace()
+    assert values(spark, table) == [0, 1]
+    spark.sql(f"CREATE OR REPLACE TABLE {table} (id BIGINT)")
+    info = lakes.lake.table(name).info()
+    assert (info.row_count, info.table_id, info.properties) == (0, table_id, {"p": "q"})
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+        spark.range(2).writeTo(f"{table}x").replace()
