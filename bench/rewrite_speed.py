@@ -2,8 +2,8 @@
 
     JAVA_HOME=... python bench/rewrite_speed.py --scale 1
 
-TPC-H lineitem in small files, in random order. Lamella compacts, or reclusters, locally and on Spark. Spark itself reads
-the same files, coalesces or range-partitions and sorts them, and writes a directory. Each in turn, some rounds: bytes of
+TPC-H lineitem in small files, in random order. Lamella compacts, or reclusters, locally and on Spark. Spark reads the
+same files, coalesces or range-partitions and sorts them, and writes a directory. Each in turn, some rounds: bytes of
 the files that are read per second, in the fastest round. Lamella's time includes planning, statistics of every column,
 sketches and the commit.
 """

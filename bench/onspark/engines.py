@@ -24,9 +24,10 @@ _REGISTERED_AT_ONCE: Final = 2_000
 
 
 class Engine(Protocol):
-    """``name`` as in the results."""
+    """``name`` as in the results. ``reads_all``: it opens every file whatever is asked, so it is asked once."""
 
     name: str
+    reads_all: bool
 
     def make(self, spark: SparkSession, folder: Path) -> None:
         """Make the table of the files in ``folder``."""
@@ -53,6 +54,7 @@ class LamellaTable:
     """Registered with a service; read through ``attach``."""
 
     name = "lamella"
+    reads_all = False
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -79,6 +81,7 @@ class DeltaTable:
     """``CONVERT TO DELTA``, which gathers statistics and leaves a checkpoint. Read by its path."""
 
     name = "delta"
+    reads_all = False
 
     def make(self, spark: SparkSession, folder: Path) -> None:
         self._path = f"delta.`file://{folder}`"
@@ -95,6 +98,7 @@ class IcebergTable:
     """``add_files`` into a table of a Hadoop catalog."""
 
     name = "iceberg"
+    reads_all = False
 
     def make(self, spark: SparkSession, folder: Path) -> None:
         columns = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
@@ -111,6 +115,8 @@ class IcebergTable:
 
 class PlainFolder:
     """``spark.read.parquet``. Either for each query, or once, as a view that keeps the listing."""
+
+    reads_all = True
 
     def __init__(self, *, is_kept: bool) -> None:
         self.name = "parquet, listed once" if is_kept else "parquet"

@@ -6,6 +6,7 @@ import uuid
 from random import Random
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -173,6 +174,7 @@ def live(seed: int) -> int:
         life.step()
         life.ask()
         reused += life.check()
+    fsspec.filesystem("memory").rm(life.root, recursive=True)  # what it takes grows with what is there
     return reused
 
 

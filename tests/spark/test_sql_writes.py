@@ -172,8 +172,13 @@ def test_the_query_runs_once(spark: SparkSession, lakes: Lakes) -> None:
     """A function that counts its calls is called once for each row."""
     name = new_table(spark, lakes, "id BIGINT")
     calls = spark.sparkContext.accumulator(0)
-    counting = F.udf(lambda value: calls.add(1) or value, "long")
-    spark.range(50).select(counting("id").alias("id")).writeTo(f"{CATALOG}.{name}").append()
+
+
+    def counted(value: int) -> int:
+        calls.add(1)
+        return value
+
+    spark.range(50).select(F.udf(counted, "long")("id").alias("id")).writeTo(f"{CATALOG}.{name}").append()
     assert calls.value == 50
     assert longs(spark, f"{CATALOG}.{name}") == list(range(50))
 

@@ -21,6 +21,14 @@ _INSTEAD: Final = {
 }
 
 
+def instead_of_delete(name: str) -> str:
+    """A sentence on what deletes rows that a ``DELETE`` cannot."""
+    return (
+        f"lamella.client.spark.delete(spark, {name!r}, where) knows patterns and more functions;"
+        f" merge(source, {name!r}, on).when_matched_delete() takes any condition, and rows that another query finds"
+    )
+
+
 class LakeRowLevel(Proxy):
     """Builder and operation in one."""
 
@@ -82,7 +90,6 @@ class LakeRowLevelWrite(Proxy):
 
     def toBatch(self) -> NoReturn:
         raise FilterNotEvaluable(
-            f"rows of {self._table.name} cannot be deleted so: Spark does not hand over a part of the condition (a"
-            " subquery, a pattern, a function). lamella.client.spark.delete(spark, name, where) knows patterns and more"
-            " functions; merge(source, name, on).when_matched_delete() takes rows that another query finds"
+            "Spark does not hand over a part of the condition of this DELETE (a subquery, a pattern, a function)."
+            f" {instead_of_delete(self._table.name)}"
         )

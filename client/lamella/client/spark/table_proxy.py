@@ -8,9 +8,10 @@ from lamella.client.spark.deleting import delete
 from lamella.client.spark.gateway import CONNECTOR
 from lamella.client.spark.landing import EVERY_ROW
 from lamella.client.spark.proxy import Proxy
-from lamella.client.spark.row_level import LakeRowLevel
+from lamella.client.spark.row_level import LakeRowLevel, instead_of_delete
 from lamella.client.spark.scan import LakeScanBuilder
 from lamella.client.spark.sql_write import Destination, LakeWriteBuilder
+from lamella.snapshot.errors import FilterNotEvaluable
 
 _CATALOG: Final = CONNECTOR + "catalog."
 _CAPABILITIES: Final = ("BATCH_READ", "V1_BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER")
@@ -75,7 +76,10 @@ class LakeTableProxy(Proxy):
         return LakeRowLevel(self._gateway, self._table, info.command())
 
     def canDeleteWhere(self, predicates: Any) -> bool:
-        self._destination.filter_of(predicates)
+        try:
+            self._destination.filter_of(predicates)
+        except FilterNotEvaluable as error:
+            raise FilterNotEvaluable(f"{error.message}. {instead_of_delete(self._table.name)}") from error
         return True
 
     def deleteWhere(self, predicates: Any, *_options: Any) -> None:
