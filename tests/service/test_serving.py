@@ -249,7 +249,7 @@ def test_the_api_describes_itself_wholly(local: World) -> None:
     """Every route is in the OpenAPI document, with its bodies, parameters and errors, and every reference resolves."""
     document = openapi(local)
     operations = {(method, path) for path, methods in document["paths"].items() for method in methods}
-    assert len(operations) == 58
+    assert len(operations) == 82
     assert ("post", "/v1/namespaces/{namespace}/tables/{table}/prune") in operations
     schemas = document["components"]["schemas"]
     assert {reference.removeprefix("#/components/schemas/") for reference in references(document)} <= set(schemas)
@@ -263,9 +263,11 @@ def test_the_api_describes_itself_wholly(local: World) -> None:
             assert operation["summary"]
             assert "default" in operation["responses"]
             asks = path.endswith(("/prune", "/prune/batch", "/diff", "/aggregate", "/advice", "/what-if", "/why-not"))
+            asks = asks or path.endswith(("/plan", "/blocks"))
             again = ("/verify", "{table}/vacuum", "/vacuum-dropped", "/feedback", "/recorded")
-            repeatable = path.endswith(again) or "/leases" in path
-            mutates = method in ("delete", "post") and not asks and not repeatable
+            repeatable = path.endswith(again) or "/leases" in path or path.startswith("/v1/jobs/")
+            repeatable = repeatable or (method == "put" and path.endswith(("/schedules/{schedule}", "/policy")))
+            mutates = method in ("delete", "post", "put") and not asks and not repeatable
             headers = [p["name"] for p in operation.get("parameters", []) if p["in"] == "header"]
             assert [name for name in headers if name != "If-None-Match"] == (["Idempotency-Key"] if mutates else [])
             assert ("If-None-Match" in headers) == ("304" in operation["responses"])

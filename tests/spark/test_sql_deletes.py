@@ -99,7 +99,10 @@ def test_rows_go_for_which_spark_finds_the_condition_true(spark: SparkSession, l
         ("DELETE FROM {} WHERE st = named_struct('a', 1, 'b', 'z')", "column 'st' is nested"),
         ("DELETE FROM {} WHERE s = 'AB' COLLATE UTF8_LCASE", "collate"),
         ("DELETE FROM {} WHERE CAST(i AS STRING) = '4'", "a cast from int32 to string"),
-        ("DELETE FROM {} WHERE s LIKE 'a_b' AND id = 1", r"lamella.client.spark.delete\(spark, 'deleted\d+.t', where\)"),
+        (
+            "DELETE FROM {} WHERE s LIKE 'a_b' AND id = 1",
+            r"lamella.client.spark.delete\(spark, 'deleted\d+.t', where\)",
+        ),
         ("DELETE FROM {} WHERE id IN (SELECT 1)", r"merge\(source, 'deleted\d+.t', on\).when_matched_delete"),
         ("UPDATE {} SET i = 1 WHERE id = 1", r"lamella.client.spark.update\(spark, '"),
         (

@@ -173,12 +173,13 @@ def test_the_query_runs_once(spark: SparkSession, lakes: Lakes) -> None:
     name = new_table(spark, lakes, "id BIGINT")
     calls = spark.sparkContext.accumulator(0)
 
-
     def counted(value: int) -> int:
         calls.add(1)
         return value
 
-    spark.range(50).select(F.udf(counted, "long")("id").alias("id")).writeTo(f"{CATALOG}.{name}").append()
+    spark.range(50).select(F.udf(counted, "long", useArrow=False)("id").alias("id")).writeTo(
+        f"{CATALOG}.{name}"
+    ).append()
     assert calls.value == 50
     assert longs(spark, f"{CATALOG}.{name}") == list(range(50))
 

@@ -50,7 +50,13 @@ class ReclusterArguments(CompactArguments, frozen=True, kw_only=True, forbid_unk
 
 
 class RegroupArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """It takes none."""
+    """``by``: columns, ``a,b``, of a key of that ``kind`` in place of the table's cluster key."""
+
+    by: Text | None = None
+    kind: Literal["linear", "zorder", "hilbert"] | None = None
+    max_segments: Annotated[int, msgspec.Meta(ge=2, le=256)] | None = None
+    target_depth: Count | None = None
+    min_gain: Annotated[float, msgspec.Meta(ge=0)] | None = None
 
 
 class IndexRefreshArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
