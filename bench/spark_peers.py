@@ -4,8 +4,9 @@
     JAVA_HOME=... build/spark41/bin/python bench/spark_peers.py --out build/spark_peers.json
 
 All tables are made of the same files, and are read by one session with the same settings. It is of Spark 4.1, the
-newest that Delta and Iceberg both have jars for; those (60 MB) are fetched by Spark into ``build/ivy``. Answers are
-compared. ``--rounds`` with other literals each; medians are printed, and ratios of one run.
+newest that Delta and Iceberg both have jars for; those (130 MB) are fetched by Spark into ``build/ivy``. Answers are
+compared. ``--rounds`` with other literals each; medians are printed, and ratios of one run. What reads every file
+in any case is asked once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -33,14 +35,17 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--rows", type=int, default=500, help="of each file")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tables", type=Path, default=Path("build/spark_peers"), help="kept for the next run")
     parser.add_argument("--ivy", type=Path, default=Path("build/ivy"))
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     shape = Shape(given.files, given.rows)
+    folder = given.tables.absolute() / f"{shape.files}x{shape.rows}"
     with tempfile.TemporaryDirectory(prefix="lamella-bench-") as name:
-        folder = Path(name)
-        write_files(folder / "files", shape)
-        spark = _session(folder, given.ivy.absolute())
+        if not (folder / "made.json").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            write_files(folder / "files", shape)
+        spark = _session(folder, Path(name), given.ivy.absolute())
         with Service(folder, {"warehouse": f"file://{folder}/warehouse"}) as service:
             engines: list[Engine] = [
                 LamellaTable(f"http://127.0.0.1:{service.port}"),
@@ -50,7 +55,8 @@ def main() -> None:
                 DeltaTable(),
             ]
             making = made(engines, spark, folder / "files")
-            clock = Clock([os.getpid(), spark.sparkContext._gateway.proc.pid, service.pid])
+            gateway: Any = spark.sparkContext._gateway
+            clock = Clock([os.getpid(), gateway.proc.pid, service.pid])
             figures = measured(spark, engines, shape, given.rounds, clock)
         found = {
             "spark": spark.version,
@@ -68,7 +74,7 @@ def main() -> None:
         given.out.write_text(json.dumps(found, indent=1))
 
 
-def _session(folder: Path, ivy: Path) -> SparkSession:
+def _session(folder: Path, local: Path, ivy: Path) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
         SparkSession.builder.master("local[2]")
@@ -80,7 +86,7 @@ def _session(folder: Path, ivy: Path) -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.local.dir", str(folder / "local"))
+        .config("spark.local.dir", str(local))
         .config("spark.jars.packages", ",".join(JARS))
         .config("spark.jars.ivy", str(ivy))
     )

@@ -104,6 +104,7 @@ def test_a_table_is_made_as_it_is_described(spark: SparkSession, lakes: Lakes, s
         ("(a DOUBLE DEFAULT rand())", "constant|deterministic"),
         ("(a INT) TBLPROPERTIES ('lamella.cluster_kind' = 'zorder')", "say CLUSTER BY"),
         ("(a INT) CLUSTER BY (a) TBLPROPERTIES ('lamella.cluster_kind' = 'x')", "one of linear, zorder, hilbert"),
+        ("(a INT) TBLPROPERTIES ('lamella.cluster_key' = 'a')", "it is set by CLUSTER BY"),
         ("(a INTERVAL DAY)", "which a table cannot hold"),
         ("(m MAP<STRING, INT>) CLUSTER BY (m)", "'m' is nested"),
         ("(a INT) TBLPROPERTIES ('lamella.retention.max_age' = 'x')", "lamella.retention.max_age"),

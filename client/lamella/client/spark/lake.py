@@ -26,7 +26,8 @@ from lamella.snapshot.layout import TableLayout
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.wire import OrderBy
 
-#: Properties that Spark shows, of the cluster key; the kind can be given where a table is made.
+#: Properties that Spark shows beside the table's own; the kind of the cluster key can be set as well.
+SNAPSHOT_ID: Final = "lamella.snapshot_id"
 CLUSTER_KEY: Final = "lamella.cluster_key"
 CLUSTER_KIND: Final = "lamella.cluster_kind"
 
@@ -136,7 +137,7 @@ class LakeTable:
         """The table's properties, with what else is worth knowing of it."""
         columns, kind = self._cluster_key
         own = {CLUSTER_KEY: ", ".join(columns), CLUSTER_KIND: kind} if columns else {}
-        return {**self.properties, **own, "lamella.snapshot_id": self.snapshot_id}
+        return {**self.properties, **own, SNAPSHOT_ID: self.snapshot_id}
 
     def trusts_page_index(self, kept: Kept) -> bool:
         """True when Spark may skip pages inside these blocks (see :class:`Settings`)."""

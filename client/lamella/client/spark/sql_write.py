@@ -54,11 +54,11 @@ class LakeWriteBuilder(Proxy):
     class Java:
         implements = [_WRITE + "SupportsOverwriteV2"]  # noqa: RUF012  # py4j reads it from the class
 
-    def __init__(self, destination: Destination, options: Any, *, replaces: Any = None) -> None:
+    def __init__(self, destination: Destination, options: Any) -> None:
         super().__init__(destination.gateway)
         self._destination = destination
         self._layout = _layout(destination.defaults, options)
-        self._replaces = replaces
+        self._replaces: Any = None
 
     def truncate(self) -> Any:
         self._replaces = EVERY_ROW

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from lamella.client.spark.lake import CLUSTER_KIND
+from lamella.client.spark.lake import CLUSTER_KEY, CLUSTER_KIND, SNAPSHOT_ID
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.manifest import ClusterKind
 
@@ -15,6 +15,8 @@ _REFUSED: Final = {
     "location": "the service decides where a table is",
     "external": "the service decides where a table is",
     "collation": "a table has no collation",
+    CLUSTER_KEY: "it is set by CLUSTER BY",
+    SNAPSHOT_ID: "it is shown and not set",
 }
 #: The formats of a table that SQL may name: blocks are Parquet files.
 _PROVIDERS: Final = ("lamella", "parquet")
