@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -149,19 +150,18 @@ class PlainFolder:
 
 
 def made(engines: list[Engine], spark: SparkSession, folder: Path) -> dict[str, float]:
-    """Seconds that it took to make each table; those of the first run, when they are there already."""
+    """Seconds that it took to make each table; those of an earlier run, where it is there already."""
     note = folder.with_name("made.json")
-    if not note.exists():
-        found = {}
-        for engine in engines:
+    found: dict[str, float] = json.loads(note.read_text()) if note.exists() else {}
+    for engine in engines:
+        if engine.name not in found:
+            print(f"making the table of {engine.name}", file=sys.stderr, flush=True)
             started = time.perf_counter()
             engine.make(spark, folder)
             found[engine.name] = round(time.perf_counter() - started, 1)
-        note.write_text(json.dumps(found))
-    for engine in engines:
+            note.write_text(json.dumps(found))
         engine.open(spark, folder)
-    seconds: dict[str, float] = json.loads(note.read_text())
-    return seconds
+    return found
 
 
 def _metric(leaf: Any, name: str) -> int:
