@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark import InheritableThread
-from pyspark.errors import AnalysisException, PythonException, SparkRuntimeException
+from pyspark.errors import AnalysisException, SparkRuntimeException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -127,8 +127,8 @@ def test_values_are_cast_as_spark_casts_them(spark: SparkSession, lakes: Lakes) 
         ("INTO {} VALUES (3000000000, 'a', NULL, NULL, NULL, NULL)", Exception, "CAST_OVERFLOW"),
         ("INTO {} VALUES (1, 2)", AnalysisException, "not enough data columns"),
         ("INTO {} BY NAME SELECT 1 AS a, 2 AS z", AnalysisException, "extra columns `z`"),
-        ("INTO {} (b) VALUES ('a')", PythonException, "'a' is required and has nulls"),
-        ("OVERWRITE {} (b) VALUES ('a')", PythonException, "'a' is required and has nulls"),
+        ("INTO {} (b) VALUES ('a')", SparkRuntimeException, r"\[lamella.schema_mismatch\] column 'a' is required"),
+        ("OVERWRITE {} (b) VALUES ('a')", SparkRuntimeException, r"\[lamella.schema_mismatch\] column 'a' is required"),
         ("INTO {} REPLACE WHERE a % 2 = 0 SELECT * FROM {}", SparkRuntimeException, r"cannot decide \(a % 2\) = 0"),
         ("INTO {} REPLACE WHERE b RLIKE 'x' SELECT * FROM {}", AnalysisException, "RLIKE"),
         ("INTO {} REPLACE WHERE a = 1 SELECT * FROM {}", SparkRuntimeException, "cannot replace a part of it"),

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+import re
+from typing import Any, Final, NoReturn
 
 from lamella.client.spark.gateway import Gateway
+from lamella.snapshot import errors
 from lamella.snapshot.errors import LamellaError
 
 # The one condition whose text is the message alone.
 _CONDITION = "_LEGACY_ERROR_USER_RAISED_EXCEPTION"
+
+# The last line of a traceback that Spark passes on from a Python worker.
+_OF_TASK: Final = re.compile(r"^lamella\.snapshot\.errors\.(\w+): (.+)$", re.MULTILINE)
+
+
+def error_of_task(text: str) -> LamellaError | None:
+    """The error of ours that ended a task, by what Spark says of it; None: it was another one."""
+    found = _OF_TASK.findall(text)
+    if not found:
+        return None
+    name, message = found[-1]
+    kind = getattr(errors, name, LamellaError)
+    made: LamellaError = kind(message)
+    return made
 
 
 def raise_in_jvm(gateway: Gateway, error: LamellaError) -> NoReturn:

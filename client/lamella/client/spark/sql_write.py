@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from lamella.client.http import Lamella
+from lamella.client.spark.failure import error_of_task
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.lake import LakeTable
 from lamella.client.spark.landing import EVERY_ROW, Landing
@@ -118,6 +119,7 @@ class LakeInsertion(Proxy):
         self._replaces = replaces
 
     def insert(self, dataset: Any, _overwrite: bool) -> None:
+        from pyspark.errors import PySparkException
         from pyspark.sql import DataFrame, SparkSession
 
         to, session = self._destination, self._gateway.spark
@@ -131,7 +133,13 @@ class LakeInsertion(Proxy):
                 time_zone=self._gateway.time_zone(),
                 rests_on=lambda: snapshot_read(self._gateway, dataset, to.table, pin),
             )
-            write_into(to.lake, name, DataFrame(dataset, session), landing, self._layout)
+            try:
+                write_into(to.lake, name, DataFrame(dataset, session), landing, self._layout)
+            except PySparkException as error:
+                own = error_of_task(str(error))
+                if own is None:
+                    raise
+                raise own from error
 
 
 def _layout(defaults: Layout, options: Any) -> Layout:
