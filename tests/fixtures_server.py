@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,18 +20,14 @@ from typing import Any
 
 import pytest
 
+from support.ports import free_port
+
 START_S = 60
 STOP_S = 60
 LOG_CHARACTERS = 8_000
 
 _SERVERS = pytest.StashKey[list["ServerProcess"]]()
 _SHARED = pytest.StashKey[list["ServerProcess"]]()
-
-
-def free_port() -> int:
-    """A loopback port that nothing listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 class ServerProcess:

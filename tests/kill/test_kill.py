@@ -21,6 +21,7 @@ def test_no_commit_is_lost_or_doubled_by_a_few_kills(ground: Ground, tmp_path: P
         built.start()
         built.rounds(8)
         figures = built.finish()
+    print(figures)
     assert figures["objects deleted"] > 0
     assert figures["acknowledged"] > 0
 

@@ -398,29 +398,39 @@ def test_no_job_is_claimed_twice_and_none_is_lost(catalog: SqlCatalog) -> None:
     tables = [new_table(catalog, f"t{n}") for n in range(6)]
     ids = {enqueue(catalog, table, max_attempts=20, priority=n % 3) for n in range(8) for table in [*tables, None]}
     clock, guard = count(1_000), threading.Lock()
-    live: dict[str, tuple[str | None, int]] = {}  # jobs that are at work, their tables, until when
+    live: dict[str, tuple[int, JobRecord]] = {}  # jobs that are at work, and when each was claimed last
     wrong: list[str] = []
+
+    def before_claim() -> tuple[int, dict[str, tuple[int, JobRecord]]]:
+        with guard:
+            return next(clock), dict(live)
 
     def now() -> int:
         with guard:
             return next(clock)
 
-    def note(job: JobRecord, at_ms: int) -> None:
+    def note(job: JobRecord, at_ms: int, then: dict[str, tuple[int, JobRecord]]) -> None:
+        """Judged by those that were at work both when the claim was asked for and now: what others began or ended
+        in between may have come before the claim or after it."""
         with guard:
-            for other, (table, until_ms) in live.items():
-                if until_ms > at_ms and (other == job.job_id or (table is not None and table == job.table_id)):
-                    wrong.append(f"{job.job_id} is claimed while {other} runs")
-            live[job.job_id] = (job.table_id, job.lease_expires_ms or 0)
+            for claimed in then.values():
+                other = claimed[1]
+                same = other.job_id == job.job_id or (job.table_id is not None and other.table_id == job.table_id)
+                if same and live.get(other.job_id) is claimed and (other.lease_expires_ms or 0) > at_ms:
+                    wrong.append(f"{job.job_id} is claimed while {other.job_id} runs")
+            known = live.get(job.job_id)
+            if known is None or known[0] < at_ms:
+                live[job.job_id] = at_ms, job
 
     def work(seed: int) -> None:
         draw = random.Random(seed)
         while any(catalog.pending_jobs().values()):
             dies = draw.random() < 0.15
-            at_ms = now()
+            at_ms, then = before_claim()
             job = claim(catalog, now_ms=at_ms, lease_ms=20 if dies else 10**9).job
             if job is None:
                 continue
-            note(job, at_ms)
+            note(job, at_ms, then)
             if dies:
                 continue
             token = str(job.lease_token)

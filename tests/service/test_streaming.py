@@ -14,7 +14,6 @@ import uvicorn
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from fixtures_server import free_port
 from lamella.client import AsyncLamella, Lamella
 from lamella.client.http import RetryPolicy
 from lamella.service.api import Operation
@@ -23,6 +22,7 @@ from lamella.service.metrics import Metrics
 from lamella.service.middleware import DirectMiddleware
 from lamella.service.streaming import PIECE_BYTES, LargeAnswers, Pieces, StreamedResponse
 from lamella.snapshot.errors import Overloaded, StoreError, Unavailable
+from support.ports import free_port
 
 
 class Chunks:

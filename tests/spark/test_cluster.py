@@ -28,6 +28,8 @@ BLOCKS, ROWS = 40, 1_500
 YOUNG_S = 1
 #: What one task sorts is so little that the rows go through scratch space.
 OUTSIDE_OF_MEMORY = {"memory_mib": 1, "target_rows": 10_000}
+#: Python finds Lamella nowhere but where it is installed, or was sent.
+NO_OTHER_PATH = {"PYTHONPATH": ""}
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +104,8 @@ def foreign_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (ours,) = [path for path in sys.path if path.endswith("site-packages")]
     (packages / "ours.pth").write_text(ours + "\n", "utf-8")
     python = folder / "bin" / "python"
-    found = subprocess.run([python, "-c", "import pyarrow, lamella"], check=False, capture_output=True, text=True)
+    command = [python, "-c", "import pyarrow, lamella"]
+    found = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **NO_OTHER_PATH})
     assert "No module named 'lamella'" in found.stderr
     return python
 
@@ -119,7 +122,7 @@ def test_a_job_sent_by_hand_with_the_wheel_runs_on_both_workers(
             *cluster.submit(tmp_path / "events"),
             *("--py-files", str(wheel), str(program), "compact", "--json", "--target-rows=6000", table.name),
         ],
-        {"LAMELLA_URL": server.url, "PYSPARK_PYTHON": str(foreign_python)},
+        {"LAMELLA_URL": server.url, "PYSPARK_PYTHON": str(foreign_python), **NO_OTHER_PATH},
         tmp_path / "log",
     )
     assert (done["blocks_before"], done["blocks_after"], done["rows"]) == (BLOCKS, 10, BLOCKS * ROWS)

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from fixtures_server import free_port
 from lamella.service.app import serve
 from lamella.service.settings import Settings
+from support.ports import free_port
 
 START_S = 60
 STOP_S = 60

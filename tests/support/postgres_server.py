@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -14,6 +13,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
+from support.ports import free_port
 
 START_S = 60
 STOP_S = 60
@@ -38,7 +39,7 @@ class PostgresServer:
         except BaseException:
             shutil.rmtree(self._folder)
             raise
-        self._port = _free_port()
+        self._port = free_port()
         self.url = f"postgresql://lamella@127.0.0.1:{self._port}/postgres"
 
     def start(self) -> None:
@@ -106,8 +107,3 @@ def _user() -> str | None:
         return None
     known = {entry.pw_name for entry in pwd.getpwall()}
     return next(name for name in USERS if name in known)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
