@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from pyspark.sql import SparkSession
 
-from onspark.blocks import Question, Shape, questions
+from onspark.blocks import COLUMNS, Question, Shape, questions
 from onspark.engines import Engine
 
 _TICKS_PER_S = 100
@@ -93,7 +93,7 @@ def _bytes_read(spark: SparkSession) -> int:
 
 
 def measured(
-    spark: SparkSession, engines: Sequence[Engine], shape: Shape, rounds: int, clock: Clock
+    spark: SparkSession, engines: Sequence[Engine], shape: Shape, rounds: int, clock: Clock, *, selective: bool
 ) -> dict[str, dict[str, Any]]:
     """Medians by question and engine.
 
@@ -101,23 +101,38 @@ def measured(
     answers of a question must be equal.
     """
     found: dict[str, dict[str, list[Sample]]] = {}
+    floors: dict[str, list[float]] = {}
     for number in range(-1, rounds):
         for question in questions(shape, number):
-            if question.slow and number != 0:
+            if selective and question.reads_all:
                 continue
             turn = [*engines[number % len(engines) :], *engines[: number % len(engines)]]
-            turn = [engine for engine in turn if number == 0 or not engine.reads_all]
+            turn = [engine for engine in turn if number == 0 or question.reads_all or not engine.reads_all]
             samples = {engine.name: asked(spark, engine, question, clock) for engine in turn}
             answers = {str(sample.rows) for sample in samples.values()}
             assert len(answers) == 1, (question, {name: sample.rows for name, sample in samples.items()})
-            print(f"round {number}: {question.name}", file=sys.stderr, flush=True)
+            floor = floor_ms(spark, question)
+            print(f"round {number}: {question.name}, floor {floor:.0f} ms", file=sys.stderr, flush=True)
             if number >= 0:
+                floors.setdefault(question.name, []).append(floor)
                 for name, sample in samples.items():
                     found.setdefault(question.name, {}).setdefault(name, []).append(sample)
     return {
-        question: {name: _medians(samples) for name, samples in by_engine.items()}
+        question: {
+            "floor": {"planning_ms": round(statistics.median(floors[question]), 1)},
+            **{name: _medians(samples) for name, samples in by_engine.items()},
+        }
         for question, by_engine in found.items()
     }
+
+
+def floor_ms(spark: SparkSession, question: Question) -> float:
+    """What Spark itself takes to plan the query, over rows that it makes up: no files, no catalog."""
+    made = ", ".join(f"CAST(id AS {kind}) AS `{name}`" for name, kind in COLUMNS.items())
+    text = question.sql.format(t=f"(SELECT {made} FROM range(1000000))")
+    began = time.perf_counter()
+    _scans(spark, text)
+    return (time.perf_counter() - began) * 1e3
 
 
 def _medians(samples: Sequence[Sample]) -> dict[str, Any]:

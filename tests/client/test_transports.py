@@ -159,6 +159,17 @@ def test_a_silent_service_is_given_up_after_the_timeout(scripted: Scripted, send
     assert caught.value.sent
 
 
+def test_a_patient_request_waits_longer_than_the_others(scripted: Scripted, send: Sender) -> None:
+    """What takes a service long by its nature is not given up after ``timeout_s``; the next request is, again."""
+    late = Reply(raw=ok(), after_s=0.6)
+    server = scripted(late, late)
+    patient = HttpRequest(method="POST", target="/v1/x", body=b"{}", patience_s=30.0)
+    assert [response.status for response in send(server.url, patient, timeout_s=0.2)] == [200]
+    with pytest.raises(TransportFailure, match="no answer in time"):
+        send(server.url, patient, GET, timeout_s=0.2)
+    assert len(server.received) == 3
+
+
 def test_a_failed_request_leaves_no_broken_connection_behind(scripted: Scripted) -> None:
     """After a timeout the late answer is not taken for the next request's."""
     server = scripted(Reply(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc", hold=True), Reply(raw=ok(b"new")))

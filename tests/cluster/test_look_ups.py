@@ -142,7 +142,7 @@ def test_blocks_are_counted_by_what_they_are() -> None:
     found = health(table.extents(), sizes, table.target)
     assert (found.block_count, found.row_count, found.size_bytes) == (6, 971, 97_100)
     assert (found.constant_blocks, found.unclustered_blocks, found.settled_blocks) == (1, 2, 1)
-    assert (found.small_blocks, found.perfect_blocks, found.large_blocks) == (1, 2, 2)
+    assert (found.small_blocks, found.perfect_blocks, found.large_blocks) == (1, 3, 2)
     assert found.unknown_blocks == 0
     assert health(extents("linear", [nothing_known(6)]), sizes).unknown_blocks == 6
     by_bytes = BlockTarget(rows=1 << 40, size_bytes=10_000)

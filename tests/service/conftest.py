@@ -15,6 +15,7 @@ from fixtures_s3 import S3Server
 from fixtures_server import start_shared
 from lamella.snapshot.layout import FsspecStore
 from support.gate import Gate, NewGate
+from support.own_app import NewOwn, OwnApp
 from support.race import NewRace, Race
 from support.service_api import World
 
@@ -99,3 +100,10 @@ def new_gate(tmp_path: Path) -> Iterator[NewGate]:
 def gate(new_gate: NewGate) -> Gate:
     """An app whose first commit can be held up."""
     return new_gate()
+
+
+@pytest.fixture
+def new_own(tmp_path: Path) -> Iterator[NewOwn]:
+    """Makes an app of the test's own, with settings."""
+    with ExitStack() as opened:
+        yield lambda **settings: OwnApp(tmp_path, opened, **settings)

@@ -25,6 +25,7 @@ from lamella.snapshot.errors import (
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.wire import RegroupAnswer
 from support import dying
+from support.own_app import NewOwn
 from support.race import TABLE, Race
 from support.service_api import TableApi, World
 
@@ -333,6 +334,26 @@ def test_a_removal_that_comes_first_wins(contested: Race) -> None:
     assert gone not in contested.locations()
     assert regrouped(contested.app)["replaced"] == 2
     assert len(contested.locations()) == 2 * BLOCKS - 1
+
+
+def test_a_clean_up_while_a_regrouping_writes_its_segments_refuses_it(new_own: NewOwn) -> None:
+    """They are in no snapshot yet: when some were deleted, none is committed, and the next try has them all."""
+    own = new_own(vacuum_min_age_s=0, retention_max_age_s=0)
+    for number in range(2):
+        locations = [f"file://{own.folder}/{number}-{at:04}" for at in range(BLOCKS)]
+        for location in locations:
+            touch(location)
+        added = [block(location, 10 * (2 * at + number)) for at, location in enumerate(locations)]
+        assert own.app.post(f"{TABLE}/commits", json={"added": added}).status_code == 200
+    before = own.info()
+    written = own.clean_up_at_segment(2)
+    refused = own.app.post(f"{TABLE}/regroup", json={"key": ["a"], "target_depth": 1})
+    assert (refused.status_code, len(written)) == (503, 2)
+    assert own.info() == before
+    own.before = lambda _: None
+    assert regrouped(own.app)["replaced"] == 2
+    found = own.app.post(f"{TABLE}/verify", json={}).json()["findings"]
+    assert {finding["code"] for finding in found} == {"footer_unreadable"}  # the files are none; the manifests are well
 
 
 def test_a_regrouping_is_done_once_for_each_key(contested: Race) -> None:

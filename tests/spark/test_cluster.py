@@ -104,7 +104,7 @@ def foreign_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (ours,) = [path for path in sys.path if path.endswith("site-packages")]
     (packages / "ours.pth").write_text(ours + "\n", "utf-8")
     python = folder / "bin" / "python"
-    command = [python, "-c", "import pyarrow, lamella"]
+    command = [str(python), "-c", "import pyarrow, lamella"]
     found = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **NO_OTHER_PATH})
     assert "No module named 'lamella'" in found.stderr
     return python

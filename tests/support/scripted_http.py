@@ -15,7 +15,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """What the scripted server does with one request.
 
     It sends ``raw``, then: ``close`` hangs up, ``reset`` hangs up by RST, ``hold`` says nothing more until the test
-    is over. ``early``: all that before it has read the body.
+    is over. ``early``: all that before it has read the body. ``after_s``: it does nothing for so long.
     """
 
     raw: bytes = b""
@@ -23,6 +23,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     reset: bool = False
     hold: bool = False
     early: bool = False
+    after_s: float = 0.0
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +105,7 @@ class ScriptedServer:
                         data += more
                     body, data = data[:length], data[length:]
                     self.received[position] = msgspec.structs.replace(self.received[position], body=body)
+                self._over.wait(reply.after_s)
                 connection.sendall(reply.raw)
                 if reply.hold:
                     self._over.wait(30)

@@ -14,16 +14,14 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-import msgspec
-
-from lamella.service.blocks import check_block, read_blocks
+from lamella.service.added_blocks import AddedBlocks
 from lamella.service.catalog import Catalog, CommitGuard, TableRecord
 from lamella.service.change import Answer, Change, Step
-from lamella.service.commit_check import check_request, spelled
+from lamella.service.commit_check import check_request
 from lamella.service.commit_queue import CommitQueue
 from lamella.service.group import GroupCommit
 from lamella.service.idempotency import Claim, Sealed
-from lamella.service.intake import Intake, duplicate, refuse_doubled
+from lamella.service.intake import Intake, duplicate
 from lamella.service.metrics import Metrics
 from lamella.service.ownership import require_own
 from lamella.service.part_check import PartCheck, left_out_parts
@@ -32,10 +30,8 @@ from lamella.service.settings import Settings
 from lamella.service.state import History, schema_info, trusted_manifests
 from lamella.snapshot.errors import DuplicateBlock, InvalidRequest, LamellaError
 from lamella.snapshot.layout import Store
-from lamella.snapshot.layout.location import normal
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.parquet import ingest
-from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.source import refuse_added, refuse_columns
 from lamella.snapshot.warehouse import CommitResult, Warehouse
 from lamella.snapshot.wire import CommitAnswer, CommitRequest, EvolveRequest, RefusedFile, Register, RegisterAnswer
@@ -64,6 +60,9 @@ class Committer:
         self._threads = settings.ingest_threads
         self._deadline_s = settings.commit_deadline_s
         self._intake = Intake(store, metrics, settings.ingest_threads)
+        self._added = AddedBlocks(
+            catalog=catalog, warehouse=warehouse, store=store, intake=self._intake, settings=settings
+        )
         self._parts = PartCheck(warehouse, store, threads=settings.ingest_threads)
         group = GroupCommit(catalog=catalog, warehouse=warehouse, metrics=metrics, clock=clock)
         self._queue: CommitQueue[Change | Step, Sealed] = CommitQueue(
@@ -147,7 +146,7 @@ class Committer:
         """Add and remove blocks in one snapshot; all of it or nothing.
 
         Raises, here or when it is waited for:
-            InvalidRequest: nothing to do, or a member that cannot be.
+            InvalidRequest: nothing to do, a member that cannot be, or a list of blocks that is not what it should be.
             BlocksRefused: an added block's file or statistics; ``refused`` lists each with its reason.
             DuplicateBlock: an added block is in the table already, or twice in the request.
             CommitConflict: a removed block is no longer in the table, or no longer the file that was read at the base.
@@ -156,41 +155,33 @@ class Committer:
             SchemaConflict: with ``no_new_matches``, the columns changed since then; or a rollback took the columns
                 away that the added blocks were written with.
             InvalidFilter, UnknownColumn, FilterTypeMismatch, LimitExceeded: its filter.
-            ObjectNotFound, StoreError: a part of an index.
+            LimitExceeded: more blocks in lists than one commit may bring.
+            ObjectNotFound, StoreError: a list of blocks, or a part of an index.
             Unavailable: its turn did not come in time, or a clean-up was at work; nothing was committed.
         """
         asked = check_request(request)
         read_at = None
         if request.base_snapshot_id is not None:
             read_at = self._history.pointer(table, snapshot_id=request.base_snapshot_id)
-        sent = read_blocks(request.added)
-        guard = None
-        if sent:
-            files = [*spelled(sent), *asked.part_locations]
-            guard = self._catalog.guard(table.table_id, files, since_ms=self._clock())
+        lists = self._added.lists(table.table_id, asked.lists)
         with trusted_manifests():
             versions = self._warehouse.head(table.pointer)
-            if request.added or request.removed:
+            if request.added or lists or request.removed:
                 refuse_added(versions.properties)
             unsaid = versions if read_at is None else self._warehouse.head(read_at)
             if asked.no_new_matches is not None and read_at is not None:
                 # Again where it counts; here so that a filter that cannot be asked is refused before files are read.
                 self._warehouse.new_matches(read_at, read_at, asked.no_new_matches)
-        last_key_id = versions.greatest_cluster_key_id
-
-        def checked(block: Block) -> Block:
-            require_own(self._warehouse, table.table_id, normal(block.location))
-            schema_id = unsaid.schema.schema_id if block.schema_id is None else block.schema_id
-            block = check_block(block, schema_at(versions, schema_id).by_id(), last_key_id=last_key_id)
-            stat = self._store.stat(block.location)
-            return msgspec.structs.replace(
-                block, file_size=stat.size_bytes, content_id=stat.content_id, schema_id=schema_id
-            )
-
-        blocks, refused = self._intake.each(sent, checked)
-        self._intake.refuse(refused, all_or_nothing=True)
-        refuse_doubled("added", [block.location for block in blocks], DuplicateBlock)
-        parts = self._parts.of_commit(table.table_id, versions, asked.index_parts, blocks)
+        added = self._added.taken(
+            table.table_id,
+            request,
+            lists,
+            asked.part_locations,
+            versions=versions,
+            unsaid=unsaid,
+            since_ms=self._clock(),
+        )
+        parts = self._parts.of_commit(table.table_id, versions, asked.index_parts, added.keys)
 
         def answer(result: CommitResult) -> CommitAnswer:
             return CommitAnswer(
@@ -206,16 +197,17 @@ class Committer:
         change = Change(
             claim=claim,
             answer=answer,
-            blocks=blocks,
+            blocks=added.blocks,
+            segments=added.segments,
             removed=asked.removed,
             read_at=read_at,
             operation=request.operation,
             properties=request.properties,
             index_parts=parts.additions,
             no_new_matches=asked.no_new_matches,
-            guard=guard,
+            guard=added.guard,
         )
-        return Pending(self._submit(table, change, len(blocks) + len(asked.removed)))
+        return Pending(self._submit(table, change, change.added + len(asked.removed)))
 
     def evolve(self, table: TableRecord, request: EvolveRequest, claim: Claim) -> Pending:
         """Change the table's schema in one snapshot; no block and no segment is written again.

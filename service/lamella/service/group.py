@@ -112,7 +112,7 @@ class GroupCommit:
                 else:
                     assert done.result is not None and isinstance(entry.change, Change)  # noqa: S101, PT018  # landed
                     own = msgspec.structs.replace(
-                        done.result, added=len(entry.change.blocks), removed=len(entry.change.removed)
+                        done.result, added=entry.change.added, removed=len(entry.change.removed)
                     )
                     attempt.landed.append((entry, own))
         return attempt
@@ -122,12 +122,14 @@ class GroupCommit:
         attempt.sealed = [entry.change.claim.seal(200, entry.change.answer(own)) for entry, own in attempt.landed]
         rows = [sealed.stored for sealed in attempt.sealed if sealed.stored is not None]
         after = history_entry(record.version + 1, result.pointer, result.snapshot)
+        # Of objects that were written before this group was led, a clean-up may have come by since then.
+        since_ms = min([guard.since_ms, *attempt.wrote_since_ms])
         try:
             return self._catalog.advance(
                 record.table_id,
                 after,
                 while_kept=attempt.while_kept,
-                guard=msgspec.structs.replace(guard, adds_files=attempt.adds_files),
+                guard=msgspec.structs.replace(guard, since_ms=since_ms, adds_files=attempt.adds_files),
                 remember=rows,
             )
         except OutcomeUnknown:
@@ -218,10 +220,13 @@ class _Attempt:
     @property
     def adds_files(self) -> bool:
         """Whether blocks, or other objects, are added that a clean-up might have deleted."""
-        return any(
-            entry.change.blocks if isinstance(entry.change, Change) else entry.change.guard is not None
-            for entry, _ in self.landed
-        )
+        return any(entry.change.adds_files for entry, _ in self.landed)
+
+    @property
+    def wrote_since_ms(self) -> list[int]:
+        """The times since which objects were written that it takes up, of entries that wrote some themselves."""
+        times = (entry.change.wrote_since_ms for entry, _ in self.landed)
+        return [since_ms for since_ms in times if since_ms is not None]
 
     def answer(self, metrics: Metrics) -> None:
         """Give every entry what it gets."""

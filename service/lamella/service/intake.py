@@ -78,9 +78,10 @@ class Intake:
             return
         self.count(refused)
         codes = {entry.code for entry in refused}
-        listed = [msgspec.structs.asdict(entry) for entry in refused]
+        listed = msgspec.to_builtins(refused)
         first = refused[0]
-        text = f"{len(refused)} files were refused, first {first.path!r}: {first.reason}"
+        where = "" if first.listed_in is None else f" (block {first.listed_at} of {first.listed_in})"
+        text = f"{len(refused)} files were refused, first {first.path!r}{where}: {first.reason}"
         if codes == {DuplicateBlock.code}:
             raise DuplicateBlock(text, blocks=[entry.path for entry in refused][:_NAMED_BLOCKS], refused=listed)
         if StoreError.code in codes:

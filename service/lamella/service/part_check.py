@@ -13,16 +13,17 @@ from lamella.snapshot.index.part import Part, PartRef
 from lamella.snapshot.index.widening import can_serve
 from lamella.snapshot.layout import Store
 from lamella.snapshot.layout.location import normal
-from lamella.snapshot.manifest import Block, Snapshot, TableIndex
-from lamella.snapshot.manifest.block_key import KEY_BYTES, BlockKeys, block_keys, keys_of
+from lamella.snapshot.manifest import Snapshot, TableIndex
+from lamella.snapshot.manifest.block_key import KEY_BYTES, BlockKeys, keys_of
 from lamella.snapshot.schema import parse_type
 from lamella.snapshot.vacuum import object_name
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.indexing import index_with_id
 from lamella.snapshot.wire import IndexPartsSent, PartSent
 
-#: Parts that one request can bring.
+#: Parts that one request can bring, and that a commit can, which may have any number of blocks.
 MOST_PARTS: Final = 1_000
+MOST_COMMIT_PARTS: Final = 10_000
 
 
 class TakenParts(NamedTuple):
@@ -56,10 +57,8 @@ class PartCheck:
                 raise each.misfit
         return [(each.ref, each.keys) for each in found]
 
-    def of_commit(
-        self, table_id: str, head: Snapshot, sent: Sequence[IndexPartsSent], blocks: Sequence[Block]
-    ) -> TakenParts:
-        """The parts that came with ``blocks``, which are as they will stand in manifests.
+    def of_commit(self, table_id: str, head: Snapshot, sent: Sequence[IndexPartsSent], blocks: BlockKeys) -> TakenParts:
+        """The parts that came with ``blocks``: their keys, in the order of the commit.
 
         Those of an index that the table does not use any more, or whose column has another type by now, are left out:
         nobody would ask them. Raises as :meth:`of_index`.
@@ -87,14 +86,14 @@ class PartCheck:
         head: Snapshot,
         index: TableIndex,
         parts: Sequence[PartSent],
-        blocks: Sequence[Block] | None,
+        blocks: BlockKeys | None,
     ) -> list[_Looked]:
         folder = self._warehouse.table_location(table_id)
         with ThreadPoolExecutor(self._threads, thread_name_prefix="index-parts") as pool:
             return list(pool.map(lambda part: self._look(folder, head, index, part, blocks), parts))
 
     def _look(
-        self, folder: str, head: Snapshot, index: TableIndex, sent: PartSent, blocks: Sequence[Block] | None
+        self, folder: str, head: Snapshot, index: TableIndex, sent: PartSent, blocks: BlockKeys | None
     ) -> _Looked:
         location = normal(sent.location)
 
@@ -150,10 +149,10 @@ def left_out_parts(snapshot: Snapshot, sent: Sequence[IndexPartsSent], taken: Ta
     return left_out
 
 
-def require_distinct(parts: Sequence[PartSent]) -> list[str]:
+def require_distinct(parts: Sequence[PartSent], most: int = MOST_PARTS) -> list[str]:
     """The locations of the parts of a request; raises InvalidRequest for too many, or for one that is there twice."""
-    if not 1 <= len(parts) <= MOST_PARTS:
-        raise InvalidRequest(f"parts are 1 to {MOST_PARTS} in one request, not {len(parts)}")
+    if not 1 <= len(parts) <= most:
+        raise InvalidRequest(f"parts are 1 to {most} in one request, not {len(parts)}")
     locations = [normal(part.location) for part in parts]
     if len(set(locations)) < len(locations):
         raise InvalidRequest("a part is there twice")
@@ -166,14 +165,14 @@ def require_name(index: TableIndex, name: str) -> None:
         raise InvalidRequest(f"the index with the id {index.index_id} is {index.name!r}, not {name!r}")
 
 
-def _keys(sent: PartSent, blocks: Sequence[Block] | None) -> BlockKeys:
+def _keys(sent: PartSent, blocks: BlockKeys | None) -> BlockKeys:
     """The keys of a part's blocks; raises ValueError, which says what is wrong with them."""
     if sent.blocks:
         if blocks is None or sent.keys:
             raise ValueError("it comes with keys, or with places in a commit, not with both")
         if len(set(sent.blocks)) < len(sent.blocks) or not all(0 <= place < len(blocks) for place in sent.blocks):
             raise ValueError(f"its blocks are distinct places from 0 to {len(blocks) - 1}")
-        return block_keys(blocks[place] for place in sent.blocks)
+        return blocks[list(sent.blocks)]
     if not sent.keys or len(sent.keys) % KEY_BYTES:
         raise ValueError(f"it comes with {len(sent.keys)} bytes of keys, {KEY_BYTES} for each block")
     return keys_of(sent.keys)

@@ -135,6 +135,19 @@ class Settings(BaseSettings):
         ge=1,
         description="Blocks that the commits of one snapshot add and remove together; a larger commit goes alone.",
     )
+    commit_list_blocks: int = Field(
+        default=1_000_000,
+        ge=1,
+        description=(
+            "Blocks that one commit brings in lists (`added_from`), at most. Each list has at most `max_body_bytes`."
+        ),
+    )
+    commit_lists_at_once: int = Field(
+        default=2,
+        ge=1,
+        le=256,
+        description="Commits with lists of blocks that are prepared at once in a process; others wait for their turn.",
+    )
     commit_linger_ms: float = Field(
         default=2.0,
         ge=0,

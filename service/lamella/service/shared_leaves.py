@@ -52,7 +52,7 @@ class SharedLeaves:
     def _change_set(self, base: SnapshotPointer, entries: Sequence[Waiting]) -> ChangeSet:
         first = _change(entries[0])
         return ChangeSet(
-            added=self._segments(base, entries),
+            added=first.segments or self._segments(base, entries),
             removed=first.removed,
             read_at=first.read_at,
             operation=first.operation,

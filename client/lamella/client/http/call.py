@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -20,6 +20,10 @@ from lamella.snapshot.schema.evolution import SchemaChange
 
 Answer = TypeVar("Answer")
 
+#: How long a commit may take whose blocks come in lists, and so much longer for each of them.
+_LISTED_S: Final = 60.0
+_LISTED_BLOCK_S: Final = 0.02
+
 #: A filter: SQL text in Spark's dialect, a JSON tree, or None for every row.
 Filter = str | bool | Mapping[str, Any] | None
 
@@ -28,6 +32,7 @@ class Call(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
     """One call of the API. ``answer`` None: the service answers without a body.
 
     ``mutates``: it changes something, so it is sent with an idempotency key, which makes a second try safe.
+    ``patience_s``: how long the answer may take at least before it is given up.
     """
 
     method: str
@@ -35,6 +40,7 @@ class Call(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
     answer: type[Answer]
     body: bytes = b""
     mutates: bool = False
+    patience_s: float | None = None
 
 
 class Nothing(msgspec.Struct, frozen=True):
@@ -133,13 +139,14 @@ def register(name: TableName, paths: Sequence[str], strict: bool, verify: bool) 
 
 def commit(
     name: TableName,
-    added: Iterable[Block | Mapping[str, Any]],
+    added: Iterable[Block | Mapping[str, Any] | msgspec.Raw],
     removed: Sequence[str],
     base_snapshot_id: str | None,
     operation: str,
     properties: Mapping[str, str],
     index_parts: Sequence[wire.IndexPartsSent] = (),
     no_new_matches: wire.NoNewMatches | None = None,
+    added_from: Sequence[wire.BlockListSent] = (),
 ) -> Call[wire.CommitAnswer]:
     """Add and remove blocks in one new snapshot."""
     body = wire.CommitRequest(
@@ -148,10 +155,15 @@ def commit(
         base_snapshot_id=base_snapshot_id,
         operation=operation,
         properties=dict(properties),
+        added_from=tuple(added_from) or msgspec.UNSET,
         index_parts=tuple(index_parts) or msgspec.UNSET,
         no_new_matches=msgspec.UNSET if no_new_matches is None else no_new_matches,
     )
-    return mutation("POST", f"{name.path}/commits", wire.CommitAnswer, body)
+    call = mutation("POST", f"{name.path}/commits", wire.CommitAnswer, body)
+    if not added_from:
+        return call
+    patience_s = _LISTED_S + _LISTED_BLOCK_S * sum(each.block_count for each in added_from)
+    return msgspec.structs.replace(call, patience_s=patience_s)
 
 
 def schema(name: TableName) -> Call[wire.SchemaInfo]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from lamella.client.http import call as calls
 from lamella.client.http.call import TableName
 from lamella.client.http.running import Runs, RunsAsync
@@ -64,7 +66,7 @@ class TableContents:
 
     def commit(
         self,
-        added: Iterable[Block | Mapping[str, Any]] = (),
+        added: Iterable[Block | Mapping[str, Any] | msgspec.Raw] = (),
         removed: Sequence[str] = (),
         base_snapshot_id: str | None = None,
         operation: str = "append",
@@ -72,12 +74,15 @@ class TableContents:
         *,
         index_parts: Sequence[wire.IndexPartsSent] = (),
         no_new_matches: wire.NoNewMatches | None = None,
+        added_from: Sequence[wire.BlockListSent] = (),
         idempotency_key: str | None = None,
     ) -> wire.CommitAnswer:
         """Add blocks with their statistics, remove blocks by location, in one new snapshot.
 
         ``index_parts``: what skip indexes know of the added blocks; see :class:`~lamella.snapshot.wire.PartSent`.
         ``no_new_matches``: only if no block came since ``base_snapshot_id`` that may hold rows of a filter.
+        ``added_from``: lists with further blocks, in the table's scratch folder;
+        :func:`lamella.client.rewrite.block_lists.commit_blocks` makes them where they are needed.
 
         Raises DuplicateBlock, CommitConflict (blocks to be removed are gone; NewMatches: blocks came), SchemaConflict,
         ObjectNotFound.
@@ -91,6 +96,7 @@ class TableContents:
             properties or {},
             index_parts,
             no_new_matches,
+            added_from,
         )
         return self._lake.run(call, idempotency_key)
 
@@ -143,7 +149,7 @@ class AsyncTableContents:
 
     async def commit(
         self,
-        added: Iterable[Block | Mapping[str, Any]] = (),
+        added: Iterable[Block | Mapping[str, Any] | msgspec.Raw] = (),
         removed: Sequence[str] = (),
         base_snapshot_id: str | None = None,
         operation: str = "append",
@@ -151,6 +157,7 @@ class AsyncTableContents:
         *,
         index_parts: Sequence[wire.IndexPartsSent] = (),
         no_new_matches: wire.NoNewMatches | None = None,
+        added_from: Sequence[wire.BlockListSent] = (),
         idempotency_key: str | None = None,
     ) -> wire.CommitAnswer:
         """As :meth:`Table.commit`."""
@@ -163,6 +170,7 @@ class AsyncTableContents:
             properties or {},
             index_parts,
             no_new_matches,
+            added_from,
         )
         return await self._lake.run(call, idempotency_key)
 

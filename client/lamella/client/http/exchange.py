@@ -135,7 +135,13 @@ class Exchange:
             if not key or any(ord(c) <= 32 or ord(c) > 126 for c in key):
                 raise InvalidRequest("an idempotency key is printable ASCII without spaces")
             headers = (*headers, ("Idempotency-Key", key))
-        return HttpRequest(method=call.method, target=self.address.path + call.path, headers=headers, body=call.body)
+        return HttpRequest(
+            method=call.method,
+            target=self.address.path + call.path,
+            headers=headers,
+            body=call.body,
+            patience_s=call.patience_s,
+        )
 
     def _answer(self, call: Call[Answer], response: HttpResponse) -> Answer:
         if call.answer is Nothing:

@@ -39,6 +39,8 @@ class PooledTransport:
         """One request and its whole answer; raises :class:`TransportFailure`."""
         connection = self._take() or self._connect()
         reusable = False
+        if request.patience_s is not None and connection.sock is not None:
+            connection.sock.settimeout(max(self._timeout_s, request.patience_s))
         try:
             whole = _write(connection, request)
             with connection.getresponse() as answer:
@@ -100,7 +102,8 @@ class PooledTransport:
 
     def _give_back(self, connection: http.client.HTTPConnection) -> None:
         with self._lock:
-            if self._pid == os.getpid() and len(self._idle) < self._max_idle:
+            if self._pid == os.getpid() and len(self._idle) < self._max_idle and connection.sock is not None:
+                connection.sock.settimeout(self._timeout_s)
                 self._idle.append(connection)
                 return
         connection.close()

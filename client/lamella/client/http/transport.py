@@ -18,12 +18,16 @@ CUT_OFF: Final = "the answer was cut off"
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One HTTP request. ``target`` is the path with the query, percent-encoded, as it stands in the request line."""
+    """One HTTP request. ``target`` is the path with the query, percent-encoded, as it stands in the request line.
+
+    ``patience_s``: the longest wait for each next piece of the answer, where it is longer than the transport's own.
+    """
 
     method: str
     target: str
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
+    patience_s: float | None = None
 
     @property
     def path(self) -> str:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from lamella.client.rewrite.block_writer import BlockWriter, Written, block_rows
 from lamella.client.rewrite.runs import Run, write_run
 from lamella.client.rewrite.stages import RunSorter, Stage
+from lamella.snapshot.cluster.block_sizes import SMALL
 from lamella.snapshot.ids import Ids
 
 
@@ -24,8 +25,8 @@ class Sunk(msgspec.Struct, frozen=True, kw_only=True):
 class Sink(Stage, frozen=True, kw_only=True):
     """Takes in one stream of batches, which have the table's columns in its order.
 
-    Without keys rows stay in their order: whole blocks are written at once, and what is left over, less than half a
-    block, becomes a run, to be put together with what others left.
+    Without keys rows stay in their order: whole blocks are written at once, and what is left over becomes a run, to be
+    put together with what others left, if it would make a small block.
     """
 
     task_type: ClassVar[type] = bytes
@@ -43,6 +44,7 @@ class Sink(Stage, frozen=True, kw_only=True):
     def _in_blocks(self, batches: Iterable[pa.RecordBatch]) -> Sunk:
         target, store, ids = self.target, self.target.store(), Ids()
         writer = BlockWriter(target, store, self.scratch, ids)
+        rest: list[pa.Table] = []
         waiting: list[pa.RecordBatch] = []
         size_bytes = 0
         for batch in batches:
@@ -50,14 +52,17 @@ class Sink(Stage, frozen=True, kw_only=True):
                 continue
             waiting.append(batch)
             size_bytes += batch.nbytes
-            if size_bytes >= target.memory_bytes:
-                rest = writer.write_whole(target.rows_of(waiting))
-                waiting, size_bytes = rest.to_batches(), rest.nbytes
-        rows = target.rows_of(waiting) if waiting else None
+            # The other half is for the rows before them, less than a block.
+            if 2 * size_bytes >= target.memory_bytes:
+                rest = [writer.write_whole(pa.concat_tables([*rest, target.rows_of(waiting)]))]
+                waiting, size_bytes = [], 0
+        if waiting:
+            rest.append(target.rows_of(waiting))
+        rows = pa.concat_tables(rest) if rest else None
         runs: tuple[Run, ...] = ()
         if rows is not None and rows.num_rows:
             wanted = block_rows(rows, target)
-            if 2 * rows.num_rows >= wanted:
+            if rows.num_rows >= SMALL * wanted:
                 writer.write(rows)
             else:
                 keys = target.order.key_rows(rows, target.schema)

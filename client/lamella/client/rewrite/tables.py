@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from lamella.client.http import Lamella
+from lamella.client.rewrite.block_lists import commit_blocks
 from lamella.client.rewrite.block_writer import Written
 from lamella.client.rewrite.index_entries import joined_parts
 from lamella.client.rewrite.sorting import Order
@@ -92,20 +93,27 @@ def commit_written(
 ) -> CommitAnswer:
     """One commit of what tasks wrote, with its entries in the indexes; ``removed`` as read in the state's snapshot.
 
+    Blocks that are too many for one request go ahead in lists.
+
     Raises:
         CommitConflict: a removed block is not there any more; NewMatches: of ``no_new_matches``.
         OutcomeUnknown: it may have happened.
     """
     done = list(written)
     names = {index.index_id: index.name for index in target.indexes}
-    parts = joined_parts(target.store(), target.layout, Ids(), (part for each in done for part in each.parts))
+    store = target.store()
+    parts = joined_parts(store, target.layout, Ids(), (part for each in done for part in each.parts))
     needs_base = bool(removed) or no_new_matches is not None
-    return lake.table(state.name).commit(
-        added=[block for each in done for block in each.blocks],
-        removed=list(removed),
+    return commit_blocks(
+        lake,
+        state.name,
+        (block for each in done for block in each.blocks),
+        store=store,
+        location=target.location,
+        removed=removed,
         base_snapshot_id=state.snapshot.snapshot_id if needs_base else None,
         operation=operation,
-        properties=dict(properties or {}),
+        properties=properties,
         index_parts=[
             IndexPartsSent(name=names[index_id], index_id=index_id, parts=tuple(sent))
             for index_id, sent in parts.items()

@@ -12,6 +12,7 @@ from lamella.service.json_body import read_json
 from lamella.service.pending import Pending
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
+from lamella.service.threads import Threads
 from lamella.snapshot.errors import (
     BlocksRefused,
     BodyTooLarge,
@@ -44,6 +45,7 @@ class CommitRoutes:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._with_lists = Threads(services.settings.commit_lists_at_once)
 
     async def register(self, request: Request) -> Response:
         require_json(request)
@@ -65,7 +67,9 @@ class CommitRoutes:
             asked = read_json(_COMMIT, body)
             return self._services.committer.commit(self._services.catalog.table(namespace, name), asked, claim)
 
-        return await self._services.mutate(request, work, body)
+        # Only a guess, made before the body is read as JSON: it decides whose turn the request waits for.
+        threads = self._with_lists if b'"added_from"' in body else None
+        return await self._services.mutate(request, work, body, threads=threads)
 
     def operations(self) -> tuple[Operation, ...]:
         """What these routes are."""
@@ -106,10 +110,12 @@ class CommitRoutes:
                 tag="Blocks",
                 description="All of it happens or nothing. Appends never conflict; a block that is to be removed and "
                 "is no longer there does. The size of each added file is asked of the store, whatever the request "
-                "says. `index_parts` are what skip indexes know of the added blocks, for which they are filled by the "
-                "same snapshot; those of an index that is no longer used are left out and named in the answer. With "
-                "`no_new_matches` the commit is refused when blocks came since `base_snapshot_id` that may hold rows "
-                "of a filter: for changes that rest on having seen all of these.",
+                "says. `added_from` names objects `_tmp/<v7 UUID>_v1.blocks` below the table's folder that hold "
+                "further blocks as JSON, one a line, for commits that are larger than a request can be; they come "
+                "behind those of `added` and are treated alike. `index_parts` are what skip indexes know of the added "
+                "blocks, for which they are filled by the same snapshot; those of an index that is no longer used are "
+                "left out and named in the answer. With `no_new_matches` the commit is refused when blocks came since "
+                "`base_snapshot_id` that may hold rows of a filter: for changes that rest on having seen all of these.",
                 request_type=CommitRequest,
                 answer_type=CommitAnswer,
                 parameters=(IDEMPOTENCY_KEY,),

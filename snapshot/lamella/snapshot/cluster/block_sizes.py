@@ -13,6 +13,10 @@ from lamella.snapshot.columnar.masks import Mask
 NOT_WRITTEN: Final = -1
 #: Blocks of this level are never chosen again: rewriting does not help them.
 SETTLED: Final = 32
+#: Blocks below this part of the wanted size are small: worth putting together.
+SMALL: Final = 0.4
+#: Above this multiple of it they are large: worth splitting.
+LARGE: Final = 2.0
 
 
 class Sizes(msgspec.Struct, frozen=True, eq=False):
@@ -44,16 +48,19 @@ class BlockTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_small(self, sizes: Sizes) -> Mask:
         """Blocks that compaction puts together: below 40 % of both."""
-        return np.asarray(self.fill(sizes) < 0.4)
+        return np.asarray(self.fill(sizes) < SMALL)
 
     def is_large(self, sizes: Sizes) -> Mask:
         """Blocks that compaction splits: above 200 % of one."""
-        return np.asarray(self.fill(sizes) > 2.0)
+        return np.asarray(self.fill(sizes) > LARGE)
 
     def is_perfect(self, sizes: Sizes) -> Mask:
-        """Blocks of 80 % to 200 %."""
-        fill = self.fill(sizes)
-        return np.asarray((fill >= 0.8) & (fill <= 2.0))
+        """Blocks that compaction leaves alone: neither small nor large."""
+        return ~(self.is_small(sizes) | self.is_large(sizes))
+
+    def is_perfect_block(self, rows: int, size_bytes: int) -> bool:
+        """The same of one block."""
+        return SMALL <= max(rows / self.rows, size_bytes / self.size_bytes) <= LARGE
 
     def blocks_of(self, rows: Any, size_bytes: Any) -> Any:
         """Into how many blocks of about the same size so many rows and bytes are cut."""

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
+from lamella.snapshot.cluster.block_sizes import BlockTarget
 from lamella.snapshot.manifest import Block, GroupRef, SegmentRef, Summary
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import Versioned, schema_at
 from lamella.snapshot.stats.column import merge_columns
 from lamella.snapshot.stats.projection import seen_with
 
-_PERFECT_ROWS = 800_000
-_PERFECT_UNCOMPRESSED_BYTES = 100 << 20
-_PERFECT_FILE_BYTES = 12 << 20
+_TARGET: Final = BlockTarget()
 
 _Ref = TypeVar("_Ref", SegmentRef, GroupRef)
 
 
 def is_perfect(block: Block) -> bool:
-    """True when compaction would leave the block alone: 80 % of a target in rows, uncompressed or file bytes."""
-    return (
-        block.row_count >= _PERFECT_ROWS
-        or block.block_size >= _PERFECT_UNCOMPRESSED_BYTES
-        or block.file_size >= _PERFECT_FILE_BYTES
-    )
+    """True when compaction would leave the block alone, by the sizes that jobs aim at unless they are told others."""
+    return _TARGET.is_perfect_block(block.row_count, block.file_size)
 
 
 def seen_blocks(table: Versioned, blocks: Sequence[Block]) -> list[Block]:

@@ -12,6 +12,7 @@
         _ix/<part id>_v1.part         part of a skip index   _ix/<directory id>_v1.dir    where parts know which blocks
         _ts/<segment, group or snapshot id>_v1.hll   sketches of distinct values
         _tmp/<id>_v1.run, .part       rows and parts of indexes on their way, while a job runs
+        _tmp/<id>_v1.blocks           blocks on their way to one commit, as JSON
 """
 
 from __future__ import annotations
@@ -81,6 +82,10 @@ class TableLayout(msgspec.Struct, frozen=True):
     def scratch(self) -> str:
         """The folder of what is needed only while a job runs."""
         return f"{self.root}/_tmp"
+
+    def block_list(self, list_id: str | UUID) -> str:
+        """Blocks on their way to a commit."""
+        return f"{self.scratch}/{list_id}_v1.blocks"
 
     @property
     def blocks(self) -> str:

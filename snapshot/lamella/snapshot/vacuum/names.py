@@ -34,6 +34,7 @@ _KINDS: Final[dict[tuple[str, str], Kind]] = {
     ("_b", "parquet"): "block",
     ("_tmp", "run"): "temporary",
     ("_tmp", "part"): "temporary",
+    ("_tmp", "blocks"): "temporary",
 }
 
 

@@ -127,6 +127,8 @@ class Warehouse:
         self.create = definitions.create
         self.evolve = definitions.evolve
         self.cluster = definitions.cluster
+        #: Blocks of a full segment.
+        self.segment_blocks = shape.segment_blocks
         self.prepare = changes.prepare
         self.commit = changes.commit
         self.commit_many = changes.commit_many

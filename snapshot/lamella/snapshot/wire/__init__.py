@@ -53,6 +53,7 @@ from lamella.snapshot.wire.clustering import (
     merged_regroup,
 )
 from lamella.snapshot.wire.commit import (
+    BlockListSent,
     CommitAnswer,
     CommitRequest,
     IndexPartsSent,
@@ -227,6 +228,7 @@ __all__ = [
     "BatchRequest",
     "BlockColumns",
     "BlockFacts",
+    "BlockListSent",
     "BlockRanges",
     "BlocksAnswer",
     "BlocksRequest",

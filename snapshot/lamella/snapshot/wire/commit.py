@@ -20,12 +20,17 @@ class Register(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     verify: bool = False
 
 
-class RefusedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that was not registered, the code of the reason (as of errors) and a sentence."""
+class RefusedFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A file that was not registered, the code of the reason (as of errors) and a sentence.
+
+    ``listed_in``, ``listed_at``: the list of blocks that it came in, and its number there (from 0).
+    """
 
     path: str
     code: str
     reason: str
+    listed_in: str | None = None
+    listed_at: int | None = None
 
 
 class RegisterAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +54,18 @@ class IndexPartsSent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     parts: tuple[PartSent, ...]
 
 
+class BlockListSent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An object ``_tmp/<id>_v1.blocks`` below the table's folder: blocks as JSON, one a line; ``block_count`` of them.
+
+    ``size_bytes``, ``sha256`` (hexadecimal): of the whole object.
+    """
+
+    location: str
+    size_bytes: int
+    sha256: str
+    block_count: int
+
+
 class NoNewMatches(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a commit rests on: no row that came after ``base_snapshot_id`` may match ``filter`` (None: no row at all).
 
@@ -67,6 +84,9 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     :class:`lamella.snapshot.manifest.Block`); the service asks the store for each size itself. ``removed``: locations,
     with the snapshot they were read at in ``base_snapshot_id``.
 
+    ``added_from``: objects with further blocks, which come behind those of ``added``: for commits that are larger than
+    a request can be.
+
     ``index_parts``: what skip indexes know of the added blocks. ``no_new_matches`` (with ``base_snapshot_id``): refuse
     when blocks came since then that may hold matching rows.
     """
@@ -76,6 +96,7 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     base_snapshot_id: str | None = None
     operation: str = "append"
     properties: dict[str, str] = {}
+    added_from: tuple[BlockListSent, ...] | msgspec.UnsetType = msgspec.UNSET
     index_parts: tuple[IndexPartsSent, ...] | msgspec.UnsetType = msgspec.UNSET
     no_new_matches: NoNewMatches | msgspec.UnsetType = msgspec.UNSET
 

@@ -148,7 +148,7 @@ class PartSent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     ``keys``: the keys of its blocks in order, 16 bytes each, both halves little-endian
     (:mod:`lamella.snapshot.manifest.block_key`); in JSON as Base64. ``blocks``: in a commit, instead of keys, the
-    places of its blocks among those that are ``added`` (from 0), in the part's order.
+    places of its blocks among those that are ``added`` (from 0; then those of ``added_from``), in the part's order.
     """
 
     location: str
