@@ -15,6 +15,7 @@ from lamella.client.rewrite.block_writer import Written
 from lamella.client.rewrite.sink import Sink, Sunk
 from lamella.client.rewrite.tables import TableState
 from lamella.client.rewrite.target import BLOCK_BYTES, BLOCK_ROWS, Target
+from lamella.client.spark.arrow_batches import few_rows_at_a_time
 from lamella.client.spark.engine import SparkEngine
 from lamella.client.spark.frame_rows import aligned
 from lamella.client.spark.lake import service
@@ -143,7 +144,9 @@ def write_into(
     landing.check(target.schema)
     engine = SparkEngine(frame.sparkSession)
     with scratch_space(target, is_near=engine.is_near, folder=layout.scratch) as space:
-        written = written_rows(frame, engine, target, space, progress)
+        summary = state.snapshot.summary
+        row_bytes = summary.uncompressed_byte_size / summary.row_count if summary.row_count else None
+        written = written_rows(frame, engine, target, space, progress, row_bytes=row_bytes)
         landed = landing.land(lake, engine, state, target, written, scratch=layout.scratch)
     blocks = [block for each in written for block in each.blocks]
     return WriteResult(
@@ -156,15 +159,22 @@ def write_into(
 
 
 def written_rows(
-    frame: DataFrame, engine: SparkEngine, target: Target, space: ScratchSpace, progress: Progress | None = None
+    frame: DataFrame,
+    engine: SparkEngine,
+    target: Target,
+    space: ScratchSpace,
+    progress: Progress | None = None,
+    *,
+    row_bytes: float | None = None,
 ) -> list[Written]:
-    """A frame's rows as blocks that are in no snapshot yet."""
+    """A frame's rows as blocks that are in no snapshot yet. ``row_bytes``: of a row of the table so far."""
     sink = Sink(target=target, scratch=space.scratch)
 
     def drained(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([pa.array([msgspec.json.encode(sink.drain(batches))], pa.binary())], names=["sunk"])
 
-    rows = aligned(frame, target.schema).mapInArrow(drained, _SUNK).collect()
+    with few_rows_at_a_time(frame.sparkSession, row_bytes):
+        rows = aligned(frame, target.schema).mapInArrow(drained, _SUNK).collect()
     sunk = [msgspec.json.decode(bytes(row["sunk"]), type=Sunk) for row in rows]
     runs = [run for each in sunk for run in each.runs]
     space.used(runs, [each.written for each in sunk])
