@@ -5,8 +5,9 @@
 
 All tables are made of the same files, and are read by one session with the same settings. It is of Spark 4.1, the
 newest that Delta and Iceberg both have jars for; those (130 MB) are fetched by Spark into ``build/ivy``. Answers are
-compared. ``--rounds`` with other literals each; medians are printed, and ratios of one run. What reads every file
-in any case is asked once. *floor*: what Spark takes to plan the same query over rows that it makes up.
+compared. ``--rounds`` with other literals each; medians are printed, and ratios of one run. Engines that open every
+file whatever is asked are asked once, but for the question that reads everything. *floor*: what Spark takes to plan the
+same query over rows that it makes up.
 """
 
 from __future__ import annotations

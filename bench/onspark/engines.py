@@ -31,10 +31,10 @@ class Engine(Protocol):
     name: str
     reads_all: bool
 
-    def make(self, spark: SparkSession, folder: Path) -> None:  # as of Engine
+    def make(self, spark: SparkSession, folder: Path) -> None:
         """Make the table of the files in ``folder``."""
 
-    def open(self, spark: SparkSession, folder: Path) -> None:  # as of Engine
+    def open(self, spark: SparkSession, folder: Path) -> None:
         """Let a session read the table that was made."""
 
     def table(self) -> str:
@@ -90,7 +90,7 @@ class DeltaTable:
     name = "delta"
     reads_all = False
 
-    def make(self, spark: SparkSession, folder: Path) -> None:  # as of Engine
+    def make(self, spark: SparkSession, folder: Path) -> None:
         spark.sql(f"CONVERT TO DELTA parquet.`file://{folder}`")
 
     def open(self, spark: SparkSession, folder: Path) -> None:  # noqa: ARG002  # as of Engine
@@ -109,12 +109,12 @@ class IcebergTable:
     name = "iceberg"
     reads_all = False
 
-    def make(self, spark: SparkSession, folder: Path) -> None:  # as of Engine
+    def make(self, spark: SparkSession, folder: Path) -> None:
         columns = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
         spark.sql(f"CREATE TABLE ice.bench.t ({columns}) USING iceberg")
         spark.sql(f"CALL ice.system.add_files(table => 'bench.t', source_table => '`parquet`.`file://{folder}`')")
 
-    def open(self, spark: SparkSession, folder: Path) -> None:  # as of Engine
+    def open(self, spark: SparkSession, folder: Path) -> None:
         pass
 
     def table(self) -> str:
@@ -134,10 +134,10 @@ class PlainFolder:
         self.name = "parquet, listed once" if is_kept else "parquet"
         self._is_kept = is_kept
 
-    def make(self, spark: SparkSession, folder: Path) -> None:  # as of Engine
+    def make(self, spark: SparkSession, folder: Path) -> None:
         pass
 
-    def open(self, spark: SparkSession, folder: Path) -> None:  # as of Engine
+    def open(self, spark: SparkSession, folder: Path) -> None:
         self._folder = f"file://{folder}"
         if self._is_kept:
             spark.read.parquet(self._folder).createOrReplaceTempView("listed")

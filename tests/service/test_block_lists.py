@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -330,9 +327,7 @@ def test_a_commit_with_lists_can_die_before_each_object_that_it_writes_and_each_
     """The table has all of the blocks or none; the same request then goes through, or is a replay."""
     warehouse = tmp_path / "warehouse"
     server = start_server(warehouse=warehouse)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload([dying.__name__])
+    processes = dying.processes(monkeypatch)
     deaths: dict[dying.Step, int] = {"write": 0, "commit": 0}
     with World(server.url, f"file://{tmp_path}/data", FsspecStore()) as world, Lamella(server.url) as lake:
         for step in deaths:

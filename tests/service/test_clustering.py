@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -407,9 +404,7 @@ def test_a_regrouping_can_die_before_each_object_that_it_writes_and_each_transac
     """The table has its old segments or its new ones; the same request then goes through, or is a replay."""
     warehouse = tmp_path / "warehouse"
     server = start_server(warehouse=warehouse)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload([dying.__name__])
+    processes = dying.processes(monkeypatch)
     deaths: dict[dying.Step, list[bool]] = {"write": [], "commit": []}
     with World(server.url, f"file://{tmp_path}/data", FsspecStore()) as world:
         for step, landed in deaths.items():

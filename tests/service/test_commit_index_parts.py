@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -272,9 +269,7 @@ def test_a_commit_with_parts_can_die_before_each_object_that_it_writes_and_each_
     """The table has the blocks and their entries, or neither; the same request then goes through, or is a replay."""
     warehouse = tmp_path / "warehouse"
     server = start_server(warehouse=warehouse)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload([dying.__name__])
+    processes = dying.processes(monkeypatch)
     deaths: dict[dying.Step, list[bool]] = {"write": [], "commit": []}
     with World(server.url, f"file://{tmp_path}/data", FsspecStore()) as world, Lamella(server.url) as lake:
         for step, landed in deaths.items():

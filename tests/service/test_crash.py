@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import random
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
@@ -90,10 +87,7 @@ def test_a_registration_can_die_before_each_of_its_steps(
     """
     warehouse = tmp_path / "warehouse"
     server = start_server(warehouse=warehouse)
-    # The server that processes are forked from imports everything once; it finds modules by this variable alone.
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload([dying.__name__])
+    processes = dying.processes(monkeypatch)
     deaths: dict[dying.Step, list[bool]] = {"write": [], "statement": [], "commit": []}
     with World(server.url, f"file://{tmp_path}/data", FsspecStore()) as world:
         for step, landed in deaths.items():

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -532,9 +529,7 @@ def test_a_refresh_can_die_before_each_object_that_it_writes_and_each_commit(
     """Between the part and the commit the index is as it was; then the same request goes through, or is a replay."""
     warehouse = tmp_path / "warehouse"
     server = start_server(warehouse=warehouse)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload([dying.__name__])
+    processes = dying.processes(monkeypatch)
     deaths: dict[dying.Step, list[bool]] = {"write": [], "commit": []}
     with World(server.url, f"file://{tmp_path}/data", FsspecStore()) as world, Lamella(server.url) as lake:
         for step, landed in deaths.items():

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from lamella.client.spark.arrow_batches import BATCH_ROWS, few_rows_at_a_time
 
@@ -33,7 +34,7 @@ def test_batches_are_bounded_by_rows_and_the_settings_come_back(session: SparkSe
     before = settings(session)
 
     def fail() -> None:
-        with few_rows_at_a_time(session, None):
+        with few_rows_at_a_time(session.range(3), None):
             assert settings(session) == (str(2**31 - 1), str(BATCH_ROWS))
             raise ZeroDivisionError
 
@@ -46,9 +47,9 @@ def test_the_last_of_several_writes_takes_the_settings_back(session: SparkSessio
     """In whatever order they end."""
     before = settings(session)
     with ExitStack() as first, ExitStack() as second:
-        first.enter_context(few_rows_at_a_time(session, 100.0))
+        first.enter_context(few_rows_at_a_time(session.range(3), 100.0))
         inside = settings(session)
-        second.enter_context(few_rows_at_a_time(session, None))
+        second.enter_context(few_rows_at_a_time(session.range(3), None))
         first.close()
         assert settings(session) == inside != before
         second.close()
@@ -58,12 +59,26 @@ def test_the_last_of_several_writes_takes_the_settings_back(session: SparkSessio
 def test_what_someone_set_stays_and_so_do_bounds_for_wide_rows(session: SparkSession) -> None:
     """A limit of bytes that is not Spark's usual one, fewer rows, and rows that are known to be wide."""
     before = settings(session)
-    with few_rows_at_a_time(session, 1e6):
+    with few_rows_at_a_time(session.range(3), 1e6):
         assert settings(session) == before
     session.conf.set(ROWS, "17")
-    with few_rows_at_a_time(session, 10.0):
+    with few_rows_at_a_time(session.range(3), 10.0):
         assert settings(session) == (str(2**31 - 1), "17")
     session.conf.set(BYTES, "1m")
     before = settings(session)
-    with few_rows_at_a_time(session, 10.0):
+    with few_rows_at_a_time(session.range(3), 10.0):
         assert settings(session) == before
+
+
+def test_bounds_stay_for_frames_that_hand_rows_to_python_themselves(session: SparkSession) -> None:
+    """Rows on their way into a function may be wider than what comes out: wherever in the plan it stands."""
+    before = settings(session)
+    plain = session.range(3)
+    by_value = plain.select(F.udf(lambda value: value, "long")("id").alias("id"))
+    by_batch = plain.mapInArrow(lambda batches: batches, "id long")
+    in_subquery = plain.where(plain.id.isin(by_value.agg(F.max("id")).scalar()))
+    for frame in (by_value, by_batch, by_value.join(plain, "id").where("id > 1"), in_subquery):
+        with few_rows_at_a_time(frame, None):
+            assert settings(session) == before
+    with few_rows_at_a_time(plain.join(plain, "id"), None):
+        assert settings(session) != before

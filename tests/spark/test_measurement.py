@@ -206,6 +206,14 @@ def test_types_that_cannot_be_written_are_named(kind: str) -> None:
         arrow_schema(Schema.assign([Column(name="c", type=kind)]))
 
 
+def test_nanoseconds_are_kept_by_jobs_and_not_taken_from_spark() -> None:
+    """Compaction writes what was registered; Spark has no such type, and what it would write is refused."""
+    schema = Schema.assign([Column(name="c", type="timestamp(ns)")])
+    assert arrow_schema(schema).field("c").type == pa.timestamp("ns", tz="UTC")
+    with pytest.raises(InvalidSchema, match=r"c \(timestamp\(ns\)\)"):
+        spark_schema(schema, time_type=True).check(["c"])
+
+
 def test_every_type_of_spark_has_one_of_ours_and_comes_back() -> None:
     """Spark's schema, ours, and Spark's again: the same types."""
     fields = ["boolean", "byte", "short", "integer", "long", "float", "double", "decimal(30,5)", "date", "timestamp"]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import sys
+from multiprocessing.context import ForkServerContext
 from typing import Literal
 
+import pytest
 from sqlalchemy import event
 from starlette.testclient import TestClient
 
@@ -16,6 +20,14 @@ from lamella.snapshot.layout import FsspecStore
 from support.watched_store import WatchedStore
 
 Step = Literal["write", "statement", "commit"]
+
+
+def processes(monkeypatch: pytest.MonkeyPatch) -> ForkServerContext:
+    """Where such processes come from: a server that has imported this module, and finds what the test finds."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
 
 
 def register(warehouse: str, table: str, file: str, key: str, step: Step, number: int) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -25,15 +25,18 @@ _lent: WeakKeyDictionary[SparkSession, tuple[int, str]] = WeakKeyDictionary()
 
 
 @contextmanager
-def few_rows_at_a_time(spark: SparkSession, row_bytes: float | None) -> Iterator[None]:
-    """Batches bounded by rows instead of by bytes, for queries of the session that start inside.
+def few_rows_at_a_time(frame: DataFrame, row_bytes: float | None) -> Iterator[None]:
+    """Batches bounded by rows instead of by bytes, for queries of the frame's session that start inside.
 
     With its limit of bytes Spark 4.3 adds up the sizes of all columns after every row, which takes longer than to write
-    the row. The session's own limit stays where someone set one, and for rows that are known to be wide
-    (``row_bytes``: bytes of a row, None: not known). Writes in several threads of a session share the change; the last
-    one to end takes it back.
+    the row. The limit stays where someone set one of their own, where rows are known to be wide (``row_bytes``: bytes
+    of a row, None: not known), and where the frame itself hands rows to Python, which may be wider than what comes out;
+    of a frame of Spark Connect it is not known whether it does. Writes in several threads of a session share the
+    change; the last one to end takes it back.
     """
-    if not _begin(spark, row_bytes):
+    spark = frame.sparkSession
+    is_wide = row_bytes is not None and row_bytes > _WIDEST_BYTES
+    if is_wide or _may_run_python(frame) or not _begin(spark):
         yield
         return
     try:
@@ -42,9 +45,17 @@ def few_rows_at_a_time(spark: SparkSession, row_bytes: float | None) -> Iterator
         _end(spark)
 
 
-def _begin(spark: SparkSession, row_bytes: float | None) -> bool:
-    if row_bytes is not None and row_bytes > _WIDEST_BYTES:
-        return False
+def _may_run_python(frame: DataFrame) -> bool:
+    from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
+
+    if not isinstance(frame, ClassicFrame):
+        return True
+    jvm: Any = frame.sparkSession._jvm
+    pattern = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()
+    return bool(frame._jdf.queryExecution().analyzed().containsPattern(pattern))
+
+
+def _begin(spark: SparkSession) -> bool:
     with _lock:
         if spark in _lent:
             count, rows = _lent[spark]
@@ -53,10 +64,10 @@ def _begin(spark: SparkSession, row_bytes: float | None) -> bool:
         if _limit(spark) != _USUAL_BYTES:
             return False
         rows = str(spark.conf.get(_ROWS))
-        _lent[spark] = (1, rows)
         spark.conf.set(_BYTES, _WITHOUT_LIMIT)
         if not 0 < int(rows) <= BATCH_ROWS:
             spark.conf.set(_ROWS, str(BATCH_ROWS))
+        _lent[spark] = (1, rows)
     return True
 
 

@@ -173,7 +173,7 @@ def written_rows(
     def drained(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([pa.array([msgspec.json.encode(sink.drain(batches))], pa.binary())], names=["sunk"])
 
-    with few_rows_at_a_time(frame.sparkSession, row_bytes):
+    with few_rows_at_a_time(frame, row_bytes):
         rows = aligned(frame, target.schema).mapInArrow(drained, _SUNK).collect()
     sunk = [msgspec.json.decode(bytes(row["sunk"]), type=Sunk) for row in rows]
     runs = [run for each in sunk for run in each.runs]
