@@ -410,13 +410,15 @@ def test_no_job_is_claimed_twice_and_none_is_lost(catalog: SqlCatalog) -> None:
             return next(clock)
 
     def note(job: JobRecord, at_ms: int, then: dict[str, tuple[int, JobRecord]]) -> None:
-        """Judged by those that were at work both when the claim was asked for and now: what others began or ended
-        in between may have come before the claim or after it."""
+        """Judged by those that were at work both when the claim was asked for and now, and whose lease no moment drawn
+        so far has outlived: what others began or ended in between, as a lease that ran out for one of them, may have
+        come before the claim or after it."""
         with guard:
+            latest_ms = next(clock)
             for claimed in then.values():
                 other = claimed[1]
                 same = other.job_id == job.job_id or (job.table_id is not None and other.table_id == job.table_id)
-                if same and live.get(other.job_id) is claimed and (other.lease_expires_ms or 0) > at_ms:
+                if same and live.get(other.job_id) is claimed and (other.lease_expires_ms or 0) > latest_ms:
                     wrong.append(f"{job.job_id} is claimed while {other.job_id} runs")
             known = live.get(job.job_id)
             if known is None or known[0] < at_ms:
