@@ -57,6 +57,7 @@ serve: $(READY)  ## run the service (WAREHOUSE, CATALOG, HOST, PORT, WORKERS)
 .PHONY: test
 test: $(READY)  ## run the tests, but the long ones
 	@$(BIN)/python scripts/postgres_bin.py --install >/dev/null
+	@$(BIN)/python scripts/chromium_bin.py --install >/dev/null
 	$(WITH_JAVA) $(BIN)/pytest -m "not soak" -n $(TEST_WORKERS) --maxprocesses 4 --dist loadgroup $(ARGS)
 
 .PHONY: soak
@@ -67,6 +68,7 @@ soak: $(READY)  ## run the long tests
 .PHONY: cover
 cover: $(READY)  ## run the tests and show which lines they reach
 	@$(BIN)/python scripts/postgres_bin.py --install >/dev/null
+	@$(BIN)/python scripts/chromium_bin.py --install >/dev/null
 	$(WITH_JAVA) $(BIN)/pytest -m "not soak" --cov --cov-report term $(ARGS)
 
 .PHONY: wrong-results

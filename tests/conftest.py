@@ -23,7 +23,7 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 pytest_plugins = ("fixtures_postgres", "fixtures_real_s3", "fixtures_s3", "fixtures_server")
 
 # Each of these has a server that is dear to start, so all its tests run in one process, one after another.
-ONE_PROCESS_MARKERS = ("spark", "postgres", "s3")
+ONE_PROCESS_MARKERS = ("spark", "postgres", "s3", "browser")
 
 
 @pytest.hookimpl(tryfirst=True)

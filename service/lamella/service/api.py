@@ -16,7 +16,7 @@ from starlette.routing import Route
 from structlog.typing import FilteringBoundLogger
 
 from lamella.service.metrics import Metrics
-from lamella.service.problem import problem_response
+from lamella.service.problem import problem_response, status_of
 from lamella.snapshot.errors import InvalidRequest, LamellaError, LimitExceeded
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -26,6 +26,8 @@ Method = Literal["GET", "POST", "PUT", "DELETE"]
 ROUTE: Final = "lamella.route"
 #: Scope member that holds the request's id.
 REQUEST_ID: Final = "lamella.request_id"
+#: Scope member that holds the code of the error that was answered.
+CODE: Final = "lamella.code"
 
 JSON: Final = "application/json"
 _JSON: Final = JSON.encode()
@@ -75,6 +77,13 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     errors: tuple[type[LamellaError], ...] = ()
     #: Asked so often that it is found before the routes are tried one by one.
     direct: bool = False
+    #: False for a POST, PUT or DELETE that changes nothing, or is only a sign of life of a reader or worker.
+    changes: bool = True
+
+    @property
+    def is_audited(self) -> bool:
+        """True when the audit trail has every request."""
+        return self.changes and self.method != "GET"
 
     @property
     def operation_id(self) -> str:
@@ -85,9 +94,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 class Boundary:
     """Makes Starlette routes of operations; whatever a handler raises leaves as a problem document."""
 
-    def __init__(self, log: FilteringBoundLogger, metrics: Metrics) -> None:
+    def __init__(self, log: FilteringBoundLogger, metrics: Metrics, watched: Callable[[str, Handler], Handler]) -> None:
+        """``watched`` makes of an operation's id and handler one whose requests are all in the audit trail."""
         self._log = log
         self._metrics = metrics
+        self._watched = watched
 
     def endpoint(self, operation: Operation) -> Handler:
         """The handler of one operation, with a problem document for whatever it raises."""
@@ -102,7 +113,7 @@ class Boundary:
             except Exception as error:
                 return self.answer(request, error)
 
-        return endpoint
+        return self._watched(operation.operation_id, endpoint) if operation.is_audited else endpoint
 
     def route(self, operation: Operation) -> Route:
         """The route of one operation."""
@@ -118,14 +129,20 @@ class Boundary:
         headers: Mapping[str, str] | None = None,
     ) -> Response:
         """The problem document of anything that a handler raised; what is not ours is logged and not shown."""
+        error = self.shown(request, error)
+        response = problem_response(error, instance=request.url.path, status=status, headers=headers)
+        return response
+
+    def shown(self, request: Request, error: Exception) -> LamellaError:
+        """An error as clients may see it, once it was counted and, where it is the service's, logged."""
         if isinstance(error, RecursionError):
             error = LimitExceeded("the request is nested too deeply")
         if not isinstance(error, LamellaError):
             self._log.error("request failed", exc_info=error, request_id=request.scope.get(REQUEST_ID))
             error = LamellaError("the service failed; its log has the reason", request_id=request.scope.get(REQUEST_ID))
+        request.scope[CODE] = error.code
         self._metrics.problems.labels(error.code).inc()
-        response = problem_response(error, instance=request.url.path, status=status, headers=headers)
-        if response.status_code >= 500:
+        if status_of(type(error)) >= 500:
             cause = error.__cause__
             self._log.warning(
                 "request could not be served",
@@ -134,7 +151,7 @@ class Boundary:
                 cause=None if cause is None else f"{type(cause).__name__}: {cause}",
                 request_id=request.scope.get(REQUEST_ID),
             )
-        return response
+        return error
 
 
 class PreparedResponse(Response):

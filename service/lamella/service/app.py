@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import secrets
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -23,8 +24,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lamella.service.api import Boundary
 from lamella.service.catalog import Catalog, open_catalog
+from lamella.service.dashboard import dashboard_routes
 from lamella.service.logs import RequestLog, library_logging, make_log
-from lamella.service.metrics import MULTIPROCESS_VARIABLE
 from lamella.service.middleware import AccessMiddleware, BodyLimitMiddleware, DirectMiddleware
 from lamella.service.openapi import describe
 from lamella.service.reference_page import CONTENT_SECURITY_POLICY, reference_page
@@ -32,6 +33,7 @@ from lamella.service.release import release
 from lamella.service.routes import operations
 from lamella.service.services import Services
 from lamella.service.settings import ENV_PREFIX, Settings
+from lamella.service.worker_metrics import MULTIPROCESS_VARIABLE
 from lamella.snapshot.errors import InvalidRequest, NotFound
 from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.layout import FsspecStore, Store
@@ -79,7 +81,7 @@ def create_app(
         ids=ids if ids is not None else Ids(clock),
         clock=clock,
     )
-    boundary = Boundary(log, services.metrics)
+    boundary = Boundary(log, services.metrics, services.audit.watched)
     described = operations(services)
     document = describe(described, title=_TITLE, version=release(), description=_DESCRIPTION)
 
@@ -94,6 +96,9 @@ def create_app(
         title=_TITLE, version=release(), lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     app.router.routes[:0] = [boundary.route(operation) for operation in described]
+    if settings.dashboard:
+        secret = services.catalog.secret("dashboard forms", secrets.token_bytes(32))
+        app.router.routes += dashboard_routes(services, boundary, secret)
     app.openapi = lambda: document  # type: ignore[method-assign]  # FastAPI's documented way to replace it
     _add_reference(app, document)
     _add_fallbacks(app, boundary)

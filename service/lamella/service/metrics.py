@@ -6,10 +6,8 @@ With several workers the numbers of all of them are added up through ``PROMETHEU
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final, Literal
 
 from prometheus_client import (
@@ -21,13 +19,12 @@ from prometheus_client import (
     PlatformCollector,
     ProcessCollector,
     generate_latest,
-    multiprocess,
 )
+from prometheus_client.metrics_core import Metric
 
+from lamella.service.worker_metrics import all_workers, are_shared
 from lamella.snapshot.cache import Event
 from lamella.snapshot.wire import AggregateAnswer, PruneAnswer
-
-MULTIPROCESS_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 
 _LATENCY_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _JOB_S: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 14_400, 43_200, 86_400)
@@ -53,7 +50,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
-        if MULTIPROCESS_VARIABLE not in os.environ:
+        self._is_shared = are_shared()
+        if not self._is_shared:
             ProcessCollector(registry=self.registry)
             PlatformCollector(registry=self.registry)
             GCCollector(registry=self.registry)
@@ -93,6 +91,12 @@ class Metrics:
             "lamella_filters_recorded",
             "Filters of prunes noted for advice, by whether they were kept.",
             ("outcome",),
+        )
+        self.prune_rates_lost = self._counter(
+            "lamella_prune_rates_lost", "Prunes that the prune rates leave out, since the catalog did not take them."
+        )
+        self.audit_entries = self._counter(
+            "lamella_audit_entries", "Entries of the audit trail, by whether they were kept.", ("outcome",)
         )
         self.incomplete = self._counter("lamella_prune_incomplete", "Prunes whose time budget ran out.")
         self.large_refused = self._counter(
@@ -151,7 +155,6 @@ class Metrics:
         self._funnel: dict[str, _Sums] = {}
         self._funnel_lock = threading.Lock()
         self._stages: dict[str, tuple[Counter, ...]] = {}
-        self._is_shared = MULTIPROCESS_VARIABLE in os.environ
         self.leases_taken = self._counter("lamella_leases", "Leases of snapshots that were taken.")
         self.jobs_enqueued = self._counter(
             "lamella_jobs_enqueued", "Jobs that were enqueued, by what asked for them.", ("kind", "origin")
@@ -240,6 +243,11 @@ class Metrics:
         self.filters_recorded.labels("kept").inc(kept)
         self.filters_recorded.labels("lost").inc(lost)
 
+    def audited(self, *, kept: int, lost: int) -> None:
+        """Count entries of the audit trail that were written, and that could not be."""
+        self.audit_entries.labels("kept").inc(kept)
+        self.audit_entries.labels("lost").inc(lost)
+
     def committed(self, *, added: int, removed: int) -> None:
         """Count one commit that became current."""
         self.commits.inc()
@@ -281,20 +289,12 @@ class Metrics:
 
     def text(self) -> bytes:
         """All of it in Prometheus' text format."""
+        return generate_latest(self._together())
+
+    def families(self) -> list[Metric]:
+        """All of it, of all workers together."""
+        return list(self._together().collect())
+
+    def _together(self) -> CollectorRegistry:
         self._fold_funnel()
-        if MULTIPROCESS_VARIABLE not in os.environ:
-            return generate_latest(self.registry)
-        _forget_dead_workers(Path(os.environ[MULTIPROCESS_VARIABLE]))
-        together = CollectorRegistry()
-        multiprocess.MultiProcessCollector(together)  # type: ignore[no-untyped-call]  # the package leaves it untyped
-        return generate_latest(together)
-
-
-def _forget_dead_workers(folder: Path) -> None:
-    """A worker that was killed cannot take back what it counted as in progress."""
-    for path in folder.glob("gauge_live*_*.db"):
-        pid = int(path.stem.rpartition("_")[2])
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            multiprocess.mark_process_dead(pid)  # type: ignore[no-untyped-call]  # the package leaves it untyped
+        return all_workers() if self._is_shared else self.registry

@@ -40,14 +40,17 @@ class Mutations:
             most_waiting=settings.mutation_queue, most_bytes=settings.mutation_queue_bytes, metrics=metrics
         )
 
-    async def run(self, request: Request, work: Work, body: bytes, threads: Threads | None = None) -> Response:
+    async def run(
+        self, request: Request, work: Work, body: bytes, threads: Threads | None = None, key: str | None = None
+    ) -> Response:
         """The response to a mutation. ``threads``: for work that takes long, so that it takes no commit's place.
+        ``key``: where it does not stand in the header ``Idempotency-Key``.
 
         Raises:
             LamellaError: what ``work`` raises, unless the key has an answer.
             Overloaded: too many are waiting.
         """
-        key = request.headers.get("idempotency-key")
+        key = request.headers.get("idempotency-key") if key is None else key
         claimed = claim(key, request.method, request.url.path, request.url.query, body, self._clock())
         place = "/".join(request.path_params.get(part, "") for part in ("namespace", "table"))
         with self._door.enter(place, len(body)):

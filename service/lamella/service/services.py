@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.advice import Advice
+from lamella.service.audit import Audit
 from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.changes import ChangeStream
 from lamella.service.clustering import Clustering
@@ -21,13 +22,17 @@ from lamella.service.index_parts import IndexParts
 from lamella.service.indexes import Indexes
 from lamella.service.intake import Intake
 from lamella.service.leases import Leases
+from lamella.service.logs import make_log
 from lamella.service.metrics import Metrics
 from lamella.service.mutations import Mutations, Work
+from lamella.service.prune_rates import PruneRates
 from lamella.service.recorder import Recorder
 from lamella.service.rollback import Rollback
 from lamella.service.settings import Settings
 from lamella.service.state import History
+from lamella.service.status import Status
 from lamella.service.streaming import LargeAnswers
+from lamella.service.table_health import TableHealths
 from lamella.service.tables import Tables
 from lamella.service.tags import Tags
 from lamella.service.threads import Threads
@@ -75,12 +80,13 @@ class Services:
         self.metrics = Metrics()
         kinds()  # one of another package that cannot be loaded is told of here, and not by every prune
         secret = _token_secret(settings, catalog)
+        disk_cache = _disk_cache(settings, self.metrics)
         self.warehouse = Warehouse(
             store,
             settings.warehouse_url,
             ids=ids,
             cache_bytes=settings.cache_bytes,
-            disk_cache=_disk_cache(settings, self.metrics),
+            disk_cache=disk_cache,
             page_cache_bytes=settings.page_cache_bytes,
             page_files=settings.page_files,
             prepare_pages=settings.page_companions,
@@ -125,6 +131,10 @@ class Services:
             settings,
             catalog.secret("recorded filters", secrets.token_bytes(32)),
         )
+        self.prune_rates = PruneRates(catalog, self.metrics, clock)
+        self.audit = Audit(
+            catalog, ids, self.metrics, clock, settings, make_log(settings.log_level, settings.log_format)
+        )
         self.advice = Advice(self.warehouse, self.history, self.recorder)
         self.indexes = Indexes(warehouse=self.warehouse, history=self.history, committer=self.committer, clock=clock)
         self.index_parts = IndexParts(
@@ -161,6 +171,7 @@ class Services:
         self.jobs = JobQueue(catalog, self.metrics, ids, clock, settings)
         self.schedules = Schedules(catalog, ids, clock, settings)
         conditions = SnapshotConditions(catalog, self.warehouse, self.clustering.average_depth)
+        self.healths = TableHealths(catalog, self.warehouse, conditions, self.vacuum, clock)
         self.policies = Policies(catalog, conditions, self.metrics, ids, clock, settings)
         self.due = Due(catalog, self.schedules, self.policies, self.metrics, clock, time.monotonic, settings)
         self.large_answers = LargeAnswers(
@@ -168,6 +179,16 @@ class Services:
             waiting=settings.large_answers_waiting,
             stall_s=settings.answer_stall_s,
             metrics=self.metrics,
+        )
+        self.status = Status(
+            settings=settings,
+            catalog=catalog,
+            store=store,
+            resident=self.warehouse.resident,
+            disk_cache=disk_cache,
+            metrics=self.metrics,
+            clock=clock,
+            marker=MARKER,
         )
         self._readers = Threads(settings.read_threads)
         self._maintainers = Threads(1)
@@ -186,13 +207,20 @@ class Services:
         return await self._maintainers.run(work)
 
     async def mutate(
-        self, request: Request, work: Work, body: bytes = b"", *, threads: Threads | None = None
+        self,
+        request: Request,
+        work: Work,
+        body: bytes = b"",
+        *,
+        threads: Threads | None = None,
+        key: str | None = None,
     ) -> Response:
         """Run a mutation in a thread, once per idempotency key, and make its answer a response.
 
-        ``threads``: for work that takes long, so that it takes no commit's place.
+        ``threads``: for work that takes long, so that it takes no commit's place. ``key``: an idempotency key that does
+        not stand in a header.
         """
-        return await self._mutations.run(request, work, body, threads)
+        return await self._mutations.run(request, work, body, threads, key)
 
     def check_ready(self) -> None:
         """Return when requests can be served: the catalog answers, and the warehouse can be read and written.
@@ -221,5 +249,8 @@ class Services:
     def close(self) -> None:
         """Finish the commits that are waiting, and release the catalog's connections."""
         self.committer.close()
+        self.healths.close()
         self.recorder.close()
+        self.prune_rates.close()
+        self.audit.close()
         self.catalog.close()

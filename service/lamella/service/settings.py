@@ -52,6 +52,7 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8181, ge=1, le=65535, description="Port to listen on.")
     workers: int = Field(default=1, ge=1, le=256, description="Processes that serve requests.")
+    dashboard: bool = Field(default=True, description="Serve the admin pages at `/ui`.")
     insecure: bool = Field(
         default=False,
         description="Allow a `host` that other machines can reach, although requests are not authenticated yet.",
@@ -257,6 +258,9 @@ class Settings(BaseSettings):
     )
     policy_check_s: int = Field(
         default=60, ge=1, description="How long after its last check a table's policy is checked again, in seconds."
+    )
+    audit_retention_s: int = Field(
+        default=7_776_000, ge=60, description="How long the audit trail keeps an entry at least, in seconds."
     )
     page_size_max: int = Field(default=1_000, ge=1, le=100_000, description="Largest `page_size` of a listing.")
     token_secret: str | None = Field(

@@ -104,6 +104,13 @@ class Vacuum:
             sweep.finish(live)
         return report.answer(behind=behind)
 
+    def foreseen(self, record: TableRecord, entries: Sequence[HistoryEntry]) -> tuple[Decision, ...]:
+        """What a clean-up would decide of each snapshot of a table's history now; nothing is done.
+
+        Raises InvalidRequest (a retention property), ManifestError, StoreError, Unavailable.
+        """
+        return self._decide(record, entries, VacuumRequest(), self._clock())[1]
+
     def purge_dropped(self, request: VacuumRequest) -> VacuumAnswer:
         """One part of the clean-up of dropped tables whose grace is over. Raises as :meth:`vacuum`."""
         if request.older_than is not None or request.page_token is not None:

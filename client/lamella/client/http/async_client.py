@@ -27,6 +27,7 @@ from lamella.client.http.rewriting import AsyncRewrittenTable
 from lamella.client.http.transport import AsyncTransport, TransportFailure
 from lamella.client.http.upkeep import AsyncTableUpkeep
 from lamella.client.http.verifying import AsyncVerifiedTable
+from lamella.client.http.watching import AsyncWatchedLake, AsyncWatchedTable
 from lamella.snapshot import wire
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import ClusterKind
@@ -35,7 +36,7 @@ from lamella.snapshot.schema import Column, Schema
 Answer = TypeVar("Answer")
 
 
-class AsyncLamella(AsyncMaintainedLake, AsyncIndexedLake, AsyncFollowingLake):
+class AsyncLamella(AsyncMaintainedLake, AsyncIndexedLake, AsyncFollowingLake, AsyncWatchedLake):
     """A Lamella service, for asyncio: ``async with AsyncLamella("http://127.0.0.1:8181") as lake: ...``.
 
     Arguments and errors as of :class:`~lamella.client.http.client.Lamella`. Needs ``lamella[aio]`` unless a
@@ -180,6 +181,7 @@ class AsyncTable(
     AsyncRewrittenTable,
     AsyncTableUpkeep,
     AsyncVerifiedTable,
+    AsyncWatchedTable,
     AsyncResolvingTable,
 ):
     """One table of a service; made by :meth:`AsyncLamella.table`."""

@@ -26,6 +26,7 @@ from lamella.client.http.scanning import ScannedTable
 from lamella.client.http.transport import Transport, TransportFailure
 from lamella.client.http.upkeep import TableUpkeep
 from lamella.client.http.verifying import VerifiedTable
+from lamella.client.http.watching import WatchedLake, WatchedTable
 from lamella.snapshot import wire
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import ClusterKind
@@ -34,7 +35,7 @@ from lamella.snapshot.schema import Column, Schema
 Answer = TypeVar("Answer")
 
 
-class Lamella(MaintainedLake, IndexedLake, FollowingLake):
+class Lamella(MaintainedLake, IndexedLake, FollowingLake, WatchedLake):
     """A Lamella service: ``lake = Lamella("http://127.0.0.1:8181")``.
 
     Safe to share between threads. Every method raises a :class:`~lamella.snapshot.errors.LamellaError`: the class
@@ -194,6 +195,7 @@ class Table(
     RewrittenTable,
     TableUpkeep,
     VerifiedTable,
+    WatchedTable,
     ResolvingTable,
 ):
     """One table of a service; made by :meth:`Lamella.table`. Holds no state but its name."""

@@ -29,6 +29,7 @@ from lamella.service.catalog.port import (
     TagRecord,
 )
 from lamella.service.catalog.sql import SqlCatalog, open_catalog
+from lamella.service.catalog.watch_port import PruneRateRow
 
 __all__ = [
     "Catalog",
@@ -48,6 +49,7 @@ __all__ = [
     "JobReport",
     "LeaseRecord",
     "PolicyRecord",
+    "PruneRateRow",
     "RecordedBounds",
     "RecordedFilter",
     "RuleFired",

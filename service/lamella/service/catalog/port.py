@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 
 from lamella.service.catalog.job_port import JobCatalog
+from lamella.service.catalog.watch_port import WatchCatalog
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.wire import NamespaceInfo
 
@@ -165,7 +166,7 @@ class StoredAnswer(msgspec.Struct, frozen=True, kw_only=True):
     created_at_ms: int
 
 
-class Catalog(JobCatalog, Protocol):
+class Catalog(JobCatalog, WatchCatalog, Protocol):
     """The port. All methods may be called from several threads at once.
 
     ``is_instant``: :meth:`current` waits for nothing and nobody, so that it may be called on an event loop.

@@ -26,6 +26,7 @@ from lamella.service.catalog.rows import entry_record, json_text, snapshot_row, 
 from lamella.service.catalog.session import SqlSession, database_errors, never_stored
 from lamella.service.catalog.tags import SqlTags
 from lamella.service.catalog.upkeep import SqlUpkeep
+from lamella.service.catalog.watch import SqlWatch
 from lamella.snapshot.errors import (
     AlreadyExists,
     NamespaceNotEmpty,
@@ -65,6 +66,7 @@ class SqlCatalog(
     SqlJobs,
     SqlJobClaims,
     SqlUpkeep,
+    SqlWatch,
     SqlCleanup,
     SqlExpiry,
     SqlDropped,

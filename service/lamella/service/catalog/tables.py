@@ -11,6 +11,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Double,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
@@ -305,4 +306,37 @@ policies = Table(
     Column("findings", Text, nullable=False),
     Column("fired", Text, nullable=False),
     Index("ix_policies_checked_ms", "checked_ms"),
+)
+
+#: What prunes considered and kept, by table, summed up over five minutes each. Bytes are floating point: the sums of
+#: many prunes of a large table do not fit into whole numbers of 64 bits.
+prune_rates = Table(
+    "prune_rates",
+    metadata,
+    _table_id(),
+    Column("bucket_ms", BigInteger, primary_key=True, autoincrement=False),
+    _number("prunes"),
+    _number("considered_blocks"),
+    _number("kept_blocks"),
+    Column("bytes_total", Double, nullable=False),
+    Column("kept_bytes", Double, nullable=False),
+    Column("ms", Double, nullable=False),
+    Index("ix_prune_rates_bucket_ms", "bucket_ms"),
+)
+
+#: Changes that were asked for. Ids are made from the time, so that they are in its order.
+audit = Table(
+    "audit",
+    metadata,
+    Column("audit_id", String(36), primary_key=True),
+    _number("at_ms"),
+    Column("actor", String(255), nullable=False),
+    Column("client", String(255), nullable=False),
+    Column("operation", String(64), nullable=False),
+    Column("target", String(300)),
+    Column("status", Integer, nullable=False),
+    Column("code", String(64)),
+    Column("request_id", String(64), nullable=False),
+    Index("ix_audit_at_ms", "at_ms"),
+    Index("ix_audit_target_audit_id", "target", "audit_id"),
 )

@@ -27,6 +27,7 @@ from lamella.service.routes.tables import TableRoutes
 from lamella.service.routes.tags import TagRoutes
 from lamella.service.routes.upkeep import UpkeepRoutes
 from lamella.service.routes.verify import VerifyRoutes
+from lamella.service.routes.watching import WatchRoutes
 from lamella.service.routes.workers import WorkerRoutes
 from lamella.service.services import Services
 
@@ -58,5 +59,6 @@ def operations(services: Services) -> tuple[Operation, ...]:
         *JobRoutes(services).operations(),
         *WorkerRoutes(services).operations(),
         *UpkeepRoutes(services).operations(),
+        *WatchRoutes(services).operations(),
         *ConfigRoutes(services).operations(),
     )

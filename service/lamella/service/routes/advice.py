@@ -80,6 +80,7 @@ class AdviceRoutes:
                 method="POST",
                 path=TABLE + "/advice",
                 handler=self.advise,
+                changes=False,
                 summary="Score columns and kinds of indexes",
                 tag="Advice",
                 description="How much look-ups of single values skip, from 0 to 100, by the bounds in manifests and by "
@@ -93,6 +94,7 @@ class AdviceRoutes:
                 method="POST",
                 path=TABLE + "/what-if",
                 handler=self.what_if,
+                changes=False,
                 summary="Foretell what a change would skip",
                 tag="Advice",
                 description="An index more, another cluster key, or another block size: what given or recorded filters "
@@ -105,6 +107,7 @@ class AdviceRoutes:
                 method="POST",
                 path=TABLE + "/why-not",
                 handler=self.why_not,
+                changes=False,
                 summary="Say why indexes do not help with a filter",
                 tag="Advice",
                 description="For each index and each predicate of the filter: why it is not asked, or what it said.",

@@ -49,6 +49,7 @@ class AggregateRoutes:
                 method="POST",
                 path=TABLE + "/aggregate",
                 handler=self.aggregate,
+                changes=False,
                 summary="Count rows, find least and greatest values",
                 tag="Prune",
                 description="`groups` hold what the statistics prove; the matching rows of the blocks in `scan` are to "

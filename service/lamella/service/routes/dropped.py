@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.api import IDEMPOTENCY_KEY, Operation, json_response, require_json
+from lamella.service.audit import about
 from lamella.service.json_body import read_json
 from lamella.service.routes.paths import NAMESPACE
 from lamella.service.services import Services
@@ -44,6 +45,7 @@ class DroppedRoutes:
         body = await request.body()
         asked = read_json(_UNDROP, body)
         namespace = request.path_params["namespace"]
+        about(request, f"{namespace}.{asked.as_name or asked.name or ''}")
         tables = self._services.tables
         return await self._services.mutate(request, lambda claim: tables.undrop(namespace, asked, claim), body)
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final, get_args
+from typing import Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.api import IDEMPOTENCY_KEY, Operation, Parameter, json_response, require_json, whole_number
-from lamella.service.catalog import JobFilter
+from lamella.service.audit import about
 from lamella.service.idempotency import Claim, Sealed
 from lamella.service.json_body import read_json
 from lamella.service.services import Services
+from lamella.service.upkeep import JOB_STATES, job_filter
 from lamella.snapshot.errors import (
     BodyTooLarge,
     IdempotencyMismatch,
@@ -26,7 +27,7 @@ from lamella.snapshot.errors import (
     TableNotFound,
     Unavailable,
 )
-from lamella.snapshot.wire import JobInfo, JobKindList, JobList, JobLog, JobState, SubmitJob
+from lamella.snapshot.wire import JobInfo, JobKindList, JobList, JobLog, SubmitJob
 
 JOBS: Final = "/v1/jobs"
 ONE_JOB: Final = "/v1/jobs/{job_id}"
@@ -35,7 +36,6 @@ _DEFAULT_PAGE: Final = 100
 _DEFAULT_LINES: Final = 1_000
 _MOST_LINES: Final = 10_000
 _MAX_NUMBER: Final = (1 << 53) - 1
-_STATES: Final = get_args(JobState)
 
 
 class JobRoutes:
@@ -52,14 +52,17 @@ class JobRoutes:
         body = await request.body()
 
         def work(claim: Claim) -> Sealed:
-            return self._services.jobs.submit(read_json(_SUBMIT, body), claim)
+            asked = read_json(_SUBMIT, body)
+            about(request, asked.table or "")
+            return self._services.jobs.submit(asked, claim)
 
         return await self._services.mutate(request, work, body)
 
     async def list_jobs(self, request: Request) -> Response:
         page_size = whole_number(request, "page_size", _DEFAULT_PAGE, 1, self._services.settings.page_size_max)
         page_token = request.query_params.get("page_token")
-        which = _filter(request)
+        query = request.query_params
+        which = job_filter(query.get("state"), query.get("kind"), query.get("table"))
 
         def work() -> JobList:
             return self._services.jobs.list(which, page_size=page_size, page_token=page_token)
@@ -131,7 +134,7 @@ class JobRoutes:
                     Parameter(name="table", description="Only jobs that were asked for this `namespace.table`."),
                     Parameter(
                         name="state",
-                        description=f"Only jobs in one of these states, of {', '.join(_STATES)}: `queued,running`.",
+                        description=f"Only jobs in one of these states, of {', '.join(JOB_STATES)}: `queued,running`.",
                     ),
                     Parameter(name="kind", description="Only jobs of one of these kinds: `compact,recluster`."),
                     Parameter(
@@ -197,26 +200,3 @@ class JobRoutes:
                 errors=(JobNotFound, JobRunning, JobFinished, Unavailable),
             ),
         )
-
-
-def _filter(request: Request) -> JobFilter:
-    """Which jobs a listing's query asks for; raises InvalidRequest."""
-    states: list[JobState] | None = None
-    given = request.query_params.get("state")
-    if given is not None:
-        unknown = [state for state in given.split(",") if state not in _STATES]
-        if unknown:
-            raise InvalidRequest(f"{unknown[0]!r} is not a state of jobs: {', '.join(_STATES)}", parameter="state")
-        states = [state for state in _STATES if state in given.split(",")]
-    kinds = request.query_params.get("kind")
-    table = request.query_params.get("table")
-    namespace, _, name = (table or "").rpartition(".")
-    if table is not None and not (namespace and name):
-        raise InvalidRequest(f"{table!r} does not name a table; write namespace.table", parameter="table")
-    if any("\0" in text for text in (kinds or "", table or "")):
-        raise InvalidRequest("a name holds no NUL", parameter="table")
-    return JobFilter(
-        states=None if states is None else tuple(states),
-        kinds=None if kinds is None else tuple(kinds.split(",")),
-        table=None if table is None else (namespace, name),
-    )

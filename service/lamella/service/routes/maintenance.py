@@ -150,6 +150,7 @@ class MaintenanceRoutes:
                 method="POST",
                 path=_ONE_LEASE,
                 handler=self.renew_lease,
+                changes=False,
                 summary="Renew a lease",
                 tag="Maintenance",
                 request_type=RenewRequest,

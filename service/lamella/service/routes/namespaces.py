@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.api import IDEMPOTENCY_KEY, Operation, json_response, require_json
+from lamella.service.audit import about
 from lamella.service.json_body import read_json
 from lamella.service.routes.paths import NAMESPACE, NAMESPACES
 from lamella.service.services import Services
@@ -32,6 +33,7 @@ class NamespaceRoutes:
         require_json(request)
         body = await request.body()
         asked = read_json(_CREATE, body)
+        about(request, asked.name)
         tables = self._services.tables
         return await self._services.mutate(request, lambda claim: tables.create_namespace(asked, claim), body)
 

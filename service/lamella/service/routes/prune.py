@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from lamella.service.answers import ARROW, MSGPACK, Begun, Wanted, Whole, encoded, encoded_now, respond
 from lamella.service.api import Operation, body_of, require_json
+from lamella.service.catalog import TableRecord
 from lamella.service.json_body import read_json
 from lamella.service.routes.failures import OF_A_FILTER, OF_A_SNAPSHOT
 from lamella.service.routes.paths import TABLE
@@ -60,8 +61,7 @@ class PruneRoutes:
             return None
         found = services.warehouse.find_now(record.pointer, asked)
         if found is not None:
-            services.metrics.pruned(found.answer)
-            services.recorder.note(record, asked, found)
+            self._note(record, asked, found)
         return found
 
     def _encoded(self, namespace: str, name: str, body: bytes, wanted: Wanted) -> Whole | Begun:
@@ -78,9 +78,18 @@ class PruneRoutes:
         )
         with trusted_manifests():
             found = services.warehouse.find(pointer, asked)
-            services.metrics.pruned(found.answer)
-            services.recorder.note(record, asked, found)
+            self._note(record, asked, found)
             return encoded(found, wanted, services.segment_texts)
+
+    def _note(self, record: TableRecord, asked: PruneRequest, found: Found) -> None:
+        services = self._services
+        services.metrics.pruned(found.answer)
+        services.recorder.note(record, asked, found)
+        answer = found.answer
+        # Segments alone, some segments, and parts of an answer do not say what was skipped of the snapshot.
+        is_whole = asked.segments is None and asked.page_size is None and asked.page_token is None
+        if is_whole and answer.complete and found.parts is not None:
+            services.prune_rates.note(record, answer.report, found.block_count)
 
     def operations(self) -> tuple[Operation, ...]:
         """What these routes are."""
@@ -89,6 +98,7 @@ class PruneRoutes:
                 method="POST",
                 path=TABLE + "/prune",
                 handler=self.prune,
+                changes=False,
                 summary="Ask which blocks a filter leaves",
                 tag="Prune",
                 description="A block that holds a matching row is always among them, under Spark SQL's semantics. "

@@ -16,7 +16,7 @@ from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
 from lamella.service.state import trusted_manifests
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.wire import BatchAnswer, BatchRequest, DiffAnswer, DiffRequest
+from lamella.snapshot.wire import BatchAnswer, BatchRequest, DiffAnswer, DiffRequest, PruneAnswer
 
 _BATCH: Final = msgspec.json.Decoder(BatchRequest)
 _DIFF: Final = msgspec.json.Decoder(DiffRequest)
@@ -53,6 +53,9 @@ class PruneManyRoutes:
             answer = self._services.warehouse.prune_batch(pointer, asked)
         for each in answer.answers:
             self._services.metrics.pruned(each)
+            kept = _kept(each)
+            if kept is not None:
+                self._services.prune_rates.note(record, each.report, kept)
         return _ENCODER.encode(answer)
 
     def _diff(self, namespace: str, name: str, body: bytes) -> bytes:
@@ -73,6 +76,7 @@ class PruneManyRoutes:
                 method="POST",
                 path=TABLE + "/prune/batch",
                 handler=self.prune_batch,
+                changes=False,
                 summary="Ask which blocks each of many filters leaves",
                 tag="Prune",
                 description="As many prunes of one snapshot, but each segment is read once for all of them. "
@@ -85,6 +89,7 @@ class PruneManyRoutes:
                 method="POST",
                 path=TABLE + "/diff",
                 handler=self.diff,
+                changes=False,
                 summary="Ask which blocks came and went between two snapshots",
                 tag="Prune",
                 description="Only blocks that may match the filter. Segments that both snapshots have are not read.",
@@ -93,3 +98,12 @@ class PruneManyRoutes:
                 errors=_ERRORS,
             ),
         )
+
+
+def _kept(answer: PruneAnswer) -> int | None:
+    """How many blocks an answer has; None: it has segments."""
+    if answer.block_columns is not None:
+        return len(answer.block_columns.location)
+    if answer.block_ranges is not None:
+        return sum(answer.block_ranges.block_count)
+    return None if answer.blocks is None else len(answer.blocks)

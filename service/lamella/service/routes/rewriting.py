@@ -84,6 +84,7 @@ class RewritingRoutes:
                 method="POST",
                 path=TABLE + "/plan",
                 handler=self.plan,
+                changes=False,
                 summary="What a job would rewrite",
                 tag=tag,
                 description="The blocks that a compaction or a reclustering would write anew now, in tasks that are "
@@ -104,6 +105,7 @@ class RewritingRoutes:
                 method="POST",
                 path=TABLE + "/blocks",
                 handler=self.blocks,
+                changes=False,
                 summary="Look up blocks by their locations",
                 tag=tag,
                 description="What tells the blocks from other files that may come to stand in their places, and what "

@@ -16,6 +16,7 @@ from lamella.service.api import (
     require_json,
     truth,
 )
+from lamella.service.audit import about
 from lamella.service.conditional import entity_tag, snapshot_of
 from lamella.service.json_body import read_json
 from lamella.service.routes.paths import TABLE, TABLES
@@ -49,6 +50,7 @@ class TableRoutes:
         body = await request.body()
         asked = read_json(_CREATE, body)
         namespace = request.path_params["namespace"]
+        about(request, f"{namespace}.{asked.name}")
         tables = self._services.tables
         return await self._services.mutate(request, lambda claim: tables.create_table(namespace, asked, claim), body)
 

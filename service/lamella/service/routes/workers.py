@@ -55,6 +55,7 @@ class WorkerRoutes:
                 method="POST",
                 path=JOBS + "/claim",
                 handler=self.claim_job,
+                changes=False,
                 summary="Take the next job",
                 tag="Workers",
                 description="The oldest of the highest priority whose table has no running job. It is the worker's "
@@ -68,6 +69,7 @@ class WorkerRoutes:
                 method="POST",
                 path=JOBS + "/due",
                 handler=self.enqueue_due_jobs,
+                changes=False,
                 summary="Enqueue what schedules and policies ask for now",
                 tag="Workers",
                 description="Workers send this every now and then. However many do at once, each job is enqueued once.",
@@ -78,6 +80,7 @@ class WorkerRoutes:
                 method="POST",
                 path=ONE_JOB + "/heartbeat",
                 handler=self.heartbeat_job,
+                changes=False,
                 summary="Keep a job, and tell how far it is",
                 tag="Workers",
                 request_type=Heartbeat,
@@ -88,6 +91,7 @@ class WorkerRoutes:
                 method="POST",
                 path=ONE_JOB + "/finish",
                 handler=self.finish_job,
+                changes=False,
                 summary="End an attempt at a job",
                 tag="Workers",
                 description="It succeeded, failed, was cancelled, or is handed back. Telling the same end twice does "

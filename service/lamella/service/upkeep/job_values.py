@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
-from lamella.service.catalog import JobRecord, TableRecord
+from lamella.service.catalog import JobFilter, JobRecord, TableRecord
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.jobs import JobKind
-from lamella.snapshot.wire import JobError, JobInfo, JobOrigin, Progress
+from lamella.snapshot.wire import JobError, JobInfo, JobOrigin, JobState, Progress
 
 MOST_ATTEMPTS: Final = 100
 MOST_PRIORITY: Final = 1_000
 #: Thirty days.
 LONGEST_S: Final = 30 * 86_400
+STATES: Final[tuple[JobState, ...]] = get_args(JobState)
 
 _ARGUMENTS: Final = msgspec.json.Decoder(dict[str, Any])
 _PROGRESS: Final = msgspec.json.Decoder(Progress)
@@ -118,3 +119,24 @@ def check_range(name: str, value: int, lowest: int, highest: int) -> int:
     if not lowest <= value <= highest:
         raise InvalidRequest(f"{name} is a number from {lowest} to {highest}, not {value}", path=f"$.{name}")
     return value
+
+
+def job_filter(states: str | None, kinds: str | None, table: str | None) -> JobFilter:
+    """Which jobs a listing is asked for: ``queued,running``, ``compact,recluster``, ``namespace.table``; None: any.
+
+    Raises:
+        InvalidRequest: no such state, no table's name; ``details.parameter`` says which.
+    """
+    unknown = [state for state in (states.split(",") if states is not None else ()) if state not in STATES]
+    if unknown:
+        raise InvalidRequest(f"{unknown[0]!r} is not a state of jobs: {', '.join(STATES)}", parameter="state")
+    namespace, _, name = (table or "").rpartition(".")
+    if table is not None and not (namespace and name):
+        raise InvalidRequest(f"{table!r} does not name a table; write namespace.table", parameter="table")
+    if any("\0" in text for text in (kinds or "", table or "")):
+        raise InvalidRequest("a name holds no NUL", parameter="table")
+    return JobFilter(
+        states=None if states is None else tuple(state for state in STATES if state in states.split(",")),
+        kinds=None if kinds is None else tuple(kinds.split(",")),
+        table=None if table is None else (namespace, name),
+    )

@@ -56,6 +56,11 @@ class DiskCache:
         self._room = Room(self._folder, limit_bytes, self._touch_mapped, lock_wait_s)
         self._flights = Flights()
 
+    @property
+    def size_bytes(self) -> int:
+        """What the files of all processes took when one was last added."""
+        return self._room.recorded_bytes()
+
     def derived(self, key: str, make: Callable[[], Sequence[Buffer]]) -> Views:
         """The buffers of that key, mapped; on the heap where the disk fails or is full of larger ones."""
         return self._load(f"derived {key}", make)[0]

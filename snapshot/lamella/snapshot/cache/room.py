@@ -76,6 +76,14 @@ class Room:
                 raise
             return swept
 
+    def recorded_bytes(self) -> int:
+        """What all files take, as the last writer left it, whichever process that was; 0 before the first."""
+        try:
+            with open(os.path.join(self._folder, "room"), "rb") as file:
+                return int.from_bytes(file.read(8), "little")
+        except OSError:
+            return 0
+
     def _made_room(self, lock: int, size_bytes: int) -> tuple[int, Sweep]:
         """The bytes that are taken, with room for so many more."""
         recorded = os.pread(lock, 8, 0)

@@ -29,7 +29,8 @@ from lamella.snapshot.expression.nodes import (
 
 _SIGNS: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "<>"}
 _LIST_SHOWN: Final = 5
-_TEXT_SHOWN: Final = 60
+#: Characters of a text, or digits of binary, that are shown.
+TEXT_SHOWN: Final = 60
 
 
 def literal_text(literal: Literal) -> str:
@@ -41,11 +42,11 @@ def literal_text(literal: Literal) -> str:
         return "NULL"
     if kind in ("string", "text"):
         text = str(value)
-        cut = text if len(text) <= _TEXT_SHOWN else text[:_TEXT_SHOWN] + "…"
+        cut = text if len(text) <= TEXT_SHOWN else text[:TEXT_SHOWN] + "…"
         return "'" + cut.replace("'", "''") + "'"
     if isinstance(value, bytes):
         digits = value.hex().upper()
-        return f"X'{digits if len(digits) <= _TEXT_SHOWN else digits[:_TEXT_SHOWN] + '…'}'"
+        return f"X'{digits if len(digits) <= TEXT_SHOWN else digits[:TEXT_SHOWN] + '…'}'"
     if kind == "boolean":
         return "true" if value else "false"
     if kind in ("date", "timestamp", "timestamp_ntz"):

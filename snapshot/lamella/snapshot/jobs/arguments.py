@@ -21,7 +21,7 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 class RewriteArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """How blocks are written anew. ``memory_mib``: of rows that one task holds. ``processes``: of the engine that runs
-    on the worker's machine. ``scratch``: a folder for rows on their way."""
+    on the worker's machine. ``scratch``: a folder for rows on their way, which all tasks see."""
 
     memory_mib: Count | None = None
     processes: Count | None = None
@@ -50,7 +50,9 @@ class ReclusterArguments(CompactArguments, frozen=True, kw_only=True, forbid_unk
 
 
 class RegroupArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``by``: columns, ``a,b``, of a key of that ``kind`` in place of the table's cluster key."""
+    """``by``: columns, ``a,b``, of a key of that ``kind`` in place of the table's cluster key. ``kind``: of the key
+    that ``by`` names. ``max_segments``: that are replaced at once. ``target_depth``: how many segments a key value
+    should lie in. ``min_gain``: what must be gained for each part of the segments that is replaced."""
 
     by: Text | None = None
     kind: Literal["linear", "zorder", "hilbert"] | None = None
@@ -60,7 +62,8 @@ class RegroupArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class IndexRefreshArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``index``: its name."""
+    """``index``: its name. ``mode``: "incremental" indexes the blocks that it does not know, "full" all blocks anew,
+    "quick" only what needs no row to be read. ``max_blocks``: commit after so many blocks at most."""
 
     index: Name
     mode: Literal["incremental", "full", "quick"] = "incremental"
@@ -75,14 +78,19 @@ class DeleteArguments(RewriteArguments, frozen=True, kw_only=True, forbid_unknow
 
 
 class UpdateArguments(RewriteArguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``set``: SQL by column. ``where``: the rows that change; None: all."""
+    """``set``: SQL by column. ``where``: the rows that change; all unless it is said."""
 
     set: Annotated[dict[Name, Text], msgspec.Meta(min_length=1)]
     where: Text | None = None
 
 
 class VacuumArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """As of ``lamella vacuum``: without ``execute`` it only says what would be done."""
+    """As of ``lamella vacuum``: without ``execute`` it only says what would be done.
+
+    ``older_than``: expire snapshots that were superseded so long ago (``7d``, ``12h``), in place of the table's
+    retention. ``include_external_blocks``: also delete files outside of the table's folder that were blocks of the
+    snapshots that expire now, and of no snapshot of any table that stays.
+    """
 
     execute: bool = False
     older_than: Name | None = None
@@ -90,14 +98,22 @@ class VacuumArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class VacuumDroppedArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """As of ``lamella vacuum --dropped``."""
+    """As of ``lamella vacuum --dropped``. ``include_external_blocks``: also delete files outside of the tables' folders
+    that were blocks of these tables, and of no snapshot of any table that stays."""
 
     execute: bool = False
     include_external_blocks: bool = False
 
 
 class VerifyArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """As of ``lamella verify``."""
+    """As of ``lamella verify``.
+
+    ``snapshot``: one of the history instead of the current one. ``deep``: read the values of some blocks, and answer
+    random filters from them. ``sample``: the share of blocks that this reads. ``blocks``: how many blocks it reads.
+    ``seed``: draws these blocks and filters; another one each time unless it is said. ``filters``: of each block.
+    ``no_files``: look only at what Lamella wrote, not at the blocks' files. ``pages``: every segment should have a page
+    companion. ``history``: look at so many snapshots back. ``repair``: write damaged companions again.
+    """
 
     snapshot: Name | None = None
     deep: bool = False
@@ -112,7 +128,13 @@ class VerifyArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class RefreshArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """As of ``lamella external refresh``."""
+    """As of ``lamella external refresh``.
+
+    ``full``: open every file, also those that look unchanged. ``strict``: change nothing when a file is refused.
+    ``lenient``: leave out a file that is refused. ``verify``: read every value, and do not believe the files'
+    statistics. ``location``: the metadata file that an Iceberg table is at by now. ``allow_empty``: a directory without
+    any file is no mistake.
+    """
 
     full: bool = False
     strict: bool = False

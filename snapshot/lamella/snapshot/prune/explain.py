@@ -9,10 +9,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from lamella.snapshot.columnar import Companion
 from lamella.snapshot.columnar.keys import Mask
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NUMBER, NULLS_KNOWN
 from lamella.snapshot.expression.bound import Anything, BoundLeaf, BoundPredicate, columns_of, leaves_of
 from lamella.snapshot.prune.evaluate import Lookup, evaluate
+from lamella.snapshot.prune.kept import Codes
 from lamella.snapshot.prune.verdict import ALL, NONE, SOME, UNKNOWN, verdicts
 from lamella.snapshot.wire import LayerUse
 
@@ -23,6 +25,18 @@ class Layer(msgspec.Struct, frozen=True):
     name: Literal["snapshot", "segment", "block"]
     lookup: Lookup
     row_counts: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, name: Literal["segment", "block"], companion: Companion) -> Layer:
+        """The entries of a companion."""
+        return cls(name, lambda leaf: companion.zones(leaf.id, leaf.dtype), companion.numbers("row_count"))
+
+
+def judged(bound: BoundPredicate, layer: Layer) -> tuple[Codes, dict[str, Mask]]:
+    """The verdicts of a layer's entries; and by what is not known, the entries that are UNKNOWN and lack it."""
+    count = len(layer.row_counts)
+    codes = verdicts(evaluate(bound, layer.lookup, count), layer.row_counts)
+    return codes, {reason: mask & (codes == UNKNOWN) for reason, mask in _wanting(bound, layer.lookup, count).items()}
 
 
 def layer_uses(conjuncts: Sequence[tuple[str, BoundPredicate]], layers: Sequence[Layer]) -> tuple[LayerUse, ...]:
@@ -39,11 +53,10 @@ def _use(text: str, bound: BoundPredicate, layers: Sequence[Layer]) -> LayerUse:
     counts = np.zeros(4, dtype=np.int64)
     reasons: dict[str, int] = {}
     for layer in layers:
-        count = len(layer.row_counts)
-        codes = verdicts(evaluate(bound, layer.lookup, count), layer.row_counts)
+        codes, lacking = judged(bound, layer)
         counts += np.bincount(codes, minlength=4)
-        for reason, mask in _wanting(bound, layer.lookup, count).items():
-            entries = int((mask & (codes == UNKNOWN)).sum())
+        for reason, mask in lacking.items():
+            entries = int(mask.sum())
             if entries:
                 reasons[reason] = reasons.get(reason, 0) + entries
     return LayerUse(

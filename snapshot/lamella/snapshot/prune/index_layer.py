@@ -99,6 +99,10 @@ class IndexLayer:
         self._keys = keys
         self._timer = timer
 
+    def one_by_one(self) -> dict[str, IndexLayer]:
+        """A layer of each index alone, by its name."""
+        return {index.name: IndexLayer([index], self._keys, self._timer) for index in self._indexes}
+
     def questions(self, node: BoundPredicate) -> IndexQuestions | None:
         """What indexes are to be asked for a filter; None when none of them can help."""
         asked = self._asked(node)

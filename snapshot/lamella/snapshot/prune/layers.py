@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,6 +13,7 @@ from lamella.snapshot.columnar.edges import Edges, edges_of
 from lamella.snapshot.columnar.refs import CompanionRefs
 from lamella.snapshot.columnar.resident import ResidentBlocks
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN
+from lamella.snapshot.errors import SegmentNotFound
 from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.prune.index_layer import IndexLayer
 from lamella.snapshot.schema import DataType, Leaf
@@ -72,3 +75,11 @@ class Layers:
             entries = [(summary.row_count, summary.col_stats.get(leaf.id))]
             found = self._summary[key] = zones_of(leaf.dtype, entries)
         return found
+
+
+def number_of_segment(segment_ids: Sequence[str], segment_id: str) -> int:
+    """The place of a segment among those of a snapshot; raises SegmentNotFound."""
+    try:
+        return segment_ids.index(segment_id)
+    except ValueError:
+        raise SegmentNotFound(f"the snapshot has no segment {segment_id!r}", segment_id=segment_id) from None

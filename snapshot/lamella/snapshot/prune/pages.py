@@ -77,7 +77,7 @@ def page_layer(
     for part in parts:
         rows = part.numbers("row_count")
         given = _pages(bound, part, source, segment(part.segment), columns or (), usage)
-        given = [_checked(each, count, usage) for each, count in zip(given, rows.tolist(), strict=True)]
+        given = [checked_pages(each, count, usage) for each, count in zip(given, rows.tolist(), strict=True)]
         made = _Part(bound, part, given, rows, columns)
         considered += int(rows.sum())
         kept_rows += made.kept_rows
@@ -145,7 +145,7 @@ def _pages(
     return [by_row[row] for row in part.rows.tolist()]
 
 
-def _checked(pages: BlockPages, row_count: int, usage: Usage) -> BlockPages:
+def checked_pages(pages: BlockPages, row_count: int, usage: Usage) -> BlockPages:
     """Pages that are of the block that the companion counts the rows of."""
     if not pages.group_rows or sum(pages.group_rows) == row_count:
         return pages

@@ -7,7 +7,6 @@ kept is opened only because its blocks' addresses are in it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -222,8 +221,8 @@ class Pruning:
         rows = np.array([self._head.summary.row_count])
         layers = [Layer("snapshot", self._layers.summary, rows)]
         if alive:
-            layers.append(_layer("segment", self._segments))
-        layers += [_layer("block", companion) for companion in opened or ()]
+            layers.append(Layer.of("segment", self._segments))
+        layers += [Layer.of("block", companion) for companion in opened or ()]
         return layer_uses([(_text(part), part) for part in _conjuncts(bound)], layers)
 
     def _predicates(self, bound: BoundPredicate, opened: list[Companion]) -> tuple[PredicateUse, ...]:
@@ -261,10 +260,6 @@ def next_position(funnel: Funnel) -> Position | None:
 
 def _codes(filter: Evaluator, companion: Companion) -> Codes:
     return verdicts(filter.outcome(_lookup(companion), len(companion)), companion.numbers("row_count"))
-
-
-def _layer(name: Literal["segment", "block"], companion: Companion) -> Layer:
-    return Layer(name, _lookup(companion), companion.numbers("row_count"))
 
 
 def _lookup(companion: Companion) -> Lookup:

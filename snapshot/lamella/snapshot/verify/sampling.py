@@ -38,18 +38,23 @@ class Deep(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest(f"filters is a number from 0 to 10000, not {self.filters}", parameter="filters")
 
 
-def chosen(deep: Deep, block_counts: Sequence[int]) -> list[tuple[int, int]]:
-    """(segment, block in it) of each block to be read, ascending; ``block_counts`` are the segments'."""
-    counts = [max(count, 0) for count in block_counts]
-    total = sum(counts)
+def how_many(deep: Deep, total: int) -> int:
+    """How many of all blocks are read."""
     if deep.blocks is not None:
         wanted = deep.blocks
     elif deep.sample is not None:
         wanted = math.ceil(deep.sample * total)
     else:
         wanted = max(DEFAULT_BLOCKS, math.ceil(DEFAULT_SHARE * total))
+    return min(wanted, total)
+
+
+def chosen(deep: Deep, block_counts: Sequence[int]) -> list[tuple[int, int]]:
+    """(segment, block in it) of each block to be read, ascending; ``block_counts`` are the segments'."""
+    counts = [max(count, 0) for count in block_counts]
+    total = sum(counts)
     rng = Random(deep.seed)  # noqa: S311  # a sample that can be drawn again, no secret
-    picked = sorted(rng.sample(range(total), min(wanted, total)))
+    picked = sorted(rng.sample(range(total), how_many(deep, total)))
     starts = [0, *accumulate(counts)]
     found = []
     for number in picked:

@@ -154,7 +154,10 @@ class Manifests:
 
     def segment(self, ref: SegmentRef) -> Segment:
         """A segment's manifest, checked against its hash."""
-        manifest = ref.manifest
+        return self.segment_at(ref.manifest)
+
+    def segment_at(self, manifest: ObjectRef) -> Segment:
+        """As :meth:`segment`."""
         return self._segments.load(
             manifest.location,
             lambda: (

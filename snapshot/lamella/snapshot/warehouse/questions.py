@@ -8,7 +8,7 @@ import numpy as np
 
 from lamella.snapshot.columnar import Companion
 from lamella.snapshot.columnar.resident import Grain
-from lamella.snapshot.errors import InvalidRequest, SegmentNotFound
+from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import Predicate
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer
 from lamella.snapshot.pages import PageSource
@@ -18,6 +18,7 @@ from lamella.snapshot.prune.aggregate_plan import read_plan
 from lamella.snapshot.prune.answer import answer_of
 from lamella.snapshot.prune.batch import single_requests
 from lamella.snapshot.prune.difference import Side, difference
+from lamella.snapshot.prune.layers import number_of_segment
 from lamella.snapshot.prune.paging import PageTokens
 from lamella.snapshot.warehouse.finder import Finder
 from lamella.snapshot.warehouse.manifests import Manifests
@@ -62,10 +63,8 @@ class Questions:
     def blocks_of(self, pointer: SnapshotPointer, segment_id: str) -> SegmentBlocks:
         """The addresses of a segment's blocks; raises SegmentNotFound when the snapshot does not have it."""
         layers = self.finder.layers(pointer)
-        ids = layers.segments.texts("segment_id")
-        if segment_id not in ids:
-            raise SegmentNotFound(f"the snapshot has no segment {segment_id!r}", segment_id=segment_id)
-        companion = self._manifests.companion(layers.companion(ids.index(segment_id)))
+        row = number_of_segment(layers.segments.texts("segment_id"), segment_id)
+        companion = self._manifests.companion(layers.companion(row))
         rows = np.arange(len(companion))
         own = companion.schema_id
         return SegmentBlocks(

@@ -30,6 +30,8 @@ from lamella.snapshot.pages.writing import (
 from lamella.snapshot.prune.paging import PageTokens
 from lamella.snapshot.sketch.layers import SketchLayers
 from lamella.snapshot.warehouse.advising import Advising
+from lamella.snapshot.warehouse.block_reasons import BlockReasons
+from lamella.snapshot.warehouse.block_view import BlockViews
 from lamella.snapshot.warehouse.changes import Changes
 from lamella.snapshot.warehouse.definitions import Definitions
 from lamella.snapshot.warehouse.directories import Directories
@@ -37,6 +39,7 @@ from lamella.snapshot.warehouse.index_access import IndexAccess
 from lamella.snapshot.warehouse.index_blocks import IndexBlocks
 from lamella.snapshot.warehouse.index_refresh import IndexRefresh
 from lamella.snapshot.warehouse.indexing import Indexing
+from lamella.snapshot.warehouse.layer_map import LayerMaps
 from lamella.snapshot.warehouse.layouts import Layouts
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.warehouse.objects import Objects
@@ -156,6 +159,11 @@ class Warehouse:
         self.layouts = Layouts(
             manifests, questions.finder.layers, self.read_costs, self.rearranging, shape.segment_blocks
         )
+        #: Where blocks are, and how they lie over one another.
+        self.layer_maps = LayerMaps(manifests, questions.finder.layers)
+        #: One block and its pages, and why a prune reads it.
+        self.block_views = BlockViews(manifests, questions.finder.layers, pages)
+        self.block_reasons = BlockReasons(manifests, questions.finder, pages, timer)
         #: Scores and sizes of indexes, what changes would do, and why indexes do not help.
         access = IndexAccess(manifests)
         self.advising = Advising(manifests)

@@ -213,6 +213,12 @@ from lamella.snapshot.wire.verify import (
     VerifyRequest,
     merged_verification,
 )
+from lamella.snapshot.wire.watching import (
+    AuditEntry,
+    AuditList,
+    PruneRate,
+    PruneRatesAnswer,
+)
 
 __all__ = [
     "AdviceAnswer",
@@ -224,6 +230,8 @@ __all__ = [
     "AggregateMode",
     "AggregateRequest",
     "AggregateValue",
+    "AuditEntry",
+    "AuditList",
     "BatchAnswer",
     "BatchRequest",
     "BlockColumns",
@@ -319,6 +327,8 @@ __all__ = [
     "Problem",
     "Progress",
     "PruneAnswer",
+    "PruneRate",
+    "PruneRatesAnswer",
     "PruneRequest",
     "PrunedBlock",
     "PrunedPages",

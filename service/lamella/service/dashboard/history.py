@@ -1,0 +1,159 @@
+"""The history of a table: its snapshots on a line, tags, what lies between two of them, and going back to one."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamella.service.catalog import TableRecord
+from lamella.service.changes import ChangesQuery
+from lamella.service.dashboard.asked import At, table_of
+from lamella.service.dashboard.pages import ROOT, Page, Pages, link
+from lamella.service.services import Services
+from lamella.service.state import instant_ms
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.wire import RollbackRequest, SnapshotChanges, TagRequest
+
+_HISTORY: Final = ROOT + "/tables/{namespace}/{table}/history"
+#: Snapshots on one page; blocks of one difference.
+_PAGE: Final = 50
+_MOST_BLOCKS: Final = 200
+
+
+class HistoryPages:
+    """Draws them."""
+
+    def __init__(self, services: Services, pages: Pages) -> None:
+        self._services = services
+        self._pages = pages
+
+    async def show(self, request: Request) -> Response:
+        values = await self._services.read(lambda: self._show(request))
+        return self._draw(request, "history.html", values, "History")
+
+    async def difference(self, request: Request) -> Response:
+        values = await self._services.read(lambda: self._difference(request))
+        return self._draw(request, "difference.html", values, "Difference in")
+
+    async def ask_rollback(self, request: Request) -> Response:
+        values = await self._services.read(lambda: self._ask_rollback(request))
+        return self._draw(request, "rollback.html", values, "Roll back")
+
+    async def roll_back(self, request: Request) -> Response:
+        form = await self._pages.form(request)
+        asked = RollbackRequest(snapshot_id=form.text("to") or None, base_snapshot_id=form.text("base") or None)
+
+        def work(claim: Any) -> Any:
+            return self._services.rollback.run(table_of(self._services, request), asked, claim)
+
+        await self._pages.change(request, form, work)
+        return self._see(request, "rolled_back")
+
+    async def put_tag(self, request: Request) -> Response:
+        form = await self._pages.form(request)
+        until = form.text("until")
+        asked = TagRequest(
+            name=form.text("name"),
+            snapshot_id=form.text("snapshot") or None,
+            expires_at_ms=instant_ms(until, "UTC") if until else None,
+            move=form.text("move") == "yes",
+        )
+
+        def work(claim: Any) -> Any:
+            return self._services.tags.put(self._record(request), asked, claim)
+
+        await self._pages.change(request, form, work)
+        return self._see(request, "tagged")
+
+    async def drop_tag(self, request: Request) -> Response:
+        form = await self._pages.form(request)
+        name = form.text("name")
+
+        def work(claim: Any) -> Any:
+            return self._services.tags.drop(self._record(request), name, claim)
+
+        await self._pages.change(request, form, work)
+        return self._see(request, "untagged")
+
+    def pages(self) -> tuple[Page, ...]:
+        return (
+            Page(_HISTORY, self.show, "ui_history"),
+            Page(_HISTORY + "/difference", self.difference, "ui_difference"),
+            Page(_HISTORY + "/rollback", self.ask_rollback, "ui_ask_rollback"),
+            Page(_HISTORY + "/rollback", self.roll_back, "ui_rollback", "POST"),
+            Page(_HISTORY + "/tag", self.put_tag, "ui_put_tag", "POST"),
+            Page(_HISTORY + "/untag", self.drop_tag, "ui_drop_tag", "POST"),
+        )
+
+    def _draw(self, request: Request, template: str, values: dict[str, Any], what: str) -> Response:
+        names = request.path_params
+        frame = {"namespace": names["namespace"], "table": names["table"], "tab": "history"}
+        title = f"{what} {names['namespace']}.{names['table']}"
+        return self._pages.html(request, template, {**frame, **values}, title=title)
+
+    def _see(self, request: Request, done: str) -> Response:
+        names = request.path_params
+        return self._pages.see(link("tables", names["namespace"], names["table"], "history", done=done))
+
+    def _record(self, request: Request) -> TableRecord:
+        return self._services.catalog.table(request.path_params["namespace"], request.path_params["table"])
+
+    def _show(self, request: Request) -> dict[str, Any]:
+        record = table_of(self._services, request)
+        token = request.query_params.get("page") or None
+        found = self._services.history.page(record, page_size=_PAGE, page_token=token)
+        oldest_first = found.snapshots[::-1]
+        steps = dict(zip((each.snapshot_id for each in oldest_first), [None, *oldest_first], strict=False))
+        return {
+            "current_id": record.pointer.snapshot_id,
+            "snapshots": found.snapshots,
+            "before": steps,
+            "next_page": found.next_page_token,
+            "is_first_page": token is None,
+            "rows_points": [(each.timestamp_ms, each.row_count) for each in oldest_first],
+            "blocks_points": [(each.timestamp_ms, each.block_count) for each in oldest_first],
+            "tags": self._services.tags.list(record).tags,
+        }
+
+    def _difference(self, request: Request) -> dict[str, Any]:
+        record = table_of(self._services, request)
+        asked = [At(request.query_params.get(name, "").strip()) for name in ("since", "until")]
+        if not asked[0].text:
+            raise InvalidRequest("choose two snapshots", parameter="since")
+        history = self._services.history
+        ends = [history.entry(record, snapshot_id=each.snapshot_id, timestamp=each.timestamp) for each in asked]
+        first, last = sorted(ends, key=lambda entry: entry.seq)
+        text = request.query_params.get("filter", "").strip()
+        changes = self._changes(record, first.pointer.snapshot_id, last.pointer.snapshot_id, text)
+        return {"changes": changes, "filter": text, "most": _MOST_BLOCKS, "first": first, "last": last}
+
+    def _changes(self, record: TableRecord, since: str, until: str, text: str = "") -> SnapshotChanges | None:
+        query = ChangesQuery(
+            since=since,
+            since_timestamp=None,
+            until=until,
+            until_timestamp=None,
+            net=True,
+            append_only=False,
+            filter=text or None,
+            columns=None,
+            time_zone="UTC",
+            case_sensitive=False,
+            page_size=_MOST_BLOCKS,
+            page_token=None,
+        )
+        found = self._services.changes.page(record, query).changes
+        return found[0] if found else None
+
+    def _ask_rollback(self, request: Request) -> dict[str, Any]:
+        record = table_of(self._services, request)
+        to = self._services.history.entry(record, snapshot_id=request.query_params.get("to") or None)
+        now = self._services.history.entry(record)
+        return {
+            "to": to,
+            "now": now,
+            "changes": self._changes(record, to.pointer.snapshot_id, now.pointer.snapshot_id),
+            "most": _MOST_BLOCKS,
+        }

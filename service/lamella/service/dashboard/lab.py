@@ -1,0 +1,211 @@
+"""The prune lab: what a filter leaves of a table, step by step, and why. Its own prunes are not noted as anybody's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamella.service.catalog import TableRecord
+from lamella.service.dashboard.asked import number_of, one_of, table_of
+from lamella.service.dashboard.lab_answer import MOST_LISTED, Answer, Parts, answer_of, parts_of, readable
+from lamella.service.dashboard.lab_asked import Question, Trouble, Typed, filter_trouble, question_of, typed_of
+from lamella.service.dashboard.lab_blocks import listed, picture_of
+from lamella.service.dashboard.lab_compare import LabComparison
+from lamella.service.dashboard.lab_copies import copies_of
+from lamella.service.dashboard.lab_syntax import FORMS, column_names, own_examples
+from lamella.service.dashboard.pages import ROOT, Page, Pages
+from lamella.service.services import Services
+from lamella.service.state import trusted_manifests
+from lamella.snapshot.errors import InvalidRequest, ManifestError, SnapshotNotFound, StoreError
+from lamella.snapshot.expression import bind, read_filter
+from lamella.snapshot.expression.bound import leaves_of
+from lamella.snapshot.manifest import Snapshot, SnapshotPointer
+from lamella.snapshot.warehouse.block_why import PagesWhy
+from lamella.snapshot.warehouse.layer_map import LayerMaps
+from lamella.snapshot.wire import PruneRequest, WhyNotAnswer, WhyNotRequest
+
+#: Explaining looks at every block that segments leave, one segment after another: of more blocks only when asked to.
+MOST_EXPLAINED: Final = 100_000
+#: Indexes are asked about each predicate by itself.
+_MOST_ASKED: Final = 24
+_PLACE: Final = re.compile(r"(\d{1,9})\.(\d{1,9})")
+
+
+class LabPages:
+    """The lab, one block of it, and two answers side by side."""
+
+    def __init__(self, services: Services, pages: Pages) -> None:
+        self._services = services
+        self._pages = pages
+        self._comparison = LabComparison(services)
+
+    async def show(self, request: Request) -> Response:
+        found = await self._services.read(lambda: self._show(request))
+        return self._pages.html(request, "lab.html", found, title=f"Prune lab of {found['namespace']}.{found['table']}")
+
+    async def block(self, request: Request) -> Response:
+        found = await self._services.read(lambda: self._block(request))
+        title = f"A block of {found['namespace']}.{found['table']} and a filter"
+        return self._pages.html(request, "lab_block.html", found, title=title)
+
+    async def compare(self, request: Request) -> Response:
+        found = await self._services.read(lambda: self._comparison.show(request))
+        title = f"Two prunes of {found['namespace']}.{found['table']}"
+        return self._pages.html(request, "lab_compare.html", found, title=title)
+
+    def pages(self) -> tuple[Page, ...]:
+        lab = ROOT + "/tables/{namespace}/{table}/lab"
+        return (
+            Page(lab, self.show, "ui_lab"),
+            Page(lab + "/block", self.block, "ui_lab_block"),
+            Page(lab + "/compare", self.compare, "ui_lab_compare"),
+        )
+
+    def _show(self, request: Request) -> Mapping[str, Any]:
+        table, typed = table_of(self._services, request), typed_of(request)
+        pointer, troubles = self._pointer(table, typed)
+        with trusted_manifests():
+            head = self._services.warehouse.head(pointer)
+            question = question_of(typed, head.schema)
+            troubles = {**troubles, **question.troubles}
+            values: dict[str, Any] = {
+                "namespace": table.namespace,
+                "table": table.name,
+                "tab": "lab",
+                "typed": typed,
+                "troubles": troubles,
+                "snapshot_id": pointer.snapshot_id,
+                "timestamp_ms": pointer.timestamp_ms,
+                "forms": FORMS,
+                "columns": column_names(head),
+                "examples": own_examples(head),
+                "answer": None,
+            }
+            if not typed.is_asked or troubles or question.request is None:
+                return values
+            try:
+                answered = self._answered(request, table, pointer, head, question.request)
+            except InvalidRequest as error:
+                return {**values, "troubles": {"filter": filter_trouble(error, typed.filter, head.schema)}}
+            url = str(request.base_url).rstrip("/")
+            copies = copies_of(url, table, head.schema, question.request, typed.at)
+            # what leads on from here stays with the snapshot that was looked at
+            state = typed.state(at=pointer.snapshot_id)
+            return {**values, **answered, "copies": copies, "state": state}
+
+    def _answered(
+        self, request: Request, table: TableRecord, pointer: SnapshotPointer, head: Snapshot, asked: PruneRequest
+    ) -> dict[str, Any]:
+        warehouse = self._services.warehouse
+        found = warehouse.find(pointer, asked)
+        layer_map = warehouse.layer_maps.of(pointer)
+        verdicts = LayerMaps.verdicts(found, layer_map)
+        answer = answer_of(found, layer_map, verdicts)
+        which = one_of(request, "list", ("kept", "skipped"))
+        is_explained = bool(request.query_params.get("explain")) or _is_small(answer)
+        return {
+            "answer": answer,
+            "parts": self._parts(pointer, asked) if is_explained else None,
+            "why_not": self._why_not(table, pointer, head, asked) if is_explained else None,
+            "has_indexes": any(index.dropped_ms is None for index in head.skip_indexes),
+            "picture": picture_of(layer_map, verdicts),
+            "listing": listed(warehouse, pointer, layer_map, verdicts, which, number_of(request, "row")),
+            "readable": readable,
+        }
+
+    def _parts(self, pointer: SnapshotPointer, asked: PruneRequest) -> Parts:
+        explaining = PruneRequest(filter=asked.filter, limit=asked.limit, time_zone=asked.time_zone, explain=True)
+        return parts_of(self._services.warehouse.find(pointer, explaining).answer.report)
+
+    def _why_not(
+        self, table: TableRecord, pointer: SnapshotPointer, head: Snapshot, asked: PruneRequest
+    ) -> WhyNotAnswer | None:
+        """What indexes say; None: there are none, or too much to ask."""
+        if not head.skip_indexes or asked.filter is None:
+            return None
+        if len(head.skip_indexes) * _predicate_count(asked, head) > _MOST_ASKED:
+            return None
+        wanted = WhyNotRequest(filter=asked.filter, snapshot_id=pointer.snapshot_id, time_zone=asked.time_zone)
+        return self._services.advice.why_not(table, wanted)
+
+    def _block(self, request: Request) -> Mapping[str, Any]:
+        table, typed = table_of(self._services, request), typed_of(request)
+        pointer = self._exact_pointer(table, typed)
+        warehouse = self._services.warehouse
+        with trusted_manifests():
+            head = warehouse.head(pointer)
+            layer_map = warehouse.layer_maps.of(pointer)
+            place = _PLACE.fullmatch(request.query_params.get("block", ""))
+            if place is not None and int(place[1]) < len(layer_map.segment_id):
+                segment_id, number = layer_map.segment_id[int(place[1])], int(place[2])
+            else:
+                segment_id, number = request.query_params.get("segment", ""), number_of(request, "number")
+            segment = layer_map.number_of(segment_id)
+            values: dict[str, Any] = {
+                "namespace": table.namespace,
+                "table": table.name,
+                "tab": "lab",
+                "typed": typed,
+                "segment": segment,
+                "number": number,
+                "segment_id": segment_id,
+                "block_count": layer_map.blocks(segment).stop - layer_map.blocks(segment).start,
+                "state": typed.state(at=pointer.snapshot_id),
+                "zoom": f"{segment}.{number}",
+                "snapshot_id": pointer.snapshot_id,
+                "timestamp_ms": pointer.timestamp_ms,
+                "why": None,
+                "readable": readable,
+                "most": MOST_LISTED,
+            }
+            question = question_of(typed, head.schema)
+            if question.request is None:
+                return {**values, "troubles": question.troubles}
+            try:
+                why = warehouse.block_reasons.why(pointer, question.request, segment_id, number)
+            except InvalidRequest as error:
+                return {**values, "troubles": {"filter": filter_trouble(error, typed.filter, head.schema)}}
+            pages, unread = None, None
+            if why.verdict in ("SOME", "UNKNOWN"):
+                pages, unread = self._pages_left(pointer, question, segment_id, number)
+            return {**values, "troubles": {}, "why": why, "pages_left": pages, "unread": unread}
+
+    def _pages_left(
+        self, pointer: SnapshotPointer, question: Question, segment_id: str, number: int
+    ) -> tuple[PagesWhy | None, str | None]:
+        """What pages leave of a block that is kept, or why that cannot be told."""
+        if question.request is None or question.request.filter is None:
+            return None, None
+        asked = PruneRequest(filter=question.request.filter, time_zone=question.request.time_zone, level="page")
+        try:
+            return self._services.warehouse.block_reasons.why(pointer, asked, segment_id, number).pages, None
+        except (StoreError, ManifestError) as error:
+            return None, error.message
+
+    def _pointer(self, table: TableRecord, typed: Typed) -> tuple[SnapshotPointer, dict[str, Trouble]]:
+        """The snapshot that is asked for; the current one, and why, when there is none such."""
+        try:
+            return self._exact_pointer(table, typed), {}
+        except (InvalidRequest, SnapshotNotFound) as error:
+            if "time_zone" in error.details and "timestamp" not in error.details:
+                return table.pointer, {}  # said beside its own field
+            return table.pointer, {"at": Trouble(error.message)}
+
+    def _exact_pointer(self, table: TableRecord, typed: Typed) -> SnapshotPointer:
+        at = typed.at
+        return self._services.history.pointer(
+            table, snapshot_id=at.snapshot_id, timestamp=at.timestamp, time_zone=typed.time_zone
+        )
+
+
+def _is_small(answer: Answer) -> bool:
+    return sum(stage.considered for stage in answer.report.stages if stage.stage == "block") <= MOST_EXPLAINED
+
+
+def _predicate_count(asked: PruneRequest, head: Snapshot) -> int:
+    bound = bind(read_filter(asked.filter, time_zone=asked.time_zone), head.schema, time_zone=asked.time_zone)
+    return len(set(leaves_of(bound)))

@@ -1,0 +1,205 @@
+"""What a prune found, as the lab shows it: the funnel, verdicts, what is saved, who ruled out how much."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from markupsafe import Markup
+
+from lamella.service.dashboard import charts, words
+from lamella.snapshot.prune.found import Found
+from lamella.snapshot.prune.kept import Codes
+from lamella.snapshot.prune.verdict import ALL, NONE, SOME, UNKNOWN
+from lamella.snapshot.warehouse.layer_map import LayerMap
+from lamella.snapshot.wire import LayerUse, NotUsed, Report
+
+#: Predicates, and what is not used, that a page lists.
+MOST_LISTED: Final = 60
+#: Segments whose column sizes are added up.
+_MOST_SIZED: Final = 200
+
+_STAGES: Final = {
+    "snapshot": ("Table", "its summary", "table"),
+    "segment": ("Segments", "their summaries", "segment"),
+    "block": ("Blocks", "their bounds and counts", "block"),
+    "index": ("Skip indexes", "what they know of blocks", "block"),
+    "feedback": ("Reports of readers", "blocks that held no match before", "block"),
+    "limit": ("Limit", "blocks that are certain to be enough", "block"),
+}
+_EPOCH: Final = dt.date(1970, 1, 1)
+_EPOCH_US: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # the zone is written behind
+_SPELLED: Final = re.compile(r"'(?:[^']|'')*'|\b(date|timestamp|timestamp_ntz)\((-?\d{1,18})\)")
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What a prune leaves of a snapshot."""
+
+    blocks: int
+    blocks_total: int
+    rows: int
+    rows_total: int
+    bytes: int
+    bytes_total: int
+
+    @property
+    def block_share(self) -> float:
+        """The part of all blocks that is read."""
+        return self.blocks / self.blocks_total if self.blocks_total else 0.0
+
+    @property
+    def byte_share(self) -> float:
+        """The part of all bytes that is read."""
+        return self.bytes / self.bytes_total if self.bytes_total else 0.0
+
+    @property
+    def blocks_saved(self) -> int:
+        """Blocks that are not read."""
+        return self.blocks_total - self.blocks
+
+    @property
+    def bytes_saved(self) -> int:
+        """Bytes of blocks that are not read."""
+        return self.bytes_total - self.bytes
+
+
+class StageLine(msgspec.Struct, frozen=True):
+    """A step of the funnel; ``unit`` is what it counts."""
+
+    name: str
+    looks_at: str
+    unit: str
+    considered: int
+    kept: int
+    bytes: int
+    ms: float
+
+    @property
+    def share(self) -> float:
+        """The part that it keeps."""
+        return self.kept / self.considered if self.considered else 0.0
+
+
+class VerdictLine(msgspec.Struct, frozen=True):
+    """How many blocks have a verdict; ``colour`` is a class of the style sheet."""
+
+    name: str
+    colour: str
+    meaning: str
+    blocks: int
+
+
+class PredicateLine(msgspec.Struct, frozen=True):
+    """A part of the filter, and what each layer decides by it alone."""
+
+    predicate: str
+    layers: tuple[LayerUse, ...]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """``column_bytes``: of the columns that were asked for, in the kept blocks; None: not asked for, or too many."""
+
+    figures: Figures
+    verdicts: tuple[VerdictLine, ...]
+    stages: tuple[StageLine, ...]
+    report: Report
+    column_bytes: int | None
+
+    @property
+    def funnel(self) -> Markup:
+        """The bytes that each stage leaves, as a picture."""
+        pairs = [("whole table", float(self.figures.bytes_total))]
+        pairs += [(stage.name, float(stage.bytes)) for stage in self.stages if stage.name != _STAGES["snapshot"][0]]
+        return charts.bars(pairs, title="Bytes of data left after each stage", form=words.size)
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """With ``explain``: the predicates, how many more there are, and what could not be used."""
+
+    predicates: tuple[PredicateLine, ...]
+    more_predicates: int
+    not_used: tuple[NotUsed, ...]
+    more_not_used: int
+
+
+def figures_of(found: Found, layer_map: LayerMap, verdicts: Codes) -> Figures:
+    """What is left; ``verdicts``: of all blocks."""
+    kept = verdicts != NONE
+    report = found.answer.report
+    return Figures(
+        blocks=int(kept.sum()),
+        blocks_total=report.blocks_total,
+        rows=int(layer_map.row_count[kept].sum()),
+        rows_total=report.rows_total,
+        bytes=int(layer_map.file_size[kept].sum()),
+        bytes_total=report.bytes_total,
+    )
+
+
+def answer_of(found: Found, layer_map: LayerMap, verdicts: Codes) -> Answer:
+    """All that needs no explaining."""
+    counts = np.bincount(verdicts, minlength=4).tolist()
+    report = found.answer.report
+    return Answer(
+        figures=figures_of(found, layer_map, verdicts),
+        verdicts=(
+            VerdictLine("ALL", "all", "every row matches, proven; the filter need not be evaluated", counts[ALL]),
+            VerdictLine("SOME", "some", "what is known of the rows overlaps the filter", counts[SOME]),
+            VerdictLine("UNKNOWN", "unknown", "kept for want of proof", counts[UNKNOWN]),
+            VerdictLine("skipped", "none", "no row matches, or none is needed", counts[NONE]),
+        ),
+        stages=tuple(
+            StageLine(
+                *_STAGES.get(stage.stage, (stage.stage.capitalize(), "", "block")),
+                stage.considered,
+                stage.kept,
+                stage.bytes,
+                stage.ms,
+            )
+            for stage in report.stages
+        ),
+        report=report,
+        column_bytes=_column_bytes(found),
+    )
+
+
+def parts_of(report: Report) -> Parts:
+    """The predicates of a report that explains."""
+    by_predicate: dict[str, list[LayerUse]] = {}
+    for use in report.layers or ():
+        by_predicate.setdefault(use.predicate, []).append(use)
+    lines = [PredicateLine(readable(text), tuple(uses)) for text, uses in by_predicate.items()]
+    return Parts(
+        tuple(lines[:MOST_LISTED]),
+        max(len(lines) - MOST_LISTED, 0),
+        report.not_used[:MOST_LISTED],
+        max(len(report.not_used) - MOST_LISTED, 0),
+    )
+
+
+def readable(predicate: str) -> str:
+    """A predicate of a report whose dates and times are spelled as in SQL."""
+    return _SPELLED.sub(_spelled, predicate)
+
+
+def _spelled(match: re.Match[str]) -> str:
+    kind = match[1]
+    if kind is None:
+        return match[0]
+    try:
+        if kind == "date":
+            return f"DATE '{_EPOCH + dt.timedelta(days=int(match[2]))}'"
+        moment = (_EPOCH_US + dt.timedelta(microseconds=int(match[2]))).isoformat(" ")
+    except OverflowError:
+        return match[0]
+    return f"TIMESTAMP '{moment}+00:00'" if kind == "timestamp" else f"TIMESTAMP_NTZ '{moment}'"
+
+
+def _column_bytes(found: Found) -> int | None:
+    parts: Any = found.parts
+    if found.column_ids is None or parts is None or len(parts) > _MOST_SIZED:
+        return None
+    return sum(int(part.companion.column_size_bytes(found.column_ids)[part.rows].sum()) for part in parts)

@@ -1,0 +1,176 @@
+"""The layer map of a table: segments, their blocks, a block and its pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, cast, get_args
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamella.service.dashboard import words
+from lamella.service.dashboard.asked import at_of, number_of, one_of, table_of
+from lamella.service.dashboard.charts import STEPS, step_of
+from lamella.service.dashboard.pages import ROOT, Page, Pages
+from lamella.service.dashboard.tiles import MOST_TILES, NESTED_SEGMENTS, Colour, Painter
+from lamella.service.dashboard.zoom import Zoom, zoom_of
+from lamella.service.services import Services
+from lamella.service.state import trusted_manifests
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.warehouse.block_view import PageView
+from lamella.snapshot.warehouse.layer_map import LayerMap, LayerMaps
+from lamella.snapshot.wire import PruneRequest
+
+_COLOURS: Final = cast("tuple[str, ...]", get_args(Colour))
+#: Rows of the list below a map.
+_LISTED: Final = 25
+#: Pages of a block that are listed, and that are drawn.
+_PAGES_LISTED: Final = 200
+_PAGES_DRAWN: Final = 1_000
+
+
+class MapPages:
+    """Draws maps, and blocks."""
+
+    def __init__(self, services: Services, pages: Pages) -> None:
+        self._services = services
+        self._pages = pages
+
+    async def show(self, request: Request) -> Response:
+        found = await self._services.read(lambda: self._found(request))
+        template = "block.html" if "block" in found else "map.html"
+        title = f"Layer map of {found['namespace']}.{found['table']}"
+        return self._pages.html(request, template, found, title=title)
+
+    def pages(self) -> tuple[Page, ...]:
+        return (Page(ROOT + "/tables/{namespace}/{table}/map", self.show, "ui_map"),)
+
+    def _found(self, request: Request) -> Mapping[str, Any]:
+        table, at = table_of(self._services, request), at_of(request)
+        pointer = at.pointer(self._services, table)
+        columns = tuple(filter(None, (part.strip() for part in request.query_params.get("key", "").split(","))))
+        with trusted_manifests():
+            layer_map = self._services.warehouse.layer_maps.of(pointer, columns)
+            zoom = zoom_of(request.query_params.get("zoom", ""), len(layer_map.segment_id))
+            common = {
+                "namespace": table.namespace,
+                "table": table.name,
+                "tab": "map",
+                "at": at.text,
+                "snapshot_id": pointer.snapshot_id,
+                "timestamp_ms": pointer.timestamp_ms,
+                "filter": request.query_params.get("filter", "").strip(),
+                "zoom": zoom,
+            }
+            if zoom is not None and zoom.block is not None:
+                return {**common, **self._block(request, pointer, layer_map, zoom)}
+            return {**common, **self._map(request, pointer, layer_map, zoom, common["filter"])}
+
+    def _map(
+        self, request: Request, pointer: SnapshotPointer, layer_map: LayerMap, zoom: Zoom | None, text: Any
+    ) -> dict[str, Any]:
+        chosen = one_of(request, "colour", ("", *_COLOURS))
+        problem, verdicts, kept = None, None, None
+        if text:
+            try:
+                asked = PruneRequest(filter=text, time_zone="UTC")
+                verdicts = LayerMaps.verdicts(self._services.warehouse.find(pointer, asked), layer_map)
+                kept = int((verdicts != 0).sum())
+            except InvalidRequest as error:
+                problem = error
+        colour = cast("Colour", chosen or ("match" if text else "depth" if layer_map.depth is not None else "size"))
+        if colour == "match" and verdicts is None:
+            colour = "depth" if layer_map.depth is not None else "size"
+        painter = Painter(layer_map, colour, verdicts)
+        segments = len(layer_map.segment_id)
+        first, count = (0, segments) if zoom is None else (zoom.first, zoom.count)
+        is_segment = zoom is not None and zoom.count == 1
+        is_nested = zoom is None and segments <= NESTED_SEGMENTS and len(layer_map) <= MOST_TILES
+        from_block = number_of(request, "from")
+        blocks = 0
+        if is_segment:
+            whole = layer_map.blocks(first)
+            blocks = whole.stop - whole.start
+        return {
+            "colour": colour,
+            "colours": _COLOURS,
+            "problem": problem,
+            "kept": kept,
+            "key": layer_map.columns,
+            "asked_key": request.query_params.get("key", ""),
+            "depth_of": layer_map.depth_of,
+            "is_exact": layer_map.is_exact,
+            "has_depth": layer_map.depth is not None,
+            "block_count": len(layer_map),
+            "segment_count": segments,
+            "legend": painter.legend(),
+            "steps": STEPS,
+            "is_segment": is_segment,
+            "groups": painter.groups() if is_nested else (),
+            "tiles": painter.blocks(first, from_block)
+            if is_segment
+            else ()
+            if is_nested
+            else painter.segments(first, count),
+            "first": first,
+            "count": count,
+            "from_block": from_block,
+            "most_tiles": MOST_TILES,
+            "blocks_in_segment": blocks,
+            "listing": self._listing(request, layer_map, painter, first, count, is_segment),
+        }
+
+    def _listing(
+        self,
+        request: Request,
+        layer_map: LayerMap,
+        painter: Painter,
+        first: int,
+        count: int,
+        is_segment: bool,
+    ) -> dict[str, Any]:
+        """The same as a list, a page of it at a time."""
+        start = number_of(request, "row")
+        if is_segment:
+            total = int(layer_map.bounds[first + 1] - layer_map.bounds[first])
+            shown = painter.blocks(first, start, _LISTED)
+        else:
+            total = count
+            shown = painter.segments(first + start, max(min(_LISTED, count - start), 0))
+        return {
+            "tiles": shown,
+            "start": start,
+            "total": total,
+            "before": max(start - _LISTED, 0) if start else None,
+            "after": start + _LISTED if start + _LISTED < total else None,
+        }
+
+    def _block(self, request: Request, pointer: SnapshotPointer, layer_map: LayerMap, zoom: Zoom) -> dict[str, Any]:
+        views = self._services.warehouse.block_views
+        segment_id, number = layer_map.segment_id[zoom.first], zoom.block or 0
+        block = views.block(pointer, segment_id, number)
+        names = [column.name for column in block.columns]
+        column = request.query_params.get("column", "") or (layer_map.columns[0] if layer_map.columns else names[0])
+        pages = views.pages(pointer, segment_id, number, column)
+        most = max((page.size_bytes or 0 for page in pages), default=0)
+        start = int(layer_map.blocks(zoom.first).start)
+        return {
+            "block": block,
+            "column": column,
+            "page_list": pages[:_PAGES_LISTED],
+            "page_count": len(pages),
+            "strip": [
+                (page.row_count, None if page.reason else step_of(page.size_bytes or 0, most + 1), _page_text(page))
+                for page in pages[:_PAGES_DRAWN]
+            ],
+            "depth": None if layer_map.depth is None else int(layer_map.depth[start + number]),
+            "blocks_in_segment": layer_map.blocks(zoom.first).stop - start,
+        }
+
+
+def _page_text(page: PageView) -> str:
+    text = f"rows {words.count(page.file_row)} to {words.count(page.file_row + page.row_count - 1)}"
+    if page.min is None and page.max is None:
+        return text
+    return f"{text}: from {page.min or '?'} to {page.max or '?'}"

@@ -1,0 +1,229 @@
+"""How a page comes about: a template, values, the headers that every page has; errors are pages too."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import quote, urlencode
+
+import jinja2
+import msgspec
+from markupsafe import Markup
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from lamella.service.api import REQUEST_ID, ROUTE, Boundary
+from lamella.service.compression import LEAST_BYTES, compressed
+from lamella.service.dashboard import charts, words
+from lamella.service.dashboard.forms import KEY, TOKEN, Form, Tokens, new_key
+from lamella.service.dashboard.messages import MESSAGES
+from lamella.service.mutations import Work
+from lamella.service.negotiation import coding
+from lamella.service.problem import status_of, title_of
+from lamella.service.release import release
+from lamella.service.services import Services
+from lamella.snapshot.errors import BY_CODE, LamellaError, NotFound
+from lamella.snapshot.wire import Problem
+
+ROOT: Final = "/ui"
+_HERE: Final = Path(__file__).parent
+_STATIC: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+
+#: Nothing but what this service sends itself, and no script or style in a page's own text.
+CONTENT_SECURITY_POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+_HIDDEN: Final = Markup('<input type="hidden" name="{}" value="{}">')
+_TIME: Final = Markup('<time datetime="{}" title="{}">{}</time>')
+_HEADERS: Final = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One path of the dashboard; ``name`` is what metrics and the audit trail call it."""
+
+    path: str
+    handler: Handler
+    name: str
+    method: Literal["GET", "POST"] = "GET"
+
+
+class Pages:
+    """Draws pages, takes forms, and runs what these ask for."""
+
+    def __init__(self, services: Services, boundary: Boundary, secret: bytes) -> None:
+        self._services = services
+        self._boundary = boundary
+        self._tokens = Tokens(secret)
+        self._assets, self._asset_names = _assets()
+        self._templates = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(_HERE / "templates"),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            lstrip_blocks=True,
+            keep_trailing_newline=False,
+            auto_reload=False,
+        )
+        self._templates.filters.update(words.FILTERS)
+        self._templates.globals.update(
+            asset=lambda name: f"{ROOT}/static/{self._asset_names[name]}",
+            charts=charts,
+            link=link,
+            messages=MESSAGES,
+            root=ROOT,
+            release=release(),
+        )
+
+    def html(
+        self, request: Request, template: str, values: Mapping[str, Any], *, status: int = 200, title: str
+    ) -> Response:
+        """A page. ``values`` are escaped where they stand in the template; ``title`` is the document's."""
+        session = self._tokens.session(request)
+        started = session or self._tokens.start()
+        now_ms = self._services.clock()
+        context = {
+            "title": title,
+            "path": request.url.path,
+            "query": request.query_params,
+            "here": _with_query(request),
+            "now_ms": now_ms,
+            "ago": lambda at_ms: words.ago(at_ms, now_ms),
+            "time": lambda at_ms: _time(at_ms, now_ms),
+            "sealed": lambda: self._sealed(started),
+            **values,
+        }
+        body = self._templates.get_template(template).render(context).encode()
+        response = self._respond(request, body, "text/html; charset=utf-8", status)
+        response.headers["Cache-Control"] = "no-store"
+        if session is None:
+            self._tokens.keep(request, response, started)
+        return response
+
+    async def form(self, request: Request) -> Form:
+        """The form that was posted; raises InvalidRequest for one that none of our pages sent."""
+        return await self._tokens.form(request)
+
+    async def change(self, request: Request, form: Form, work: Work) -> bytes:
+        """Run a mutation, once for each sending of a form, and give its answer's JSON.
+
+        Raises:
+            LamellaError: what the mutation raises, also when it is the stored answer to an earlier sending.
+        """
+        response = await self._services.mutate(request, work, form.body, key=form.key)
+        body = bytes(response.body)
+        if response.status_code >= 400:
+            problem = msgspec.json.decode(body, type=Problem)
+            raise BY_CODE.get(problem.code, LamellaError)(problem.detail, **problem.details)
+        return body
+
+    def see(self, url: str) -> Response:
+        """Go on to a page once a form was taken, so that loading it again does nothing again."""
+        return RedirectResponse(url, status_code=303, headers=_HEADERS)
+
+    def routes(self, pages: Sequence[Page]) -> list[Route]:
+        """The routes of pages, and of what they are drawn with."""
+        found = [Route(page.path, self._endpoint(page), methods=[page.method], name=page.name) for page in pages]
+        further = (
+            Page(ROOT + "/static/{name}", self._static, "ui_static"),
+            Page(ROOT + "/{rest:path}", self._nothing, "ui_nothing"),
+        )
+        return [*found, *(Route(page.path, self._endpoint(page), methods=["GET"], name=page.name) for page in further)]
+
+    def problem(self, request: Request, error: Exception) -> Response:
+        """The page that says what went wrong; what is not ours is logged and not shown."""
+        shown = self._boundary.shown(request, error)
+        status = status_of(type(shown))
+        heading = title_of(type(shown))
+        values = {"error": shown, "heading": heading, "request_id": request.scope.get(REQUEST_ID)}
+        return self.html(request, "problem.html", values, status=status, title=heading)
+
+    def _endpoint(self, page: Page) -> Handler:
+        async def endpoint(request: Request) -> Response:
+            request.scope[ROUTE] = page.path
+            try:
+                return await page.handler(request)
+            except ClientDisconnect:
+                raise
+            except Exception as error:
+                return self.problem(request, error)
+
+        return endpoint if page.method == "GET" else self._services.audit.watched(page.name, endpoint)
+
+    async def _nothing(self, request: Request) -> Response:
+        raise NotFound(f"there is nothing at {request.url.path}")
+
+    async def _static(self, request: Request) -> Response:
+        found = self._assets.get(request.path_params["name"])
+        if found is None:
+            return Response("there is no such file", 404, media_type="text/plain")
+        kind, data = found
+        response = self._respond(request, data, kind, 200)
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        return response
+
+    def _respond(self, request: Request, body: bytes, kind: str, status: int) -> Response:
+        headers = {**_HEADERS, "Content-Type": kind, "Vary": "Accept-Encoding"}
+        wanted = coding(request.headers.get("accept-encoding", ""))
+        if wanted is not None and len(body) >= LEAST_BYTES:
+            body = compressed(body, wanted)
+            headers["Content-Encoding"] = wanted
+        return Response(body, status, headers)
+
+    def _sealed(self, session: str) -> Markup:
+        """The hidden fields that every form that changes something needs."""
+        pairs = ((TOKEN, self._tokens.token(session)), (KEY, new_key()))
+        return Markup("").join(_HIDDEN.format(name, value) for name, value in pairs)
+
+
+def link(*parts: str, **query: Any) -> str:
+    """The address of a page: path segments below ``/ui``, and a query without what is None or empty."""
+    path = "/".join([ROOT, *(quote(part, safe="") for part in parts)])
+    pairs = [(name, value) for name, value in query.items() if value not in (None, "", False)]
+    return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+def _with_query(request: Request) -> Callable[..., str]:
+    """The address of the page that is being drawn, with other values of some parameters (None: without it)."""
+
+    def here(**changes: Any) -> str:
+        merged = {**dict(request.query_params), **changes}
+        pairs = [(name, value) for name, value in merged.items() if value not in (None, "", False)]
+        return f"{quote(request.url.path)}?{urlencode(pairs)}"
+
+    return here
+
+
+def _time(at_ms: int | None, now_ms: int) -> Markup:
+    if at_ms is None:
+        return Markup.escape(words.NOTHING)
+    return _TIME.format(words.iso(at_ms), words.moment(at_ms), words.ago(at_ms, now_ms))
+
+
+def _assets() -> tuple[dict[str, tuple[str, bytes]], dict[str, str]]:
+    """What pages are drawn with, by the names it is served under, and these names: they change with the content."""
+    by_name, names = {}, {}
+    for path in sorted((_HERE / "static").iterdir()):
+        data = path.read_bytes()
+        name = f"{path.stem}.{hashlib.sha256(data).hexdigest()[:16]}{path.suffix}"
+        by_name[name] = (_STATIC[path.suffix], data)
+        names[path.name] = name
+    return by_name, names

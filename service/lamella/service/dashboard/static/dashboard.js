@@ -1,0 +1,156 @@
+// What pages do beyond reading and posting. Every page works without it; nothing here knows a page.
+
+const said = document.getElementById("said");
+
+function say(text) {
+  said.textContent = "";
+  requestAnimationFrame(() => { said.textContent = text; });
+}
+
+// [data-theme]: light or dark against the system's wish; kept in this browser.
+const root = document.documentElement;
+const dark = matchMedia("(prefers-color-scheme: dark)");
+
+function scheme() {
+  return root.dataset.scheme ?? (dark.matches ? "dark" : "light");
+}
+
+function showScheme(button) {
+  button.textContent = scheme() === "dark" ? "Light" : "Dark";
+  button.hidden = false;
+}
+
+const kept = localStorage.getItem("scheme");
+if (kept === "dark" || kept === "light") root.dataset.scheme = kept;
+for (const button of document.querySelectorAll("[data-theme]")) {
+  showScheme(button);
+  button.addEventListener("click", () => {
+    root.dataset.scheme = scheme() === "dark" ? "light" : "dark";
+    localStorage.setItem("scheme", root.dataset.scheme);
+    showScheme(button);
+  });
+}
+
+// [data-live="seconds"] with an id: the page is asked for again, and this part of it put in its place, while it is
+// there. A part without the attribute is shown and is final. Parts with a field in use, a selection or a button that is
+// being pressed wait.
+function isBusy(part) {
+  const selection = getSelection();
+  return (part.contains(document.activeElement) && document.activeElement.matches("input, textarea, select"))
+    || part.matches(":active")
+    || (!selection.isCollapsed && part.contains(selection.anchorNode));
+}
+
+async function renew(ids) {
+  const answer = await fetch(location.href, { headers: { "X-Lamella-Live": ids.join(",") } });
+  if (!answer.ok) return;
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  for (const id of ids) {
+    const old = document.getElementById(id);
+    const part = fresh.getElementById(id);
+    if (!old || !part || isBusy(old) || old.isEqualNode(part)) continue;
+    const focused = old.contains(document.activeElement) ? document.activeElement.id : "";
+    const open = [...old.querySelectorAll("details[open][id]")].map((each) => each.id);
+    const adopted = document.adoptNode(part);
+    old.replaceWith(adopted);
+    for (const each of open) document.getElementById(each)?.setAttribute("open", "");
+    if (focused) document.getElementById(focused)?.focus();
+    prepare(adopted);
+    if (adopted.dataset.say && adopted.dataset.say !== old.dataset.say) say(adopted.dataset.say);
+  }
+}
+
+function live() {
+  const parts = [...document.querySelectorAll("[data-live][id]")];
+  if (!parts.length) return;
+  const wait = Math.min(...parts.map((part) => Number(part.dataset.live) || 2));
+  setTimeout(async () => {
+    if (!document.hidden) {
+      try { await renew(parts.map((part) => part.id)); } catch { /* the next turn tries again */ }
+    }
+    live();
+  }, wait * 1000);
+}
+
+// .map: one stop of the tab key; arrows move over the tiles; what is under the pointer or has the focus is told.
+function moveIn(map, event) {
+  const tiles = [...map.querySelectorAll("button")];
+  const now = tiles.indexOf(document.activeElement);
+  if (now < 0) return;
+  const top = tiles[0].offsetTop;
+  const found = tiles.findIndex((tile) => tile.offsetTop !== top);
+  const across = found < 0 ? tiles.length : found;
+  const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: across, ArrowUp: -across, Home: -now, End: tiles.length - 1 - now };
+  if (!(event.key in steps)) return;
+  const next = tiles[now + steps[event.key]];
+  event.preventDefault();
+  if (!next) return;
+  tiles[now].tabIndex = -1;
+  next.tabIndex = 0;
+  next.focus();
+}
+
+function prepareMap(map) {
+  const tiles = map.querySelectorAll("button");
+  tiles.forEach((tile, number) => { tile.tabIndex = number ? -1 : 0; });
+  map.addEventListener("keydown", (event) => moveIn(map, event));
+  const told = document.getElementById(map.dataset.told ?? "");
+  if (!told) return;
+  for (const kind of ["focusin", "pointerover"]) {
+    map.addEventListener(kind, (event) => {
+      const text = event.target.title || event.target.getAttribute("aria-label");
+      if (event.target.matches("button") && text) told.textContent = text;
+    });
+  }
+}
+
+// [data-copy="id"]: copy the text of an element.
+async function copy(button) {
+  const text = document.getElementById(button.dataset.copy).textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+    say("Copied");
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  } catch {
+    getSelection().selectAllChildren(document.getElementById(button.dataset.copy));
+    say("Selected; press the keys for copying");
+  }
+}
+
+// [data-insert="text"] within a form: put text into the field named by data-into, where its caret is.
+function insert(button) {
+  const field = document.getElementById(button.dataset.into);
+  const text = button.dataset.insert;
+  const [from, to] = [field.selectionStart, field.selectionEnd];
+  field.setRangeText(text, from, to, "end");
+  field.focus();
+}
+
+function prepare(part) {
+  for (const map of part.querySelectorAll(".map")) prepareMap(map);
+  for (const button of part.querySelectorAll("[data-copy]")) {
+    button.hidden = false;
+    button.addEventListener("click", () => copy(button));
+  }
+  for (const button of part.querySelectorAll("[data-insert]")) {
+    button.hidden = false;
+    button.addEventListener("click", () => insert(button));
+  }
+  for (const field of part.querySelectorAll("[data-error-at]")) {
+    const at = Number(field.dataset.errorAt);
+    field.focus();
+    field.setSelectionRange(at, Math.min(at + 1, field.value.length));
+  }
+  for (const form of part.querySelectorAll("form[data-auto]")) {
+    form.addEventListener("change", () => form.requestSubmit());
+  }
+  for (const field of part.querySelectorAll("textarea[data-submit]")) {
+    field.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) field.form.requestSubmit();
+    });
+  }
+}
+
+prepare(document);
+live();

@@ -1,0 +1,53 @@
+"""The service itself: health, rates, caches, workers, what was changed by whom, the configuration in force."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamella.service.dashboard.pages import ROOT, Page, Pages
+from lamella.service.services import Services
+
+#: Entries of the audit trail on the first screen, and on a page of their own.
+_LATEST: Final = 15
+_PAGE: Final = 100
+
+
+class StatusPages:
+    """Draws them."""
+
+    def __init__(self, services: Services, pages: Pages) -> None:
+        self._services = services
+        self._pages = pages
+
+    async def show(self, request: Request) -> Response:
+        values = await self._services.read(self._show)
+        return self._pages.html(request, "service.html", values, title="Service")
+
+    async def audit(self, request: Request) -> Response:
+        values = await self._services.read(lambda: self._audit(request))
+        return self._pages.html(request, "audit.html", values, title="Audit trail")
+
+    def pages(self) -> tuple[Page, ...]:
+        return (
+            Page(ROOT + "/service", self.show, "ui_service"),
+            Page(ROOT + "/service/audit", self.audit, "ui_audit"),
+        )
+
+    def _show(self) -> dict[str, Any]:
+        status = self._services.status.look()
+        requests = sorted(status.requests, key=lambda each: -each.requests)
+        return {
+            "status": status,
+            "requests": requests,
+            "entries": self._services.audit.page(None, _LATEST) if status.catalog.error is None else [],
+        }
+
+    def _audit(self, request: Request) -> dict[str, Any]:
+        table = request.query_params.get("table", "").strip()
+        found = self._services.audit.list(
+            page_size=_PAGE, page_token=request.query_params.get("page") or None, table=table or None
+        )
+        return {"entries": found.entries, "next_page": found.next_page_token, "table": table}

@@ -1,0 +1,241 @@
+"""A table at a glance, its columns, its indexes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final, cast, get_args
+
+import msgspec
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamella.service.catalog import TableRecord
+from lamella.service.dashboard.asked import at_of, table_of
+from lamella.service.dashboard.pages import ROOT, Page, Pages, link
+from lamella.service.dashboard.prepared import Prepared
+from lamella.service.services import Services
+from lamella.service.state import cluster_key_info, table_info, trusted_manifests
+from lamella.snapshot.errors import LamellaError, PolicyNotFound
+from lamella.snapshot.manifest import ClusterKind, Snapshot
+from lamella.snapshot.warehouse.block_view import ColumnView, column_view
+from lamella.snapshot.wire import (
+    AdviceRequest,
+    ClusteringAnswer,
+    ClusterKeyRequest,
+    IndexList,
+    PolicyInfo,
+    PruneRate,
+)
+
+TABLE: Final = ROOT + "/tables/{namespace}/{table}"
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
+_KINDS: Final = cast("tuple[ClusterKind, ...]", get_args(ClusterKind))
+#: Layouts whose look-ups are kept.
+_MOST_PREPARED: Final = 64
+
+
+class TablePages:
+    """Draws them."""
+
+    def __init__(self, services: Services, pages: Pages) -> None:
+        self._services = services
+        self._pages = pages
+        self._figures: Prepared[ClusteringAnswer] = Prepared(_MOST_PREPARED, name="ui-figures")
+        self._histograms: Prepared[tuple[tuple[str, int], ...]] = Prepared(_MOST_PREPARED, name="ui-depths")
+        self._scores: Prepared[dict[str, float]] = Prepared(_MOST_PREPARED, name="ui-scores")
+
+    async def summary(self, request: Request) -> Response:
+        values = await self._services.read(lambda: self._summary(request))
+        return self._pages.html(request, "table.html", values, title=f"{values['namespace']}.{values['table']}")
+
+    async def columns(self, request: Request) -> Response:
+        values = await self._services.read(lambda: self._columns(request))
+        title = f"Columns of {values['namespace']}.{values['table']}"
+        return self._pages.html(request, "columns.html", values, title=title)
+
+    async def indexes(self, request: Request) -> Response:
+        values = await self._services.read(lambda: self._indexes(request))
+        title = f"Indexes of {values['namespace']}.{values['table']}"
+        return self._pages.html(request, "indexes.html", values, title=title)
+
+    async def set_key(self, request: Request) -> Response:
+        form = await self._pages.form(request)
+        columns = tuple(filter(None, (part.strip() for part in form.text("columns").split(","))))
+        kind = msgspec.convert(form.text("kind") or "linear", ClusterKind)
+        asked = ClusterKeyRequest(columns=columns, kind=kind, base_snapshot_id=form.text("base") or None)
+
+        def work(claim: Any) -> Any:
+            return self._services.clustering.set_key(table_of(self._services, request), asked, claim)
+
+        await self._pages.change(request, form, work)
+        names = request.path_params
+        return self._pages.see(link("tables", names["namespace"], names["table"], done="key_set"))
+
+    def pages(self) -> tuple[Page, ...]:
+        return (
+            Page(TABLE, self.summary, "ui_table"),
+            Page(TABLE + "/columns", self.columns, "ui_columns"),
+            Page(TABLE + "/indexes", self.indexes, "ui_indexes"),
+            Page(TABLE + "/cluster-key", self.set_key, "ui_set_cluster_key", "POST"),
+        )
+
+    def _summary(self, request: Request) -> dict[str, Any]:
+        services = self._services
+        record, at = table_of(services, request), at_of(request)
+        pointer = at.pointer(services, record)
+        with trusted_manifests():
+            info = table_info(record, services.warehouse.snapshot(pointer))
+        now_ms = services.clock()
+        series = services.prune_rates.series(record.table_id, since_ms=now_ms - DAY_MS)
+        figures = histogram = problem = None
+        if info.cluster_key and info.block_count:
+            try:
+                histogram = self._histograms.peek(
+                    pointer.snapshot_id, lambda: self._depths(record, pointer.snapshot_id)
+                )
+                figures = self._figures.peek(
+                    pointer.snapshot_id,
+                    lambda: services.clustering.figures(
+                        record, (), "linear", snapshot_id=pointer.snapshot_id, recorded=0
+                    ),
+                )
+            except LamellaError as error:
+                problem = error
+        is_current = pointer.snapshot_id == record.pointer.snapshot_id
+        health = services.healths.peek(record) if is_current else None
+        waits = (is_current and health is None) or (
+            bool(info.cluster_key) and bool(info.block_count) and problem is None and figures is None
+        )
+        return {
+            **_frame(record, ""),
+            "at": at.text,
+            "info": info,
+            "is_current": is_current,
+            "health": health,
+            "hour": _together([each for each in series if (each.bucket_ms or 0) >= now_ms - HOUR_MS]),
+            "day": _together(series),
+            "rate_points": _rate_points(series),
+            "figures": figures,
+            "histogram": histogram,
+            "figures_problem": problem,
+            "waits": waits,
+            "kinds": _KINDS,
+            "policy": _policy(services, record),
+            "schedules": services.schedules.list(record).schedules,
+        }
+
+    def _depths(self, record: TableRecord, snapshot_id: str) -> tuple[tuple[str, int], ...]:
+        with trusted_manifests():
+            pointer = self._services.history.pointer(record, snapshot_id=snapshot_id)
+            depth = self._services.warehouse.layer_maps.of(pointer).depth
+        return () if depth is None else depth_bars(depth)
+
+    def _columns(self, request: Request) -> dict[str, Any]:
+        record, at = table_of(self._services, request), at_of(request)
+        pointer = at.pointer(self._services, record)
+        with trusted_manifests():
+            snapshot = self._services.warehouse.snapshot(pointer)
+        key = cluster_key_info(snapshot)
+        return {
+            **_frame(record, "columns"),
+            "at": at.text,
+            "snapshot_id": pointer.snapshot_id,
+            "timestamp_ms": pointer.timestamp_ms,
+            "row_count": snapshot.summary.row_count,
+            "lines": column_lines(snapshot),
+            "key": key.columns,
+            "schemas": snapshot.history,
+            "schema": snapshot.schema,
+        }
+
+    def _indexes(self, request: Request) -> dict[str, Any]:
+        record = table_of(self._services, request)
+        found = self._services.indexes.list(record, dropped=True)
+        scores = None
+        try:
+            scores = self._scores.peek(found.snapshot_id, lambda: index_scores(self._services, record, found))
+        except LamellaError:
+            scores = {}  # advice that cannot be had leaves the rest of the page as it is
+        return {
+            **_frame(record, "indexes"),
+            "indexes": found.indexes,
+            "scores": scores,
+            "recorded": self._services.advice.recorded(record),
+        }
+
+
+def column_lines(snapshot: Snapshot) -> tuple[ColumnView, ...]:
+    """The columns of a snapshot, as its summary knows them."""
+    stats = snapshot.summary.col_stats
+    return tuple(column_view(leaf, stats.get(leaf.id), None) for leaf in snapshot.schema.leaves())
+
+
+def index_scores(services: Services, record: TableRecord, found: IndexList) -> dict[str, float]:
+    """What each index that is in use adds to bounds, by its name; none of those of which manifests cannot tell."""
+    with trusted_manifests():
+        names = {leaf.name for leaf in services.warehouse.head(record.pointer).schema.leaves()}
+    scores = {}
+    for index in found.indexes:
+        if index.dropped_ms is not None or index.not_usable or index.expression not in names:
+            continue
+        asked = AdviceRequest(
+            columns=(index.expression,),
+            kinds=(index.kind,),
+            options={index.kind: index.options},
+            snapshot_id=found.snapshot_id,
+        )
+        for score in services.advice.advise(record, asked).scores:
+            if score.kind == index.kind and score.layer == "block" and score.score is not None:
+                scores[index.name] = score.score
+    return scores
+
+
+def depth_bars(depth: Any) -> tuple[tuple[str, int], ...]:
+    """How many blocks have each depth: 1 to 16 one by one, then by powers of two."""
+    known = np.asarray(depth)
+    known = known[known > 0]
+    if not len(known):
+        return ()
+    counts = np.bincount(known)
+    bars = [(str(each), int(counts[each])) for each in range(1, min(16, len(counts) - 1) + 1)]
+    low = 17
+    while low < len(counts):
+        high = 2 ** math.ceil(math.log2(low)) if low > 17 else 32
+        bars.append((f"{low}-{high}", int(counts[low : high + 1].sum())))
+        low = high + 1
+    return tuple(bars)
+
+
+def _frame(record: TableRecord, tab: str) -> dict[str, Any]:
+    return {"namespace": record.namespace, "table": record.name, "tab": tab}
+
+
+def _policy(services: Services, record: TableRecord) -> PolicyInfo | None:
+    try:
+        return services.policies.get(record)
+    except PolicyNotFound:
+        return None
+
+
+def _together(series: Sequence[PruneRate]) -> dict[str, float]:
+    sums = {
+        name: sum(getattr(each, name) for each in series)
+        for name in ("prunes", "considered_blocks", "kept_blocks", "bytes_total", "kept_bytes", "ms")
+    }
+    considered, total = sums["considered_blocks"], sums["bytes_total"]
+    return {
+        **sums,
+        "skipped": 1 - sums["kept_blocks"] / considered if considered else math.nan,
+        "skipped_bytes": 1 - sums["kept_bytes"] / total if total else math.nan,
+    }
+
+
+def _rate_points(series: Sequence[PruneRate]) -> list[tuple[float, float]]:
+    return [
+        (each.bucket_ms or 0, 1 - each.kept_blocks / each.considered_blocks)
+        for each in series
+        if each.considered_blocks
+    ]

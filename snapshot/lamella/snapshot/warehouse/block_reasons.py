@@ -1,0 +1,276 @@
+"""Why one block is kept for a filter, or not: the prune's own verdict, and what each layer and index says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, cast
+
+import msgspec
+import numpy as np
+
+from lamella.snapshot.columnar.zones import MAY_NAN, MAY_NULL, MAY_NUMBER, Zones
+from lamella.snapshot.errors import NotFound
+from lamella.snapshot.expression import BoundPredicate, Predicate, text_of
+from lamella.snapshot.expression.bound import columns_of
+from lamella.snapshot.expression.nodes import And
+from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.pages import PageSource
+from lamella.snapshot.prune.explain import Layer, judged
+from lamella.snapshot.prune.found import Found
+from lamella.snapshot.prune.index_layer import IndexLayer
+from lamella.snapshot.prune.kept import Kept
+from lamella.snapshot.prune.layers import Layers, number_of_segment
+from lamella.snapshot.prune.options import read_options
+from lamella.snapshot.prune.pages import page_layer, page_segments
+from lamella.snapshot.prune.verdict import NONE, SOME, VERDICT_NAMES
+from lamella.snapshot.schema import Leaf
+from lamella.snapshot.stats.column import Nan
+from lamella.snapshot.warehouse.block_why import (
+    BlockVerdict,
+    BlockWhy,
+    ColumnBounds,
+    ConjunctWhy,
+    Decider,
+    IndexWhy,
+    LayerWhy,
+    PagesWhy,
+    Said,
+    index_text,
+    kept_text,
+    ruled_out_text,
+)
+from lamella.snapshot.warehouse.bounds_text import zones_nan, zones_text
+from lamella.snapshot.warehouse.finder import Finder
+from lamella.snapshot.warehouse.manifests import Manifests
+from lamella.snapshot.wire import IndexUse, PruneRequest
+
+_VERDICTS: Final = cast("tuple[BlockVerdict, ...]", VERDICT_NAMES)
+
+
+class BlockReasons:
+    """Explains. Reads what a prune reads, and no more than it of this block; ``timer`` gives seconds."""
+
+    def __init__(self, manifests: Manifests, finder: Finder, pages: PageSource, timer: Callable[[], float]) -> None:
+        self._manifests = manifests
+        self._finder = finder
+        self._pages = pages
+        self._timer = timer
+
+    def why(self, pointer: SnapshotPointer, request: PruneRequest, segment_id: str, number: int) -> BlockWhy:
+        """Why the block ``number`` of a segment is in the answer to a prune, or is not.
+
+        That is the whole answer: pages and time limits of a request do not count. At level "page" the block's own
+        pages are looked at, as by a prune that comes to open its file.
+
+        Raises:
+            SegmentNotFound: the snapshot does not have the segment; NotFound: the segment has no block of that number.
+            InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded, InvalidRequest: the request is wrong.
+            StoreError, ManifestError: something cannot be read.
+        """
+        layers = self._finder.layers(pointer)
+        row = number_of_segment(layers.segments.texts("segment_id"), segment_id)
+        companion = self._manifests.blocks(layers.head, layers.companion(row))
+        if not 0 <= number < len(companion):
+            count = len(companion)
+            raise NotFound(f"the segment has no block {number}, but {count}", segment_id=segment_id, block=number)
+        predicate = self._finder.read(request)
+        asked = msgspec.structs.replace(
+            request,
+            level="block",
+            shape="records",
+            columns=None,
+            reader_columns=(),
+            explain=False,
+            residuals=False,
+            page_size=None,
+            page_token=None,
+            max_ms=None,
+        )
+        found = self._finder.find_predicate(pointer, predicate, asked)
+        bound = self._finder.bound(predicate, layers.head.schema, request)
+        block = Kept(row, companion, np.array([number]), np.array([_code(found, row, number)], dtype=np.uint8))
+        case = _Case(layers, block, bound)
+        conjuncts = tuple(
+            case.conjunct(text_of(part), self._finder.bound(part, layers.head.schema, request))
+            for part in _conjuncts(predicate)
+        )
+        pages = None
+        if request.level == "page" and block.codes[0] != NONE:
+            pages = self._page_ranges(bound, block, layers)
+        verdict, by, text = case.decision(found, asked, conjuncts, pages)
+        return BlockWhy(
+            snapshot_id=layers.head.snapshot_id,
+            segment_id=segment_id,
+            number=number,
+            location=companion.text_at("location", number),
+            row_count=case.row_count,
+            filter=text_of(predicate),
+            verdict=verdict,
+            decided_by=by,
+            text=text,
+            layers=case.layers,
+            conjuncts=conjuncts,
+            pages=pages,
+        )
+
+    def _page_ranges(self, bound: BoundPredicate, block: Kept, layers: Layers) -> PagesWhy:
+        segment = page_segments(layers.segments)
+        (left,) = page_layer(bound, [block], self._pages, segment, None, self._timer).pages
+        if left is None:
+            return PagesWhy(range_count=0, row_count=0, matching_rows=0)
+        if left.whole:
+            count = int(block.numbers("row_count")[0])
+            return PagesWhy(range_count=1, row_count=count, matching_rows=0, is_whole=True, reason=left.reason)
+        proven = left.all_match or [False] * len(left.row_count)
+        return PagesWhy(
+            range_count=len(left.row_count),
+            row_count=sum(left.row_count),
+            matching_rows=sum(rows for rows, matching in zip(left.row_count, proven, strict=True) if matching),
+            reason=left.reason,
+        )
+
+
+class _Case:
+    """One block, with the verdict of a prune, and one filter."""
+
+    def __init__(self, layers: Layers, block: Kept, bound: BoundPredicate) -> None:
+        self._head = layers.head
+        self._block = block
+        self._bound = bound
+        self.row_count = int(block.numbers("row_count")[0])
+        number = int(block.rows[0])
+        snapshot = Layer("snapshot", layers.summary, np.array([layers.head.summary.row_count]))
+        self._places = (
+            (snapshot, 0),
+            (Layer.of("segment", layers.segments), block.segment),
+            (Layer.of("block", block.companion), number),
+        )
+        self.layers = self._judged(bound, with_bounds=False)
+        _, segment, own = (layer.verdict for layer in self.layers)
+        is_open = segment != "NONE" and own in ("SOME", "UNKNOWN")
+        self._indexes: IndexLayer | None = layers.indexes if is_open else None
+        self._alone = {} if self._indexes is None else self._indexes.one_by_one()
+        #: The block as bounds leave it to the indexes.
+        self._open = Kept(block.segment, block.companion, block.rows, np.array([SOME], dtype=np.uint8))
+
+    def conjunct(self, text: str, bound: BoundPredicate) -> ConjunctWhy:
+        """What is to be said of a part of the filter."""
+        said = []
+        for alone in self._alone.values():
+            questions = alone.questions(bound)
+            if questions is not None:
+                questions.refine([self._open])
+                said.append(_said(questions.uses[0]))
+        return ConjunctWhy(predicate=text, layers=self._judged(bound, with_bounds=True), indexes=tuple(said))
+
+    def decision(
+        self, found: Found, request: PruneRequest, conjuncts: tuple[ConjunctWhy, ...], pages: PagesWhy | None
+    ) -> tuple[BlockVerdict, Decider | None, str]:
+        """The verdict, who left the block out, and the line in words."""
+        verdict = _VERDICTS[int(self._block.codes[0])]
+        if pages is not None and not pages.range_count:
+            return "NONE", "pages", "skipped: none of its pages can hold a row that matches"
+        if verdict != "NONE":
+            return verdict, None, kept_text(verdict, conjuncts, self._given_up(found))
+        if not self.row_count:
+            return verdict, "block", "skipped: it has no rows"
+        for layer in self.layers if self.layers[1].verdict == "NONE" else self.layers[1:]:
+            if layer.verdict == "NONE":
+                return verdict, layer.layer, ruled_out_text(layer.layer, conjuncts)
+        indexes = self._ruling_out()
+        if not indexes and not read_options(request, self._head.schema).plain:
+            return verdict, "request", f"left out: the filter keeps it, but not the request's {_options(request)}"
+        report = found.answer.report
+        if not indexes and report.feedback is not None:
+            return verdict, "feedback", "skipped: readers reported that none of its rows matches"
+        # What a prune remembers may rest on a part of an index that cannot be read any more.
+        indexes = indexes or [use.name for use in report.indexes if use.ruled_out]
+        return verdict, "index", index_text(indexes, conjuncts)
+
+    def _judged(self, bound: BoundPredicate, *, with_bounds: bool) -> tuple[LayerWhy, ...]:
+        found = []
+        for layer, place in self._places:
+            codes, lacking = judged(bound, layer)
+            found.append(
+                LayerWhy(
+                    layer=layer.name,
+                    verdict=_VERDICTS[int(codes[place])],
+                    reasons=tuple(reason for reason, mask in lacking.items() if mask[place]),
+                    bounds=tuple(_bounds(leaf, layer.lookup(leaf), place) for leaf in columns_of(bound))
+                    if with_bounds
+                    else (),
+                )
+            )
+        return tuple(found)
+
+    def _ruling_out(self) -> list[str]:
+        """The indexes that rule the block out: one that does alone, or all that are asked if only together they do."""
+        if self._indexes is None:
+            return []
+        result = self._indexes.refine(self._bound, [self._open])
+        if result.kept:
+            return []
+        for name, alone in self._alone.items():
+            if not alone.refine(self._bound, [self._open]).kept:
+                return [name]
+        return [use.name for use in result.uses]
+
+    def _given_up(self, found: Found) -> str | None:
+        """Which index would rule out the block, which the prune kept."""
+        stopped = {use.name: use.stopped for use in found.answer.report.indexes if use.stopped is not None}
+        for name in self._ruling_out() if stopped else ():
+            if name in stopped:
+                return f"index {name!r} would rule it out, but was not asked about it, since {stopped[name]}"
+        return None
+
+
+def _code(found: Found, row: int, number: int) -> int:
+    """A prune's verdict of a block."""
+    rows = found.segment_rows
+    if row not in rows or found.parts is None:
+        return NONE
+    part = found.parts[rows.index(row)]
+    codes = part.codes[part.rows == number]
+    return int(codes[0]) if len(codes) else NONE
+
+
+def _conjuncts(predicate: Predicate) -> list[Predicate]:
+    if isinstance(predicate, And):
+        return [part for child in predicate.children for part in _conjuncts(child)]
+    return [predicate]
+
+
+def _bounds(leaf: Leaf, zones: Zones, place: int) -> ColumnBounds:
+    shown, flags = zones_text(leaf.dtype, zones, place), int(zones.flags[place])
+    some: Nan = "maybe" if flags & (MAY_NUMBER | MAY_NAN) else "all"
+    return ColumnBounds(
+        column=leaf.name,
+        min=shown.min,
+        max=shown.max,
+        is_cut=shown.is_cut,
+        nulls=some if flags & MAY_NULL else "none",
+        nan=zones_nan(leaf.dtype, zones, place),
+    )
+
+
+def _said(use: IndexUse) -> IndexWhy:
+    said: Said
+    if use.failure is not None:
+        said, reason = "unreadable", use.failure
+    elif use.not_indexed:
+        said, reason = "not_indexed", "it does not know the block; refresh it"
+    elif use.ruled_out:
+        said, reason = "ruled_out", "no row can match"
+    else:
+        said, reason = "may_match", "a row may match"
+    return IndexWhy(index=use.name, kind=use.kind, expression=use.expression, said=said, reason=reason)
+
+
+def _options(request: PruneRequest) -> str:
+    given = {
+        "join keys": bool(request.join),
+        "order": bool(request.order_by),
+        "limit": request.limit is not None,
+        "segments": request.segments is not None,
+    }
+    return " and ".join(name for name, is_given in given.items() if is_given)

@@ -1,0 +1,285 @@
+"""One block as people look at it: what its manifest says, and where its pages are. What is not known is None."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from lamella.snapshot.commit.summaries import seen_blocks
+from lamella.snapshot.errors import InvalidRequest, NotFound
+from lamella.snapshot.manifest import Block, Segment, SnapshotPointer
+from lamella.snapshot.pages import BlockPages, Cell, PageSource
+from lamella.snapshot.pages.source import Usage
+from lamella.snapshot.prune.layers import Layers, number_of_segment
+from lamella.snapshot.prune.pages import checked_pages, page_segments
+from lamella.snapshot.schema import Leaf
+from lamella.snapshot.stats import ColumnStats
+from lamella.snapshot.stats.column import Nan, Source
+from lamella.snapshot.warehouse.bounds_text import NOTHING_KNOWN, stats_text, zones_nan, zones_text
+from lamella.snapshot.warehouse.manifests import Manifests
+
+_NOT_PLACED: Final = "the block does not say where its file holds the column"
+_NO_STATISTICS: Final = "its pages have no statistics"
+
+
+class ColumnView(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of the current schema, in one block or in all.
+
+    ``min`` and ``max`` are SQL literals, ``is_cut`` when one is too long to show; they occur where ``min_exact`` and
+    ``max_exact``, else no value lies outside of them. ``nan`` is None for types without NaN. ``distinct_count``:
+    different values; ``size_bytes``: of its chunks in the file, compressed. ``source``: where all this comes from;
+    None: there are no statistics. ``reason``: why a bound is not known.
+    """
+
+    column_id: int
+    name: str
+    type: str
+    min: str | None = None
+    max: str | None = None
+    is_cut: bool = False
+    min_exact: bool = False
+    max_exact: bool = False
+    null_count: int | None = None
+    nan: Nan | None = None
+    distinct_count: int | None = None
+    size_bytes: int | None = None
+    source: Source | None = None
+    reason: str | None = None
+
+
+class BlockView(msgspec.Struct, frozen=True, kw_only=True):
+    """A block; members are those of :class:`~lamella.snapshot.manifest.Block`.
+
+    ``number``: its place in its segment. ``block_size``: bytes, not compressed. ``created``: ISO 8601. ``schema_id``:
+    what its file was written with. ``cluster_level``: how often its rows were rewritten for the key ``cluster_key_id``.
+    ``row_groups``: the rows of each.
+    """
+
+    segment_id: str
+    number: int
+    location: str
+    row_count: int
+    file_size: int
+    block_size: int | None
+    format: str
+    compression: str | None
+    created: str | None
+    created_by: str | None
+    schema_id: int
+    cluster_key_id: int | None
+    cluster_level: int | None
+    content_id: str | None
+    footer_sha256: str | None
+    row_groups: tuple[int, ...] | None
+    columns: tuple[ColumnView, ...]
+
+
+class BlockRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A line in a list of blocks. ``level``: None when it was not written for the cluster key in force."""
+
+    number: int
+    location: str
+    row_count: int
+    file_size: int
+    level: int | None
+    created: str | None
+
+
+class PageView(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of one column, or (``is_page`` False) a row group or the whole block whose pages are not known.
+
+    ``row_group``: None for the whole block. It has ``row_count`` rows from row ``first_row`` of the row group on, which
+    is row ``file_row`` of the file, in ``size_bytes`` at ``offset``. ``min`` and ``max`` contain its values, as SQL
+    literals. ``reason``: why something is not known.
+    """
+
+    row_group: int | None
+    first_row: int
+    file_row: int
+    row_count: int
+    is_page: bool
+    offset: int | None = None
+    size_bytes: int | None = None
+    min: str | None = None
+    max: str | None = None
+    is_cut: bool = False
+    null_count: int | None = None
+    nan: Nan | None = None
+    reason: str | None = None
+
+
+class BlockViews:
+    """Looks at blocks. ``layers``: those of a snapshot; ``pages``: where page statistics come from."""
+
+    def __init__(self, manifests: Manifests, layers: Callable[[SnapshotPointer], Layers], pages: PageSource) -> None:
+        self._manifests = manifests
+        self._layers = layers
+        self._pages = pages
+
+    def block(self, pointer: SnapshotPointer, segment_id: str, number: int) -> BlockView:
+        """One block, with all columns of the current schema.
+
+        Raises:
+            SegmentNotFound: the snapshot does not have the segment; NotFound: the segment has no block of that number.
+            StoreError, ManifestError: the manifest cannot be read.
+        """
+        layers, segment = self._layers(pointer), self._segment(pointer, segment_id)
+        block = _at(segment, number)
+        (seen,) = seen_blocks(layers.head, [block])
+        cluster = block.cluster_stats
+        return BlockView(
+            segment_id=segment_id,
+            number=number,
+            location=block.location,
+            row_count=block.row_count,
+            file_size=block.file_size,
+            block_size=block.block_size or None,
+            format=block.format,
+            compression=block.compression or None,
+            created=block.create_on,
+            created_by=block.created_by,
+            schema_id=block.written_with,
+            cluster_key_id=None if cluster is None else cluster.key_id,
+            cluster_level=None if cluster is None else cluster.level,
+            content_id=block.content_id,
+            footer_sha256=block.footer_sha256,
+            row_groups=block.row_group_row_counts or None,
+            columns=tuple(_column(leaf, seen) for leaf in layers.head.schema.leaves()),
+        )
+
+    def blocks(self, pointer: SnapshotPointer, segment_id: str, first: int, count: int) -> tuple[BlockRow, ...]:
+        """Up to ``count`` blocks of a segment from number ``first`` on.
+
+        Raises:
+            InvalidRequest: a number below zero; SegmentNotFound, StoreError, ManifestError: as :meth:`block`.
+        """
+        if first < 0 or count < 0:
+            raise InvalidRequest(f"{min(first, count)} is no number of a block", first=first, count=count)
+        key = self._layers(pointer).head.cluster_key
+        some = self._segment(pointer, segment_id).blocks[first : first + count]
+        return tuple(
+            BlockRow(
+                number=number,
+                location=block.location,
+                row_count=block.row_count,
+                file_size=block.file_size,
+                level=block.cluster_stats.level
+                if key is not None and block.cluster_stats is not None and block.cluster_stats.key_id == key.key_id
+                else None,
+                created=block.create_on,
+            )
+            for number, block in enumerate(some, first)
+        )
+
+    def pages(self, pointer: SnapshotPointer, segment_id: str, number: int, column: str) -> tuple[PageView, ...]:
+        """The pages of a column in one block, in its order, from where prunes to pages know them.
+
+        Raises:
+            UnknownColumn: no such column of values; SegmentNotFound, NotFound, StoreError, ManifestError: as
+                :meth:`block`.
+        """
+        layers = self._layers(pointer)
+        leaf = layers.head.schema.leaf(column)
+        row = number_of_segment(layers.segments.texts("segment_id"), segment_id)
+        companion = self._manifests.blocks(layers.head, layers.companion(row))
+        _check(number, len(companion), segment_id)
+        row_count = int(companion.numbers("row_count")[number])
+        usage = Usage()
+        segment = page_segments(layers.segments)(row)
+        (found,) = self._pages.pages(segment, [number], zoned=[leaf], placed=[leaf], usage=usage)
+        found = checked_pages(found, row_count, usage)
+        cell = found.cells.get(leaf.id)
+        return tuple(_unknown(found, row_count) if cell is None else _units(leaf, cell))
+
+    def _segment(self, pointer: SnapshotPointer, segment_id: str) -> Segment:
+        segments = self._layers(pointer).segments
+        row = number_of_segment(segments.texts("segment_id"), segment_id)
+        return self._manifests.segment_at(page_segments(segments)(row).manifest)
+
+
+def _at(segment: Segment, number: int) -> Block:
+    _check(number, len(segment.blocks), segment.segment_id)
+    return segment.blocks[number]
+
+
+def _check(number: int, count: int, segment_id: str) -> None:
+    if not 0 <= number < count:
+        raise NotFound(f"the segment has no block {number}, but {count}", segment_id=segment_id, block=number)
+
+
+def column_view(leaf: Leaf, stats: ColumnStats | None, size_bytes: int | None) -> ColumnView:
+    """A column by what is recorded of it in a block, a segment or a snapshot."""
+    view = ColumnView(column_id=leaf.id, name=leaf.name, type=str(leaf.dtype), size_bytes=size_bytes)
+    if stats is None:
+        return msgspec.structs.replace(view, reason="no statistics were recorded")
+    bounds = stats_text(leaf.dtype, stats)
+    return msgspec.structs.replace(
+        view,
+        min=bounds.min,
+        max=bounds.max,
+        is_cut=bounds.is_cut,
+        min_exact=stats.min_exact,
+        max_exact=stats.max_exact,
+        null_count=stats.null_count,
+        nan=stats.nan if leaf.dtype.is_float else None,
+        distinct_count=stats.distinct_of_values,
+        source=stats.source,
+        reason=stats.reason,
+    )
+
+
+def _column(leaf: Leaf, block: Block) -> ColumnView:
+    chunks = block.col_metas.get(leaf.id)
+    size_bytes = None if not chunks else sum(chunk.len for chunk in chunks)
+    return column_view(leaf, block.col_stats.get(leaf.id), size_bytes)
+
+
+def _units(leaf: Leaf, cell: Cell) -> list[PageView]:
+    """The pages of a cell, and the row groups whose pages are not known."""
+    units, zones = cell.units, cell.zones
+    starts, entries = cell.zone_starts
+    found = []
+    for at, group in enumerate(units.groups.tolist()):
+        is_page = bool(cell.page_counts[group] > 0)
+        is_known = zones is not None and (bool(cell.zoned[group]) or not is_page)
+        entry = int(entries[np.searchsorted(starts, units.starts[at], side="right") - 1])
+        nulls = int(cell.null_counts[entry]) if is_known else -1
+        bounds = zones_text(leaf.dtype, zones, entry) if zones is not None and is_known else NOTHING_KNOWN
+        found.append(
+            PageView(
+                row_group=group,
+                first_row=int(units.first_rows[at]),
+                file_row=int(units.starts[at]),
+                row_count=int(units.rows[at]),
+                is_page=is_page,
+                offset=int(units.offsets[at]),
+                size_bytes=int(units.sizes[at]),
+                min=bounds.min,
+                max=bounds.max,
+                is_cut=bounds.is_cut,
+                null_count=None if nulls < 0 else nulls,
+                nan=zones_nan(leaf.dtype, zones, entry) if zones is not None and is_known else None,
+                reason=None if is_page and is_known else cell.reason or _NO_STATISTICS,
+            )
+        )
+    return found
+
+
+def _unknown(pages: BlockPages, row_count: int) -> list[PageView]:
+    """The row groups of a block, or the block, when nothing is known of a column in it."""
+    reason = pages.reason or _NOT_PLACED
+    if not pages.group_rows:
+        groups: list[tuple[int | None, int]] = [(None, row_count)]
+    else:
+        groups = list(enumerate(pages.group_rows))
+    found, file_row = [], 0
+    for group, rows in groups:
+        if rows:
+            found.append(
+                PageView(row_group=group, first_row=0, file_row=file_row, row_count=rows, is_page=False, reason=reason)
+            )
+        file_row += rows
+    return found

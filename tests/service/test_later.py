@@ -1,0 +1,68 @@
+"""Work that a thread does soon: once for all who asked, again after a failure, never after the end."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from lamella.service.later import Later
+
+
+def test_it_is_done_once_for_all_who_asked_meanwhile() -> None:
+    """And again for those who ask while it is being done, which may have begun too early for them."""
+    began, go, done = threading.Semaphore(0), threading.Semaphore(0), threading.Semaphore(0)
+    times: list[str] = []
+
+    def work() -> None:
+        began.release()
+        assert go.acquire(timeout=60)
+        times.append(threading.current_thread().name)
+        done.release()
+
+    later = Later(work, 0.0, "worker")
+    states = [later.is_due]
+    later.soon()
+    assert began.acquire(timeout=60)
+    for _ in range(100):
+        later.soon()
+    states.append(later.is_due)
+    for _ in range(2):
+        go.release()
+        assert done.acquire(timeout=60)
+    later.close()
+    assert states == [False, True]
+    assert not later.is_due
+    assert times == ["worker", "worker"]
+
+
+def test_a_failure_is_logged_and_the_next_one_who_asks_has_it_done(caplog: pytest.LogCaptureFixture) -> None:
+    """The thread lives on."""
+    done = threading.Semaphore(0)
+    errors = [ValueError("first")]
+
+    def work() -> None:
+        try:
+            if errors:
+                raise errors.pop()
+        finally:
+            done.release()
+
+    later = Later(work, 0.0, "worker")
+    for _ in range(2):
+        later.soon()
+        assert done.acquire(timeout=60)
+    later.close()
+    assert [record.getMessage() for record in caplog.records] == ["worker failed"]
+
+
+def test_nothing_is_done_once_it_is_closed() -> None:
+    """What was asked for right before is left to whoever closes it."""
+    times: list[int] = []
+    later = Later(lambda: times.append(1), 3_600.0, "worker")
+    later.soon()
+    later.close()
+    later.soon()
+    later.close()
+    assert times == []
+    Later(lambda: None, 0.0, "never asked").close()
