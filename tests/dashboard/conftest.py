@@ -132,12 +132,14 @@ def axe() -> Callable[[Page], None]:
 
 
 @pytest.fixture
-def screenshot() -> Callable[[Page, str], None]:
-    """Keep a picture of a page in the report of the tests, which is a folder; see ``make test``."""
+def screenshot(record_property: Callable[[str, object], None]) -> Callable[[Page, str], None]:
+    """Keep a picture of a page: in ``build/screenshots`` (or ``LAMELLA_SCREENSHOTS``), named in the tests' report."""
     folder = Path(os.environ.get("LAMELLA_SCREENSHOTS", ROOT / "build" / "screenshots"))
 
     def take(page: Page, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=folder / f"{name}.png", full_page=True)
+        path = folder / f"{name}.png"
+        page.screenshot(path=path, full_page=True)
+        record_property("screenshot", str(path))
 
     return take

@@ -144,7 +144,8 @@ def test_a_bar_moves_and_clicks_cancel_and_retry(
     until(lambda: page.evaluate("window.noted.length") >= 3, "the bar moves")
     texts = page.evaluate("window.noted")
     done = [int(text.split(" of ")[0].replace(",", "")) for text in texts]
-    assert done == sorted(done) and done[0] < done[-1]
+    assert done == sorted(done)
+    assert done[0] < done[-1]
     assert texts[-1].endswith("of 2,000 steps")
     expect(row).to_contain_text("mover")
     expect(page.get_by_role("heading", level=2)).to_have_text("1 running, 0 queued")
@@ -190,7 +191,7 @@ def test_the_keyboard_alone_asks_for_a_job(page: Page, lake: Lamella) -> None:
     assert job.arguments == {"deep": True, "blocks": 3}
 
 
-def test_without_a_script_a_job_is_read_and_asked_for(new_page: Callable[..., Page], lake: Lamella) -> None:
+def test_without_a_script_a_job_is_read_and_asked_for(new_page: Callable[..., Page]) -> None:
     """Forms, listings and jobs need no script."""
     page = new_page(java_script_enabled=False)
     page.goto(f"/ui/jobs/new?kind=vacuum&table={LINEITEM}&preview=1")
@@ -252,7 +253,8 @@ def test_an_index_is_made_filled_dropped_and_restored_by_clicks(
     start_worker("indexer")
     expect(page.locator("#state h2")).to_have_text("State: succeeded", timeout=PATIENCE_MS)
     coverage = lake.table(LINEITEM).index("by_order").coverage
-    assert coverage is not None and coverage.not_indexed == 0
+    assert coverage is not None
+    assert coverage.not_indexed == 0
 
     page.goto("/ui/tables/shop/lineitem/indexes")
     page.get_by_role("link", name="Drop by_order").click()

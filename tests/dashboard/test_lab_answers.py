@@ -1,4 +1,4 @@
-"""What the prune lab says, without a browser: its numbers are the prune's, its copies run, and nobody's prunes change."""
+"""What the prune lab says, without a browser: its numbers are those of prunes, what it lets copy runs."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ import html
 import re
 import subprocess
 import sys
-import urllib.error
-import urllib.request
-from collections.abc import Callable
-from urllib.parse import quote, urlencode
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import httpx2
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import sqlglot
+from starlette.testclient import TestClient
 
 from lamella.client import Lamella
+from lamella.service.app import create_app
 from lamella.service.dashboard import words
 from lamella.service.dashboard.lab_answer import readable
 from lamella.service.dashboard.lab_asked import MOST_CHARACTERS, filter_trouble
 from lamella.service.dashboard.lab_syntax import FORMS
+from lamella.service.settings import Settings
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import bind, read_filter
 from lamella.snapshot.expression.bound import Anything, leaves_of
@@ -28,6 +32,7 @@ from lamella.snapshot.expression.spelling import sql_of
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.wire import PruneAnswer
 from support.dashboard_tables import EVENTS, LINEITEM
+from support.settled import settled
 
 LAB = "/ui/tables/shop/lineitem/lab"
 MOST_BYTES = 500_000
@@ -42,7 +47,7 @@ NASTY = (
     "l_comment <> 'it''s' AND l_shipdate < DATE '1992-06-01'",
     """l_shipmode = "a 'quoted' `text` $(echo no) $HOME !x" OR l_orderkey < 100""",
     r"l_comment <> 'back\\slash \' and \n' AND l_orderkey < 900",
-    "l_comment = 'grüße – “x” 😀 %20+&amp;<b>' OR l_orderkey < 900",
+    "l_comment = 'grüße — “x” 😀 %20+&amp;<b>' OR l_orderkey < 900",
     "l_orderkey < 900 -- up to here\nAND l_comment <> 'two\nlines'",
     "l_comment LIKE '100\\%{7*7}' ESCAPE '\\\\' OR l_orderkey BETWEEN 100 AND 200 /* so */",
 )
@@ -59,16 +64,17 @@ Get = Callable[..., str]
 
 
 @pytest.fixture
-def get(server_url: str) -> Get:
-    """The markup of a page by its path and query."""
+def get(server_url: str) -> Iterator[Get]:
+    """The markup of a page by its path and query, once all of it is there."""
+    with httpx2.Client(base_url=server_url, timeout=60) as http:
 
-    def fetched(path: str, **query: object) -> str:
-        with urllib.request.urlopen(f"{server_url}{path}?{urlencode(query)}") as answer:
-            body: bytes = answer.read()
-        assert len(body) < MOST_BYTES
-        return body.decode()
+        def fetched(path: str, **query: str | int) -> str:
+            answer = settled(http, path, query)
+            assert answer.status_code == 200, answer.text
+            assert len(answer.content) < MOST_BYTES
+            return answer.text
 
-    return fetched
+        yield fetched
 
 
 def text_in(page: str) -> str:
@@ -94,7 +100,7 @@ def test_the_numbers_are_those_of_a_prune(get: Get, lake: Lamella, text: str) ->
     assert f"Rows in these blocks {sum(columns.row_count):,} of {answer.report.rows_total:,}" in shown
     assert f"Requests saved {answer.report.blocks_total - answer.block_count} at least" in shown
     for verdict in ("ALL", "SOME", "UNKNOWN"):
-        assert re.search(rf"\b{verdict} {columns.verdict.count(verdict)} ", shown)  # type: ignore[arg-type]
+        assert re.search(rf"\b{verdict} {columns.verdict.count(verdict)} ", shown)
     for stage in answer.report.stages:
         if stage.stage == "block":
             assert f"{stage.considered} blocks {stage.kept} " in shown
@@ -112,7 +118,7 @@ def test_columns_and_a_limit_count(get: Get, lake: Lamella) -> None:
 
 
 def test_any_snapshot_can_be_asked(get: Get, lake: Lamella) -> None:
-    """By a tag, an id, or a time, which is in the time zone of the form unless it says: the answer is that snapshot's."""
+    """By a tag, an id, or a time, which is in the form's time zone unless it has one; the answer is that snapshot's."""
     first = next(each for each in lake.table(LINEITEM).snapshots() if "first-load" in each.tags)
     moment = dt.datetime.fromtimestamp(first.timestamp_ms / 1000, dt.timezone(dt.timedelta(hours=2)))
     there = moment.replace(tzinfo=None).isoformat(timespec="milliseconds")
@@ -154,28 +160,34 @@ def test_the_query_for_spark_is_read_as_it_was_meant(get: Get, text: str) -> Non
 
 
 def test_a_time_is_copied_with_its_offset(get: Get) -> None:
-    """A time without a zone is in the zone of the form; Spark is told the instant, since its session may be elsewhere."""
+    """A time without a zone is in that of the form; Spark is told the instant, since its session may be elsewhere."""
     sql = copied(get(LAB, filter="true", at="2999-01-01 12:00", zone="Europe/Paris"), "sql")
     assert sql.splitlines()[1] == "FROM lake.shop.lineitem TIMESTAMP AS OF '2999-01-01 11:00:00.000+00:00'"
 
 
-def test_the_prunes_of_the_lab_are_nobodys(get: Get, lake: Lamella, server_url: str) -> None:
+def test_the_prunes_of_the_lab_are_nobodys(tmp_path: Path) -> None:
     """Neither what is recorded of a table nor what is measured of its prunes changes by looking at the lab."""
+    pq.write_table(pa.table({"a": [1, 2, 3]}), tmp_path / "a.parquet")
+    table, lab = "/v1/namespaces/db/tables/t", "/ui/tables/db/t/lab"
+    with TestClient(create_app(Settings(warehouse=str(tmp_path / "warehouse")))) as app:
+        # one process: what it was to note is noted when it is asked for it
+        def noted() -> tuple[object, ...]:
+            lines = app.get("/metrics").text.splitlines()
+            measured = sorted(each for each in lines if each.startswith("lamella_prune_"))
+            return measured, app.get(f"{table}/recorded").json(), app.get(f"{table}/prune-rates").json()["total"]
 
-    def measured() -> list[str]:
-        with urllib.request.urlopen(f"{server_url}/metrics") as answer:
-            lines = answer.read().decode().splitlines()
-        return sorted(each for each in lines if each.startswith("lamella_prune_"))
-
-    table = lake.table(EVENTS)
-    before = measured(), table.recorded_filters()
-    text = "user_id < 7 AND score < 0.25"
-    lab = "/ui/tables/shop/events/lab"
-    assert "must be read" in get(lab, filter=text)
-    get(f"{lab}/block", filter=text, block="0.0")
-    get(f"{lab}/compare", filter=text, **{"with": "snapshot", "other_table": EVENTS})
-    get(f"{lab}/compare", filter=text, **{"with": "rows", "rows": 100})
-    assert (measured(), table.recorded_filters()) == before
+        app.post("/v1/namespaces", json={"name": "db"})
+        app.post("/v1/namespaces/db/tables", json={"name": "t", "schema": [{"name": "a", "type": "int64"}]})
+        assert app.post(f"{table}/register", json={"paths": [f"file://{tmp_path}/a.parquet"]}).status_code == 200
+        assert app.post(f"{table}/prune", json={"filter": "a < 3"}).status_code == 200
+        before = noted()
+        for path in (lab, f"{lab}/block?block=0.0", f"{lab}/compare?with=snapshot", f"{lab}/compare?with=rows&rows=1"):
+            page = app.get(f"{path}{'&' if '?' in path else '?'}filter=a+%3C+3")
+            assert page.status_code == 200
+            assert "a &lt; 3" in page.text
+        assert noted() == before
+        assert app.post(f"{table}/prune", json={"filter": "a < 3"}).status_code == 200
+        assert [was != now for was, now in zip(before, noted(), strict=True)] == [True, True, True]
 
 
 def test_every_block_has_its_reason(get: Get, lake: Lamella) -> None:
@@ -206,17 +218,31 @@ def test_a_block_is_named_by_its_segment_too(get: Get, lake: Lamella) -> None:
 
 
 def test_the_list_has_pages_of_kept_and_of_skipped_blocks(get: Get, lake: Lamella) -> None:
-    """All blocks are there, each once: the kept ones in one list and the others in the other, in the address's order."""
+    """All blocks are there, each once: the kept ones in one list, the others in the other, in the snapshot's order."""
     text = "l_shipdate < DATE '1995-06-01'"
     found: dict[str, list[str]] = {"kept": [], "skipped": []}
     for which, locations in found.items():
-        for start in (0, 25, 50):
+        start, is_last = 0, False
+        while not is_last:
             page = get(LAB, filter=text, list=which, row=start)
             listed = page[page.index("list-heading") : page.index("compare-heading")]
             locations += re.findall(r"file://[^<]+", listed)
+            start, is_last = start + 25, ">Further<" not in listed
     assert found["kept"] == lake.table(LINEITEM).prune(text).locations
-    assert len(found["kept"]) + len(set(found["skipped"])) == 60
-    assert not set(found["kept"]) & set(found["skipped"])
+    assert len(found["kept"]) + len(found["skipped"]) == len({*found["kept"], *found["skipped"]}) == 60
+
+
+def test_behind_the_end_of_the_list_is_its_last_page(get: Get) -> None:
+    """An address whose snapshot has fewer blocks than it counts on shows the last ones."""
+    assert "51 to 60 of 60 blocks" in text_in(get(LAB, filter="true", row=10_000))
+
+
+def test_a_block_that_is_not_there_is_not_found(server_url: str) -> None:
+    """The page says what there is, and its status is that of something missing."""
+    for place, said in (("9.0", "6 segments"), ("0.99", "no block 99")):
+        answer = httpx2.get(f"{server_url}{LAB}/block", params={"filter": "true", "block": place})
+        assert answer.status_code == 404
+        assert said in text_in(answer.text)
 
 
 @pytest.mark.parametrize(
@@ -346,10 +372,5 @@ def test_the_longest_filter_fits_a_page(get: Get) -> None:
 def test_nothing_but_reading(server_url: str) -> None:
     """The lab takes no form that changes anything."""
     for path in (LAB, f"{LAB}/block", f"{LAB}/compare"):
-        request = urllib.request.Request(f"{server_url}{path}", data=b"filter=true", method="POST")
-        with pytest.raises(urllib.error.HTTPError) as raised:
-            urllib.request.urlopen(request)
-        with raised.value as refused:
-            assert refused.code == 405
-    with urllib.request.urlopen(f"{server_url}{LAB}?filter={quote('true')}") as answer:
-        assert answer.headers["Cache-Control"] == "no-store"
+        assert httpx2.post(f"{server_url}{path}", data={"filter": "true"}).status_code == 405
+    assert httpx2.get(f"{server_url}{LAB}", params={"filter": "true"}).headers["Cache-Control"] == "no-store"

@@ -42,12 +42,17 @@ class At(msgspec.Struct, frozen=True):
 
 def at_of(request: Request, name: str = "at") -> At:
     """The snapshot that a page is asked for."""
-    return At(request.query_params.get(name, "").strip())
+    return At(text_of(request, name))
 
 
 def table_of(services: Services, request: Request) -> TableRecord:
     """The table that a page is about; raises NamespaceNotFound, TableNotFound. Waits for the catalog."""
     return services.table(request.path_params["namespace"], request.path_params["table"])
+
+
+def text_of(request: Request, name: str) -> str:
+    """A parameter without spaces around it; forms send every end of a line as two characters, which is one here."""
+    return request.query_params.get(name, "").replace("\r\n", "\n").strip()
 
 
 def number_of(request: Request, name: str, default: int = 0, most: int = (1 << 53) - 1) -> int:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from lamella.service.catalog import TableRecord
 from lamella.service.changes import ChangesQuery
-from lamella.service.dashboard.asked import At, table_of
+from lamella.service.dashboard.asked import at_of, table_of, text_of
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link
 from lamella.service.services import Services
 from lamella.service.state import instant_ms
@@ -119,13 +119,13 @@ class HistoryPages:
 
     def _difference(self, request: Request) -> dict[str, Any]:
         record = table_of(self._services, request)
-        asked = [At(request.query_params.get(name, "").strip()) for name in ("since", "until")]
+        asked = [at_of(request, name) for name in ("since", "until")]
         if not asked[0].text:
             raise InvalidRequest("choose two snapshots", parameter="since")
         history = self._services.history
         ends = [history.entry(record, snapshot_id=each.snapshot_id, timestamp=each.timestamp) for each in asked]
         first, last = sorted(ends, key=lambda entry: entry.seq)
-        text = request.query_params.get("filter", "").strip()
+        text = text_of(request, "filter")
         changes = self._changes(record, first.pointer.snapshot_id, last.pointer.snapshot_id, text)
         return {"changes": changes, "filter": text, "most": _MOST_BLOCKS, "first": first, "last": last}
 

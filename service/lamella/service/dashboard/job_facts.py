@@ -192,7 +192,7 @@ def _is_number(value: object) -> bool:
 
 
 def _name(key: str) -> str:
-    text = shortened(key.replace("_", " "), 80)
+    text = shortened(key.removesuffix("_ms").removesuffix("_bytes").replace("_", " "), 80)
     return text[:1].upper() + text[1:]
 
 

@@ -23,11 +23,11 @@ from lamella.service.dashboard.job_fields import (
 )
 from lamella.service.dashboard.job_previews import Previews
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link
+from lamella.service.dashboard.prepared import Prepared
 from lamella.service.dashboard.previewing import Preview
 from lamella.service.idempotency import Claim, Sealed
 from lamella.service.problem import status_of
 from lamella.service.services import Services
-from lamella.service.threads import Threads
 from lamella.snapshot.errors import (
     FilterTypeMismatch,
     IndexNotFound,
@@ -44,9 +44,10 @@ from lamella.snapshot.jobs import JobKind, check_arguments, command_line, job_ki
 from lamella.snapshot.wire import JobInfo, SubmitJob
 
 NEW: Final = ROOT + "/jobs/new"
-#: Previews at once in a process, and those that wait for their turn; one more is refused.
-_AT_ONCE: Final = 2
-_WAITING: Final = 16
+#: Previews that are kept, for how long, and what a page waits for one that is not there yet.
+_MOST_READY: Final = 64
+_FRESH_MS: Final = 60_000
+_WAIT_S: Final = 0.15
 #: Tables that a form suggests.
 _MOST_TABLES: Final = 300
 _MOST_NAMESPACES: Final = 50
@@ -96,19 +97,20 @@ class NewJobPages:
         self._services = services
         self._pages = pages
         self._previews = Previews(services)
-        self._threads = Threads(_AT_ONCE, most_waiting=_WAITING, what="previews")
+        self._ready: Prepared[Preview] = Prepared(_MOST_READY, name="ui-previews")
 
     async def show(self, request: Request) -> Response:
         kind = job_kinds().get(request.query_params.get("kind", ""))
         if kind is None:
             return self._kinds(request)
-        asked, preview = read_asked(kind, request.query_params), None
+        asked, preview, waits = read_asked(kind, request.query_params), None, False
         if "preview" in request.query_params and asked.is_right:
             try:
-                preview = await self._threads.run(lambda: self._previews.of(kind, asked.table or None, asked.values))
+                preview = await self._services.read(lambda: self._preview(kind, asked))
+                waits = preview is None
             except LamellaError as error:
                 asked = _placed(asked, error)
-        return await self._drawn(request, asked, preview)
+        return await self._drawn(request, asked, preview, waits=waits)
 
     async def submit(self, request: Request) -> Response:
         form = await self._pages.form(request)
@@ -147,6 +149,18 @@ class NewJobPages:
             Page(NEW, self.submit, "ui_submit_job", "POST"),
         )
 
+    def _preview(self, kind: JobKind, asked: Asked) -> Preview | None:
+        """What the job would do; None: that is being worked out, and takes longer than a page may."""
+        table = asked.table or None
+        snapshot_id = ""
+        if table is not None:
+            namespace, _, name = table.rpartition(".")
+            snapshot_id = self._services.table(namespace, name).pointer.snapshot_id
+        # what is not in the snapshot, as the files that a clean-up finds, is looked at anew after a while
+        age = self._services.clock() // _FRESH_MS
+        key = (kind.name, table, snapshot_id, msgspec.json.encode(asked.values, order="sorted"), age)
+        return self._ready.peek(key, lambda: self._previews.of(kind, table, asked.values), wait_s=_WAIT_S)
+
     def _kinds(self, request: Request) -> Response:
         kinds = sorted(job_kinds().values(), key=lambda kind: (not kind.needs_table, kind.name))
         given = request.query_params.get("kind", "")
@@ -154,7 +168,13 @@ class NewJobPages:
         return self._pages.html(request, "job_kinds.html", values, status=404 if given else 200, title="New job")
 
     async def _drawn(
-        self, request: Request, asked: Asked, preview: Preview | None, *, status: int | None = None
+        self,
+        request: Request,
+        asked: Asked,
+        preview: Preview | None,
+        *,
+        status: int | None = None,
+        waits: bool = False,
     ) -> Response:
         tables, indexes = await self._services.read(lambda: (self._tables(), self._indexes(asked)))
         kind = asked.kind
@@ -170,10 +190,11 @@ class NewJobPages:
             "advanced": [each for each in fields if each.advanced],
             "tables": tables,
             "preview": preview,
+            "waits": waits,
             "command": _command(asked) if preview is not None else "",
             "has_execute": has_execute(kind),
         }
-        wrong = "preview" in request.query_params and preview is None
+        wrong = "preview" in request.query_params and preview is None and not waits
         return self._pages.html(
             request, "job_new.html", values, status=status or (400 if wrong else 200), title=f"New job: {kind.name}"
         )

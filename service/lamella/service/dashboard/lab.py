@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,9 +19,10 @@ from lamella.service.dashboard.lab_compare import LabComparison
 from lamella.service.dashboard.lab_copies import copies_of
 from lamella.service.dashboard.lab_syntax import FORMS, column_names, own_examples
 from lamella.service.dashboard.pages import ROOT, Page, Pages
+from lamella.service.dashboard.prepared import Prepared
 from lamella.service.services import Services
 from lamella.service.state import trusted_manifests
-from lamella.snapshot.errors import InvalidRequest, ManifestError, SnapshotNotFound, StoreError
+from lamella.snapshot.errors import InvalidRequest, ManifestError, SegmentNotFound, SnapshotNotFound, StoreError
 from lamella.snapshot.expression import bind, read_filter
 from lamella.snapshot.expression.bound import leaves_of
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer
@@ -30,6 +32,9 @@ from lamella.snapshot.wire import PruneRequest, WhyNotAnswer, WhyNotRequest
 
 #: Explaining looks at every block that segments leave, one segment after another: of more blocks only when asked to.
 MOST_EXPLAINED: Final = 100_000
+#: Explanations that are kept, and what a page waits for one that is not there yet.
+_MOST_READY: Final = 64
+_WAIT_S: Final = 0.15
 #: Indexes are asked about each predicate by itself.
 _MOST_ASKED: Final = 24
 _PLACE: Final = re.compile(r"(\d{1,9})\.(\d{1,9})")
@@ -42,6 +47,7 @@ class LabPages:
         self._services = services
         self._pages = pages
         self._comparison = LabComparison(services)
+        self._explained: Prepared[tuple[Parts, WhyNotAnswer | None]] = Prepared(_MOST_READY, name="ui-explained")
 
     async def show(self, request: Request) -> Response:
         found = await self._services.read(lambda: self._show(request))
@@ -106,11 +112,20 @@ class LabPages:
         verdicts = LayerMaps.verdicts(found, layer_map)
         answer = answer_of(found, layer_map, verdicts)
         which = one_of(request, "list", ("kept", "skipped"))
-        is_explained = bool(request.query_params.get("explain")) or _is_small(answer)
+        explained, waits = None, False
+        if request.query_params.get("explain") or _is_small(answer):
+            key = (pointer.snapshot_id, msgspec.json.encode(asked))
+            explained = self._explained.peek(
+                key,
+                lambda: (self._parts(pointer, asked), self._why_not(table, pointer, head, asked)),
+                wait_s=_WAIT_S,
+            )
+            waits = explained is None
         return {
             "answer": answer,
-            "parts": self._parts(pointer, asked) if is_explained else None,
-            "why_not": self._why_not(table, pointer, head, asked) if is_explained else None,
+            "parts": None if explained is None else explained[0],
+            "why_not": None if explained is None else explained[1],
+            "waits": waits,
             "has_indexes": any(index.dropped_ms is None for index in head.skip_indexes),
             "picture": picture_of(layer_map, verdicts),
             "listing": listed(warehouse, pointer, layer_map, verdicts, which, number_of(request, "row")),
@@ -140,7 +155,10 @@ class LabPages:
             head = warehouse.head(pointer)
             layer_map = warehouse.layer_maps.of(pointer)
             place = _PLACE.fullmatch(request.query_params.get("block", ""))
-            if place is not None and int(place[1]) < len(layer_map.segment_id):
+            if place is not None:
+                if int(place[1]) >= len(layer_map.segment_id):
+                    count = len(layer_map.segment_id)
+                    raise SegmentNotFound(f"the snapshot has {count} segments, from 0 on, and not {place[1]}")
                 segment_id, number = layer_map.segment_id[int(place[1])], int(place[2])
             else:
                 segment_id, number = request.query_params.get("segment", ""), number_of(request, "number")

@@ -12,7 +12,7 @@ import msgspec
 from starlette.requests import Request
 
 from lamella.service.dashboard import words
-from lamella.service.dashboard.asked import At
+from lamella.service.dashboard.asked import At, text_of
 from lamella.snapshot.errors import InvalidFilter, InvalidRequest, UnknownColumn
 from lamella.snapshot.expression.moments import zone
 from lamella.snapshot.schema import Schema
@@ -75,11 +75,6 @@ class Question(msgspec.Struct, frozen=True):
 
     request: PruneRequest | None
     troubles: Mapping[str, Trouble]
-
-
-def text_of(request: Request, name: str) -> str:
-    """A parameter without spaces around it; forms send every end of a line as two characters, which is one here."""
-    return request.query_params.get(name, "").replace("\r\n", "\n").strip()
 
 
 def typed_of(request: Request) -> Typed:

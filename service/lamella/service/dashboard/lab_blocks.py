@@ -17,13 +17,6 @@ from lamella.snapshot.warehouse.layer_map import LayerMap
 
 #: Blocks of one page of the list.
 LISTED: Final = 25
-#: What the colours of tiles of several blocks mean.
-_SHARES: Final = (
-    Step("none", "no block is kept"),
-    Step("q1", "few blocks are kept"),
-    Step("q4", "half"),
-    Step("q7", "all"),
-)
 
 
 class Picture(msgspec.Struct, frozen=True):
@@ -63,7 +56,7 @@ def picture_of(layer_map: LayerMap, verdicts: Codes) -> Picture:
     segments = len(layer_map.segment_id)
     if segments <= NESTED_SEGMENTS and len(layer_map) <= MOST_TILES:
         return Picture(painter.legend(), painter.groups(), ())
-    return Picture(_SHARES, (), painter.segments(0, segments))
+    return Picture(painter.legend(of_shares=True), (), painter.segments(0, segments))
 
 
 def listed(
@@ -71,6 +64,8 @@ def listed(
 ) -> Listing:
     """A page of the blocks that are kept, or of those that are skipped."""
     chosen = np.flatnonzero(verdicts != NONE if which == "kept" else verdicts == NONE)
+    if start >= len(chosen):  # behind the end: the last page
+        start = max(len(chosen) - 1, 0) // LISTED * LISTED
     lines: list[Line] = []
     locations: dict[int, list[str]] = {}
     for block in chosen[start : start + LISTED].tolist():

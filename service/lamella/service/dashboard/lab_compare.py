@@ -10,9 +10,9 @@ from starlette.requests import Request
 
 from lamella.service.catalog import TableRecord
 from lamella.service.dashboard import words
-from lamella.service.dashboard.asked import At, one_of, table_of
+from lamella.service.dashboard.asked import At, one_of, table_of, text_of
 from lamella.service.dashboard.lab_answer import Figures, StageLine, answer_of
-from lamella.service.dashboard.lab_asked import Trouble, Typed, filter_trouble, question_of, text_of, typed_of
+from lamella.service.dashboard.lab_asked import Trouble, Typed, filter_trouble, question_of, typed_of
 from lamella.service.services import Services
 from lamella.service.state import trusted_manifests
 from lamella.snapshot.errors import InvalidRequest, LamellaError, NotFound

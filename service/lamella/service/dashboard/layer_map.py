@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.dashboard import words
-from lamella.service.dashboard.asked import at_of, number_of, one_of, table_of
+from lamella.service.dashboard.asked import at_of, number_of, one_of, table_of, text_of
 from lamella.service.dashboard.charts import STEPS, step_of
 from lamella.service.dashboard.pages import ROOT, Page, Pages
 from lamella.service.dashboard.tiles import MOST_TILES, NESTED_SEGMENTS, Colour, Painter
@@ -60,7 +60,7 @@ class MapPages:
                 "at": at.text,
                 "snapshot_id": pointer.snapshot_id,
                 "timestamp_ms": pointer.timestamp_ms,
-                "filter": request.query_params.get("filter", "").strip(),
+                "filter": text_of(request, "filter"),
                 "zoom": zoom,
             }
             if zoom is not None and zoom.block is not None:
@@ -104,7 +104,7 @@ class MapPages:
             "has_depth": layer_map.depth is not None,
             "block_count": len(layer_map),
             "segment_count": segments,
-            "legend": painter.legend(),
+            "legend": painter.legend(of_shares=not (is_segment or is_nested)),
             "steps": STEPS,
             "is_segment": is_segment,
             "groups": painter.groups() if is_nested else (),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 MESSAGES: Final[dict[str, str]] = {
-    "cancelled": "The job was cancelled.",
+    "cancelled": "The job is cancelled, or its worker was asked to end it.",
     "queued": "The job was asked for.",
     "already_queued": "Such a job was pending already; this is it.",
     "retried": "The job was queued again.",

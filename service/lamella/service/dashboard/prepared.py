@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
 from typing import Generic, TypeVar
 
-from lamella.snapshot.errors import LamellaError
+from lamella.snapshot.errors import Overloaded
 
 _T = TypeVar("_T")
 
@@ -23,35 +24,36 @@ class Prepared(Generic[_T]):
         self._most = most
         self._name = name
         self._lock = threading.Lock()
-        self._kept: OrderedDict[Hashable, _T | LamellaError] = OrderedDict()
-        self._asked: set[Hashable] = set()
+        self._values: OrderedDict[Hashable, Future[_T]] = OrderedDict()
         self._pool: ThreadPoolExecutor | None = None
 
-    def peek(self, key: Hashable, make: Callable[[], _T]) -> _T | None:
-        """The value, or None while it is being made. Waits for nothing. Raises what ``make`` raised, once it did."""
-        with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-            elif key not in self._asked and len(self._asked) < self._most:
-                self._asked.add(key)
-                if self._pool is None:  # made when it is needed, so that a fork before that does no harm
-                    self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self._name)
-                self._pool.submit(self._make, key, make)
-        if isinstance(found, LamellaError):
-            raise found
-        return found
+    def peek(self, key: Hashable, make: Callable[[], _T], *, wait_s: float = 0.0) -> _T | None:
+        """The value, or None while it is being made and ``wait_s`` are over.
 
-    def _make(self, key: Hashable, make: Callable[[], _T]) -> None:
-        found: _T | LamellaError | None = None
+        Raises what ``make`` raised, each time that it is asked for; and Overloaded when too many are being made.
+        """
         try:
-            found = make()
-        except LamellaError as error:
-            found = error
-        finally:
-            with self._lock:
-                self._asked.discard(key)
-                if found is not None:
-                    self._kept[key] = found
-                    while len(self._kept) > self._most:
-                        self._kept.popitem(last=False)
+            return self._future(key, make).result(wait_s)
+        except NotYet:
+            return None
+
+    def _future(self, key: Hashable, make: Callable[[], _T]) -> Future[_T]:
+        with self._lock:
+            found = self._values.get(key)
+            if found is not None:
+                self._values.move_to_end(key)
+                return found
+            if len(self._values) >= self._most:
+                self._drop_oldest()
+            if self._pool is None:  # made when it is needed, so that a fork before that does no harm
+                self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self._name)
+            made = self._values[key] = self._pool.submit(make)
+            return made
+
+    def _drop_oldest(self) -> None:
+        """Forget the value that was asked for the longest ago, but none that is being made."""
+        for key, value in self._values.items():
+            if value.done():
+                del self._values[key]
+                return
+        raise Overloaded("too much is being worked out already; load the page again in a while", retry_after_s=5)

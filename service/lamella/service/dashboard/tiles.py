@@ -24,6 +24,22 @@ _VERDICTS: Final = {ALL: "all", SOME: "some"}
 _WORDS: Final = {"all": "every row matches", "some": "rows may match", "unknown": "kept for want of proof"}
 
 
+class Step(msgspec.Struct, frozen=True):
+    """A line of a legend."""
+
+    colour: str
+    text: str
+
+
+#: What the colours of tiles mean of which parts are kept.
+_SHARES: Final = (
+    Step("none", "no block is kept"),
+    Step("q1", "few blocks are kept"),
+    Step("q4", "half"),
+    Step("q7", "all"),
+)
+
+
 class Tile(msgspec.Struct, frozen=True):
     """A button of a map: ``zoom`` is what it leads to, ``colour`` a class of the style sheet."""
 
@@ -38,13 +54,6 @@ class Group(msgspec.Struct, frozen=True):
     segment: int
     text: str
     tiles: tuple[Tile, ...]
-
-
-class Step(msgspec.Struct, frozen=True):
-    """A line of a legend."""
-
-    colour: str
-    text: str
 
 
 class Scale:
@@ -86,8 +95,10 @@ class Painter:
             most = int(layer_map.file_size.max())
         self._scale = Scale(most, words.size if colour == "size" else words.short)
 
-    def legend(self) -> tuple[Step, ...]:
-        """What the colours mean."""
+    def legend(self, *, of_shares: bool = False) -> tuple[Step, ...]:
+        """What the colours mean; ``of_shares``: on tiles of several blocks."""
+        if self._colour == "match" and of_shares:
+            return _SHARES
         if self._colour == "match":
             shown = [Step(name, text) for name, text in _WORDS.items()]
             return (*shown, Step("none", "ruled out"))

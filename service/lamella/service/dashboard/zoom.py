@@ -9,7 +9,7 @@ import msgspec
 
 from lamella.snapshot.errors import InvalidRequest, SegmentNotFound
 
-_TEXT: Final = re.compile(r"(?P<first>\d{1,9})(-(?P<last>\d{1,9})|\.(?P<block>\d{1,9}))?")
+_TEXT: Final = re.compile(r"(?P<first>\d{1,9})(-(?P<last>\d{1,9})|\.(?P<block>\d{1,9}))?", re.ASCII)
 
 
 class Zoom(msgspec.Struct, frozen=True):

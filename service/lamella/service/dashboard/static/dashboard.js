@@ -51,10 +51,13 @@ async function renew(ids) {
     if (!old || !part || isBusy(old) || old.isEqualNode(part)) continue;
     const focused = old.contains(document.activeElement) ? document.activeElement.id : "";
     const open = [...old.querySelectorAll("details[open][id]")].map((each) => each.id);
+    const scrolled = [...old.querySelectorAll("[id]")].filter((each) => each.scrollTop || each.scrollLeft)
+      .map((each) => [each.id, each.scrollLeft, each.scrollTop]);
     const adopted = document.adoptNode(part);
     old.replaceWith(adopted);
+    for (const [name, left, top] of scrolled) document.getElementById(name)?.scrollTo(left, top);
     for (const each of open) document.getElementById(each)?.setAttribute("open", "");
-    if (focused) document.getElementById(focused)?.focus();
+    if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
     prepare(adopted);
     if (adopted.dataset.say && adopted.dataset.say !== old.dataset.say) say(adopted.dataset.say);
   }
