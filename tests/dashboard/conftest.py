@@ -43,16 +43,16 @@ def chromium_path() -> str:
     return done.stdout.strip()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def playwright() -> Iterator[Playwright]:
-    """Playwright itself."""
+    """Playwright itself. Its event loop runs in this thread until it is stopped, and other tests want loops of theirs."""
     with sync_playwright() as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(playwright: Playwright, chromium_path: str) -> Iterator[Browser]:
-    """One browser for all tests; each has a context of its own in it."""
+    """One browser for all tests of a file; each has a context of its own in it."""
     running = playwright.chromium.launch(executable_path=chromium_path, args=list(ARGUMENTS))
     yield running
     running.close()

@@ -435,7 +435,7 @@ def test_a_wrong_index_is_told_beside_its_field(
 ) -> None:
     """What was typed stays, and nothing is made."""
     before = lake.table(LINEITEM).indexes(dropped=True)
-    answer = screens.http.get(INDEXES + "/new", params={"kind": "bloom", "preview": "1", **texts})
+    answer = settled(screens.http, INDEXES + "/new", {"kind": "bloom", "preview": "1", **texts})
     assert answer.status_code == 400
     form = Form(answer.text)
     assert any(said in alert for alert in form.alerts), form.alerts
@@ -460,7 +460,7 @@ def test_an_index_is_made_once_with_the_job_that_fills_it(screens: Screens, lake
     job = lake.jobs.get(first.removeprefix("/ui/jobs/").partition("?")[0])
     assert (job.kind, job.table, job.arguments) == ("index_refresh", LINEITEM, {"index": "by_supplier"})
     assert lake.table(LINEITEM).index("by_supplier").options["false_positives"] == 0.02
-    fresh = Form(screens.http.get(path, params={**texts, "name": "by_other", "preview": "1"}).text)
+    fresh = Form(settled(screens.http, path, {**texts, "name": "by_other", "preview": "1"}).text)
     answer = screens.post(path, fresh, expect=409, name="by_supplier")
     assert any("already" in alert for alert in Form(answer.text).alerts)
 

@@ -24,11 +24,11 @@ from lamella.service.catalog import Catalog
 from lamella.service.forgetting import Forgetting
 from lamella.service.later import Later
 from lamella.service.metrics import Metrics
-from lamella.service.page_token import no_token, read_token, write_token
+from lamella.service.page_token import read_id, write_token
 from lamella.service.problem import MEDIA_TYPE
 from lamella.service.settings import Settings
 from lamella.snapshot.errors import LamellaError
-from lamella.snapshot.ids import Ids, canonical_id
+from lamella.snapshot.ids import Ids
 from lamella.snapshot.wire import AuditEntry, AuditList, Problem
 
 _DELAY_S: Final = 1.0
@@ -130,7 +130,7 @@ class Audit:
 
     def list(self, *, page_size: int, page_token: str | None, table: str | None) -> AuditList:
         """Part of the trail; raises InvalidPageToken, Unavailable."""
-        before_id = None if page_token is None else _before(page_token)
+        before_id = None if page_token is None else read_id(page_token, _PAGE_TOKEN)
         found = self.page(before_id, page_size + 1, table)
         shown = found[:page_size]
         more = len(found) > page_size
@@ -185,12 +185,3 @@ def _code(request: Request, response: Response) -> str | None:
     if raised is not None or response.media_type != MEDIA_TYPE:
         return raised
     return _PROBLEM.decode(response.body).code
-
-
-def _before(token: str) -> str:
-    body = read_token(token, "this listing")
-    text = body.removeprefix(_PAGE_TOKEN)
-    found = canonical_id(text.decode("latin-1"))
-    if text == body or found is None:
-        raise no_token("this listing")
-    return found

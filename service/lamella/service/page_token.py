@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from lamella.snapshot.errors import InvalidPageToken
+from lamella.snapshot.ids import canonical_id
 
 _Place = TypeVar("_Place")
 
@@ -27,6 +28,16 @@ def read_token(token: str, of: str) -> bytes:
         return base64.urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4))
     except (binascii.Error, ValueError) as error:
         raise no_token(of) from error
+
+
+def read_id(token: str, prefix: bytes) -> str:
+    """The id behind a prefix in the token of a listing; raises InvalidPageToken."""
+    body = read_token(token, "this listing")
+    text = body.removeprefix(prefix)
+    found = canonical_id(text.decode("latin-1"))
+    if text == body or found is None:
+        raise no_token("this listing")
+    return found
 
 
 def read_place(decoder: msgspec.json.Decoder[_Place], token: str, of: str) -> _Place:

@@ -14,13 +14,13 @@ from lamella.service.dashboard.forms import KEY, Form
 from lamella.service.dashboard.index_trials import index_preview
 from lamella.service.dashboard.job_fields import Field, filled, option_field, with_problem
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link
+from lamella.service.dashboard.prepared import MOST_READY, WAIT_S, Prepared
 from lamella.service.dashboard.previewing import Preview
 from lamella.service.idempotency import Claim
 from lamella.service.pending import Pending
 from lamella.service.problem import status_of
 from lamella.service.services import Services
 from lamella.service.state import trusted_manifests
-from lamella.service.threads import Threads
 from lamella.snapshot.errors import (
     AlreadyExists,
     FilterTypeMismatch,
@@ -35,8 +35,6 @@ from lamella.snapshot.wire import CreateIndex, IndexKind, JobInfo, SubmitJob
 INDEXES: Final = ROOT + "/tables/{namespace}/{table}/indexes"
 _NEW: Final = INDEXES + "/new"
 _ONE: Final = INDEXES + "/{index}"
-_AT_ONCE: Final = 1
-_WAITING: Final = 16
 _MOST_COLUMNS: Final = 500
 _JOB: Final = msgspec.json.Decoder(JobInfo)
 _OF_EXPRESSION: Final = (InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded)
@@ -108,7 +106,7 @@ class IndexChangePages:
     def __init__(self, services: Services, pages: Pages) -> None:
         self._services = services
         self._pages = pages
-        self._threads = Threads(_AT_ONCE, most_waiting=_WAITING, what="previews of indexes")
+        self._ready: Prepared[Preview] = Prepared(MOST_READY, name="ui-index-previews")
 
     async def show_new(self, request: Request) -> Response:
         kind = self._kind(request.query_params.get("kind", ""))
@@ -117,15 +115,14 @@ class IndexChangePages:
             values = {"namespace": record.namespace, "table": record.name, "tab": "indexes"}
             kinds = self._services.indexes.kinds().kinds
             return self._pages.html(request, "index_kinds.html", {**values, "kinds": kinds}, title="New index")
-        asked, preview = _asked(kind, request.query_params), None
+        asked, preview, waits = _asked(kind, request.query_params), None, False
         if "preview" in request.query_params and asked.is_right:
             try:
-                preview = await self._threads.run(
-                    lambda: index_preview(self._services, table_of(self._services, request), asked.request)
-                )
+                preview = await self._services.read(lambda: self._preview(request, asked.request))
+                waits = preview is None
             except (InvalidRequest, AlreadyExists) as error:
                 asked = _placed(asked, error)
-        return await self._drawn(request, asked, preview)
+        return await self._drawn(request, asked, preview, waits=waits)
 
     async def create(self, request: Request) -> Response:
         form = await self._pages.form(request)
@@ -177,11 +174,23 @@ class IndexChangePages:
             Page(_ONE + "/restore", self.restore, "ui_restore_index", "POST"),
         )
 
+    def _preview(self, request: Request, wanted: CreateIndex) -> Preview | None:
+        """What comes of an index; None: that is being worked out, and takes longer than a page may."""
+        record = table_of(self._services, request)
+        key = (record.table_id, record.pointer.snapshot_id, msgspec.json.encode(wanted, order="sorted"))
+        return self._ready.peek(key, lambda: index_preview(self._services, record, wanted), wait_s=WAIT_S)
+
     def _kind(self, name: str) -> IndexKind | None:
         return next((each for each in self._services.indexes.kinds().kinds if each.name == name), None)
 
     async def _drawn(
-        self, request: Request, asked: Asked, preview: Preview | None, *, status: int | None = None
+        self,
+        request: Request,
+        asked: Asked,
+        preview: Preview | None,
+        *,
+        status: int | None = None,
+        waits: bool = False,
     ) -> Response:
         def read() -> dict[str, Any]:
             record = table_of(self._services, request)
@@ -196,10 +205,11 @@ class IndexChangePages:
                 "plain": [_suggested(each, columns) for each in asked.fields if not each.advanced],
                 "advanced": [each for each in asked.fields if each.advanced],
                 "preview": preview,
+                "waits": waits,
             }
 
         values = await self._services.read(read)
-        wrong = "preview" in request.query_params and preview is None
+        wrong = "preview" in request.query_params and preview is None and not waits
         return self._pages.html(
             request, "index_new.html", values, status=status or (400 if wrong else 200), title="New index"
         )

@@ -19,7 +19,7 @@ from lamella.service.dashboard.lab_compare import LabComparison
 from lamella.service.dashboard.lab_copies import copies_of
 from lamella.service.dashboard.lab_syntax import FORMS, column_names, own_examples
 from lamella.service.dashboard.pages import ROOT, Page, Pages
-from lamella.service.dashboard.prepared import Prepared
+from lamella.service.dashboard.prepared import MOST_READY, WAIT_S, Prepared
 from lamella.service.services import Services
 from lamella.service.state import trusted_manifests
 from lamella.snapshot.errors import InvalidRequest, ManifestError, SegmentNotFound, SnapshotNotFound, StoreError
@@ -32,9 +32,6 @@ from lamella.snapshot.wire import PruneRequest, WhyNotAnswer, WhyNotRequest
 
 #: Explaining looks at every block that segments leave, one segment after another: of more blocks only when asked to.
 MOST_EXPLAINED: Final = 100_000
-#: Explanations that are kept, and what a page waits for one that is not there yet.
-_MOST_READY: Final = 64
-_WAIT_S: Final = 0.15
 #: Indexes are asked about each predicate by itself.
 _MOST_ASKED: Final = 24
 _PLACE: Final = re.compile(r"(\d{1,9})\.(\d{1,9})")
@@ -47,7 +44,7 @@ class LabPages:
         self._services = services
         self._pages = pages
         self._comparison = LabComparison(services)
-        self._explained: Prepared[tuple[Parts, WhyNotAnswer | None]] = Prepared(_MOST_READY, name="ui-explained")
+        self._explained: Prepared[tuple[Parts, WhyNotAnswer | None]] = Prepared(MOST_READY, name="ui-explained")
 
     async def show(self, request: Request) -> Response:
         found = await self._services.read(lambda: self._show(request))
@@ -118,7 +115,7 @@ class LabPages:
             explained = self._explained.peek(
                 key,
                 lambda: (self._parts(pointer, asked), self._why_not(table, pointer, head, asked)),
-                wait_s=_WAIT_S,
+                wait_s=WAIT_S,
             )
             waits = explained is None
         return {

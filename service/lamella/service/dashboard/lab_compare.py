@@ -13,6 +13,7 @@ from lamella.service.dashboard import words
 from lamella.service.dashboard.asked import At, one_of, table_of, text_of
 from lamella.service.dashboard.lab_answer import Figures, StageLine, answer_of
 from lamella.service.dashboard.lab_asked import Trouble, Typed, filter_trouble, question_of, typed_of
+from lamella.service.dashboard.prepared import MOST_READY, WAIT_S, Prepared
 from lamella.service.services import Services
 from lamella.service.state import trusted_manifests
 from lamella.snapshot.errors import InvalidRequest, LamellaError, NotFound
@@ -51,6 +52,7 @@ class LabComparison:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._foretold: Prepared[WhatIfAnswer] = Prepared(MOST_READY, name="ui-foretold")
 
     def show(self, request: Request) -> Mapping[str, Any]:
         """What the page shows; raises what reading a table raises."""
@@ -69,6 +71,7 @@ class LabComparison:
             "troubles": {},
             "sides": (),
             "what_if": None,
+            "waits": False,
             "sentences": (),
         }
         if not chosen:
@@ -134,9 +137,15 @@ class LabComparison:
         else:
             request = msgspec.structs.replace(request, rows_per_block=_number(given, "rows", "", 1, 1 << 40))
         try:
-            answer = self._services.advice.what_if(table, request)
+            answer = self._foretold.peek(
+                (table.table_id, msgspec.json.encode(request)),
+                lambda: self._services.advice.what_if(table, request),
+                wait_s=WAIT_S,
+            )
         except InvalidRequest as error:
             raise Wrong(field, error.message) from error
+        if answer is None:
+            return {"waits": True}
         return {"what_if": answer, "sentences": forecast(answer), "forecast": answer.filters[0]}
 
     def _pointer(self, table: TableRecord, at: At, typed: Typed, field: str) -> SnapshotPointer:

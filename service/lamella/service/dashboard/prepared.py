@@ -7,11 +7,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from lamella.snapshot.errors import Overloaded
 
 _T = TypeVar("_T")
+
+#: Answers to what somebody typed that are kept, and what a page waits for one that is not there yet.
+MOST_READY: Final = 64
+WAIT_S: Final = 0.15
 
 
 class Prepared(Generic[_T]):

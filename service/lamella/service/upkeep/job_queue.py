@@ -10,7 +10,7 @@ import msgspec
 from lamella.service.catalog import Catalog, JobEnding, JobFilter, JobRecord, JobReport, TableRecord
 from lamella.service.idempotency import Claim, Sealed, answered
 from lamella.service.metrics import Metrics
-from lamella.service.page_token import no_token, read_token, write_token
+from lamella.service.page_token import read_id, write_token
 from lamella.service.settings import Settings
 from lamella.service.upkeep.job_values import (
     LONGEST_S,
@@ -164,7 +164,7 @@ class JobQueue:
 
     def list(self, which: JobFilter, *, page_size: int, page_token: str | None) -> JobList:
         """Part of the jobs, newest first; raises InvalidPageToken."""
-        before_id = None if page_token is None else _before(page_token)
+        before_id = None if page_token is None else read_id(page_token, _PAGE_TOKEN)
         found = self._catalog.jobs(which, before_id=before_id, limit=page_size + 1)
         shown = found[:page_size]
         more = len(found) > page_size
@@ -252,15 +252,6 @@ def _token(text: str) -> str:
     if canonical is None:
         raise InvalidRequest("lease_token is a UUID that the worker makes for each claim", path="$.lease_token")
     return canonical
-
-
-def _before(token: str) -> str:
-    body = read_token(token, "this listing")
-    text = body.removeprefix(_PAGE_TOKEN)
-    found = canonical_id(text.decode("latin-1"))
-    if text == body or found is None:
-        raise no_token("this listing")
-    return found
 
 
 def _line_text(text: str) -> str:
