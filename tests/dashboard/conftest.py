@@ -45,7 +45,7 @@ def chromium_path() -> str:
 
 @pytest.fixture(scope="module")
 def playwright() -> Iterator[Playwright]:
-    """Playwright itself. Its event loop runs in this thread until it is stopped, and other tests want loops of theirs."""
+    """Playwright itself. Its event loop runs in this thread until it is stopped; other tests want their own."""
     with sync_playwright() as running:
         yield running
 

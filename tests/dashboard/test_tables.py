@@ -99,6 +99,33 @@ def test_the_map_is_walked_by_keys(page: Page) -> None:
     expect(page.get_by_role("heading", name="Block 10 of segment 2")).to_be_visible()
 
 
+def test_a_block_is_reached_with_nothing_but_keys(page: Page) -> None:
+    """From the overview over the skip link, the table and its map into a block: Tab, arrows and Enter are enough."""
+
+    def tab_to(selector: str) -> None:
+        for _ in range(80):
+            page.keyboard.press("Tab")
+            if page.evaluate("selector => document.activeElement.matches(selector)", selector):
+                return
+        raise AssertionError(f"the tab key does not reach {selector}")
+
+    page.goto("/ui")
+    expect(page.get_by_role("table")).not_to_contain_text("…")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    tab_to("th a[href$='/shop/lineitem']")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("lineitem")
+    tab_to(".tabs a[href$='/map']")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="All segments")).to_be_visible()
+    tab_to(".map button")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Block 2 of segment 1")).to_be_visible()
+
+
 def test_the_map_shows_what_a_filter_leaves(page: Page, lake: Lamella) -> None:
     """The tiles that have the colour of kept blocks are as many as the API keeps."""
     text = "l_shipdate < DATE '1992-06-01'"

@@ -26,6 +26,7 @@ from lamella.client.cli.schema import schema
 from lamella.client.cli.serve import serve
 from lamella.client.cli.vacuum import vacuum
 from lamella.client.cli.verify import verify
+from lamella.client.cli.watching import audit, prune_rates
 from lamella.client.cli.worker import worker
 
 
@@ -64,6 +65,8 @@ for command in (
     vacuum,
     verify,
     feedback,
+    prune_rates,
+    audit,
     job,
     schedule,
     policy,

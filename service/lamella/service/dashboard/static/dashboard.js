@@ -43,11 +43,13 @@ function isBusy(part) {
 
 async function renew(ids) {
   const answer = await fetch(location.href, { headers: { "X-Lamella-Live": ids.join(",") } });
+  if (answer.status >= 400 && answer.status < 500) location.reload();  // what was waited for cannot be had: say so
   if (!answer.ok) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   for (const id of ids) {
     const old = document.getElementById(id);
     const part = fresh.getElementById(id);
+    if (!part) old?.removeAttribute("data-live");
     if (!old || !part || isBusy(old) || old.isEqualNode(part)) continue;
     const focused = old.contains(document.activeElement) ? document.activeElement.id : "";
     const open = [...old.querySelectorAll("details[open][id]")].map((each) => each.id);
