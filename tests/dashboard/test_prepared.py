@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from lamella.service.dashboard.prepared import Prepared
 from lamella.snapshot.errors import InvalidRequest, Overloaded
 
+ENDS: list[Callable[[], None]] = []
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    """End what a test began, as a service does."""
+    yield
+    while ENDS:
+        ENDS.pop()()
+
 
 def test_a_value_is_made_once_and_kept() -> None:
     """However often it is asked for, and by whom, the work is done once."""
     made: list[int] = []
-    kept: Prepared[int] = Prepared(4, name="test")
+    kept: Prepared[int] = Prepared(ENDS.append, 4, name="test")
 
     def make() -> int:
         made.append(1)
@@ -26,29 +37,67 @@ def test_a_value_is_made_once_and_kept() -> None:
 def test_nobody_waits_longer_than_told() -> None:
     """While it is being made there is None; afterwards there is the value."""
     go = threading.Event()
-    kept: Prepared[bool] = Prepared(4, name="test")
+    kept: Prepared[bool] = Prepared(ENDS.append, 4, name="test")
     assert kept.peek("key", lambda: go.wait(60)) is None
     assert kept.peek("key", lambda: go.wait(60), wait_s=0.01) is None
     go.set()
     assert kept.peek("key", lambda: go.wait(60), wait_s=60) is True
 
 
-def test_an_error_is_told_each_time() -> None:
-    """Work that fails is not done again for the same key, and does not pass as work that goes on."""
-    kept: Prepared[int] = Prepared(4, name="test")
+def test_a_failure_is_told_for_a_while_and_then_tried_again() -> None:
+    """A page that is loaded anew has the failure and does not begin again; what passes does not stay for ever."""
+    now_s, made = [0.0], []
+    kept: Prepared[int] = Prepared(ENDS.append, 4, name="test", timer=lambda: now_s[0])
 
     def fail() -> int:
+        made.append(1)
         raise InvalidRequest("no")
 
-    for _ in range(2):
-        with pytest.raises(InvalidRequest, match="no"):
+    for _ in range(3):
+        with pytest.raises(InvalidRequest, match="no") as told:
             kept.peek("key", fail, wait_s=60)
+        assert len(list(told.traceback)) < 5
+    assert len(made) == 1
+    now_s[0] = 11
+    assert kept.peek("key", lambda: 3, wait_s=60) == 3
+
+
+def test_what_gets_old_is_made_anew_but_not_while_it_is_made() -> None:
+    """A value is shown for its time; work that takes longer than that is waited for, and shown once."""
+    now_s, made, go = [0.0], [], threading.Event()
+    kept: Prepared[int] = Prepared(ENDS.append, 4, name="test", fresh_s=60, timer=lambda: now_s[0])
+
+    def make() -> int:
+        go.wait(60)
+        made.append(1)
+        return len(made)
+
+    assert kept.peek("key", make) is None
+    now_s[0] = 300
+    assert kept.peek("key", make) is None
+    go.set()
+    assert kept.peek("key", make, wait_s=60) == 1
+    now_s[0] = 350
+    assert kept.peek("key", make, wait_s=60) == 1
+    now_s[0] = 361
+    assert kept.peek("key", make, wait_s=60) == 2
+
+
+def test_a_time_out_of_the_work_itself_is_a_failure() -> None:
+    """It is not taken for work that goes on."""
+    kept: Prepared[int] = Prepared(ENDS.append, 4, name="test")
+
+    def late() -> int:
+        raise TimeoutError("the store")
+
+    with pytest.raises(TimeoutError, match="the store"):
+        kept.peek("key", late, wait_s=60)
 
 
 def test_only_so_many_are_kept_and_the_latest_stay() -> None:
     """Of more keys than there is room for, those that were asked for the longest ago are forgotten."""
     made: list[str] = []
-    kept: Prepared[str] = Prepared(2, name="test")
+    kept: Prepared[str] = Prepared(ENDS.append, 2, name="test")
 
     def ask(key: str) -> None:
         def make() -> str:
@@ -65,7 +114,7 @@ def test_only_so_many_are_kept_and_the_latest_stay() -> None:
 def test_too_many_at_once_are_refused() -> None:
     """When every place is taken by work that goes on, one more is told to come back."""
     go = threading.Event()
-    kept: Prepared[bool] = Prepared(2, name="test")
+    kept: Prepared[bool] = Prepared(ENDS.append, 2, name="test")
     for key in ("a", "b"):
         kept.peek(key, lambda: go.wait(60))
     with pytest.raises(Overloaded):

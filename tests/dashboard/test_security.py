@@ -129,9 +129,9 @@ class Browser:
 
         self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(self.jar), Stay)
 
-    def get(self, path: str) -> tuple[int, dict[str, str], str]:
+    def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], str]:
         """Status, headers in lower case, text."""
-        return self._open(urllib.request.Request(self.url + path))  # noqa: S310  # our own URL
+        return self._open(urllib.request.Request(self.url + path, headers=headers))  # noqa: S310  # our own URL
 
     def token(self) -> str:
         """The token of this browser's forms."""
@@ -208,6 +208,33 @@ def test_a_form_that_is_sent_twice_is_done_once(server_url: str, lake: Lamella) 
     assert [browser.post("/ui/tables/shop/events/history/tag", fields) for _ in range(2)] == [303, 303]
     assert browser.post("/ui/tables/shop/events/history/tag", {**fields, KEY: "another-press"}) == 409
     lake.table(EVENTS).drop_tag("twice")
+
+
+def test_other_sites_link_to_pages_and_do_not_embed_them(server_url: str) -> None:
+    """A link is followed; an image or a request of another site has the service work nothing out."""
+    path = "/ui/jobs/new?kind=vacuum&table=shop.events&preview=1"
+    for headers, status in (
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "image"}, 400),
+        ({"Sec-Fetch-Site": "same-site", "Sec-Fetch-Dest": "empty"}, 400),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}, 200),
+        ({"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Dest": "empty"}, 200),
+    ):
+        assert Browser(server_url).get(path, **headers)[0] == status
+
+
+def test_a_kind_of_key_that_there_is_not_is_the_sender_s_mistake(server_url: str, lake: Lamella) -> None:
+    """It is answered as one, and changes nothing."""
+    browser = Browser(server_url)
+    fields = {"columns": "at", "kind": "spiral", TOKEN: browser.token()}
+    assert browser.post("/ui/tables/shop/events/cluster-key", fields) == 400
+    assert lake.table(EVENTS).cluster_key().columns == ("user_id",)
+
+
+def test_a_listing_that_is_asked_for_wrongly_does_not_renew_itself(server_url: str) -> None:
+    """Its page says what is wrong, and stays."""
+    status, _, text = Browser(server_url).get("/ui/jobs?table=nodot")
+    assert status == 400
+    assert "data-live" not in text
 
 
 def test_the_cookie_is_kept_from_scripts_and_other_sites(server_url: str) -> None:

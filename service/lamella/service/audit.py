@@ -176,7 +176,10 @@ def _target(request: Request) -> str | None:
     given = request.path_params
     names = [given[part] for part in ("namespace", "table") if part in given]
     text = ".".join(names) if names else given.get("job_id")
-    return None if text is None else text.replace("\0", "\N{REPLACEMENT CHARACTER}")[:_LONGEST_TARGET]
+    if text is None:
+        return None
+    # PostgreSQL holds no NUL, and a terminal obeys what else cannot be printed
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text[:_LONGEST_TARGET])
 
 
 def _code(request: Request, response: Response) -> str | None:

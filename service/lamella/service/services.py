@@ -74,6 +74,7 @@ class Services:
         self, settings: Settings, *, store: Store, catalog: Catalog, ids: Ids, clock: Callable[[], int]
     ) -> None:
         self.settings = settings
+        self._ending: list[Callable[[], None]] = []
         self.store = store
         self.catalog = catalog
         self.clock = clock
@@ -246,8 +247,14 @@ class Services:
             except AlreadyExists:
                 return  # another worker was faster
 
+    def when_closing(self, end: Callable[[], None]) -> None:
+        """Have something ended before the rest is."""
+        self._ending.append(end)
+
     def close(self) -> None:
         """Finish the commits that are waiting, and release the catalog's connections."""
+        for end in self._ending:
+            end()
         self.committer.close()
         self.healths.close()
         self.recorder.close()

@@ -5,6 +5,7 @@ To measure a large table takes seconds, so pages look at what is known (:meth:`T
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ _MOST_WAITING: Final = 1_000
 #: Retention and what was a day ago change although the snapshot does not.
 _FRESH_MS: Final = 300_000
 _DAY_MS: Final = 86_400_000
+_LOG: Final = logging.getLogger("lamella.health")
 _POLICY: Final = msgspec.json.Decoder(Policy)
 _T = TypeVar("_T")
 
@@ -50,6 +52,9 @@ class _Parts:
                 self.values.update(zip(names, look(), strict=True))
         except LamellaError as error:
             self.missing.update(dict.fromkeys(names, error.message))
+        except Exception as error:  # a mistake of ours: the rest is shown all the same, and pages do not wait for it
+            _LOG.warning("the health of a table could not be measured", exc_info=error)
+            self.missing.update(dict.fromkeys(names, "the service failed; its log has the reason"))
 
 
 class TableHealths:

@@ -48,4 +48,6 @@ def _is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
+    except PermissionError:
+        return True  # somebody else's: the number was given away again, and is left alone
     return True

@@ -19,7 +19,7 @@ from lamella.snapshot.wire import AuditList, PruneRate
 @connected()
 def audit(session: Session, table: str | None, limit: int) -> None:
     """Show the changes that were asked for, newest first, also those that were refused."""
-    found = tuple(islice(session.lake.audit(table, page_size=min(limit, 1000)), limit))
+    found = tuple(islice(session.lake.audit(table, page_size=min(limit, 100)), limit))
     if session.as_json:
         session.emit(AuditList(entries=found))
         return

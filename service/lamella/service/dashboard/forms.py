@@ -28,6 +28,7 @@ KEY: Final = "once"
 _TYPE: Final = "application/x-www-form-urlencoded"
 _MOST_FIELDS: Final = 200
 _SESSION: Final = re.compile(r"[A-Za-z0-9_-]{43}")
+_FOREIGN: Final = frozenset({"cross-site", "same-site"})
 _OURS: Final = frozenset({"same-origin", "none"})
 
 
@@ -104,6 +105,16 @@ class Tokens:
 def new_key() -> str:
     """A key for one sending of a form."""
     return secrets.token_urlsafe(16)
+
+
+def refuse_embedded(request: Request) -> None:
+    """Raise InvalidRequest for a page that another site asks for as a part of its own, an image say.
+
+    It could not read it, but have the service work out what takes long. Links from elsewhere are followed.
+    """
+    headers = request.headers
+    if headers.get("sec-fetch-site") in _FOREIGN and headers.get("sec-fetch-dest") != "document":
+        raise InvalidRequest("pages of this service are no part of those of another site", reason="embedded")
 
 
 def _is_ours(request: Request) -> bool:

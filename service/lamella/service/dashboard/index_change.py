@@ -14,7 +14,7 @@ from lamella.service.dashboard.forms import KEY, Form
 from lamella.service.dashboard.index_trials import index_preview
 from lamella.service.dashboard.job_fields import Field, filled, option_field, with_problem
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link
-from lamella.service.dashboard.prepared import MOST_READY, WAIT_S, Prepared
+from lamella.service.dashboard.prepared import FRESH_S, MOST_READY, WAIT_S, Prepared
 from lamella.service.dashboard.previewing import Preview
 from lamella.service.idempotency import Claim
 from lamella.service.pending import Pending
@@ -106,7 +106,9 @@ class IndexChangePages:
     def __init__(self, services: Services, pages: Pages) -> None:
         self._services = services
         self._pages = pages
-        self._ready: Prepared[Preview] = Prepared(MOST_READY, name="ui-index-previews")
+        self._ready: Prepared[Preview] = Prepared(
+            services.when_closing, MOST_READY, name="ui-index-previews", fresh_s=FRESH_S
+        )
 
     async def show_new(self, request: Request) -> Response:
         kind = self._kind(request.query_params.get("kind", ""))

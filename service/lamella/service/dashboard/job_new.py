@@ -23,7 +23,7 @@ from lamella.service.dashboard.job_fields import (
 )
 from lamella.service.dashboard.job_previews import Previews
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link
-from lamella.service.dashboard.prepared import MOST_READY, WAIT_S, Prepared
+from lamella.service.dashboard.prepared import FRESH_S, MOST_READY, WAIT_S, Prepared
 from lamella.service.dashboard.previewing import Preview
 from lamella.service.idempotency import Claim, Sealed
 from lamella.service.problem import status_of
@@ -44,8 +44,6 @@ from lamella.snapshot.jobs import JobKind, check_arguments, command_line, job_ki
 from lamella.snapshot.wire import JobInfo, SubmitJob
 
 NEW: Final = ROOT + "/jobs/new"
-#: How long a preview is shown before it is made anew.
-_FRESH_MS: Final = 60_000
 #: Tables that a form suggests.
 _MOST_TABLES: Final = 300
 _MOST_NAMESPACES: Final = 50
@@ -95,7 +93,9 @@ class NewJobPages:
         self._services = services
         self._pages = pages
         self._previews = Previews(services)
-        self._ready: Prepared[Preview] = Prepared(MOST_READY, name="ui-previews")
+        self._ready: Prepared[Preview] = Prepared(
+            services.when_closing, MOST_READY, name="ui-previews", fresh_s=FRESH_S
+        )
 
     async def show(self, request: Request) -> Response:
         kind = job_kinds().get(request.query_params.get("kind", ""))
@@ -155,8 +155,7 @@ class NewJobPages:
             namespace, _, name = table.rpartition(".")
             snapshot_id = self._services.table(namespace, name).pointer.snapshot_id
         # what is not in the snapshot, as the files that a clean-up finds, is looked at anew after a while
-        age = self._services.clock() // _FRESH_MS
-        key = (kind.name, table, snapshot_id, msgspec.json.encode(asked.values, order="sorted"), age)
+        key = (kind.name, table, snapshot_id, msgspec.json.encode(asked.values, order="sorted"))
         return self._ready.peek(key, lambda: self._previews.of(kind, table, asked.values), wait_s=WAIT_S)
 
     def _kinds(self, request: Request) -> Response:

@@ -44,7 +44,9 @@ class LabPages:
         self._services = services
         self._pages = pages
         self._comparison = LabComparison(services)
-        self._explained: Prepared[tuple[Parts, WhyNotAnswer | None]] = Prepared(MOST_READY, name="ui-explained")
+        self._explained: Prepared[tuple[Parts, WhyNotAnswer | None]] = Prepared(
+            services.when_closing, MOST_READY, name="ui-explained"
+        )
 
     async def show(self, request: Request) -> Response:
         found = await self._services.read(lambda: self._show(request))

@@ -109,7 +109,8 @@ def question_of(typed: Typed, schema: Schema) -> Question:
             try:
                 schema.select([name])
             except UnknownColumn as error:
-                troubles.setdefault("columns", Trouble(words.sentence(error.message), near=_near(name, schema)))
+                troubles["columns"] = Trouble(words.sentence(error.message), near=_near(name, schema))
+                break
     if troubles:
         return Question(None, troubles)
     request = PruneRequest(filter=typed.filter or None, columns=columns, limit=limit, time_zone=typed.time_zone)

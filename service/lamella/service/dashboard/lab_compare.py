@@ -52,7 +52,7 @@ class LabComparison:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._foretold: Prepared[WhatIfAnswer] = Prepared(MOST_READY, name="ui-foretold")
+        self._foretold: Prepared[WhatIfAnswer] = Prepared(services.when_closing, MOST_READY, name="ui-foretold")
 
     def show(self, request: Request) -> Mapping[str, Any]:
         """What the page shows; raises what reading a table raises."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, cast, get_args
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -25,8 +26,9 @@ from lamella.snapshot.wire import PruneRequest
 _COLOURS: Final = cast("tuple[str, ...]", get_args(Colour))
 #: Rows of the list below a map.
 _LISTED: Final = 25
-#: Pages of a block that are listed, and that are drawn.
+#: Pages and columns of a block that are listed, and pages that are drawn.
 _PAGES_LISTED: Final = 200
+_COLUMNS_LISTED: Final = 300
 _PAGES_DRAWN: Final = 1_000
 
 
@@ -151,12 +153,14 @@ class MapPages:
         segment_id, number = layer_map.segment_id[zoom.first], zoom.block or 0
         block = views.block(pointer, segment_id, number)
         names = [column.name for column in block.columns]
+        shown = msgspec.structs.replace(block, columns=block.columns[:_COLUMNS_LISTED])
         column = request.query_params.get("column", "") or (layer_map.columns[0] if layer_map.columns else names[0])
         pages = views.pages(pointer, segment_id, number, column)
         most = max((page.size_bytes or 0 for page in pages), default=0)
         start = int(layer_map.blocks(zoom.first).start)
         return {
-            "block": block,
+            "block": shown,
+            "column_count": len(names),
             "column": column,
             "page_list": pages[:_PAGES_LISTED],
             "page_count": len(pages),

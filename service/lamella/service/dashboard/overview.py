@@ -13,7 +13,7 @@ from lamella.service.dashboard.pages import ROOT, Page, Pages
 from lamella.service.dashboard.tables import DAY_MS, HOUR_MS
 from lamella.service.services import Services
 from lamella.service.state import trusted_manifests
-from lamella.snapshot.errors import LamellaError, TableNotFound
+from lamella.snapshot.errors import LamellaError, NamespaceNotFound, TableNotFound
 from lamella.snapshot.wire import PruneRate
 
 #: Tables on one page.
@@ -63,6 +63,7 @@ class OverviewPages:
             "lines": lines,
             "waits": any(line["health"] is None for line in lines),
             "jobs": running,
+            "pending": sum(catalog.pending_jobs().values()),
             "jobs_of": {each: [job for job in running if job.table_id == each] for each in ids},
             "namespaces": namespaces,
             "namespace": wanted,
@@ -82,7 +83,7 @@ class OverviewPages:
     def _record(self, namespace: str, name: str) -> TableRecord | None:
         try:
             return self._services.table(namespace, name)
-        except TableNotFound:
+        except (TableNotFound, NamespaceNotFound):
             return None  # it was dropped while the page was made
 
     def _line(self, record: TableRecord, hour: dict[str, PruneRate], day: dict[str, PruneRate]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from lamella.service.api import REQUEST_ID, ROUTE, Boundary
 from lamella.service.compression import LEAST_BYTES, compressed
 from lamella.service.dashboard import charts, words
-from lamella.service.dashboard.forms import KEY, TOKEN, Form, Tokens, new_key
+from lamella.service.dashboard.forms import KEY, TOKEN, Form, Tokens, new_key, refuse_embedded
 from lamella.service.dashboard.messages import MESSAGES
 from lamella.service.mutations import Work
 from lamella.service.negotiation import coding
@@ -160,6 +160,7 @@ class Pages:
         async def endpoint(request: Request) -> Response:
             request.scope[ROUTE] = page.path
             try:
+                refuse_embedded(request)
                 return await page.handler(request)
             except ClientDisconnect:
                 raise

@@ -6,18 +6,18 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final, cast, get_args
 
-import msgspec
 import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.catalog import TableRecord
-from lamella.service.dashboard.asked import at_of, table_of
+from lamella.service.dashboard.asked import at_of, number_of, table_of
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link
 from lamella.service.dashboard.prepared import Prepared
+from lamella.service.prune_rates import BUCKET_MS
 from lamella.service.services import Services
 from lamella.service.state import cluster_key_info, table_info, trusted_manifests
-from lamella.snapshot.errors import LamellaError, PolicyNotFound
+from lamella.snapshot.errors import InvalidRequest, LamellaError, PolicyNotFound
 from lamella.snapshot.manifest import ClusterKind, Snapshot
 from lamella.snapshot.warehouse.block_view import ColumnView, column_view
 from lamella.snapshot.wire import (
@@ -33,6 +33,9 @@ TABLE: Final = ROOT + "/tables/{namespace}/{table}"
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 _KINDS: Final = cast("tuple[ClusterKind, ...]", get_args(ClusterKind))
+#: Columns, and schemas, on one page.
+MOST_COLUMNS: Final = 500
+_MOST_SCHEMAS: Final = 20
 #: Layouts whose look-ups are kept.
 _MOST_PREPARED: Final = 64
 
@@ -43,9 +46,11 @@ class TablePages:
     def __init__(self, services: Services, pages: Pages) -> None:
         self._services = services
         self._pages = pages
-        self._figures: Prepared[ClusteringAnswer] = Prepared(_MOST_PREPARED, name="ui-figures")
-        self._histograms: Prepared[tuple[tuple[str, int], ...]] = Prepared(_MOST_PREPARED, name="ui-depths")
-        self._scores: Prepared[dict[str, float]] = Prepared(_MOST_PREPARED, name="ui-scores")
+        self._figures: Prepared[ClusteringAnswer] = Prepared(services.when_closing, _MOST_PREPARED, name="ui-figures")
+        self._histograms: Prepared[tuple[tuple[str, int], ...]] = Prepared(
+            services.when_closing, _MOST_PREPARED, name="ui-depths"
+        )
+        self._scores: Prepared[dict[str, float]] = Prepared(services.when_closing, _MOST_PREPARED, name="ui-scores")
 
     async def summary(self, request: Request) -> Response:
         values = await self._services.read(lambda: self._summary(request))
@@ -64,7 +69,9 @@ class TablePages:
     async def set_key(self, request: Request) -> Response:
         form = await self._pages.form(request)
         columns = tuple(filter(None, (part.strip() for part in form.text("columns").split(","))))
-        kind = msgspec.convert(form.text("kind") or "linear", ClusterKind)
+        kind = next((each for each in _KINDS if each == (form.text("kind") or "linear")), None)
+        if kind is None:
+            raise InvalidRequest(f"{form.text('kind')!r} is not a kind of cluster key", parameter="kind")
         asked = ClusterKeyRequest(columns=columns, kind=kind, base_snapshot_id=form.text("base") or None)
 
         def work(claim: Any) -> Any:
@@ -106,16 +113,15 @@ class TablePages:
                 problem = error
         is_current = pointer.snapshot_id == record.pointer.snapshot_id
         health = services.healths.peek(record) if is_current else None
-        waits = (is_current and health is None) or (
-            bool(info.cluster_key) and bool(info.block_count) and problem is None and figures is None
-        )
+        has_layout = bool(info.cluster_key) and bool(info.block_count) and problem is None
+        waits = (is_current and health is None) or (has_layout and (figures is None or histogram is None))
         return {
             **_frame(record, ""),
             "at": at.text,
             "info": info,
             "is_current": is_current,
             "health": health,
-            "hour": _together([each for each in series if (each.bucket_ms or 0) >= now_ms - HOUR_MS]),
+            "hour": _together([each for each in series if (each.bucket_ms or 0) > now_ms - HOUR_MS - BUCKET_MS]),
             "day": _together(series),
             "rate_points": _rate_points(series),
             "figures": figures,
@@ -138,16 +144,20 @@ class TablePages:
         pointer = at.pointer(self._services, record)
         with trusted_manifests():
             snapshot = self._services.warehouse.snapshot(pointer)
-        key = cluster_key_info(snapshot)
+        key, lines, start = cluster_key_info(snapshot), column_lines(snapshot), number_of(request, "row")
         return {
             **_frame(record, "columns"),
             "at": at.text,
             "snapshot_id": pointer.snapshot_id,
             "timestamp_ms": pointer.timestamp_ms,
             "row_count": snapshot.summary.row_count,
-            "lines": column_lines(snapshot),
+            "lines": lines[start : start + MOST_COLUMNS],
+            "start": start,
+            "column_count": len(lines),
+            "most_columns": MOST_COLUMNS,
             "key": key.columns,
-            "schemas": snapshot.history,
+            "schemas": snapshot.history[-_MOST_SCHEMAS:],
+            "schema_count": len(snapshot.history),
             "schema": snapshot.schema,
         }
 
