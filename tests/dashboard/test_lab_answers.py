@@ -32,6 +32,7 @@ from lamella.snapshot.expression.spelling import sql_of
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.wire import PruneAnswer
 from support.dashboard_tables import EVENTS, LINEITEM
+from support.kept_connections import LIMITS
 from support.settled import settled
 
 LAB = "/ui/tables/shop/lineitem/lab"
@@ -66,7 +67,7 @@ Get = Callable[..., str]
 @pytest.fixture
 def get(server_url: str) -> Iterator[Get]:
     """The markup of a page by its path and query, once all of it is there."""
-    with httpx2.Client(base_url=server_url, timeout=60) as http:
+    with httpx2.Client(base_url=server_url, timeout=60, limits=LIMITS) as http:
 
         def fetched(path: str, **query: str | int) -> str:
             answer = settled(http, path, query)

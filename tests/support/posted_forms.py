@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx2
 
+from support.kept_connections import LIMITS
 from support.settled import settled
 
 
@@ -53,7 +54,7 @@ class Screens:
     """The pages of one service, as one browser sees them."""
 
     def __init__(self, url: str) -> None:
-        self.http = httpx2.Client(base_url=url, timeout=120)
+        self.http = httpx2.Client(base_url=url, timeout=120, limits=LIMITS)
 
     def get(self, path: str, *, expect: int = 200, **query: Any) -> Form:
         """A page."""

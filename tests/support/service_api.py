@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from lamella.snapshot.layout import Store
 from lamella.snapshot.wire import Problem
+from support.kept_connections import LIMITS
 
 _PROBLEM = msgspec.json.Decoder(Problem)
 _NUMBERS = itertools.count()
@@ -37,7 +38,7 @@ class Api:
     """One service. Every answer's status is checked, so that a test cannot overlook one."""
 
     def __init__(self, url: str) -> None:
-        self.http = httpx2.Client(base_url=url, timeout=120)
+        self.http = httpx2.Client(base_url=url, timeout=120, limits=LIMITS)
 
     def close(self) -> None:
         """Hang up."""
