@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -98,8 +99,8 @@ def new_page(browser: Browser, server_url: str) -> Iterator[Callable[..., Page]]
         if not request.url.startswith((f"{server_url}/", "blob:", "data:")):
             wrong.append(f"a request to {request.url}")
 
-    def opened(**options: object) -> Page:
-        context = browser.new_context(base_url=server_url, **{"viewport": {"width": 1280, "height": 900}, **options})  # type: ignore[arg-type]  # Playwright's own keywords
+    def opened(**options: Any) -> Page:
+        context = browser.new_context(**{"base_url": server_url, "viewport": {"width": 1280, "height": 900}, **options})
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(30_000)

@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from playwright.sync_api import Dialog, Page, expect
+from starlette.routing import Route
 
+from fixtures_server import ServerProcess
 from lamella.client import Lamella
 from lamella.service.app import create_app
 from lamella.service.dashboard.forms import COOKIE, KEY, TOKEN
@@ -29,12 +31,12 @@ PAGES = ("", "/map", "/map?zoom=0", "/map?zoom=0.0", "/columns", "/indexes", "/h
 
 
 @pytest.fixture(scope="module")
-def hostile(shared_server: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def hostile(shared_server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A table with markup wherever users can write: a column, a property, a file, a filter that is recorded, a job."""
     folder: Path = tmp_path_factory.mktemp("hostile")
     file = folder / "<i>file<i>.parquet"
     pq.write_table(pa.table({COLUMN: ["<u>low</u>", "<u>high</u>"], "n": [1, 2]}), file)
-    with Lamella(shared_server.url) as lake:  # type: ignore[attr-defined]  # a ServerProcess
+    with Lamella(shared_server.url) as lake:
         lake.create_table(HOSTILE, schema_from=f"file://{file}", cluster_key=["n"], properties={MARKUP: MARKUP})
         table = lake.table(HOSTILE)
         table.register([f"file://{file}"])
@@ -157,11 +159,8 @@ class Browser:
 def posted_paths(tmp_path: Path) -> list[str]:
     """The paths of the dashboard that take a form, with names that there are."""
     app = create_app(Settings(warehouse=str(tmp_path)))
-    found = [
-        route.path  # type: ignore[attr-defined]  # they are Starlette's
-        for route in app.routes
-        if getattr(route, "path", "").startswith("/ui") and "POST" in getattr(route, "methods", ())
-    ]
+    routes = [route for route in app.routes if isinstance(route, Route) and route.path.startswith("/ui")]
+    found = [route.path for route in routes if "POST" in (route.methods or ())]
     assert len(found) >= 8
     names = {
         "namespace": "shop",

@@ -21,10 +21,20 @@ class Forgetting:
         self._forget = forget
         self._next_ms = 0
 
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time; for callers to whom a call in vain is dear."""
+        return self._clock() >= self._next_ms
+
     def run(self) -> None:
         """Forget some, if it is time. Raises what ``forget`` raises, and the next call tries again."""
         now_ms = self._clock()
         if now_ms < self._next_ms:
             return
-        forgotten = self._forget(now_ms - self._age_ms, _AT_ONCE)
-        self._next_ms = 0 if forgotten >= _AT_ONCE else now_ms + _EVERY_MS
+        self._next_ms = now_ms + _EVERY_MS  # first, so that those who come meanwhile do not forget the same
+        forgotten = None
+        try:
+            forgotten = self._forget(now_ms - self._age_ms, _AT_ONCE)
+        finally:
+            if forgotten is None or forgotten >= _AT_ONCE:
+                self._next_ms = 0

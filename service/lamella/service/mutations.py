@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,6 +11,7 @@ from starlette.responses import Response
 from lamella.service.api import JSON
 from lamella.service.catalog import Catalog
 from lamella.service.door import Door
+from lamella.service.forgetting import Forgetting
 from lamella.service.idempotency import Claim, Sealed, claim, replay_of, settle
 from lamella.service.metrics import Metrics
 from lamella.service.pending import Pending, answer_of
@@ -18,9 +19,6 @@ from lamella.service.problem import MEDIA_TYPE, problem_bytes
 from lamella.service.settings import Settings
 from lamella.service.threads import Threads
 from lamella.snapshot.errors import LamellaError, Unavailable
-
-_FORGET_EVERY_MS: Final = 600_000
-_FORGET_AT_ONCE: Final = 1_000
 
 #: What a route wants done; it runs in a thread.
 Work = Callable[[Claim], Sealed | Pending]
@@ -35,7 +33,11 @@ class Mutations:
         self._metrics = metrics
         self._clock = clock
         self._threads = Threads(settings.write_threads)
-        self._forget_at_ms = 0
+        self._forgetting = Forgetting(
+            clock,
+            settings.idempotency_ttl_s * 1000,
+            lambda before_ms, limit: catalog.forget_answers(before_ms=before_ms, limit=limit),
+        )
         self._door = Door(
             most_waiting=settings.mutation_queue, most_bytes=settings.mutation_queue_bytes, metrics=metrics
         )
@@ -68,7 +70,7 @@ class Mutations:
                         self._catalog, claimed, failed, lambda: problem_bytes(failed, instance=request.url.path)
                     )
                 )
-        if self._clock() >= self._forget_at_ms:
+        if self._forgetting.is_due:
             await self._threads.run(self._forget_old_answers)
         return self._response(outcome)
 
@@ -93,14 +95,5 @@ class Mutations:
         return Response(sealed.body, sealed.status, headers, media_type if sealed.body else None)
 
     def _forget_old_answers(self) -> None:
-        """Some at a time, so that no transaction holds the database for long."""
-        now_ms = self._clock()
-        self._forget_at_ms = now_ms + _FORGET_EVERY_MS
-        before_ms = now_ms - self._settings.idempotency_ttl_s * 1000
-        try:
-            forgotten = self._catalog.forget_answers(before_ms=before_ms, limit=_FORGET_AT_ONCE)
-        except Unavailable:
-            self._forget_at_ms = 0  # the mutation itself is done; the next one tries again
-        else:
-            if forgotten == _FORGET_AT_ONCE:
-                self._forget_at_ms = 0  # there are more
+        with suppress(Unavailable):  # the mutation itself is done; the next one tries again
+            self._forgetting.run()

@@ -192,8 +192,7 @@ def _is_number(value: object) -> bool:
 
 
 def _name(key: str) -> str:
-    text = shortened(key.removesuffix("_ms").removesuffix("_bytes").replace("_", " "), 80)
-    return text[:1].upper() + text[1:]
+    return words.sentence(shortened(key.removesuffix("_ms").removesuffix("_bytes").replace("_", " "), 80))
 
 
 def _json(value: object) -> str:

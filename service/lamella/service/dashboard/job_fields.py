@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import inspect
 
+from lamella.service.dashboard import words
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.jobs import JobKind
 from lamella.snapshot.jobs.arguments import RewriteArguments
@@ -241,10 +242,9 @@ def _told(arguments: type[Any]) -> dict[str, str]:
 
 
 def _label(name: str) -> str:
-    words = name.replace("_", " ")
-    return words[:1].upper() + words[1:]
+    return words.sentence(name.replace("_", " "))
 
 
 def _sentence(text: str) -> str:
     text = text.strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+    return words.sentence(text) + ("" if text.endswith((".", "!", "?")) else ".")

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.audit import about
+from lamella.service.dashboard import words
 from lamella.service.dashboard.job_facts import shortened
 from lamella.service.dashboard.job_fields import (
     EXECUTE,
@@ -239,7 +240,7 @@ def read_asked(kind: JobKind, texts: Mapping[str, str]) -> Asked:
     except InvalidRequest as error:
         if "path" in error.details:
             return _placed(asked, error)
-        return msgspec.structs.replace(asked, priority_problem=f"{error.message[:1].upper()}{error.message[1:]}.")
+        return msgspec.structs.replace(asked, priority_problem=f"{words.sentence(error.message)}.")
     return asked
 
 

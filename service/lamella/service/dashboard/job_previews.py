@@ -11,7 +11,7 @@ from lamella.service.catalog import TableRecord
 from lamella.service.dashboard import words
 from lamella.service.dashboard.job_facts import Fact, fact
 from lamella.service.dashboard.job_touches import Touches
-from lamella.service.dashboard.previewing import Column, Listing, Preview, nothing_kept, upper
+from lamella.service.dashboard.previewing import Column, Listing, Preview, nothing_kept
 from lamella.service.services import Services
 from lamella.service.state import trusted_manifests
 from lamella.snapshot.jobs import JobKind
@@ -102,7 +102,7 @@ class Previews:
             tone="good",
             facts=(*facts, *self._as_it_is(table, plan)),
             listing=_tasks(plan, job),
-            notes=(upper(f"{plan.reason}."),) if plan.reason else (),
+            notes=(words.sentence(f"{plan.reason}."),) if plan.reason else (),
         )
 
     def _as_it_is(self, table: TableRecord, plan: PlanAnswer) -> tuple[Fact, ...]:
@@ -145,7 +145,7 @@ class Previews:
                 ),
                 fact("Left for later parts", words.plural(answer.remaining, "segment")),
             ),
-            notes=(upper(f"{answer.reason}."),) if answer.reason else (),
+            notes=(words.sentence(f"{answer.reason}."),) if answer.reason else (),
         )
 
 

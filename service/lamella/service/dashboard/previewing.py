@@ -39,8 +39,3 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 def nothing_kept(services: Services) -> Claim:
     """A claim for asking a mutation what it would do: it has no key, so that nothing is stored."""
     return claim(None, "GET", "", "", b"", services.clock())
-
-
-def upper(text: str) -> str:
-    """The same with a capital at its beginning."""
-    return text[:1].upper() + text[1:]
