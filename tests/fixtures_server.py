@@ -45,7 +45,8 @@ class ServerProcess:
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "lamella.service"],
-                env={**inherited, **self.environment, "LAMELLA_PORT": str(self.port)},
+                # No proxy has to notice that it is being stopped, where a test does not say so.
+                env={**inherited, "LAMELLA_DRAIN_S": "0", **self.environment, "LAMELLA_PORT": str(self.port)},
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,

@@ -41,6 +41,7 @@ RULES = (
             "lamella.client.http",
             # Only inside Table.scan, and for type checkers: see the test of what importing the client loads.
             "lamella.client.scan",
+            "lamella.client.presigned",
             "lamella.snapshot.layout.Store",
         ),
     ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,7 +33,7 @@ def lake(
     with Lamella(server.url) as lake:
         lake.create_namespace("x")
         yield lake
-    assert server.stop() == -signal.SIGTERM, server.log_text()
+    assert server.stop() == 0, server.log_text()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import time
 import urllib.error
 import urllib.request
@@ -48,7 +47,7 @@ def lake(pytestconfig: pytest.Config, folder: Path) -> Iterator[Lamella]:
     with Lamella(server.url) as lake:
         lake.create_namespace("f")
         yield lake
-    assert server.stop() == -signal.SIGTERM, server.log_text()
+    assert server.stop() == 0, server.log_text()
 
 
 def made(lake: Lamella, folder: Path, name: str, properties: dict[str, str] | None = None) -> Table:

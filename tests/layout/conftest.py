@@ -10,16 +10,21 @@ from typing import Any
 import pytest
 
 from fixtures_s3 import s3  # noqa: F401  # a fixture
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.layout import FsspecStore, Store
+from lamella.snapshot.layout.observed import ObservedStore
+from support.told import Told
 
 #: A store, and the location of a folder in it that nothing else uses.
-Place = tuple[FsspecStore, str]
+Place = tuple[Store, str]
 
 
 PLACES = (
     "memory",
     "file",
     pytest.param("s3", marks=pytest.mark.s3),
+    "observed memory",
+    "observed file",
+    pytest.param("observed s3", marks=pytest.mark.s3),
     pytest.param("real_s3", marks=[pytest.mark.s3, pytest.mark.soak]),
 )
 
@@ -34,7 +39,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         "s3": lambda: _s3(request.getfixturevalue("s3"), name),
         "real_s3": lambda: _s3(request.getfixturevalue("real_s3"), name),
     }
-    return make[request.param]()
+    kind = str(request.param)
+    store, root = make[kind.removeprefix("observed ")]()
+    return (ObservedStore(store, Told()) if kind.startswith("observed ") else store), root
 
 
 def _s3(server: Any, name: str) -> Place:

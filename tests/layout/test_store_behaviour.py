@@ -9,14 +9,14 @@ import pytest
 
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LamellaError, ObjectNotFound
 from lamella.snapshot.ids import unix_ms
-from lamella.snapshot.layout import FsspecStore, ObjectStat, check_create_only
+from lamella.snapshot.layout import ObjectStat, Store, check_create_only
 
-Place = tuple[FsspecStore, str]
+Place = tuple[Store, str]
 
 ODD_NAMES = ["a b.parquet", "100%25.parquet", "a#b?c=d.parquet", "naïve-日本.parquet", "a+b&c.parquet", "[x].parquet"]
 
 
-def names(store: FsspecStore, root: str, url: str) -> list[str]:
+def names(store: Store, root: str, url: str) -> list[str]:
     """What a URL below ``root`` expands to, relative to it."""
     return [location.removeprefix(root + "/") for location in store.expand(f"{root}{url}")]
 

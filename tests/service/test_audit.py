@@ -17,9 +17,10 @@ from starlette.responses import Response
 from starlette.testclient import TestClient
 
 from fixtures_server import StartServer
+from lamella.service.access import actor_of
 from lamella.service.api import REQUEST_ID
 from lamella.service.app import create_app
-from lamella.service.audit import Audit, about, actor_of
+from lamella.service.audit import Audit, about
 from lamella.service.catalog import SqlCatalog, open_catalog
 from lamella.service.logs import make_log
 from lamella.service.metrics import Metrics

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from lamella.client import AsyncLamella, Lamella
 from lamella.client.http import RetryPolicy
+from lamella.service.access import NOBODY
 from lamella.service.api import Operation
 from lamella.service.compression import compressor
 from lamella.service.metrics import Metrics
@@ -124,7 +125,7 @@ def test_an_answer_on_the_short_way_that_fails_is_told_and_cut() -> None:
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    operation = Operation(method="POST", path="/a/{b}/c", handler=handler, summary="", tag="")
+    operation = Operation(method="POST", path="/a/{b}/c", handler=handler, needs=NOBODY, summary="", tag="")
     direct = DirectMiddleware(
         other, targets=[(operation, handler)], failed=lambda request, error: told.append((request.path_params, error))
     )

@@ -1,24 +1,22 @@
-"""``python -m lamella.service``: serve with the settings of the ``LAMELLA_*`` environment variables."""
+"""``python -m lamella.service``: serve with the settings of the environment and of the files that it names."""
 
 from __future__ import annotations
 
 import sys
 
-from pydantic import ValidationError
-
-from lamella.service.app import serve
-from lamella.service.settings import ENV_PREFIX, Settings
-from lamella.snapshot.errors import LamellaError
-
 
 def main() -> int:
     """Exit status 2: the settings cannot be used; 1: the service could not start."""
+    # Not above: each worker process loads this module first of all, and must soon say that it is alive.
+    from lamella.service.app import serve
+    from lamella.service.configuration import load_settings
+    from lamella.snapshot.errors import InvalidSettings, LamellaError
+
     try:
-        settings = Settings()  # type: ignore[call-arg]  # what it needs comes from the environment
-    except ValidationError as error:
-        for found in error.errors():
-            name = ENV_PREFIX + "_".join(str(part) for part in found["loc"]).upper()
-            print(f"{name}: {found['msg']}", file=sys.stderr)
+        settings = load_settings().settings
+    except InvalidSettings as error:
+        for problem in error.details["problems"]:
+            print(problem, file=sys.stderr)
         return 2
     try:
         serve(settings)

@@ -17,12 +17,13 @@ from lamella.service.blocks import check_block, read_blocks
 from lamella.service.catalog import Catalog, CommitGuard
 from lamella.service.commit_check import spelled
 from lamella.service.intake import Intake, refuse_doubled
+from lamella.service.location_rules import require_places
 from lamella.service.ownership import require_own
 from lamella.service.settings import Settings
 from lamella.service.state import trusted_manifests
 from lamella.snapshot.block_lists import Listed, checked_lists, listed_blocks
 from lamella.snapshot.errors import DuplicateBlock, Unavailable
-from lamella.snapshot.layout import Store
+from lamella.snapshot.layout import Places, Store
 from lamella.snapshot.layout.location import normal
 from lamella.snapshot.manifest import Block, SegmentRef, Snapshot
 from lamella.snapshot.manifest.block_key import BlockKeys, block_keys, bytes_of, keys_of, no_keys
@@ -67,6 +68,7 @@ class AddedBlocks:
     def taken(
         self,
         table_id: str,
+        places: Places,
         request: CommitRequest,
         lists: Sequence[BlockListSent],
         parts: Sequence[str],
@@ -80,6 +82,7 @@ class AddedBlocks:
 
         Raises:
             InvalidRequest, LimitExceeded, ObjectNotFound: no block, or a list that cannot be read.
+            LocationRefused: a block that may not be where it is.
             BlocksRefused: a block's file or statistics.
             DuplicateBlock: a block that is twice in the body.
             StoreError: storage failed.
@@ -87,6 +90,7 @@ class AddedBlocks:
         """
         check = _Check(self._warehouse, self._store, table_id, versions, unsaid)
         sent = read_blocks(request.added)
+        require_places(places, sent)
         if not lists:
             if not sent:
                 return Added()
@@ -99,6 +103,7 @@ class AddedBlocks:
         segments: list[SegmentRef] = []
         keys: list[bytes] = []
         for some in self._batches(sent, lists):
+            require_places(places, [each.block for each in some])
             now = self._catalog.guard(table_id, spelled([each.block for each in some]), since_ms=since_ms)
             if now.epochs != guard.epochs:
                 raise Unavailable("a clean-up deleted files while this commit was made; send it again", retry_after_s=0)

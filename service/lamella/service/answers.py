@@ -41,6 +41,8 @@ _WITHOUT_ARROW: Final = (JSON, MSGPACK, PLAIN_MSGPACK)
 _JSON: Final = msgspec.json.Encoder().encode
 _MSGPACK: Final = msgspec.msgpack.Encoder().encode
 _VARY: Final = (b"vary", b"Accept, Accept-Encoding")
+#: For answers that let whoever has them read blocks.
+_NO_STORE: Final = "no-store"
 _CONTENT_TYPES: Final = {form: (b"content-type", form.encode()) for form in _FORMS}
 _CONTENT_ENCODINGS: Final = {each: (b"content-encoding", each.encode()) for each in CODINGS}
 
@@ -71,10 +73,11 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Whole(msgspec.Struct, frozen=True):
-    """An answer as bytes, not compressed."""
+    """An answer as bytes, not compressed. ``is_secret``: no cache may keep it."""
 
     form: str
     data: bytes
+    is_secret: bool = False
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -82,6 +85,7 @@ class Begun(msgspec.Struct, frozen=True):
 
     form: str
     chunks: Iterator[Data]
+    is_secret: bool = False
 
 
 def encoded_now(found: Found, wanted: Wanted, texts: SegmentTexts) -> Whole | None:
@@ -106,6 +110,11 @@ def encoded_now(found: Found, wanted: Wanted, texts: SegmentTexts) -> Whole | No
 
 def encoded(found: Found, wanted: Wanted, texts: SegmentTexts) -> Whole | Begun:
     """Encode an answer as far as it goes into ``WHOLE_BYTES``."""
+    answer = _encoded(found, wanted, texts)
+    return answer if found.urls is None else msgspec.structs.replace(answer, is_secret=True)
+
+
+def _encoded(found: Found, wanted: Wanted, texts: SegmentTexts) -> Whole | Begun:
     form = wanted.form(found)
     if form == ARROW:
         return _begun(form, arrow_chunks(found))
@@ -132,13 +141,16 @@ async def respond(answer: Whole | Begun, wanted: Wanted, large: LargeAnswers) ->
     """The response; raises Overloaded when too many large ones are waiting already."""
     code, kind = wanted.coding, _CONTENT_TYPES[answer.form]
     if isinstance(answer, Whole):
+        kinds = (kind, (b"cache-control", _NO_STORE.encode())) if answer.is_secret else (kind,)
         if len(answer.data) < LEAST_BYTES:
-            return PreparedResponse(answer.data, (kind,))
+            return PreparedResponse(answer.data, kinds)
         if code is None:
-            return PreparedResponse(answer.data, (_VARY, kind))
+            return PreparedResponse(answer.data, (_VARY, *kinds))
         data = await large.run(lambda: compressed(answer.data, code))
-        return PreparedResponse(data, (_VARY, _CONTENT_ENCODINGS[code], kind))
+        return PreparedResponse(data, (_VARY, _CONTENT_ENCODINGS[code], *kinds))
     headers = {"Vary": "Accept, Accept-Encoding"}
+    if answer.is_secret:
+        headers["Cache-Control"] = _NO_STORE
     if code is not None:
         headers["Content-Encoding"] = code
     pieces = Pieces(answer.chunks, None if code is None else compressor(code))

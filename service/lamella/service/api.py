@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from structlog.typing import FilteringBoundLogger
 
+from lamella.service.access import Gate, Need
 from lamella.service.metrics import Metrics
 from lamella.service.problem import problem_response, status_of
 from lamella.snapshot.errors import InvalidRequest, LamellaError, LimitExceeded
@@ -64,6 +65,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     method: Method
     path: str
     handler: Handler
+    #: Who may ask. No operation is without: what nobody thought of would be open to all.
+    needs: Need
     summary: str
     tag: str
     description: str = ""
@@ -94,20 +97,33 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 class Boundary:
     """Makes Starlette routes of operations; whatever a handler raises leaves as a problem document."""
 
-    def __init__(self, log: FilteringBoundLogger, metrics: Metrics, watched: Callable[[str, Handler], Handler]) -> None:
+    def __init__(
+        self,
+        log: FilteringBoundLogger,
+        metrics: Metrics,
+        gate: Gate,
+        watched: Callable[[str, Handler], Handler],
+    ) -> None:
         """``watched`` makes of an operation's id and handler one whose requests are all in the audit trail."""
         self._log = log
+        self._gate = gate
         self._metrics = metrics
         self._watched = watched
 
     def endpoint(self, operation: Operation) -> Handler:
-        """The handler of one operation, with a problem document for whatever it raises."""
-        handler, template = operation.handler, operation.path
+        """The handler of one operation: only for those who may, with a problem document for whatever it raises."""
+        handler, template, needs, gate = operation.handler, operation.path, operation.needs, self._gate
+        is_for_all = needs.place == "nobody"
 
         async def endpoint(request: Request) -> Response:
             request.scope[ROUTE] = template
             try:
-                return await handler(request)
+                if is_for_all:
+                    return await handler(request)
+                needs.check(request, await gate.admit(request))
+                response = await handler(request)
+                needs.check_decided(request)
+                return response
             except ClientDisconnect:
                 raise
             except Exception as error:

@@ -1,7 +1,7 @@
 """The application, and how it is served.
 
-Requests are not authenticated yet. :func:`serve` therefore refuses an address that other machines can reach unless
-the settings say ``insecure``; whoever can reach the service can also make it read the files that it can read.
+Without ``auth`` every request may do everything. :func:`serve` therefore refuses an address that other machines can
+reach then, unless the settings say ``insecure``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import uvicorn
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -22,17 +21,24 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from lamella.service.access.starting import refuse_unsafe, unsafe_warnings
 from lamella.service.api import Boundary
 from lamella.service.catalog import Catalog, open_catalog
+from lamella.service.configuration import load_settings
 from lamella.service.dashboard import dashboard_routes
+from lamella.service.lifecycle import Lifecycle
 from lamella.service.logs import RequestLog, library_logging, make_log
-from lamella.service.middleware import AccessMiddleware, BodyLimitMiddleware, DirectMiddleware
+from lamella.service.middleware import AccessMiddleware, BodyLimitMiddleware, DirectMiddleware, traced
 from lamella.service.openapi import describe
+from lamella.service.processes import run_alone, run_workers
 from lamella.service.reference_page import CONTENT_SECURITY_POLICY, reference_page
 from lamella.service.release import release
 from lamella.service.routes import operations
 from lamella.service.services import Services
-from lamella.service.settings import ENV_PREFIX, Settings
+from lamella.service.settings import Settings
+from lamella.service.stopping import drain_on_signals
+from lamella.service.tracing import Traces, open_traces
+from lamella.service.worker_app import WorkerApp
 from lamella.service.worker_metrics import MULTIPROCESS_VARIABLE
 from lamella.snapshot.errors import InvalidRequest, NotFound
 from lamella.snapshot.ids import Ids, unix_ms
@@ -46,6 +52,7 @@ class _App(FastAPI):
     """FastAPI behind our middlewares, so that the shortest way goes through none of its own."""
 
     outermost: ASGIApp
+    lifecycle: Lifecycle
 
     async def framework(self, scope: Scope, receive: Receive, send: Send) -> None:
         """FastAPI with all routes."""
@@ -62,7 +69,8 @@ def create_app(
     catalog: Catalog | None = None,
     ids: Ids | None = None,
     clock: Callable[[], int] | None = None,
-) -> FastAPI:
+    traces: Traces | None = None,
+) -> _App:
     """An app with everything it needs; two apps in one process share nothing.
 
     ``clock`` gives Unix milliseconds. The catalog is opened and migrated here, so a wrong address fails at once.
@@ -80,21 +88,26 @@ def create_app(
         catalog=catalog if catalog is not None else _open_catalog(settings),
         ids=ids if ids is not None else Ids(clock),
         clock=clock,
+        traces=traces if traces is not None else open_traces(settings),
     )
-    boundary = Boundary(log, services.metrics, services.audit.watched)
+    boundary = Boundary(log, services.metrics, services.gate, services.audit.watched)
     described = operations(services)
     document = describe(described, title=_TITLE, version=release(), description=_DESCRIPTION)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        for text in unsafe_warnings(settings):
+            log.warning("unsafe", detail=text)
         log.info("started", version=release(), pid=os.getpid())
-        yield
+        async with services.pulse.beating():
+            yield
         services.close()
         log.info("stopped", pid=os.getpid())
 
     app = _App(
         title=_TITLE, version=release(), lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False
     )
+    app.lifecycle = services.lifecycle
     app.router.routes[:0] = [boundary.route(operation) for operation in described]
     if settings.dashboard:
         secret = services.catalog.secret("dashboard forms", secrets.token_bytes(32))
@@ -103,33 +116,30 @@ def create_app(
     _add_reference(app, document)
     _add_fallbacks(app, boundary)
     direct = [(operation, boundary.endpoint(operation)) for operation in described if operation.direct]
+    inner = BodyLimitMiddleware(
+        DirectMiddleware(app.framework, targets=direct, failed=boundary.answer),
+        limit_bytes=settings.max_body_bytes,
+        refuse=boundary.answer,
+    )
     app.outermost = AccessMiddleware(
-        BodyLimitMiddleware(
-            DirectMiddleware(app.framework, targets=direct, failed=boundary.answer),
-            limit_bytes=settings.max_body_bytes,
-            refuse=boundary.answer,
-        ),
+        traced(inner, services.traces),
         metrics=services.metrics,
         log=RequestLog(log, settings.log_level, settings.log_format) if settings.log_requests else None,
         new_id=Ids(clock).new,
+        lifecycle=services.lifecycle,
     )
     return app
 
 
 def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT; running requests may finish within ``shutdown_grace_s``.
+    """Serve until SIGTERM or SIGINT: ``drain_s`` longer, and running requests may finish within ``shutdown_grace_s``.
+
+    A second signal ends it at once.
 
     Raises:
-        InvalidRequest: an address that other machines can reach without ``insecure``, or other settings that
-            cannot be used.
+        InvalidRequest: settings that cannot be used, or that nobody should (:func:`refuse_unsafe`).
     """
-    if not settings.is_loopback and not settings.insecure:
-        raise InvalidRequest(
-            f"refusing to listen on {settings.host}: requests are not authenticated yet, so whoever reaches that "
-            f"address could read and change every table. Listen on 127.0.0.1, or say --insecure "
-            f"({ENV_PREFIX}INSECURE=true) if the network is closed to others",
-            host=settings.host,
-        )
+    refuse_unsafe(settings)
     options: dict[str, Any] = {
         "host": settings.host,
         "port": settings.port,
@@ -137,27 +147,34 @@ def serve(settings: Settings) -> None:
         "access_log": False,
         "server_header": False,
         "timeout_graceful_shutdown": settings.shutdown_grace_s,
+        "proxy_headers": bool(settings.trusted_proxies),
+        "forwarded_allow_ips": settings.trusted_proxies,
+        "ssl_certfile": settings.tls_cert_file,
+        "ssl_keyfile": settings.tls_key_file,
     }
     if settings.workers == 1:
-        uvicorn.run(_settled(create_app(settings)), **options)
+        run_alone(served(settings, is_alone=True), options)
         return
     _open_catalog(settings).close()  # migrate once, and fail here rather than in every worker
-    os.environ.update(settings.environment())
     with tempfile.TemporaryDirectory(prefix="lamella-metrics-") as folder:
         os.environ.setdefault(MULTIPROCESS_VARIABLE, folder)
-        uvicorn.run("lamella.service.app:from_environment", factory=True, workers=settings.workers, **options)
+        run_workers(WorkerApp(settings.model_dump_json()), settings.workers, options)
 
 
 def from_environment() -> FastAPI:
-    """The app by the settings in ``LAMELLA_*`` variables; each worker process starts here."""
-    return _settled(create_app(Settings()))  # type: ignore[call-arg]  # what it needs comes from the environment
+    """The app by the settings of the environment and the files that it names, for another server to run."""
+    return served(load_settings().settings, is_alone=False)
 
 
-def _settled(app: FastAPI) -> FastAPI:
-    """The app, once the garbage collector was told to leave alone all that is there before the first request.
+def served(settings: Settings, *, is_alone: bool) -> FastAPI:
+    """The app as a process serves it: it drains when a signal comes (``is_alone``: see :func:`drain_on_signals`).
 
-    Modules and routes stay for the life of the process. Going through them takes 150 ms in which nothing is answered.
+    The garbage collector is told to leave alone all that is there by then. Modules and routes stay for the life of the
+    process, and going through them takes 150 ms in which nothing is answered.
     """
+    app = create_app(settings)
+    log = make_log(settings.log_level, settings.log_format)
+    drain_on_signals(app, app.lifecycle, settings, log, is_alone=is_alone)
     gc.collect()
     gc.freeze()
     return app
@@ -165,7 +182,12 @@ def _settled(app: FastAPI) -> FastAPI:
 
 def _open_catalog(settings: Settings) -> Catalog:
     connections = settings.read_threads + settings.write_threads
-    return open_catalog(settings.catalog_url, timeout_s=settings.catalog_timeout_s, connections=connections)
+    return open_catalog(
+        settings.catalog_url,
+        timeout_s=settings.catalog_timeout_s,
+        connections=connections,
+        auto_migrate=settings.auto_migrate,
+    )
 
 
 def _add_reference(app: FastAPI, document: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from structlog.typing import FilteringBoundLogger
 
+from lamella.service.access import actor_of
 from lamella.service.api import CODE, REQUEST_ID, Handler
 from lamella.service.catalog import Catalog
 from lamella.service.forgetting import Forgetting
@@ -42,14 +43,9 @@ _LONGEST_CLIENT: Final = 255
 _NO_ANSWER: Final = 499
 _TARGET: Final = "lamella.target"
 #: Only what can be a name is noted of a body, since anything else may be anything.
-_NAMES: Final = re.compile(rf"[A-Za-z0-9_.-]{{1,{_LONGEST_TARGET}}}")
+_NAMES: Final = re.compile(rf"[A-Za-z0-9_.:@=*-]{{1,{_LONGEST_TARGET}}}")
 _PAGE_TOKEN: Final = b"audit-before:"
 _PROBLEM: Final = msgspec.json.Decoder(Problem)
-
-
-def actor_of(request: Request) -> str:  # noqa: ARG001  # requests are not authenticated yet
-    """Who a request is from."""
-    return "anonymous"
 
 
 def about(request: Request, target: str) -> None:

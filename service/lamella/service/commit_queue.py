@@ -15,6 +15,7 @@ from typing import Final, Generic, TypeVar
 
 from cachetools import LRUCache
 
+from lamella.service.tracing import Place
 from lamella.snapshot.errors import OutcomeUnknown, Unavailable
 
 Change = TypeVar("Change")
@@ -25,16 +26,29 @@ _SIZES_KEPT: Final = 1024
 
 
 class Entry(Generic[Change, Answer]):
-    """A change that waits for its answer. ``blocks``: how much of a group it takes; ``alone``: it shares none."""
+    """A change that waits for its answer. ``blocks``: how much of a group it takes; ``alone``: it shares none.
 
-    __slots__ = ("alone", "answered", "blocks", "change", "deadline_s", "queued_s")
+    ``place``: in which trace it came.
+    """
 
-    def __init__(self, change: Change, *, blocks: int, alone: bool, queued_s: float, deadline_s: float) -> None:
+    __slots__ = ("alone", "answered", "blocks", "change", "deadline_s", "place", "queued_s")
+
+    def __init__(
+        self,
+        change: Change,
+        *,
+        blocks: int,
+        alone: bool,
+        queued_s: float,
+        deadline_s: float,
+        place: Place | None = None,
+    ) -> None:
         self.change = change
         self.blocks = blocks
         self.alone = alone
         self.queued_s = queued_s
         self.deadline_s = deadline_s
+        self.place = place
         self.answered: Future[Answer] = Future()
 
     def answer(self, value: Answer) -> None:
@@ -89,7 +103,14 @@ class CommitQueue(Generic[Change, Answer]):
         self._leaders = ThreadPoolExecutor(threads, thread_name_prefix="lamella-commit")
 
     def submit(
-        self, table_id: str, change: Change, *, blocks: int = 0, alone: bool = False, deadline_s: float
+        self,
+        table_id: str,
+        change: Change,
+        *,
+        blocks: int = 0,
+        alone: bool = False,
+        deadline_s: float,
+        place: Place | None = None,
     ) -> Entry[Change, Answer]:
         """Put a change at the end of its table's queue; it is not begun after ``deadline_s`` of the queue's timer.
 
@@ -97,7 +118,7 @@ class CommitQueue(Generic[Change, Answer]):
             Unavailable: the service is ending.
         """
         entry: Entry[Change, Answer] = Entry(
-            change, blocks=blocks, alone=alone, queued_s=self._timer(), deadline_s=deadline_s
+            change, blocks=blocks, alone=alone, queued_s=self._timer(), deadline_s=deadline_s, place=place
         )
         with self._lock:
             line = self._lines.get(table_id)

@@ -22,12 +22,14 @@ from lamella.service.commit_queue import CommitQueue
 from lamella.service.group import GroupCommit
 from lamella.service.idempotency import Claim, Sealed
 from lamella.service.intake import Intake, duplicate
+from lamella.service.location_rules import LocationRules, refused_places
 from lamella.service.metrics import Metrics
 from lamella.service.ownership import require_own
 from lamella.service.part_check import PartCheck, left_out_parts
 from lamella.service.pending import Pending
 from lamella.service.settings import Settings
 from lamella.service.state import History, schema_info, trusted_manifests
+from lamella.service.tracing import Traces
 from lamella.snapshot.errors import DuplicateBlock, InvalidRequest, LamellaError
 from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import Block, SnapshotPointer
@@ -47,7 +49,9 @@ class Committer:
         warehouse: Warehouse,
         store: Store,
         history: History,
+        rules: LocationRules,
         metrics: Metrics,
+        traces: Traces,
         clock: Callable[[], int],
         settings: Settings,
     ) -> None:
@@ -55,8 +59,10 @@ class Committer:
         self._warehouse = warehouse
         self._store = store
         self._history = history
+        self._rules = rules
         self._clock = clock
         self._metrics = metrics
+        self._traces = traces
         self._threads = settings.ingest_threads
         self._deadline_s = settings.commit_deadline_s
         self._intake = Intake(store, metrics, settings.ingest_threads)
@@ -64,7 +70,7 @@ class Committer:
             catalog=catalog, warehouse=warehouse, store=store, intake=self._intake, settings=settings
         )
         self._parts = PartCheck(warehouse, store, threads=settings.ingest_threads)
-        group = GroupCommit(catalog=catalog, warehouse=warehouse, metrics=metrics, clock=clock)
+        group = GroupCommit(catalog=catalog, warehouse=warehouse, metrics=metrics, traces=traces, clock=clock)
         self._queue: CommitQueue[Change | Step, Sealed] = CommitQueue(
             group.lead,
             threads=settings.write_threads,
@@ -78,6 +84,7 @@ class Committer:
 
         Raises, here or when it is waited for:
             InvalidRequest: no path at all.
+            LocationRefused: a path that leads out of the places that the table may use; nothing was looked at.
             BlocksRefused: nothing was registered, or (``strict``) not everything could be.
             DuplicateBlock: the same, and the only reason is that the files are in the table already.
             StoreError: nothing was registered, and storage failed for some of the files.
@@ -85,7 +92,12 @@ class Committer:
         """
         if not request.paths:
             raise InvalidRequest("paths is empty")
-        found, refused = self._intake.expand(request.paths)
+        places = self._rules.of(table.namespace, table.table_id)
+        for path in request.paths:
+            places.require_all_below(path)
+        listed, refused = self._intake.expand(request.paths)
+        found, outside = refused_places(places, listed)
+        refused += outside
         guard = self._catalog.guard(table.table_id, found, since_ms=self._clock())
         with trusted_manifests():
             head = self._warehouse.head(table.pointer)
@@ -101,7 +113,8 @@ class Committer:
 
         # Footers wait for the store, values keep a core busy each.
         workers = min(self._threads, os.cpu_count() or 1) if request.verify else self._threads
-        blocks, unreadable = ingest(self._store, fresh, schema, workers=workers, verify=request.verify)
+        with self._traces.span("read files", {"lamella.files": len(fresh)}):
+            blocks, unreadable = ingest(self._store, fresh, schema, workers=workers, verify=request.verify)
         refused += unreadable
         blocks, foreign = self._intake.each_at_once(blocks, owned)
         refused += foreign
@@ -147,6 +160,7 @@ class Committer:
 
         Raises, here or when it is waited for:
             InvalidRequest: nothing to do, a member that cannot be, or a list of blocks that is not what it should be.
+            LocationRefused: an added block lies where the table may have none; it was not looked at.
             BlocksRefused: an added block's file or statistics; ``refused`` lists each with its reason.
             DuplicateBlock: an added block is in the table already, or twice in the request.
             CommitConflict: a removed block is no longer in the table, or no longer the file that was read at the base.
@@ -174,6 +188,7 @@ class Committer:
                 self._warehouse.new_matches(read_at, read_at, asked.no_new_matches)
         added = self._added.taken(
             table.table_id,
+            self._rules.of(table.namespace, table.table_id),
             request,
             lists,
             asked.part_locations,
@@ -255,9 +270,16 @@ class Committer:
     def _submit(self, table: TableRecord, change: Change | Step, blocks: int) -> Future[Sealed]:
         deadline_s = time.monotonic() + self._deadline_s
         alone = isinstance(change, Step) or change.no_new_matches is not None
-        self._metrics.commits_in_progress.inc()
-        entry = self._queue.submit(table.table_id, change, blocks=blocks, alone=alone, deadline_s=deadline_s)
-        entry.answered.add_done_callback(lambda _: self._metrics.commits_in_progress.dec())
+        ended = self._metrics.process.commit_begun()
+        entry = self._queue.submit(
+            table.table_id,
+            change,
+            blocks=blocks,
+            alone=alone,
+            deadline_s=deadline_s,
+            place=self._traces.here(),
+        )
+        entry.answered.add_done_callback(lambda _: ended())
         return entry.answered
 
     def _count_if_done(self, done: Future[Sealed], refused: Sequence[RefusedFile]) -> None:

@@ -17,6 +17,7 @@ from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.committer import Committer
 from lamella.service.idempotency import Claim, Sealed, answered
 from lamella.service.intake import Intake
+from lamella.service.location_rules import LocationRules
 from lamella.service.ownership import require_own
 from lamella.service.pending import Pending, finished
 from lamella.service.refresh_plan import Outcome, RefreshPlan, outcome_of, plan_refresh
@@ -46,6 +47,7 @@ class External:
         reader: Reader,
         committer: Committer,
         intake: Intake,
+        rules: LocationRules,
         clock: Callable[[], int],
         settings: Settings,
     ) -> None:
@@ -55,6 +57,7 @@ class External:
         self._reader = reader
         self._committer = committer
         self._intake = intake
+        self._rules = rules
         self._clock = clock
         self._threads = settings.ingest_threads
         self._lock = threading.Lock()
@@ -65,6 +68,7 @@ class External:
 
         Raises, here or when it is waited for:
             InvalidRequest: the table has no source, or the source cannot be followed; nothing was changed.
+            LocationRefused: the source is where the table may have no files.
             InvalidSchema: the source's columns changed in a way that a table cannot follow.
             BlocksRefused: a file was refused where none may be; ``refused`` lists each with its reason.
             ObjectNotFound, StoreError: the source is not there, or could not be read.
@@ -83,7 +87,8 @@ class External:
             record = self._catalog.table_by_id(table_id)
             with trusted_manifests():
                 head = self._warehouse.head(record.pointer)
-            plan = plan_refresh(self._warehouse, self._reader, record.pointer, head, request)
+            places = self._rules.of(record.namespace, table_id)
+            plan = plan_refresh(self._warehouse, self._reader, places, record.pointer, head, request)
             if request.mode == "dry_run":
                 return answered(self._catalog, claim, plan.expected(record.pointer.snapshot_id))
             guard = self._catalog.guard(table_id, [file.location for file in plan.to_read], since_ms=self._clock())

@@ -9,13 +9,14 @@ from typing import Final
 from lamella.service.catalog import Catalog, Condemned, HistoryEntry
 from lamella.service.vacuum_report import Report
 from lamella.snapshot.errors import ObjectNotFound
-from lamella.snapshot.layout import Store
+from lamella.snapshot.layout import Places, Store
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.source import KIND
 from lamella.snapshot.vacuum import BlockSet
 from lamella.snapshot.warehouse import Warehouse
 
 _UNNAMED: Final = "it is gone, so nothing says which external files only this snapshot had; they stay"
+_OUTSIDE: Final = "it lies where the table may use nothing (any more), so it is not the table's to delete"
 _FOLLOWED: Final = "the table follows a source, whose files are not Lamella's to delete; they stay"
 
 
@@ -48,6 +49,7 @@ class ExternalBlocks:
         self,
         table_id: str,
         gone: Sequence[HistoryEntry],
+        places: Places,
         report: Report,
         *,
         without: AbstractSet[str],
@@ -56,7 +58,8 @@ class ExternalBlocks:
     ) -> list[Condemned]:
         """The files that only the snapshots ``gone`` need, as long as they are the files that were registered.
 
-        ``half_deleted``: an earlier part condemned these files and then deleted some of the snapshots' manifests.
+        Files outside of ``places`` stay. ``half_deleted``: an earlier part condemned these files and then deleted some of
+        the snapshots' manifests.
 
         Raises as :meth:`needed`.
         """
@@ -67,7 +70,7 @@ class ExternalBlocks:
         for block in self._blocks(gone, needed, None if half_deleted else report):
             if block.location in needed or block.location in condemned or self._is_inside(block.location):
                 continue
-            reason = self._changed(block)
+            reason = self._changed(block) if places.allows(block.location) else _OUTSIDE
             if reason is None:
                 condemned[block.location] = Condemned(
                     location=block.location,

@@ -21,6 +21,7 @@ from lamella.service.idempotency import Sealed, replay_of
 from lamella.service.metrics import Metrics
 from lamella.service.shared_leaves import SharedLeaves
 from lamella.service.state import history_entry, trusted_manifests
+from lamella.service.tracing import Traces
 from lamella.snapshot.errors import (
     IdempotencyMismatch,
     LamellaError,
@@ -42,10 +43,19 @@ Waiting = Entry[Change | Step, Sealed]
 class GroupCommit:
     """Leads groups: :meth:`lead` answers every entry that it is given."""
 
-    def __init__(self, *, catalog: Catalog, warehouse: Warehouse, metrics: Metrics, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        warehouse: Warehouse,
+        metrics: Metrics,
+        traces: Traces,
+        clock: Callable[[], int],
+    ) -> None:
         self._catalog = catalog
         self._warehouse = warehouse
         self._metrics = metrics
+        self._traces = traces
         self._clock = clock
         self._random = random.SystemRandom()
 
@@ -55,18 +65,22 @@ class GroupCommit:
         self._metrics.group_size.observe(len(group))
         for entry in group:
             self._metrics.queue_seconds.observe(now_s - entry.queued_s)
-        for number, part in enumerate(_without_twins(group)):
-            try:
-                self._land(table_id, self._without_replays(part) if number else part)
-            except Exception as error:
-                for entry in part:
-                    self._refuse(entry, error)
+            self._traces.waited(entry.place, "commit queue", now_s - entry.queued_s)
+        places = [entry.place for entry in group]
+        with self._traces.for_all(places, "commit", {"lamella.commit.changes": len(group)}):
+            for number, part in enumerate(_without_twins(group)):
+                try:
+                    self._land(table_id, self._without_replays(part) if number else part)
+                except Exception as error:
+                    for entry in part:
+                        self._refuse(entry, error)
 
     def _land(self, table_id: str, group: Sequence[Waiting]) -> None:
         """Commit on the current snapshot, and again on a newer one each time another process came first."""
         leaves = SharedLeaves(self._warehouse, table_id)
         since_ms = self._clock()
         pause_s = _FIRST_PAUSE_S
+        attempts = 0
         while group := self._in_time(group):
             guard = self._catalog.guard(table_id, (), since_ms=since_ms)
             group = self._unswept(group, guard)
@@ -74,8 +88,10 @@ class GroupCommit:
                 return
             record = self._catalog.table_by_id(table_id)
             self._metrics.commit_attempts.inc()
+            attempts += 1
+            numbered = {"lamella.commit.attempt": attempts}
             try:
-                with trusted_manifests():
+                with self._traces.span("commit prepare", numbered), trusted_manifests():
                     attempt = self._fold(record.pointer, group, leaves)
             except Exception as error:
                 if len(group) == 1 or isinstance(error, Unavailable | TableNotFound):
@@ -83,7 +99,11 @@ class GroupCommit:
                 self._isolate(table_id, group, error)
                 return
             try:
-                if attempt.result is None or self._swap(record, attempt.result, attempt, guard):
+                with self._traces.span("commit swap", numbered) as span:
+                    is_current = attempt.result is None or self._swap(record, attempt.result, attempt, guard)
+                    if span is not None:
+                        span.note({"lamella.commit.is_current": is_current})
+                if is_current:
                     attempt.answer(self._metrics)
                     return
             except IdempotencyMismatch:

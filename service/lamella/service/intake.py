@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import msgspec
 
 from lamella.service.metrics import Metrics
+from lamella.snapshot.carrying import CarryingPool
 from lamella.snapshot.errors import BlocksRefused, Conflict, DuplicateBlock, LamellaError, StoreError
 from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import Block
@@ -68,7 +68,7 @@ class Intake:
         # Local files answer faster than threads hand over, so a thread takes several of a long list.
         run = _LOCAL_RUN if len(blocks) > _LOCAL_RUN and all(b.location.startswith("file:") for b in blocks) else 1
         parts = [blocks[at : at + run] for at in range(0, len(blocks), run)]
-        with ThreadPoolExecutor(min(self._threads, len(parts))) as pool:
+        with CarryingPool(min(self._threads, len(parts))) as pool:
             done = pool.map(lambda part: [_attempt(check, block) for block in part], parts)
             return _sorted([each for part in done for each in part])
 

@@ -50,6 +50,7 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True):
     ms: float
     bytes: int
     request_id: str
+    trace_id: str | msgspec.UnsetType = msgspec.UNSET
     event: str = "request"
     level: str = "info"
     time: str = ""
@@ -75,18 +76,43 @@ class RequestLog:
         self._is_on = _LEVELS[level] <= logging.INFO
         self._direct = style == "json"
 
-    def write(self, *, method: str, path: str, status: int, ms: float, size_bytes: int, request_id: str) -> None:
+    def write(
+        self,
+        *,
+        method: str,
+        path: str,
+        status: int,
+        ms: float,
+        size_bytes: int,
+        request_id: str,
+        trace_id: str | None = None,
+    ) -> None:
         """One line."""
         if not self._is_on:
             return
         if not self._direct:
+            traced = {} if trace_id is None else {"trace_id": trace_id}
             self._log.info(
-                "request", method=method, path=path, status=status, ms=ms, bytes=size_bytes, request_id=request_id
+                "request",
+                method=method,
+                path=path,
+                status=status,
+                ms=ms,
+                bytes=size_bytes,
+                request_id=request_id,
+                **traced,
             )
             return
         time = dt.datetime.now(dt.UTC).replace(tzinfo=None).isoformat() + "Z"
         line = RequestLine(
-            method=method, path=path, status=status, ms=ms, bytes=size_bytes, request_id=request_id, time=time
+            method=method,
+            path=path,
+            status=status,
+            ms=ms,
+            bytes=size_bytes,
+            request_id=request_id,
+            trace_id=msgspec.UNSET if trace_id is None else trace_id,
+            time=time,
         )
         self._stream.write(self._encode(line).decode() + "\n")
         self._stream.flush()

@@ -22,11 +22,12 @@ from prometheus_client import (
 )
 from prometheus_client.metrics_core import Metric
 
+from lamella.service.metering import CatalogMetrics, MemoryMetrics, ProcessMetrics, StoreMetrics
+from lamella.service.metering.bounds import REQUEST_S, WAIT_S
 from lamella.service.worker_metrics import all_workers, are_shared
 from lamella.snapshot.cache import Event
 from lamella.snapshot.wire import AggregateAnswer, PruneAnswer
 
-_LATENCY_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _JOB_S: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 14_400, 43_200, 86_400)
 _GROUP_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
@@ -55,12 +56,16 @@ class Metrics:
             ProcessCollector(registry=self.registry)
             PlatformCollector(registry=self.registry)
             GCCollector(registry=self.registry)
+        self.process = ProcessMetrics(self.registry)
+        self.store = StoreMetrics(self.registry)
+        self.catalog = CatalogMetrics(self.registry)
+        self.memory = MemoryMetrics(self.registry)
         self.requests = self._counter("lamella_requests", "Requests answered.", ("method", "route", "status"))
         self.request_seconds = Histogram(
             "lamella_request_seconds",
             "Time from the first byte of a request to the last of its answer.",
             ("method", "route"),
-            buckets=_LATENCY_S,
+            buckets=REQUEST_S,
             registry=self.registry,
         )
         self.in_progress = Gauge(
@@ -70,6 +75,12 @@ class Metrics:
             multiprocess_mode="livesum",
         )
         self.problems = self._counter("lamella_problems", "Problem documents sent, by error code.", ("code",))
+        self.auth_failures = self._counter(
+            "lamella_auth_failures", "Requests that did not show a key or token that holds, by the reason.", ("reason",)
+        )
+        self.rate_limited = self._counter(
+            "lamella_rate_limited", "Requests refused because one asked too often, by what was counted.", ("by",)
+        )
         self.stage_considered = self._counter(
             "lamella_prune_considered", "Segments or blocks that a pruning stage looked at.", ("stage",)
         )
@@ -105,6 +116,7 @@ class Metrics:
         self.answers_cut = self._counter(
             "lamella_answers_cut", "Answers that were not sent to their end, by the reason.", ("reason",)
         )
+        self.urls_signed = self._counter("lamella_urls_signed", "URLs of blocks that were signed for readers.")
         self.commits = self._counter("lamella_commits", "Snapshots that registrations and commits made.")
         self.commit_retries = self._counter(
             "lamella_commit_retries", "Pointer swaps lost to another commit and tried again."
@@ -126,16 +138,10 @@ class Metrics:
             buckets=_GROUP_SIZES,
             registry=self.registry,
         )
-        self.commits_in_progress = Gauge(
-            "lamella_commits_in_progress",
-            "Registrations and commits that wait for their turn or are at work.",
-            registry=self.registry,
-            multiprocess_mode="livesum",
-        )
         self.queue_seconds = Histogram(
             "lamella_commit_queue_seconds",
             "Time that a registration or commit waited in the queue of its table.",
-            buckets=_LATENCY_S,
+            buckets=WAIT_S,
             registry=self.registry,
         )
         self.blocks_added = self._counter("lamella_blocks_added", "Blocks added by commits.")
@@ -295,6 +301,12 @@ class Metrics:
         """All of it, of all workers together."""
         return list(self._together().collect())
 
-    def _together(self) -> CollectorRegistry:
+    def fold(self) -> None:
+        """Bring up to date what is counted elsewhere, with plain numbers."""
         self._fold_funnel()
+        self.memory.fold()
+        self.process.fold()
+
+    def _together(self) -> CollectorRegistry:
+        self.fold()
         return all_workers() if self._is_shared else self.registry

@@ -8,6 +8,8 @@ from contextlib import suppress
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import actor_of
+from lamella.service.access.principal import ANONYMOUS
 from lamella.service.api import JSON
 from lamella.service.catalog import Catalog
 from lamella.service.door import Door
@@ -17,7 +19,7 @@ from lamella.service.metrics import Metrics
 from lamella.service.pending import Pending, answer_of
 from lamella.service.problem import MEDIA_TYPE, problem_bytes
 from lamella.service.settings import Settings
-from lamella.service.threads import Threads
+from lamella.service.threads import Threads, ThreadUse
 from lamella.snapshot.errors import LamellaError, Unavailable
 
 #: What a route wants done; it runs in a thread.
@@ -42,6 +44,11 @@ class Mutations:
             most_waiting=settings.mutation_queue, most_bytes=settings.mutation_queue_bytes, metrics=metrics
         )
 
+    @property
+    def thread_use(self) -> ThreadUse:
+        """How busy the threads are."""
+        return self._threads.use
+
     async def run(
         self, request: Request, work: Work, body: bytes, threads: Threads | None = None, key: str | None = None
     ) -> Response:
@@ -53,7 +60,7 @@ class Mutations:
             Overloaded: too many are waiting.
         """
         key = request.headers.get("idempotency-key") if key is None else key
-        claimed = claim(key, request.method, request.url.path, request.url.query, body, self._clock())
+        claimed = claim(key, _asking(request), request.url.path, request.url.query, body, self._clock())
         place = "/".join(request.path_params.get(part, "") for part in ("namespace", "table"))
         with self._door.enter(place, len(body)):
             try:
@@ -97,3 +104,9 @@ class Mutations:
     def _forget_old_answers(self) -> None:
         with suppress(Unavailable):  # the mutation itself is done; the next one tries again
             self._forgetting.run()
+
+
+def _asking(request: Request) -> str:
+    """The method, and who asks if that is known: a key of one principal is no key to the answers of another."""
+    actor = actor_of(request)
+    return request.method if actor == ANONYMOUS else f"{actor} {request.method}"

@@ -1,4 +1,4 @@
-"""Names of namespaces, tables, tags and schedules: what may stand in a path and in ``FROM catalog.ns.table`` as it is.
+"""Names of namespaces, tables, tags, schedules and keys: what may stand in a path, and in ``FROM catalog.ns.table``.
 
 A namespace may have levels (``sales.eu``), so ``sales.eu.orders`` is table ``orders`` in namespace ``sales.eu``;
 levels are part of the name and nothing more. A table's name has none. Where a snapshot is asked for, a UUID is an id
@@ -13,7 +13,7 @@ from typing import Final, Literal
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.ids import canonical_id
 
-Kind = Literal["namespace", "table", "tag", "schedule"]
+Kind = Literal["namespace", "table", "tag", "schedule", "key"]
 
 MAX_NAME_LENGTH: Final = 128
 
@@ -24,12 +24,14 @@ _PATTERNS: Final[dict[Kind, re.Pattern[str]]] = {
     "table": re.compile(_PART),
     "tag": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*"),
     "schedule": re.compile(_PART),
+    "key": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*"),
 }
 _RULES: Final[dict[Kind, str]] = {
     "namespace": "letters, digits, '_' and '-' (not first) are allowed, and single dots between its levels",
     "table": "letters, digits, '_' and '-' (not first) are allowed",
     "tag": "letters, digits, '_', '-' and '.' (the last two not first) are allowed, and it is no UUID",
     "schedule": "letters, digits, '_' and '-' (not first) are allowed",
+    "key": "letters, digits, '_', '-' and '.' (the last two not first) are allowed",
 }
 
 

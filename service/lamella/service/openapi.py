@@ -10,12 +10,18 @@ import msgspec
 
 from lamella.service.api import IDEMPOTENCY_KEY, IF_NONE_MATCH, JSON, Operation
 from lamella.service.problem import MEDIA_TYPE, status_of
-from lamella.snapshot.errors import LamellaError
+from lamella.snapshot.errors import LamellaError, PermissionDenied, RateLimited, Unauthenticated
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.wire import Problem
 
 VERSION: Final = "3.1.0"
 _REF: Final = "#/components/schemas/{name}"
+_SCHEME: Final = "key"
+_BEARER: Final = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "An API key, or a token of the OpenID Connect issuer; where the service asks for one (`auth`).",
+}
 _PATH_PARAMETER: Final = re.compile(r"{(\w+)}")
 _PATH_TEXTS: Final = {
     "namespace": "Name of a namespace.",
@@ -27,6 +33,7 @@ _PATH_TEXTS: Final = {
     "index": "Name of a skip index.",
     "job_id": "Id of a job.",
     "schedule": "Name of a schedule.",
+    "key": "Name of an API key.",
 }
 
 
@@ -43,7 +50,7 @@ def describe(operations: Sequence[Operation], *, title: str, version: str, descr
         "openapi": VERSION,
         "info": {"title": title, "version": version, "description": description},
         "paths": paths,
-        "components": {"schemas": components},
+        "components": {"schemas": components, "securitySchemes": {_SCHEME: _BEARER}},
     }
 
 
@@ -61,8 +68,8 @@ def _operation(operation: Operation, schema_of: dict[int, dict[str, Any]]) -> di
         "tags": [operation.tag],
         "responses": _responses(operation, schema_of),
     }
-    if operation.description:
-        described["description"] = operation.description
+    described["description"] = " ".join(filter(None, (operation.description, operation.needs.text)))
+    described["security"] = [{_SCHEME: []}] if operation.needs.place != "nobody" else []
     parameters = [
         {
             "name": name,
@@ -104,7 +111,8 @@ def _responses(operation: Operation, schema_of: dict[int, dict[str, Any]]) -> di
     if IF_NONE_MATCH in operation.parameters:
         responses["304"] = {"description": "The client has it: nothing changed since the `ETag` that it names."}
     by_status: dict[int, list[type[LamellaError]]] = {}
-    for kind in operation.errors:
+    refusals = (Unauthenticated, PermissionDenied, RateLimited) if operation.needs.place != "nobody" else ()
+    for kind in dict.fromkeys((*operation.errors, *refusals)):
         by_status.setdefault(status_of(kind), []).append(kind)
     for status, kinds in sorted(by_status.items()):
         responses[str(status)] = _problem(", ".join(f"`{kind.code}`" for kind in kinds))

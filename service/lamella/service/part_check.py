@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
+from lamella.snapshot.carrying import CarryingPool
 from lamella.snapshot.errors import IndexNotFound, InvalidRequest, LamellaError, ManifestError
 from lamella.snapshot.index.definition import term_in
 from lamella.snapshot.index.directory import Addition
@@ -89,7 +89,7 @@ class PartCheck:
         blocks: BlockKeys | None,
     ) -> list[_Looked]:
         folder = self._warehouse.table_location(table_id)
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="index-parts") as pool:
+        with CarryingPool(self._threads, thread_name_prefix="index-parts") as pool:
             return list(pool.map(lambda part: self._look(folder, head, index, part, blocks), parts))
 
     def _look(

@@ -15,13 +15,16 @@ from lamella.snapshot.errors import (
     Conflict,
     InvalidRequest,
     LamellaError,
+    LocationRefused,
     ManifestError,
     NotFound,
     NotParquet,
     Overloaded,
+    PermissionDenied,
     SchemaMismatch,
     SnapshotExpired,
     StoreError,
+    Unauthenticated,
     Unavailable,
 )
 from lamella.snapshot.wire import Problem
@@ -33,6 +36,9 @@ STATUS: Final[dict[type[LamellaError], int]] = {
     SchemaMismatch: 422,
     BlocksRefused: 422,
     BodyTooLarge: 413,
+    LocationRefused: 403,
+    Unauthenticated: 401,
+    PermissionDenied: 403,
     NotParquet: 422,
     NotFound: 404,
     SnapshotExpired: 410,
@@ -91,4 +97,6 @@ def problem_response(
     sent = dict(headers or {})
     if isinstance(error, Unavailable):
         sent["Retry-After"] = str(max(1, math.ceil(float(error.details.get("retry_after_s", 1)))))
+    if isinstance(error, Unauthenticated):
+        sent["WWW-Authenticate"] = "Bearer"  # RFC 9110, section 11.6.1: a 401 has one
     return Response(_ENCODER.encode(document), document.status, sent, MEDIA_TYPE)

@@ -10,7 +10,7 @@ import msgspec
 
 from lamella.service.state import trusted_manifests
 from lamella.snapshot.errors import InvalidRequest, ObjectNotFound, StoreError
-from lamella.snapshot.layout import normal
+from lamella.snapshot.layout import Places, normal
 from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
 from lamella.snapshot.manifest.block_key import Identity
 from lamella.snapshot.source import (
@@ -109,12 +109,18 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_refresh(
-    warehouse: Warehouse, reader: Reader, pointer: SnapshotPointer, head: Snapshot, request: RefreshTable
+    warehouse: Warehouse,
+    reader: Reader,
+    places: Places,
+    pointer: SnapshotPointer,
+    head: Snapshot,
+    request: RefreshTable,
 ) -> RefreshPlan:
     """Ask the source of a table and compare; opens no data file.
 
     Raises:
         InvalidRequest: the table has no source, or one that cannot be followed, or that shows no file any more.
+        LocationRefused: the source is where the table may have no files.
         InvalidSchema: the source's columns changed in a way that a table cannot follow.
         ObjectNotFound, StoreError: the source is not there, or could not be read.
     """
@@ -125,7 +131,7 @@ def plan_refresh(
         if source.kind != "iceberg" or source.location is None:
             raise InvalidRequest("location is the metadata file of an Iceberg table that is known by one")
         source = msgspec.structs.replace(source, location=normal(request.location))
-    state = reader.read(source, head.properties)
+    state = reader.read(source, head.properties, places)
     if source.kind == "directory" and not state.files and head.summary.block_count and not request.allow_empty:
         raise InvalidRequest(
             f"{source.location} shows no Parquet file, and the table has {head.summary.block_count}; if that is so, "

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from lamella.service.catalog import TableRecord
 from lamella.service.committer import Committer
 from lamella.service.idempotency import Claim
+from lamella.service.location_rules import LocationRules, require_places
 from lamella.service.pending import Pending
 from lamella.service.state import History
 from lamella.snapshot.errors import CommitConflict, InvalidRequest
@@ -20,11 +22,18 @@ class Rollback:
     """Takes back what was committed after a snapshot, without taking anything out of the history."""
 
     def __init__(
-        self, *, warehouse: Warehouse, history: History, committer: Committer, clock: Callable[[], int]
+        self,
+        *,
+        warehouse: Warehouse,
+        history: History,
+        committer: Committer,
+        rules: LocationRules,
+        clock: Callable[[], int],
     ) -> None:
         self._warehouse = warehouse
         self._history = history
         self._committer = committer
+        self._rules = rules
         self._clock = clock
 
     def run(self, table: TableRecord, request: RollbackRequest, claim: Claim) -> Pending:
@@ -35,6 +44,7 @@ class Rollback:
             SnapshotNotFound: no such snapshot, or it has expired.
             CommitConflict: ``base_snapshot_id`` is not the current snapshot; ``snapshot_id`` is.
             BlocksGone: files of that snapshot are missing or were replaced.
+            LocationRefused: a file of it is where the table may have none any more.
         """
         if (request.snapshot_id is None) == (request.timestamp is None):
             raise InvalidRequest("give exactly one of snapshot_id and timestamp")
@@ -42,10 +52,11 @@ class Rollback:
             table, snapshot_id=request.snapshot_id, timestamp=request.timestamp, time_zone=request.time_zone
         )
         target_id = target.pointer.snapshot_id
+        allow = partial(require_places, self._rules.of(table.namespace, table.table_id))
 
         def step(base: SnapshotPointer) -> CommitResult:
             _check(request, base.snapshot_id, target_id)
-            return self._warehouse.rollback(base, target.pointer, now_ms=self._clock())
+            return self._warehouse.rollback(base, target.pointer, now_ms=self._clock(), allow=allow)
 
         def answer(result: CommitResult) -> RollbackAnswer:
             return RollbackAnswer(

@@ -10,8 +10,11 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import Gate
+from lamella.service.access.administration import Administration
 from lamella.service.advice import Advice
 from lamella.service.audit import Audit
+from lamella.service.block_urls import BlockUrls
 from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.changes import ChangeStream
 from lamella.service.clustering import Clustering
@@ -22,10 +25,13 @@ from lamella.service.index_parts import IndexParts
 from lamella.service.indexes import Indexes
 from lamella.service.intake import Intake
 from lamella.service.leases import Leases
+from lamella.service.lifecycle import Lifecycle
+from lamella.service.location_rules import LocationRules
 from lamella.service.logs import make_log
 from lamella.service.metrics import Metrics
 from lamella.service.mutations import Mutations, Work
 from lamella.service.prune_rates import PruneRates
+from lamella.service.pulse import Pulse
 from lamella.service.recorder import Recorder
 from lamella.service.rollback import Rollback
 from lamella.service.settings import Settings
@@ -35,7 +41,8 @@ from lamella.service.streaming import LargeAnswers
 from lamella.service.table_health import TableHealths
 from lamella.service.tables import Tables
 from lamella.service.tags import Tags
-from lamella.service.threads import Threads
+from lamella.service.threads import Threads, ThreadUse
+from lamella.service.tracing import TracedCalls, Traces
 from lamella.service.upkeep import Due, JobQueue, Policies, Schedules, SnapshotConditions
 from lamella.service.vacuum import Vacuum
 from lamella.snapshot.cache import DiskCache
@@ -43,6 +50,7 @@ from lamella.snapshot.errors import AlreadyExists, ObjectNotFound
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index import kinds
 from lamella.snapshot.layout import Store, check_create_only
+from lamella.snapshot.layout.observed import ObservedStore
 from lamella.snapshot.prune.encode import SegmentTexts
 from lamella.snapshot.prune.signed import SignedTokens
 from lamella.snapshot.source import Reader
@@ -71,14 +79,34 @@ class Services:
     """Built once for an app and handed to its routes; there is no global state beside it."""
 
     def __init__(
-        self, settings: Settings, *, store: Store, catalog: Catalog, ids: Ids, clock: Callable[[], int]
+        self,
+        settings: Settings,
+        *,
+        store: Store,
+        catalog: Catalog,
+        ids: Ids,
+        clock: Callable[[], int],
+        traces: Traces,
     ) -> None:
         self.settings = settings
+        self.lifecycle = Lifecycle()
         self._ending: list[Callable[[], None]] = []
-        self.store = store
+        self.metrics = Metrics()
+        self.traces = traces
+        calls = TracedCalls(self.metrics.store, self.metrics.catalog, traces) if traces.is_on else None
+        catalog.listen_to(calls or self.metrics.catalog)
+        self.store = store = ObservedStore(store, calls or self.metrics.store)
         self.catalog = catalog
         self.clock = clock
-        self.metrics = Metrics()
+        self.gate = Gate(
+            settings,
+            catalog,
+            self.metrics,
+            make_log(settings.log_level, settings.log_format),
+            sessions_secret=catalog.secret("dashboard log-ins", secrets.token_bytes(32)),
+            clock=clock,
+        )
+        self.administration = Administration(catalog, self.gate.authenticator, clock)
         kinds()  # one of another package that cannot be loaded is told of here, and not by every prune
         secret = _token_secret(settings, catalog)
         disk_cache = _disk_cache(settings, self.metrics)
@@ -93,11 +121,23 @@ class Services:
             prepare_pages=settings.page_companions,
             token_secret=secret,
         )
+        self.metrics.memory.watch(
+            self.warehouse.kept, {"cache_bytes": settings.cache_bytes, "page_cache_bytes": settings.page_cache_bytes}
+        )
         self.segment_texts = SegmentTexts(self.warehouse.resident)
         self.history = History(catalog, self.warehouse, store, clock)
+        self.rules = LocationRules(settings, self.warehouse)
+        self.block_urls = BlockUrls(store, self.rules, self.metrics, settings)
         reader = Reader(store, options=settings.store_options, catalogs=settings.iceberg_catalogs)
         self.tables = Tables(
-            catalog, self.warehouse, store, ids, clock, drop_grace_s=settings.drop_grace_s, reader=reader
+            catalog,
+            self.warehouse,
+            store,
+            ids,
+            clock,
+            drop_grace_s=settings.drop_grace_s,
+            reader=reader,
+            rules=self.rules,
         )
         self.tags = Tags(catalog, self.history, clock)
         self.changes = ChangeStream(catalog, self.warehouse, self.history, SignedTokens(secret, "lamella change token"))
@@ -106,7 +146,9 @@ class Services:
             warehouse=self.warehouse,
             store=store,
             history=self.history,
+            rules=self.rules,
             metrics=self.metrics,
+            traces=traces,
             clock=clock,
             settings=settings,
         )
@@ -117,12 +159,19 @@ class Services:
             reader=reader,
             committer=self.committer,
             intake=Intake(store, self.metrics, settings.ingest_threads),
+            rules=self.rules,
             clock=clock,
             settings=settings,
         )
         self.feedback = Feedback(catalog, self.warehouse, self.history, clock, time.monotonic, settings)
         self.warehouse.listen_to(self.feedback)
-        self.rollback = Rollback(warehouse=self.warehouse, history=self.history, committer=self.committer, clock=clock)
+        self.rollback = Rollback(
+            warehouse=self.warehouse,
+            history=self.history,
+            committer=self.committer,
+            rules=self.rules,
+            clock=clock,
+        )
         self.recorder = Recorder(
             catalog,
             self.warehouse,
@@ -167,6 +216,7 @@ class Services:
             min_age_ms=settings.vacuum_min_age_s * 1000,
             drop_grace_ms=settings.drop_grace_s * 1000,
             max_objects=settings.vacuum_max_objects,
+            places_of=lambda record: self.rules.of(record.namespace, record.table_id),
         )
         self.leases = Leases(catalog, self.history, self.metrics, ids, clock, longest_s=settings.lease_max_s)
         self.jobs = JobQueue(catalog, self.metrics, ids, clock, settings)
@@ -194,6 +244,7 @@ class Services:
         self._readers = Threads(settings.read_threads)
         self._maintainers = Threads(1)
         self._mutations = Mutations(settings, catalog, self.metrics, clock)
+        self.pulse = Pulse(self.metrics, catalog, self._thread_use)
 
     def table(self, namespace: str, name: str) -> TableRecord:
         """A table as it stands; raises NamespaceNotFound, TableNotFound. Waits for the catalog."""
@@ -230,11 +281,28 @@ class Services:
         shown that it lets nobody replace an object.
 
         Raises:
+            Unavailable: the catalog does not answer, or the process is being stopped.
+            StoreError: storage failed or refused.
+        """
+        self.lifecycle.require_serving()
+        self._check_parts()
+
+    def check_started(self) -> None:
+        """Return once requests could be served for the first time; from then on nothing is asked any more.
+
+        By the time that there is an app, its catalog has the schema of this release and its caches are open.
+
+        Raises:
             Unavailable: the catalog does not answer.
             StoreError: storage failed or refused.
         """
+        if not self.lifecycle.is_started:
+            self._check_parts()
+
+    def _check_parts(self) -> None:
         self.catalog.ping()
         self._check_store()
+        self.lifecycle.is_started = True
 
     def _check_store(self) -> None:
         marker = f"{self.settings.warehouse_url}/{MARKER}"
@@ -246,6 +314,14 @@ class Services:
                 self.store.put(marker, b'{"format_version":1}\n')
             except AlreadyExists:
                 return  # another worker was faster
+
+    def _thread_use(self) -> dict[str, ThreadUse]:
+        return {
+            "read": self._readers.use,
+            "write": self._mutations.thread_use,
+            "maintain": self._maintainers.use,
+            "answer": self.large_answers.thread_use,
+        }
 
     def when_closing(self, end: Callable[[], None]) -> None:
         """Have something ended before the rest is."""
@@ -261,3 +337,4 @@ class Services:
         self.prune_rates.close()
         self.audit.close()
         self.catalog.close()
+        self.traces.close()

@@ -36,6 +36,13 @@ class Settings(BaseSettings):
             "`postgresql+psycopg://user:password@host/database`. Default: `_catalog.db` inside a local warehouse."
         ),
     )
+    auto_migrate: bool | None = Field(
+        default=None,
+        description=(
+            "Bring an older catalog to the schema of this release at the start; else `lamella catalog migrate` does. "
+            "Default: with SQLite, not with PostgreSQL. A new catalog is always set up."
+        ),
+    )
     store_options: dict[str, dict[str, Any]] = Field(
         default={},
         repr=False,
@@ -49,14 +56,124 @@ class Settings(BaseSettings):
             '"..."}}`. Needs `lamella[iceberg]`.'
         ),
     )
+    allowed_locations: dict[str, list[str]] | None = Field(
+        default=None,
+        description=(
+            "Where files of tables may be beside their own folders: prefixes by namespace, and for `*` those of every "
+            'namespace, as JSON: `{"*": ["s3://shared"], "sales": ["s3://sales/exports"]}`. Default: anywhere, with '
+            "`auth` nowhere else. See data-access.md."
+        ),
+    )
+    signed_url_s: int = Field(
+        default=900, ge=1, le=604_800, description="How long a signed URL of a block can be used, in seconds."
+    )
+    signed_urls_max: int = Field(
+        default=10_000,
+        ge=1,
+        le=1_000_000,
+        description="Blocks that one answer has signed URLs for, at most; larger answers are asked for in pages.",
+    )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8181, ge=1, le=65535, description="Port to listen on.")
     workers: int = Field(default=1, ge=1, le=256, description="Processes that serve requests.")
     dashboard: bool = Field(default=True, description="Serve the admin pages at `/ui`.")
     insecure: bool = Field(
         default=False,
-        description="Allow a `host` that other machines can reach, although requests are not authenticated yet.",
+        description="Allow a `host` that other machines can reach without `auth`.",
     )
+    auth: bool = Field(
+        default=False,
+        description="Ask every request for an API key or a token, and allow only what was granted. See access.md.",
+    )
+    root_key_sha256: str | None = Field(
+        default=None,
+        pattern=r"^[0-9a-f]{64}$",
+        repr=False,
+        description=(
+            "SHA-256 of an API key that may do everything and is not in the catalog: the first one. `lamella keys new` "
+            "makes both."
+        ),
+    )
+    auth_cache_s: float = Field(
+        default=5.0,
+        ge=0,
+        le=300,
+        description="How long a replica may not notice that a key was revoked or a grant changed, in seconds.",
+    )
+    auth_failures_per_minute: int = Field(
+        default=60, ge=1, description="Keys and tokens that do not hold, from one address; more are answered with 429."
+    )
+    oidc_issuer: str | None = Field(
+        default=None,
+        pattern=r"^https?://",
+        description="Issuer of OpenID Connect tokens that are taken, as its `iss` says. Default: none.",
+    )
+    oidc_audience: str = Field(default="lamella", min_length=1, description="What `aud` of such a token must name.")
+    oidc_keys_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://",
+        description="Where the issuer's keys (JWKS) are. Default: where its discovery document says.",
+    )
+    oidc_algorithms: tuple[str, ...] = Field(
+        default=("RS256", "ES256"), description="Algorithms that tokens may be signed with, as JSON."
+    )
+    oidc_leeway_s: float = Field(
+        default=30.0, ge=0, le=600, description="How far the issuer's clock may be off, in seconds."
+    )
+    oidc_subject_claim: str = Field(
+        default="sub", min_length=1, description="The claim that names the user, to whom grants are given."
+    )
+    oidc_groups_claim: str = Field(
+        default="groups",
+        min_length=1,
+        description="The claim that names the user's groups; `a.b` for one inside of another.",
+    )
+    oidc_client_id: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The dashboard's id at the issuer, to log in there. Default: by key only.",
+    )
+    oidc_client_secret: str | None = Field(
+        default=None, repr=False, description="Its secret, if it has one; PKCE is used in any case."
+    )
+    public_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^/]+(/.*)?$",
+        description="What browsers call this service, for the issuer's way back: `https://lake.example.com`.",
+    )
+    session_s: int = Field(
+        default=28_800, ge=60, description="How long a log-in to the dashboard lasts at most, in seconds."
+    )
+    public_metrics: bool = Field(default=False, description="Serve `/metrics` without a key although `auth` is on.")
+    requests_per_s: float = Field(
+        default=0.0,
+        ge=0,
+        description=(
+            "Requests of one principal (without `auth`: of one address) in a second and process; more are answered "
+            "with 429. 0: any number."
+        ),
+    )
+    requests_burst_s: float = Field(
+        default=5.0, gt=0, description="Of how many quiet seconds requests may come at once."
+    )
+    allowed_hosts: tuple[str, ...] = Field(
+        default=(),
+        description=(
+            "Names by which this service may be asked for, as JSON. Default: any where `auth` or `insecure` is on, "
+            "else addresses, and names without a dot."
+        ),
+    )
+    trusted_proxies: str = Field(
+        default="",
+        description=(
+            "Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed: addresses and networks with commas "
+            "between. Default: none."
+        ),
+    )
+    tls_cert_file: str | None = Field(
+        default=None, min_length=1, description="Certificate chain (PEM) to serve HTTPS with. Default: HTTP."
+    )
+    tls_key_file: str | None = Field(default=None, min_length=1, description="Its private key (PEM).")
     max_body_bytes: int = Field(
         default=64 << 20, ge=1024, description="Largest request body in bytes; a larger one is answered with 413."
     )
@@ -275,14 +392,30 @@ class Settings(BaseSettings):
     catalog_timeout_s: float = Field(
         default=30.0, gt=0, description="How long a statement waits for a lock of the catalog database, in seconds."
     )
+    drain_s: float = Field(
+        default=2.0,
+        ge=0,
+        le=3_600,
+        description=(
+            "How long the service goes on after SIGTERM, not ready any more, so that proxies send nothing new, in "
+            "seconds."
+        ),
+    )
     shutdown_grace_s: int = Field(
-        default=30, ge=0, description="How long running requests may take after SIGTERM, in seconds."
+        default=30, ge=0, description="How long running requests may take after that, in seconds."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least severe log line that is written."
     )
     log_format: Literal["json", "text"] = Field(default="json", description="One JSON object a line, or plain text.")
     log_requests: bool = Field(default=True, description="Write one log line for each request.")
+    traces: bool = Field(
+        default=False,
+        description=(
+            "Send OpenTelemetry traces by OTLP over HTTP, where and how the standard `OTEL_*` variables say. Needs "
+            "`lamella[telemetry]`."
+        ),
+    )
 
     @property
     def catalog_url(self) -> str:

@@ -13,7 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from lamella.service.compression import Compressor
 from lamella.service.metrics import Metrics
-from lamella.service.threads import Threads
+from lamella.service.threads import Threads, ThreadUse
 from lamella.snapshot.errors import Overloaded
 
 #: Bytes, before they are compressed, that are made in a thread before they are sent.
@@ -37,6 +37,11 @@ class LargeAnswers:
         self.metrics = metrics
         self._turns: CapacityLimiter | None = None
         self._threads = Threads(at_once)
+
+    @property
+    def thread_use(self) -> ThreadUse:
+        """How busy the threads are that make answers."""
+        return self._threads.use
 
     async def turn(self) -> Turn:
         """Wait for a turn, which lasts until it is given back.

@@ -9,7 +9,7 @@ from lamella.service.catalog import Catalog, Condemned
 from lamella.service.external_blocks import ExternalBlocks
 from lamella.service.metrics import Metrics
 from lamella.service.vacuum_report import Report
-from lamella.snapshot.layout import Store
+from lamella.snapshot.layout import Places, Store
 from lamella.snapshot.vacuum import BlockSet, LiveSet, object_name
 
 #: So many objects are deleted in one request to the store.
@@ -30,6 +30,7 @@ class Sweep:
         store: Store,
         metrics: Metrics,
         external: ExternalBlocks,
+        places: Places,
         table_id: str,
         report: Report,
         *,
@@ -41,6 +42,7 @@ class Sweep:
         self._store = store
         self._metrics = metrics
         self._external = external
+        self._places = places
         self._report = report
         self._root = root
         self._execute = execute
@@ -87,7 +89,8 @@ class Sweep:
 
     def _is_needed(self, one: Condemned, live: LiveSet, blocks: BlockSet | None) -> bool:
         if one.kind == _EXTERNAL:
-            return blocks is None or one.location in blocks
+            # Rules may have come since it was condemned.
+            return blocks is None or one.location in blocks or not self._places.allows(one.location)
         name = object_name(self._root, one.location)
         return name is None or live.holds(name, one.location)  # what is outside of the folder is not ours to delete
 

@@ -8,13 +8,14 @@ import msgspec
 
 from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.idempotency import Claim, Sealed
+from lamella.service.location_rules import LocationRules
 from lamella.service.naming import check_name
 from lamella.service.state import history_entry, table_info, trusted_manifests
 from lamella.snapshot.advice.recording import check_recording
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, TableNotFound
 from lamella.snapshot.feedback import check_feedback
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import Store
+from lamella.snapshot.layout import Places, Store
 from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.parquet import read_footer, schema_of
 from lamella.snapshot.schema import Schema
@@ -54,6 +55,7 @@ class Tables:
         *,
         drop_grace_s: int,
         reader: Reader,
+        rules: LocationRules,
     ) -> None:
         self._catalog = catalog
         self._warehouse = warehouse
@@ -62,6 +64,7 @@ class Tables:
         self._clock = clock
         self._drop_grace_ms = drop_grace_s * 1000
         self._reader = reader
+        self._rules = rules
 
     def create_namespace(self, request: CreateNamespace, claim: Claim) -> Sealed:
         """Raises InvalidRequest, AlreadyExists."""
@@ -82,6 +85,7 @@ class Tables:
         Raises:
             InvalidRequest: the name, both or none of ``schema`` and ``schema_from``, a cluster key without order, or a
                 source that cannot be followed.
+            LocationRefused: ``schema_from``, the source or a file that it names is where the table may have none.
             InvalidSchema, UnknownColumn: the columns, or a cluster key that is none of them.
             NotParquet, ObjectNotFound, StoreError: ``schema_from``, or the source.
             NamespaceNotFound, AlreadyExists: what is there.
@@ -92,7 +96,7 @@ class Tables:
         check_feedback(request.properties)
         check_recording(request.properties)
         self._refuse_taken(namespace, name)
-        schema, properties = self._columns(request)
+        schema, properties = self._columns(request, self._rules.of(namespace, None))
         kind: ClusterKind = "linear" if request.cluster_kind is msgspec.UNSET else request.cluster_kind
         if kind != "linear" and not request.cluster_key:
             raise InvalidRequest("cluster_kind is of a cluster key: name its columns")
@@ -184,14 +188,14 @@ class Tables:
             return
         raise AlreadyExists(f"table '{namespace}.{name}' exists", namespace=namespace, table=name)
 
-    def _columns(self, request: CreateTable) -> tuple[Schema, dict[str, str]]:
+    def _columns(self, request: CreateTable, places: Places) -> tuple[Schema, dict[str, str]]:
         """The first schema of a table, and what it remembers of its source."""
         source = request.source
         if source is msgspec.UNSET:
-            return self._schema(request), {}
+            return self._schema(request, places), {}
         properties = source_properties(source)
         source = source_of(properties) or source
-        state = self._reader.read(source, {})
+        state = self._reader.read(source, {}, places)
         given = request.schema is not None or request.schema_from is not None
         if state.schemas:
             if given:
@@ -199,18 +203,20 @@ class Tables:
             schema = Schema.assign(first_columns(state))
             return schema, {**properties, IDENTITY: str(state.identity), **first_properties(state, schema)}
         if given:
-            return self._schema(request), properties
+            return self._schema(request, places), properties
         if not state.files:
             raise InvalidRequest(f"{source.location} shows no Parquet file to take the columns from: give schema")
         return schema_of(read_footer(self._store, state.files[0].location)), properties
 
-    def _schema(self, request: CreateTable) -> Schema:
+    def _schema(self, request: CreateTable, places: Places) -> Schema:
         if (request.schema is None) == (request.schema_from is None):
             raise InvalidRequest("give exactly one of schema and schema_from")
         if request.schema is not None:
             return Schema.assign(request.schema)
         url = str(request.schema_from)
+        places.require_all_below(url)
         found = self._store.expand(url)
         if len(found) != 1:
             raise InvalidRequest(f"schema_from names {len(found)} files; name one of them", schema_from=url)
+        places.require(found[0])
         return schema_of(read_footer(self._store, found[0]))

@@ -6,11 +6,20 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import anyio.to_thread
+import msgspec
 from anyio import CapacityLimiter
 
 from lamella.snapshot.errors import Overloaded
 
 _T = TypeVar("_T")
+
+
+class ThreadUse(msgspec.Struct, frozen=True):
+    """Threads at work, as many as may be, and pieces of work that wait for one."""
+
+    busy: int
+    most: int
+    waiting: int
 
 
 class Threads:
@@ -24,6 +33,14 @@ class Threads:
         self._most_waiting = most_waiting
         self._what = what
         self._limiter: CapacityLimiter | None = None
+
+    @property
+    def use(self) -> ThreadUse:
+        """How busy they are; to be asked on the event loop that they belong to."""
+        if self._limiter is None:
+            return ThreadUse(0, self._at_once, 0)
+        now = self._limiter.statistics()
+        return ThreadUse(now.borrowed_tokens, self._at_once, now.tasks_waiting)
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """What ``work`` returns, or raises.

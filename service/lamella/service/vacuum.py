@@ -15,7 +15,7 @@ from lamella.service.state import trusted_manifests
 from lamella.service.sweep import Sweep
 from lamella.service.vacuum_report import Report, read_behind
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.layout import ListedObject, Store
+from lamella.snapshot.layout import Anywhere, ListedObject, Places, Store
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.vacuum import (
     Decision,
@@ -53,6 +53,7 @@ class Vacuum:
         min_age_ms: int,
         drop_grace_ms: int,
         max_objects: int,
+        places_of: Callable[[TableRecord], Places] = lambda _: Anywhere(),
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._catalog = catalog
@@ -66,6 +67,7 @@ class Vacuum:
         self._max_objects = max_objects
         self._timer = timer
         self._external = ExternalBlocks(catalog, warehouse, store)
+        self._places_of = places_of
 
     def vacuum(self, record: TableRecord, request: VacuumRequest) -> VacuumAnswer:
         """One part of a table's clean-up.
@@ -99,7 +101,9 @@ class Vacuum:
                 live.add(entry.pointer for entry in entries if entry.seq not in going)
             if request.include_external_blocks and behind is None:
                 without = set() if request.execute else {entry.pointer.snapshot_id for entry in gone}
-                sweep.condemn(self._external.of(record.table_id, gone, report, without=without, now_ms=now_ms))
+                places = self._places_of(record)
+                condemned = self._external.of(record.table_id, gone, places, report, without=without, now_ms=now_ms)
+                sweep.condemn(condemned)
             behind = self._look(root, behind, live, sweep, report, request)
             sweep.finish(live)
         return report.answer(behind=behind)
@@ -138,7 +142,13 @@ class Vacuum:
                     gone = self._catalog.kept(record.table_id)
                     without = {entry.pointer.snapshot_id for entry in gone}
                     external = self._external.of(
-                        record.table_id, gone, report, without=without, now_ms=now_ms, half_deleted=found.doomed
+                        record.table_id,
+                        gone,
+                        self._places_of(record),
+                        report,
+                        without=without,
+                        now_ms=now_ms,
+                        half_deleted=found.doomed,
                     )
                     sweep.condemn(external)
             behind = self._look(root, None, live, sweep, report, request)
@@ -162,6 +172,7 @@ class Vacuum:
             self._store,
             self._metrics,
             self._external,
+            self._places_of(record),
             record.table_id,
             report,
             root=self._warehouse.table_location(record.table_id),

@@ -10,11 +10,12 @@ import hashlib
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Final, NamedTuple
 
 import msgspec
 
+from lamella.snapshot.carrying import CarryingPool
 from lamella.snapshot.errors import InvalidRequest, LimitExceeded, ObjectNotFound
 from lamella.snapshot.ids import uuid7
 from lamella.snapshot.layout import Store, TableLayout
@@ -108,7 +109,7 @@ def listed_blocks(store: Store, lists: Sequence[BlockListSent]) -> Iterator[List
         LimitExceeded: a block that is nested too deeply.
         StoreError: storage failed.
     """
-    with ThreadPoolExecutor(_AHEAD, thread_name_prefix="block-lists") as pool:
+    with CarryingPool(_AHEAD, thread_name_prefix="block-lists") as pool:
         waiting = iter(lists)
         under_way: deque[tuple[BlockListSent, Future[bytes]]] = deque()
 

@@ -14,7 +14,12 @@
     │   ├── BlocksRefused           not one of the files could be registered (carries ``refused``)
     │   ├── BodyTooLarge            the request body is over the limit
     │   ├── InvalidPageToken        not one of this service, or of another request
+    │   ├── LocationRefused         a place that the table may not use (carries ``location``)
+    │   ├── NotSignable             a place for which no URL can be signed (carries ``location``)
+    │   ├── InvalidSettings         the service cannot be started like this (carries ``problems``)
     │   └── LimitExceeded           filter depth, nodes, list size, page size, ...
+    ├── Unauthenticated             no key or token, or one that does not hold (any more)
+    ├── PermissionDenied            known, but not allowed to do this (carries ``role``)
     ├── NotParquet                  not a Parquet file that can be trusted
     │   ├── TruncatedParquet        magic present, footer cut off or out of bounds
     │   ├── EncryptedParquet        encrypted footer or columns
@@ -32,6 +37,7 @@
     │   ├── JobNotFound
     │   ├── ScheduleNotFound
     │   ├── PolicyNotFound
+    │   ├── KeyNotFound
     │   └── ObjectNotFound          a file that a path or a manifest names is not in the store
     ├── Conflict                    certainly not done, because of what is there already
     │   ├── AlreadyExists
@@ -53,6 +59,8 @@
     ├── StoreError                  object storage failed or refused
     └── Unavailable                 try again later (carries ``retry_after_s``)
         ├── Overloaded              too much is waiting already; nothing was done
+        │   └── RateLimited         this client asks too often; nothing was done
+        ├── CatalogOutdated         the catalog's database is to be migrated first
         └── OutcomeUnknown          a mutation may or may not have happened; the idempotency key resolves it
 
 ``code`` is part of the API: it stands in problem documents, and the client rebuilds the same class from it.
@@ -155,10 +163,40 @@ class InvalidPageToken(InvalidRequest):
     code = "invalid_page_token"
 
 
+class InvalidSettings(InvalidRequest):
+    """Settings of a service that cannot be used; ``problems`` lists all that is wrong with them."""
+
+    code = "invalid_settings"
+
+
+class LocationRefused(InvalidRequest):
+    """A place of the store that the table may not use, whatever is there; ``location`` names it."""
+
+    code = "location_refused"
+
+
+class NotSignable(InvalidRequest):
+    """A place for which no URL can be signed: its store has none, or the service no credentials for it."""
+
+    code = "not_signable"
+
+
 class LimitExceeded(InvalidRequest):
     """A size of the request (filter depth, nodes, list length, ...) is over its limit."""
 
     code = "limit_exceeded"
+
+
+class Unauthenticated(LamellaError):
+    """The request has no key or token, or one that does not hold; why is not told."""
+
+    code = "unauthenticated"
+
+
+class PermissionDenied(LamellaError):
+    """The principal may not do this; ``role`` is what it would need. What it may not even see is not found instead."""
+
+    code = "permission_denied"
 
 
 class NotParquet(LamellaError):
@@ -261,6 +299,12 @@ class PolicyNotFound(NotFound):
     """The table has no policy."""
 
     code = "policy_not_found"
+
+
+class KeyNotFound(NotFound):
+    """No API key has the name."""
+
+    code = "key_not_found"
 
 
 class ObjectNotFound(NotFound):
@@ -387,6 +431,18 @@ class Overloaded(Unavailable):
     """The service refused a request before it looked at it, since too many are waiting; nothing was done."""
 
     code = "overloaded"
+
+
+class RateLimited(Overloaded):
+    """The principal, or the address, has asked more often than it may; ``retry_after_s`` says when there is room."""
+
+    code = "rate_limited"
+
+
+class CatalogOutdated(Unavailable):
+    """The catalog has the schema of an earlier release; ``lamella catalog migrate`` changes that."""
+
+    code = "catalog_outdated"
 
 
 class OutcomeUnknown(Unavailable):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
@@ -9,10 +10,12 @@ from typing import Self, TypeVar
 
 from lamella.client.http import call as calls
 from lamella.client.http import past
+from lamella.client.http.access import AsyncAccessLake
 from lamella.client.http.advising import AsyncAdvisedTable
 from lamella.client.http.call import Call, TableName
 from lamella.client.http.clustering import AsyncClusteredTable
 from lamella.client.http.contents import AsyncTableContents
+from lamella.client.http.credential import credential_of
 from lamella.client.http.exchange import Exchange, Outcome, Send
 from lamella.client.http.following import AsyncFollowingLake, AsyncFollowingTable
 from lamella.client.http.history import AsyncTableHistory
@@ -36,7 +39,7 @@ from lamella.snapshot.schema import Column, Schema
 Answer = TypeVar("Answer")
 
 
-class AsyncLamella(AsyncMaintainedLake, AsyncIndexedLake, AsyncFollowingLake, AsyncWatchedLake):
+class AsyncLamella(AsyncMaintainedLake, AsyncIndexedLake, AsyncFollowingLake, AsyncWatchedLake, AsyncAccessLake):
     """A Lamella service, for asyncio: ``async with AsyncLamella("http://127.0.0.1:8181") as lake: ...``.
 
     Arguments and errors as of :class:`~lamella.client.http.client.Lamella`. Needs ``lamella[aio]`` unless a
@@ -48,6 +51,7 @@ class AsyncLamella(AsyncMaintainedLake, AsyncIndexedLake, AsyncFollowingLake, As
         url: str,
         *,
         token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
         timeout_s: float = 30.0,
         policy: RetryPolicy | None = None,
         transport: AsyncTransport | None = None,
@@ -57,7 +61,9 @@ class AsyncLamella(AsyncMaintainedLake, AsyncIndexedLake, AsyncFollowingLake, As
     ) -> None:
         #: Addresses of blocks, for answers of shape "ranges".
         self.addresses = Addresses()
-        self._exchange = Exchange(url, token=token, policy=policy, ids=ids, jitter=jitter)
+        self._exchange = Exchange(
+            url, credential=credential_of(token, token_file), policy=policy, ids=ids, jitter=jitter
+        )
         self._transport = transport if transport is not None else _default_transport(url, timeout_s)
         self._sleep = sleep if sleep is not None else _sleep
 

@@ -32,7 +32,9 @@ class Call(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
     """One call of the API. ``answer`` None: the service answers without a body.
 
     ``mutates``: it changes something, so it is sent with an idempotency key, which makes a second try safe.
-    ``patience_s``: how long the answer may take at least before it is given up.
+    ``once``: it changes something, and the service can give its answer no second time, so it is not tried again once
+    it may have been carried out; what to do then. ``patience_s``: how long the answer may take at least before it is
+    given up.
     """
 
     method: str
@@ -40,6 +42,7 @@ class Call(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
     answer: type[Answer]
     body: bytes = b""
     mutates: bool = False
+    once: str | None = None
     patience_s: float | None = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,9 +11,11 @@ from typing import Self, TypeVar
 
 from lamella.client.http import call as calls
 from lamella.client.http import past
+from lamella.client.http.access import AccessLake
 from lamella.client.http.advising import AdvisedTable
 from lamella.client.http.call import Call, TableName
 from lamella.client.http.clustering import ClusteredTable
+from lamella.client.http.credential import credential_of
 from lamella.client.http.exchange import Exchange, Outcome, Send
 from lamella.client.http.following import FollowingLake, FollowingTable
 from lamella.client.http.indexing import IndexedLake, IndexedTable
@@ -35,16 +38,18 @@ from lamella.snapshot.schema import Column, Schema
 Answer = TypeVar("Answer")
 
 
-class Lamella(MaintainedLake, IndexedLake, FollowingLake, WatchedLake):
+class Lamella(MaintainedLake, IndexedLake, FollowingLake, WatchedLake, AccessLake):
     """A Lamella service: ``lake = Lamella("http://127.0.0.1:8181")``.
 
     Safe to share between threads. Every method raises a :class:`~lamella.snapshot.errors.LamellaError`: the class
     that the service's answer names, :class:`~lamella.snapshot.errors.Unavailable` when there is no answer after all
     tries, or :class:`~lamella.snapshot.errors.OutcomeUnknown` when a change may have been made all the same. The
-    latter carries the ``idempotency_key``; the same call with that key is safe, however often.
+    latter carries the ``idempotency_key``; the same call with that key is safe, however often. (Calls whose answer
+    holds a secret have none; their message says what to do.)
 
-    ``token``: sent as a bearer token. ``timeout_s``: the longest wait for a connection and for each next piece of an
-    answer, per try. ``policy``: the tries. ``transport``: another way to send requests (see
+    ``token``: an API key, or a token of the service's issuer. ``token_file``: a file that holds it, which is read again
+    now and then, so that a key can be rotated without a restart. ``timeout_s``: the longest wait for a connection and
+    for each next piece of an answer, per try. ``policy``: the tries. ``transport``: another way to send requests (see
     :mod:`lamella.client.http.testing`); it is closed with the client. ``sleep``, ``jitter`` and ``ids`` are the
     outside world, for tests.
     """
@@ -54,6 +59,7 @@ class Lamella(MaintainedLake, IndexedLake, FollowingLake, WatchedLake):
         url: str,
         *,
         token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
         timeout_s: float = 30.0,
         policy: RetryPolicy | None = None,
         transport: Transport | None = None,
@@ -63,7 +69,9 @@ class Lamella(MaintainedLake, IndexedLake, FollowingLake, WatchedLake):
     ) -> None:
         #: Addresses of blocks, for answers of shape "ranges".
         self.addresses = Addresses()
-        self._exchange = Exchange(url, token=token, policy=policy, ids=ids, jitter=jitter)
+        self._exchange = Exchange(
+            url, credential=credential_of(token, token_file), policy=policy, ids=ids, jitter=jitter
+        )
         self._transport: Transport = transport if transport is not None else PooledTransport(url, timeout_s=timeout_s)
         self._sleep = sleep
 

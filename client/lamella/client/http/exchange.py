@@ -15,6 +15,7 @@ import msgspec
 
 from lamella.client.http.address import parse_address
 from lamella.client.http.call import Call, Nothing
+from lamella.client.http.credential import Credential
 from lamella.client.http.retry import RETRYABLE, RetryPolicy, retry_after_s
 from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
 from lamella.snapshot.errors import InvalidRequest, LamellaError, OutcomeUnknown, Unavailable, from_code
@@ -47,7 +48,7 @@ class Exchange:
         self,
         url: str,
         *,
-        token: str | None = None,
+        credential: Credential | None = None,
         policy: RetryPolicy | None = None,
         ids: Ids | None = None,
         jitter: Callable[[], float] = random.random,
@@ -63,10 +64,7 @@ class Exchange:
             ("Accept-Encoding", "identity"),
             ("User-Agent", "lamella-python"),
         )
-        if token is not None:
-            if not token or any(ord(c) <= 32 or ord(c) > 126 for c in token):
-                raise InvalidRequest("a token is printable ASCII without spaces")
-            self._headers = (*self._headers, ("Authorization", f"Bearer {token}"))
+        self._credential = credential
 
     def steps(self, call: Call[Answer], idempotency_key: str | None = None) -> Steps[Answer]:
         """The steps of one call; the same request, with the same key, on each try.
@@ -75,7 +73,7 @@ class Exchange:
             LamellaError: what the service answered, as the class that its code names.
             Unavailable: no answer, or "not now", until the tries ran out; nothing was changed.
             OutcomeUnknown: the same for a mutation that may have happened; ``idempotency_key`` in ``details`` asks
-                again for the same mutation.
+                again for the same mutation, but there is none for a call that is made ``once``.
         """
         key = (idempotency_key or str(self._ids.new())) if call.mutates else None
         request = self._request(call, key)
@@ -88,6 +86,8 @@ class Exchange:
             failed += 1
             judged = self._judge(outcome, failed)
             maybe_done = (maybe_done or judged.maybe_done) and not judged.settles
+            if call.once is not None and maybe_done:
+                raise self._lost(judged.error, call.once)
             if judged.delay_s is not None:
                 yield Wait(judged.delay_s)
             elif key is not None and maybe_done:
@@ -127,8 +127,15 @@ class Exchange:
         unknown.details.update(details)
         return unknown
 
+    def _lost(self, error: LamellaError, advice: str) -> OutcomeUnknown:
+        unknown = OutcomeUnknown(f"it is not known whether the change was made: {error.message}; {advice}")
+        unknown.details.update({**error.details, "url": str(self.address)})
+        return unknown
+
     def _request(self, call: Call[Any], key: str | None) -> HttpRequest:
         headers = self._headers
+        if self._credential is not None:
+            headers = (*headers, ("Authorization", f"Bearer {self._credential()}"))
         if call.body:
             headers = (*headers, ("Content-Type", "application/json"))
         if key is not None:

@@ -42,6 +42,7 @@ class PlannedTable:
         segments: Sequence[str] | None = None,
         max_ms: float | None = None,
         page_size: int | None = None,
+        sign_urls: bool = False,
     ) -> Pruned:
         """The blocks that may hold a row for which ``filter`` is true, and how they were found.
 
@@ -54,10 +55,13 @@ class PlannedTable:
         :mod:`lamella.client.join`). ``residuals``: what is left of the filter in each block. ``segments``: look at
         these only. ``max_ms``: a time budget; see ``complete`` and ``unresolved`` of the answer. ``page_size``: fetch
         the answer in pages of so many blocks; they are put together again (:meth:`prune_pages` gives them one by one).
+        ``sign_urls``: with each block a URL that reads it without credentials until ``url_expires_ms``; whoever has it
+        can read the block, so keep it out of logs. An answer has such URLs for as many blocks as the service says.
 
-        Raises InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded, TableNotFound, SnapshotNotFound.
+        Raises InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded, TableNotFound, SnapshotNotFound; with
+        ``sign_urls`` NotSignable and LocationRefused.
         """
-        behind = stages(limit, order_by, join, residuals, segments, max_ms, page_size)
+        behind = stages(limit, order_by, join, residuals, segments, max_ms, page_size, sign_urls)
         call = calls.prune(
             self._name,
             filter,
@@ -187,9 +191,10 @@ class AsyncPlannedTable:
         segments: Sequence[str] | None = None,
         max_ms: float | None = None,
         page_size: int | None = None,
+        sign_urls: bool = False,
     ) -> Pruned:
         """As :meth:`Table.prune`."""
-        behind = stages(limit, order_by, join, residuals, segments, max_ms, page_size)
+        behind = stages(limit, order_by, join, residuals, segments, max_ms, page_size, sign_urls)
         call = calls.prune(
             self._name,
             filter,

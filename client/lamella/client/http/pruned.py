@@ -33,11 +33,17 @@ class Pruned(PruneAnswer, frozen=True, kw_only=True):
         elif self.block_columns is not None:
             c = self.block_columns
             sizes: Iterable[int | None] = c.column_size_bytes or repeat(None, len(c.location))
-            for location, rows, size, verdict, columns in zip(
-                c.location, c.row_count, c.file_size, c.verdict, sizes, strict=True
+            urls: Iterable[str | None] = c.url or repeat(None, len(c.location))
+            for location, rows, size, verdict, columns, url in zip(
+                c.location, c.row_count, c.file_size, c.verdict, sizes, urls, strict=True
             ):
                 yield PrunedBlock(
-                    location=location, row_count=rows, file_size=size, verdict=verdict, column_size_bytes=columns
+                    location=location,
+                    row_count=rows,
+                    file_size=size,
+                    verdict=verdict,
+                    column_size_bytes=columns,
+                    url=url,
                 )
 
     @property

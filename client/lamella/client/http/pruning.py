@@ -31,6 +31,7 @@ class Asked(TypedDict, total=False):
     join: wire.JoinKeys | Sequence[wire.JoinKeys]
     residuals: bool
     segments: Sequence[str] | None
+    sign_urls: bool
 
 
 def prune_call(
@@ -45,6 +46,7 @@ def prune_call(
         asked.get("segments"),
         None,
         page_size,
+        asked.get("sign_urls", False),
     )
     return calls.prune(
         name,

@@ -36,10 +36,13 @@ def plan_call(name: TableName, job: Literal["compact", "recluster"], asked: Plan
     return Call(method="POST", path=f"{name.path}/plan", answer=PlanAnswer, body=body)
 
 
-def blocks_calls(name: TableName, locations: Sequence[str], snapshot_id: str | None) -> Iterator[Call[BlocksAnswer]]:
+def blocks_calls(
+    name: TableName, locations: Sequence[str], snapshot_id: str | None, *, sign_urls: bool
+) -> Iterator[Call[BlocksAnswer]]:
     """The calls that look up blocks, some of them each."""
     for start in range(0, max(len(locations), 1), _AT_ONCE):
-        asked = BlocksRequest(locations=tuple(locations[start : start + _AT_ONCE]), snapshot_id=snapshot_id)
+        some = tuple(locations[start : start + _AT_ONCE])
+        asked = BlocksRequest(locations=some, snapshot_id=snapshot_id, sign_urls=sign_urls)
         yield Call(method="POST", path=f"{name.path}/blocks", answer=BlocksAnswer, body=msgspec.json.encode(asked))
 
 
@@ -49,6 +52,7 @@ def joined(parts: Sequence[BlocksAnswer]) -> BlocksAnswer:
         snapshot_id=parts[0].snapshot_id,
         blocks=tuple(block for part in parts for block in part.blocks),
         missing=tuple(location for part in parts for location in part.missing),
+        url_expires_ms=min((part.url_expires_ms for part in parts if part.url_expires_ms is not None), default=None),
     )
 
 
@@ -66,12 +70,16 @@ class RewrittenTable:
         """
         return self._lake.run(plan_call(self._name, job, asked))
 
-    def blocks(self, locations: Sequence[str], *, snapshot_id: str | None = None) -> BlocksAnswer:
+    def blocks(
+        self, locations: Sequence[str], *, snapshot_id: str | None = None, sign_urls: bool = False
+    ) -> BlocksAnswer:
         """What blocks are, by their locations; with ``snapshot_id`` None each request sees the current snapshot.
 
-        Raises TableNotFound, SnapshotNotFound.
+        ``sign_urls``: with URLs, as of :meth:`prune`. Raises TableNotFound, SnapshotNotFound; with ``sign_urls``
+        NotSignable, LocationRefused, LimitExceeded.
         """
-        return joined([self._lake.run(call) for call in blocks_calls(self._name, locations, snapshot_id)])
+        found = blocks_calls(self._name, locations, snapshot_id, sign_urls=sign_urls)
+        return joined([self._lake.run(call) for call in found])
 
 
 class AsyncRewrittenTable:
@@ -84,6 +92,9 @@ class AsyncRewrittenTable:
         """See :meth:`RewrittenTable.plan`."""
         return await self._lake.run(plan_call(self._name, job, asked))
 
-    async def blocks(self, locations: Sequence[str], *, snapshot_id: str | None = None) -> BlocksAnswer:
+    async def blocks(
+        self, locations: Sequence[str], *, snapshot_id: str | None = None, sign_urls: bool = False
+    ) -> BlocksAnswer:
         """See :meth:`RewrittenTable.blocks`."""
-        return joined([await self._lake.run(call) for call in blocks_calls(self._name, locations, snapshot_id)])
+        found = blocks_calls(self._name, locations, snapshot_id, sign_urls=sign_urls)
+        return joined([await self._lake.run(call) for call in found])

@@ -16,10 +16,11 @@ from lamella.client.http.maintenance import MaintainedTable
 from lamella.client.http.planning import PlannedTable
 from lamella.client.http.reporting import ReportingTable
 from lamella.client.http.stages import OrderSpec, read_order
-from lamella.snapshot.errors import LamellaError
+from lamella.snapshot.errors import InvalidRequest, LamellaError
 
 if TYPE_CHECKING:
     from lamella.client.scan import Scan
+    from lamella.client.scan.scan import Planner
     from lamella.snapshot.layout import Store
 
 
@@ -40,6 +41,7 @@ class ScannedTable(TableContents, PlannedTable, TableHistory, MaintainedTable, R
         changes_since: str | None = None,
         store: Store | None = None,
         storage_options: Mapping[str, Mapping[str, Any]] | None = None,
+        signed_urls: bool = False,
         workers: int = 8,
         progress: bool = False,
         lease: bool = True,
@@ -55,10 +57,12 @@ class ScannedTable(TableContents, PlannedTable, TableHistory, MaintainedTable, R
         blocks were removed since, for then the rows that are new cannot be told.
 
         The files are read from here, at the blocks' own locations: ``storage_options`` are fsspec's by scheme
-        (``{"s3": {"endpoint_url": ...}}``), ``store`` is another store altogether. ``workers``: row groups read at a
-        time, with twice as many requests under way. ``progress``: a bar on stderr. ``lease``: while rows are read for
-        longer than ten minutes, hold the snapshot, so that a clean-up leaves its files alone. ``feedback``: tell the
-        service which blocks were read without finding a row, if the table wants to know; see ``docs/feedback.md``.
+        (``{"s3": {"endpoint_url": ...}}``), ``store`` is another store altogether. ``signed_urls``: read by URLs that
+        the service signs, with no credentials for the store at all; see ``docs/data-access.md``. ``workers``: row
+        groups read at a time, with twice as many requests under way. ``progress``: a bar on stderr. ``lease``: while
+        rows are read for longer than ten minutes, hold the snapshot, so that a clean-up leaves its files alone.
+        ``feedback``: tell the service which blocks were read without finding a row, if the table wants to know; see
+        ``docs/feedback.md``.
         """
         from lamella.client.scan import Request, Scan, open_store
 
@@ -73,12 +77,24 @@ class ScannedTable(TableContents, PlannedTable, TableHistory, MaintainedTable, R
             case_sensitive=case_sensitive,
         )
         only = None if changes_since is None else partial(self._added, changes_since)
-        opened = open_store(store, storage_options)
+        planner, opened = (
+            self._signed(store, storage_options) if signed_urls else (self, open_store(store, storage_options))
+        )
         hold = partial(Holding.of_snapshot, self) if lease else None
         report = None
         if feedback and filter is not None:
             report = partial(self._told, filter, time_zone, case_sensitive)
-        return Scan(self, request, opened, workers=workers, progress=progress, only=only, hold=hold, report=report)
+        return Scan(planner, request, opened, workers=workers, progress=progress, only=only, hold=hold, report=report)
+
+    def _signed(
+        self, store: Store | None, storage_options: Mapping[str, Mapping[str, Any]] | None
+    ) -> tuple[Planner, Store]:
+        from lamella.client.presigned import BlockUrls, SignedPlanner, UrlStore, asking
+
+        if store is not None or storage_options is not None:
+            raise InvalidRequest("signed URLs need neither a store nor its options")
+        urls = BlockUrls(asking(self._lake, self._name))
+        return SignedPlanner(self, self._lake, self._name, urls), UrlStore(urls)
 
     def _told(
         self, filter: Filter, time_zone: str, case_sensitive: bool, snapshot_id: str, locations: list[str]

@@ -45,6 +45,7 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
     max_ms: float | None = None
     page_size: int | None = None
     page_token: str | None = None
+    sign_urls: bool = False
 
     def at(self, page_token: str | None) -> Stages:
         """The same for the page that begins there."""
@@ -62,6 +63,7 @@ def stages(
     segments: Sequence[str] | None,
     max_ms: float | None,
     page_size: int | None,
+    sign_urls: bool = False,
 ) -> Stages:
     """The stages of a call's arguments; raises InvalidRequest for an order that cannot be read."""
     if isinstance(segments, str):
@@ -74,6 +76,7 @@ def stages(
         segments=None if segments is None else tuple(segments),
         max_ms=max_ms,
         page_size=page_size,
+        sign_urls=sign_urls,
     )
 
 
@@ -102,8 +105,8 @@ def _one(text: str) -> OrderBy:
 def merged(pages: Sequence[Pruned]) -> Pruned:
     """The pages of one prune as one answer.
 
-    What the report says of blocks, indexes and pages is added up; the rest is that of the first page. Of a segment that
-    two pages share an index was asked for each of them.
+    Signed URLs hold until the first of them expires. What the report says of blocks, indexes and pages is added up; the
+    rest is that of the first page. Of a segment that two pages share an index was asked for each of them.
     """
     first = pages[0]
     if len(pages) == 1:
@@ -131,6 +134,7 @@ def merged(pages: Sequence[Pruned]) -> Pruned:
         residuals=None if first.residuals is None else tuple(table.values()),
         reader_columns=believed,
         next_page_token=pages[-1].next_page_token,
+        url_expires_ms=min((page.url_expires_ms for page in pages if page.url_expires_ms is not None), default=None),
     )
 
 

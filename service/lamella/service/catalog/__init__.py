@@ -1,5 +1,6 @@
 """The catalog: namespaces, tables, the pointer to each table's current snapshot, and answers to replay."""
 
+from lamella.service.catalog.access_port import AccessCatalog, KeyRecord
 from lamella.service.catalog.job_port import (
     Claimed,
     DueSchedule,
@@ -32,6 +33,7 @@ from lamella.service.catalog.sql import SqlCatalog, open_catalog
 from lamella.service.catalog.watch_port import PruneRateRow
 
 __all__ = [
+    "AccessCatalog",
     "Catalog",
     "Claimed",
     "CommitGuard",
@@ -47,6 +49,7 @@ __all__ = [
     "JobFilter",
     "JobRecord",
     "JobReport",
+    "KeyRecord",
     "LeaseRecord",
     "PolicyRecord",
     "PruneRateRow",

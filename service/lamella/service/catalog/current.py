@@ -8,12 +8,14 @@ for the pool's check of the connection is saved.
 from __future__ import annotations
 
 from collections import deque
+from time import perf_counter
 from typing import Any, Final
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from lamella.service.catalog import statements as sql
+from lamella.service.catalog.observed import CatalogListener, Unheard
 from lamella.service.catalog.port import TableRecord
 from lamella.service.catalog.rows import table_record
 
@@ -29,6 +31,8 @@ class CurrentTables:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        #: Who is told of lookups that the database was asked for.
+        self.listener: CatalogListener = Unheard()
         self.is_instant = engine.dialect.name == "sqlite"
         compiled = sql.SELECT_TABLE.compile(dialect=engine.dialect)
         self._text = str(compiled)
@@ -52,16 +56,19 @@ class CurrentTables:
             return None
         given = {"namespace": namespace, "table": name}
         parameters = given if self._names is None else [given[key] for key in self._names]
+        started_s = perf_counter()
         try:
             # All rows, although there is one at most: SQLite ends its reading with the last.
             rows = cursor.execute(self._text, parameters, **self._options).fetchall()
         except self._engine.dialect.loaded_dbapi.Error:
             self._drop(cursor)
+            self.listener.catalog_called("lookup", "failed", perf_counter() - started_s)
             return None
         except BaseException:
             self._drop(cursor)
             raise
         self._free.append(cursor)
+        self.listener.catalog_called("lookup", "ok", perf_counter() - started_s)
         return self._record(namespace, name, rows[0]) if rows else None
 
     def close(self) -> None:

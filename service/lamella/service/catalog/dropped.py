@@ -8,6 +8,7 @@ from sqlalchemy import RowMapping, bindparam, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from lamella.service.catalog import statements as sql
+from lamella.service.catalog.missing import no_namespace
 from lamella.service.catalog.port import DroppedTable, StoredAnswer
 from lamella.service.catalog.rows import table_record
 from lamella.service.catalog.session import SqlSession, never_stored
@@ -25,7 +26,7 @@ from lamella.service.catalog.tables import (
     tables,
     tags,
 )
-from lamella.snapshot.errors import AlreadyExists, NamespaceNotFound, TableNotFound
+from lamella.snapshot.errors import AlreadyExists, TableNotFound
 
 _this_table = tables.c.table_id == bindparam("id")
 _is_dropped = tables.c.dropped_at_ms.is_not(None)
@@ -69,7 +70,7 @@ class SqlDropped(SqlSession):
 
     def dropped_tables(self, namespace: str) -> list[DroppedTable]:
         if not self._rows(sql.SELECT_NAMESPACE, {"namespace": namespace}):
-            raise _no_namespace(namespace)
+            raise no_namespace(namespace)
         return [_dropped(row) for row in self._rows(_SELECT_OF_NAMESPACE, {"namespace": namespace})]
 
     def undrop_table(self, table_id: str, namespace: str, name: str, *, remember: StoredAnswer | None = None) -> None:
@@ -77,7 +78,7 @@ class SqlDropped(SqlSession):
         with self._transaction(remember) as connection:
             row = None if never_stored(which) else connection.execute(sql.SHARE_NAMESPACE, which).mappings().first()
             if row is None:
-                raise _no_namespace(namespace)
+                raise no_namespace(namespace)
             change: dict[str, Any] = {"id": table_id, "to_namespace_id": row["namespace_id"], "to_name": name}
             try:
                 undropped = connection.execute(_UNDROP, change)
@@ -108,7 +109,3 @@ def _dropped(row: RowMapping) -> DroppedTable:
     return DroppedTable(
         record=table_record(record), dropped_at_ms=row["dropped_at_ms"], doomed=row["doomed_at_ms"] is not None
     )
-
-
-def _no_namespace(name: str) -> NamespaceNotFound:
-    return NamespaceNotFound(f"there is no namespace {name!r}", namespace=name)

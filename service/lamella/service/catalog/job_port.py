@@ -56,11 +56,13 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs are listed. None: any. ``table``: namespace and name, as they were asked for."""
+    """Which jobs are listed. None: any. ``table``: namespace and name, as they were asked for. ``within``: only jobs
+    of tables in one of these places, a namespace with a table's name, or with None for all of its tables."""
 
     states: tuple[JobState, ...] | None = None
     kinds: tuple[str, ...] | None = None
     table: tuple[str, str] | None = None
+    within: tuple[tuple[str, str | None], ...] | None = None
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):

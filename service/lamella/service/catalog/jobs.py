@@ -8,14 +8,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, false, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from lamella.service.catalog.job_port import JobFilter, JobRecord
+from lamella.service.catalog.missing import no_job
 from lamella.service.catalog.port import StoredAnswer
 from lamella.service.catalog.session import SqlSession
 from lamella.service.catalog.tables import job_log, jobs
-from lamella.snapshot.errors import JobFinished, JobNotFound, JobRunning
+from lamella.snapshot.errors import JobFinished, JobRunning
 from lamella.snapshot.wire import JobLine
 
 this_job: Final = jobs.c.job_id == bindparam("id")
@@ -108,6 +109,8 @@ class SqlJobs(SqlSession):
             wanted = wanted.where(jobs.c.kind.in_(which.kinds))
         if which.table is not None:
             wanted = wanted.where(jobs.c.namespace == which.table[0], jobs.c.table_name == which.table[1])
+        if which.within is not None:
+            wanted = wanted.where(or_(false(), *(_in_place(*place) for place in which.within)))
         if before_id is not None:
             wanted = wanted.where(jobs.c.job_id < before_id)
         return [JobRecord(**row) for row in self._rows(wanted.order_by(jobs.c.job_id.desc()).limit(limit), {})]
@@ -126,6 +129,11 @@ class SqlJobs(SqlSession):
                 for statement in _FORGET:
                     connection.execute(statement, {"wanted": old[start : start + _AT_ONCE]})
         return len(old)
+
+
+def _in_place(namespace: str, table: str | None) -> ColumnElement[bool]:
+    inside = jobs.c.namespace == namespace
+    return inside if table is None else and_(inside, jobs.c.table_name == table)
 
 
 class _Twin(Exception):
@@ -169,8 +177,3 @@ def changed(connection: Connection, job: JobRecord, **values: Any) -> JobRecord:
     """Change a job's row, which the caller holds; returns the job as it is then."""
     connection.execute(update(jobs).where(this_job), {"id": job.job_id, **values})
     return msgspec.structs.replace(job, **values)
-
-
-def no_job(job_id: str) -> JobNotFound:
-    """What is raised for a job that is not there."""
-    return JobNotFound(f"there is no job {job_id!r}", job_id=job_id)

@@ -13,7 +13,9 @@ from typing import Protocol
 
 import msgspec
 
+from lamella.service.catalog.access_port import AccessCatalog
 from lamella.service.catalog.job_port import JobCatalog
+from lamella.service.catalog.observed import CatalogListener
 from lamella.service.catalog.watch_port import WatchCatalog
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.wire import NamespaceInfo
@@ -166,13 +168,20 @@ class StoredAnswer(msgspec.Struct, frozen=True, kw_only=True):
     created_at_ms: int
 
 
-class Catalog(JobCatalog, WatchCatalog, Protocol):
+class Catalog(AccessCatalog, JobCatalog, WatchCatalog, Protocol):
     """The port. All methods may be called from several threads at once.
 
     ``is_instant``: :meth:`current` waits for nothing and nobody, so that it may be called on an event loop.
     """
 
     is_instant: bool
+
+    def listen_to(self, listener: CatalogListener) -> None:
+        """Tell somebody what the database takes; once, before the catalog is used."""
+
+    @property
+    def connections(self) -> tuple[int, int]:
+        """Of the pool: those that are in use, and as many as may be."""
 
     def ping(self) -> None:
         """Return when the database answers; else raise :class:`Unavailable`."""

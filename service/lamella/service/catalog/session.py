@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from time import perf_counter
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, Executable, RowMapping
+from sqlalchemy import Connection, Engine, Executable, Insert, RowMapping, Table
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.pool import QueuePool
 
 from lamella.service.catalog import statements as sql
 from lamella.service.catalog.engine import WRITES
+from lamella.service.catalog.observed import CatalogListener, Unheard, observe_statements
 from lamella.service.catalog.port import StoredAnswer
 from lamella.snapshot.errors import IdempotencyMismatch, OutcomeUnknown, Unavailable
 
@@ -25,17 +29,39 @@ class SqlSession:
         self._writer = engine.execution_options(**{WRITES: True})
         # One statement needs no transaction around it: on PostgreSQL that saves two round trips.
         self._reader = engine if _is_sqlite(engine) else engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._listener: CatalogListener = Unheard()
+
+    def listen_to(self, listener: CatalogListener) -> None:
+        """Tell somebody what the database takes; once, before the catalog is used."""
+        self._listener = listener
+        observe_statements(self._engine, listener)
+
+    @property
+    def connections(self) -> tuple[int, int]:
+        """Of the pool: those that are in use, and as many as may be."""
+        pool = self._engine.pool
+        return (pool.checkedout(), pool.size()) if isinstance(pool, QueuePool) else (0, 0)
+
+    @property
+    def backend(self) -> str:
+        """The kind of database: ``sqlite`` or ``postgresql``."""
+        return self._engine.dialect.name
+
+    def _insert(self, table: Table) -> Any:
+        """An INSERT that can say what becomes of rows that are there; both databases write it alike."""
+        made: Insert = sqlite.insert(table) if self.backend == "sqlite" else postgresql.insert(table)
+        return made
 
     def _rows(self, statement: Executable, parameters: Mapping[str, Any]) -> list[RowMapping]:
         if never_stored(parameters):
             return []
-        with database_errors(), self._reader.connect() as connection:
+        with database_errors(), self._connected(self._reader) as connection:
             return list(connection.execute(statement, parameters).mappings())
 
     @contextmanager
     def _transaction(self, remember: StoredAnswer | Sequence[StoredAnswer] | None) -> Iterator[Connection]:
         answers = [remember] if isinstance(remember, StoredAnswer) else remember
-        with database_errors(), self._writer.connect() as connection:
+        with database_errors(), self._connected(self._writer) as connection:
             transaction = connection.begin()
             if answers:
                 # First, so that a second request with this key waits here for the first one's outcome; and all
@@ -47,12 +73,26 @@ class SqlSession:
                     key = rows[0]["key"] if len(rows) == 1 else None
                     raise IdempotencyMismatch("the idempotency key was used meanwhile", key=key) from error
             yield connection
+            started_s = perf_counter()
             try:
                 transaction.commit()
             except DBAPIError as error:
+                self._listener.catalog_called("commit", "failed", perf_counter() - started_s)
                 raise OutcomeUnknown(
                     "the catalog database failed while committing; ask again with the same idempotency key"
                 ) from error
+            self._listener.catalog_called("commit", "ok", perf_counter() - started_s)
+
+    def _connected(self, engine: Engine) -> Connection:
+        """A connection of the pool, to be given back."""
+        started_s = perf_counter()
+        try:
+            connection = engine.connect()
+        except PoolTimeout:
+            self._listener.connection_awaited(perf_counter() - started_s, in_vain=True)
+            raise
+        self._listener.connection_awaited(perf_counter() - started_s, in_vain=False)
+        return connection
 
 
 def _key_and_scope(row: Mapping[str, Any]) -> tuple[str, str]:

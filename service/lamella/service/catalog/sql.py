@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Engine, Executable, RowMapping
 from sqlalchemy.exc import IntegrityError
 
 from lamella.service.catalog import statements as sql
+from lamella.service.catalog.access import SqlAccess
 from lamella.service.catalog.answers import SqlAnswers
 from lamella.service.catalog.cleanup import SqlCleanup, require_unswept
 from lamella.service.catalog.current import CurrentTables
@@ -20,6 +21,8 @@ from lamella.service.catalog.job_claims import SqlJobClaims
 from lamella.service.catalog.jobs import SqlJobs
 from lamella.service.catalog.leases import SqlLeases
 from lamella.service.catalog.migrate import migrate
+from lamella.service.catalog.missing import no_namespace, no_table
+from lamella.service.catalog.observed import CatalogListener
 from lamella.service.catalog.port import CommitGuard, HistoryEntry, StoredAnswer, TableRecord
 from lamella.service.catalog.recorded import SqlRecorded
 from lamella.service.catalog.rows import entry_record, json_text, snapshot_row, table_record
@@ -30,7 +33,6 @@ from lamella.service.catalog.watch import SqlWatch
 from lamella.snapshot.errors import (
     AlreadyExists,
     NamespaceNotEmpty,
-    NamespaceNotFound,
     TableNotFound,
 )
 from lamella.snapshot.wire import NamespaceInfo
@@ -39,10 +41,15 @@ _PROPERTIES = msgspec.json.Decoder(dict[str, str])
 _MAX_SEQ = (1 << 63) - 1
 
 
-def open_catalog(url: str, *, timeout_s: float = 30.0, connections: int = 8) -> SqlCatalog:
-    """Connect, migrate, and return the catalog.
+def open_catalog(
+    url: str, *, timeout_s: float = 30.0, connections: int = 8, auto_migrate: bool | None = None
+) -> SqlCatalog:
+    """Connect, see to the schema, and return the catalog.
+
+    A new database is set up. An older schema is migrated where ``auto_migrate`` is true, or None and it is SQLite.
 
     Raises:
+        CatalogOutdated: an older schema, and it may not be migrated.
         InvalidRequest: the address cannot be used.
         UnsupportedFormat: the database belongs to a newer release.
         Unavailable: the database does not answer.
@@ -50,7 +57,8 @@ def open_catalog(url: str, *, timeout_s: float = 30.0, connections: int = 8) -> 
     engine = open_engine(catalog_url(url), timeout_s=timeout_s, connections=connections)
     try:
         with database_errors():
-            migrate(engine)
+            is_sqlite = engine.dialect.name == "sqlite"
+            migrate(engine, may_upgrade=is_sqlite if auto_migrate is None else auto_migrate)
     except BaseException:
         engine.dispose()
         raise
@@ -58,6 +66,7 @@ def open_catalog(url: str, *, timeout_s: float = 30.0, connections: int = 8) -> 
 
 
 class SqlCatalog(
+    SqlAccess,
     SqlAnswers,
     SqlTags,
     SqlLeases,
@@ -78,6 +87,10 @@ class SqlCatalog(
         super().__init__(engine)
         self._current = CurrentTables(engine)
         self.is_instant = self._current.is_instant
+
+    def listen_to(self, listener: CatalogListener) -> None:
+        super().listen_to(listener)
+        self._current.listener = listener
 
     def secret(self, name: str, fresh: bytes) -> bytes:
         for row in self._rows(sql.SELECT_SECRET, {"name": name}):
@@ -107,7 +120,7 @@ class SqlCatalog(
     def namespace(self, name: str) -> NamespaceInfo:
         for row in self._rows(sql.SELECT_NAMESPACE, {"namespace": name}):
             return _namespace(row)
-        raise _no_namespace(name)
+        raise no_namespace(name)
 
     def drop_namespace(self, name: str, *, now_ms: int, remember: StoredAnswer | None = None) -> None:
         with self._transaction(remember) as connection:
@@ -141,13 +154,13 @@ class SqlCatalog(
         for row in self._rows(sql.SELECT_NAMESPACE, {"namespace": namespace}):
             which = {"in_namespace_id": row["namespace_id"]}
             return sorted(found["name"] for found in self._rows(sql.SELECT_TABLE_NAMES, which))
-        raise _no_namespace(namespace)
+        raise no_namespace(namespace)
 
     def table(self, namespace: str, name: str) -> TableRecord:
         for row in self._rows(sql.SELECT_TABLE, {"namespace": namespace, "table": name}):
             return table_record(row)
         self.namespace(namespace)
-        raise TableNotFound(f"there is no table {namespace}.{name}", namespace=namespace, table=name)
+        raise no_table(namespace, name)
 
     def current(self, namespace: str, name: str) -> TableRecord | None:
         return self._current.find(namespace, name)
@@ -165,7 +178,7 @@ class SqlCatalog(
         with self._transaction(remember) as connection:
             dropped = connection.execute(sql.DROP_TABLE, which)
             if dropped.rowcount != 1:
-                raise TableNotFound(f"there is no table {namespace}.{name}", namespace=namespace, table=name)
+                raise no_table(namespace, name)
 
     def advance(
         self,
@@ -218,15 +231,11 @@ class _LostRace(Exception):
     """Another commit swapped the pointer first."""
 
 
-def _no_namespace(name: str) -> NamespaceNotFound:
-    return NamespaceNotFound(f"there is no namespace {name!r}", namespace=name)
-
-
 def _namespace_id(connection: Connection, statement: Executable, name: str) -> int:
     which = {"namespace": name}
     row = None if never_stored(which) else connection.execute(statement, which).mappings().first()
     if row is None:
-        raise _no_namespace(name)
+        raise no_namespace(name)
     return int(row["namespace_id"])
 
 

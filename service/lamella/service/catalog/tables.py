@@ -340,3 +340,33 @@ audit = Table(
     Index("ix_audit_at_ms", "at_ms"),
     Index("ix_audit_target_audit_id", "target", "audit_id"),
 )
+
+#: API keys by name. Only hashes of their texts are kept; the old one holds for a while after a rotation.
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("name", String(128), primary_key=True),
+    Column("sha256", String(64), nullable=False),
+    Column("old_sha256", String(64)),
+    Column("old_until_ms", BigInteger),
+    _number("created_ms"),
+    Column("created_by", String(255), nullable=False),
+    Column("expires_ms", BigInteger),
+    Column("rotated_ms", BigInteger),
+    Column("used_ms", BigInteger),
+    Column("requests_per_s", Double),
+    Index("ix_api_keys_sha256", "sha256", unique=True),
+    Index("ix_api_keys_old_sha256", "old_sha256", unique=True),
+)
+
+#: Who may do what. An empty namespace, or table name, stands for all of them.
+grants = Table(
+    "grants",
+    metadata,
+    Column("principal", String(255), primary_key=True),
+    Column("namespace", String(128), primary_key=True),
+    Column("table_name", String(128), primary_key=True),
+    Column("role", String(16), nullable=False),
+    _number("created_ms"),
+    Column("created_by", String(255), nullable=False),
+)

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Insert, Table, bindparam, delete, func, select, text, tuple_
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import bindparam, delete, func, select, text, tuple_
 
 from lamella.service.catalog.session import SqlSession
 from lamella.service.catalog.tables import audit, prune_rates
@@ -50,10 +49,6 @@ _REVISION: Final = text("SELECT version_num FROM alembic_version")
 
 class SqlWatch(SqlSession):
     """The part of :class:`~lamella.service.catalog.port.Catalog` that knows how the service is used."""
-
-    @property
-    def backend(self) -> str:
-        return self._engine.dialect.name
 
     def add_prune_rates(self, rows: Iterable[PruneRateRow]) -> None:
         # In one order everywhere, so that two who add at once do not wait for each other.
@@ -109,11 +104,6 @@ class SqlWatch(SqlSession):
 
     def schema_revision(self) -> str:
         return ", ".join(sorted(row["version_num"] for row in self._rows(_REVISION, {})))
-
-    def _insert(self, table: Table) -> Any:
-        """An INSERT that can say what becomes of rows that are there; both databases write it alike."""
-        made: Insert = sqlite.insert(table) if self.backend == "sqlite" else postgresql.insert(table)
-        return made
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, int]:

@@ -13,6 +13,7 @@ from lamella.service.dashboard.history import HistoryPages
 from lamella.service.dashboard.jobs import JobPages
 from lamella.service.dashboard.lab import LabPages
 from lamella.service.dashboard.layer_map import MapPages
+from lamella.service.dashboard.login import LoginPages
 from lamella.service.dashboard.overview import OverviewPages
 from lamella.service.dashboard.pages import Pages
 from lamella.service.dashboard.status import StatusPages
@@ -24,4 +25,5 @@ def dashboard_routes(services: Services, boundary: Boundary, secret: bytes) -> l
     """The routes of all screens; ``secret`` signs what their forms carry."""
     pages = Pages(services, boundary, secret)
     screens = (OverviewPages, TablePages, MapPages, HistoryPages, LabPages, JobPages, StatusPages)
-    return pages.routes([page for screen in screens for page in screen(services, pages).pages()])
+    found = [page for screen in screens for page in screen(services, pages).pages()]
+    return pages.routes([*LoginPages(services, pages, secret).pages(), *found])

@@ -7,6 +7,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_table
 from lamella.service.catalog import TableRecord
 from lamella.service.changes import ChangesQuery
 from lamella.service.dashboard.asked import at_of, table_of, text_of
@@ -79,12 +80,12 @@ class HistoryPages:
 
     def pages(self) -> tuple[Page, ...]:
         return (
-            Page(_HISTORY, self.show, "ui_history"),
-            Page(_HISTORY + "/difference", self.difference, "ui_difference"),
-            Page(_HISTORY + "/rollback", self.ask_rollback, "ui_ask_rollback"),
-            Page(_HISTORY + "/rollback", self.roll_back, "ui_rollback", "POST"),
-            Page(_HISTORY + "/tag", self.put_tag, "ui_put_tag", "POST"),
-            Page(_HISTORY + "/untag", self.drop_tag, "ui_drop_tag", "POST"),
+            Page(_HISTORY, self.show, "ui_history", on_table("read")),
+            Page(_HISTORY + "/difference", self.difference, "ui_difference", on_table("read")),
+            Page(_HISTORY + "/rollback", self.ask_rollback, "ui_ask_rollback", on_table("maintain")),
+            Page(_HISTORY + "/rollback", self.roll_back, "ui_rollback", on_table("maintain"), "POST"),
+            Page(_HISTORY + "/tag", self.put_tag, "ui_put_tag", on_table("write"), "POST"),
+            Page(_HISTORY + "/untag", self.drop_tag, "ui_drop_tag", on_table("write"), "POST"),
         )
 
     def _draw(self, request: Request, template: str, values: dict[str, Any], what: str) -> Response:

@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_table
 from lamella.service.dashboard.asked import table_of
 from lamella.service.dashboard.forms import KEY, Form
 from lamella.service.dashboard.index_trials import index_preview
@@ -168,12 +169,12 @@ class IndexChangePages:
 
     def pages(self) -> tuple[Page, ...]:
         return (
-            Page(_NEW, self.show_new, "ui_new_index"),
-            Page(_NEW, self.create, "ui_create_index", "POST"),
-            Page(_ONE + "/drop", self.show_drop, "ui_index_to_drop"),
-            Page(_ONE + "/drop", self.drop, "ui_drop_index", "POST"),
-            Page(_ONE + "/restore", self.show_restore, "ui_index_to_restore"),
-            Page(_ONE + "/restore", self.restore, "ui_restore_index", "POST"),
+            Page(_NEW, self.show_new, "ui_new_index", on_table("maintain")),
+            Page(_NEW, self.create, "ui_create_index", on_table("maintain"), "POST"),
+            Page(_ONE + "/drop", self.show_drop, "ui_index_to_drop", on_table("maintain")),
+            Page(_ONE + "/drop", self.drop, "ui_drop_index", on_table("maintain"), "POST"),
+            Page(_ONE + "/restore", self.show_restore, "ui_index_to_restore", on_table("maintain")),
+            Page(_ONE + "/restore", self.restore, "ui_restore_index", on_table("maintain"), "POST"),
         )
 
     def _preview(self, request: Request, wanted: CreateIndex) -> Preview | None:

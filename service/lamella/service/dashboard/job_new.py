@@ -10,6 +10,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import ASKED, decided
+from lamella.service.access.rights import Rights
 from lamella.service.audit import about
 from lamella.service.dashboard import words
 from lamella.service.dashboard.job_facts import shortened
@@ -27,6 +29,7 @@ from lamella.service.dashboard.pages import ROOT, Page, Pages, link
 from lamella.service.dashboard.prepared import FRESH_S, MOST_READY, WAIT_S, Prepared
 from lamella.service.dashboard.previewing import Preview
 from lamella.service.idempotency import Claim, Sealed
+from lamella.service.job_access import require_of_job
 from lamella.service.problem import status_of
 from lamella.service.services import Services
 from lamella.snapshot.errors import (
@@ -100,11 +103,13 @@ class NewJobPages:
 
     async def show(self, request: Request) -> Response:
         kind = job_kinds().get(request.query_params.get("kind", ""))
+        decided(request)
         if kind is None:
             return self._kinds(request)
         asked, preview, waits = read_asked(kind, request.query_params), None, False
         if "preview" in request.query_params and asked.is_right:
             try:
+                require_of_job(request, "maintain", asked.table or None)
                 preview = await self._services.read(lambda: self._preview(kind, asked))
                 waits = preview is None
             except LamellaError as error:
@@ -114,12 +119,17 @@ class NewJobPages:
     async def submit(self, request: Request) -> Response:
         form = await self._pages.form(request)
         kind = job_kinds().get(form.text("kind"))
+        decided(request)
         if kind is None:
             raise InvalidRequest(f"there is no job kind {form.text('kind')!r}", parameter="kind")
         asked = read_asked(kind, form.fields)
         about(request, asked.table)
         if not asked.is_right:
             return await self._drawn(request, asked, None, status=400)
+        try:
+            require_of_job(request, "maintain", asked.table or None)
+        except (TableNotFound, NamespaceNotFound) as error:
+            return await self._drawn(request, _placed(asked, error), None, status=404)
         arguments = {**asked.values, **({EXECUTE: True} if has_execute(kind) and form.text(EXECUTE) else {})}
         wanted = SubmitJob(
             kind=kind.name,
@@ -144,8 +154,8 @@ class NewJobPages:
 
     def pages(self) -> tuple[Page, ...]:
         return (
-            Page(NEW, self.show, "ui_new_job"),
-            Page(NEW, self.submit, "ui_submit_job", "POST"),
+            Page(NEW, self.show, "ui_new_job", ASKED),
+            Page(NEW, self.submit, "ui_submit_job", ASKED, "POST"),
         )
 
     def _preview(self, kind: JobKind, asked: Asked) -> Preview | None:
@@ -174,7 +184,8 @@ class NewJobPages:
         status: int | None = None,
         waits: bool = False,
     ) -> Response:
-        tables, indexes = await self._services.read(lambda: (self._tables(), self._indexes(asked)))
+        rights = decided(request).rights
+        tables, indexes = await self._services.read(lambda: (self._tables(rights), self._indexes(asked, rights)))
         kind = asked.kind
         fields = tuple(
             msgspec.structs.replace(each, suggestions=indexes) if each.name == "index" else each
@@ -197,18 +208,22 @@ class NewJobPages:
             request, "job_new.html", values, status=status or (400 if wrong else 200), title=f"New job: {kind.name}"
         )
 
-    def _tables(self) -> list[str]:
+    def _tables(self, rights: Rights) -> list[str]:
         found: list[str] = []
-        for namespace in self._services.catalog.namespaces()[:_MOST_NAMESPACES]:
-            found += [f"{namespace.name}.{name}" for name in self._services.catalog.tables(namespace.name)]
+        catalog = self._services.catalog
+        for namespace in [each.name for each in catalog.namespaces() if rights.sees(each.name)][:_MOST_NAMESPACES]:
+            named = [name for name in catalog.tables(namespace) if rights.may("maintain", namespace, name)]
+            found += [f"{namespace}.{name}" for name in named]
             if len(found) >= _MOST_TABLES:
                 break
         return found[:_MOST_TABLES]
 
-    def _indexes(self, asked: Asked) -> tuple[str, ...]:
+    def _indexes(self, asked: Asked, rights: Rights) -> tuple[str, ...]:
         if "index" not in {each.name for each in asked.fields} or asked.table_problem or not asked.table:
             return ()
         namespace, _, name = asked.table.rpartition(".")
+        if not rights.may("read", namespace, name):
+            return ()
         try:
             return tuple(
                 each.name for each in self._services.indexes.list(self._services.table(namespace, name)).indexes

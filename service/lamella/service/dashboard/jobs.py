@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import ASKED
 from lamella.service.catalog import JobFilter
 from lamella.service.dashboard.asked import number_of
 from lamella.service.dashboard.index_change import IndexChangePages
@@ -23,17 +25,20 @@ from lamella.service.dashboard.job_facts import (
 from lamella.service.dashboard.job_fields import texts_of
 from lamella.service.dashboard.job_new import NewJobPages
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link
+from lamella.service.job_access import require_job, seen_jobs
 from lamella.service.services import Services
 from lamella.service.upkeep import JOB_STATES, job_filter
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.jobs import job_kinds
-from lamella.snapshot.wire import JobInfo, JobList
+from lamella.snapshot.wire import JobInfo, JobList, Role
 
 JOBS: Final = ROOT + "/jobs"
 ONE_JOB: Final = JOBS + "/{job_id}"
 _PAGE: Final = 50
 #: Lines of a log on one page, and the room that they have there.
 _LINES: Final = 200
+#: Jobs of some tables that are counted one by one.
+_COUNTED: Final = 1_000
 _LOG_BYTES: Final = 250_000
 _MOST_DETAIL: Final = 4_000
 #: How often a page asks again, in seconds: while something is at work, and else.
@@ -65,36 +70,51 @@ class JobPages:
 
     async def cancel(self, request: Request) -> Response:
         await self._pages.form(request)
-        job = await self._services.read(lambda: self._services.jobs.cancel(request.path_params["job_id"]))
+        job = await self._services.read(lambda: self._services.jobs.cancel(self._theirs(request, "maintain").job_id))
         return self._pages.see(link("jobs", job.job_id, done="cancelled"))
 
     async def retry(self, request: Request) -> Response:
         await self._pages.form(request)
-        job = await self._services.read(lambda: self._services.jobs.retry(request.path_params["job_id"]))
+        job = await self._services.read(lambda: self._services.jobs.retry(self._theirs(request, "maintain").job_id))
         return self._pages.see(link("jobs", job.job_id, done="retried"))
 
     def pages(self) -> tuple[Page, ...]:
         """What is asked for by a name comes before what is asked for by an id."""
         parts = [page for part in self._parts for page in part.pages()]
         return (
-            Page(JOBS, self.show_all, "ui_jobs"),
+            Page(JOBS, self.show_all, "ui_jobs", ASKED),
             *parts,
-            Page(ONE_JOB, self.show, "ui_job"),
-            Page(ONE_JOB + "/cancel", self.cancel, "ui_cancel_job", "POST"),
-            Page(ONE_JOB + "/retry", self.retry, "ui_retry_job", "POST"),
+            Page(ONE_JOB, self.show, "ui_job", ASKED),
+            Page(ONE_JOB + "/cancel", self.cancel, "ui_cancel_job", ASKED, "POST"),
+            Page(ONE_JOB + "/retry", self.retry, "ui_retry_job", ASKED, "POST"),
         )
+
+    def _theirs(self, request: Request, role: Role) -> JobInfo:
+        """The job in the path, for one who may; raises JobNotFound, PermissionDenied."""
+        job = self._services.jobs.get(request.path_params["job_id"])
+        require_job(request, role, job)
+        return job
+
+    def _pending(self, which: JobFilter) -> dict[str, int]:
+        """How many jobs wait and run, of those that may be seen."""
+        if which.within is None:
+            return self._services.catalog.pending_jobs()
+        asked = JobFilter(states=("queued", "running"), within=which.within)
+        states = Counter(job.state for job in self._services.jobs.list(asked, page_size=_COUNTED, page_token=None).jobs)
+        return {"queued": states["queued"], "running": states["running"]}
 
     def _listing(self, request: Request) -> dict[str, Any]:
         query = request.query_params
         asked = {name: query.get(name, "").strip() for name in ("state", "kind", "table")}
         problem: InvalidRequest | None = None
         found = JobList(jobs=())
+        which = seen_jobs(request, JobFilter())
         try:
-            which: JobFilter = job_filter(*(asked[name] or None for name in ("state", "kind", "table")))
+            which = seen_jobs(request, job_filter(*(asked[name] or None for name in ("state", "kind", "table"))))
             found = self._services.jobs.list(which, page_size=_PAGE, page_token=query.get("before") or None)
         except InvalidRequest as error:
             problem = error
-        pending = self._services.catalog.pending_jobs()
+        pending = self._pending(which)
         now_ms = self._services.clock()
         kinds = [(each.name, each.name) for each in self._services.jobs.kinds().kinds]
         return {
@@ -111,7 +131,7 @@ class JobPages:
         }
 
     def _job(self, request: Request) -> dict[str, Any]:
-        job = self._services.jobs.get(request.path_params["job_id"])
+        job = self._theirs(request, "read")
         last = self._services.catalog.job(job.job_id).log_lines
         is_tail = "after" not in request.query_params
         after = max(last - _LINES, 0) if is_tail else number_of(request, "after")

@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_table
 from lamella.service.catalog import TableRecord
 from lamella.service.dashboard.asked import number_of, one_of, table_of
 from lamella.service.dashboard.lab_answer import MOST_LISTED, Answer, Parts, answer_of, parts_of, readable
@@ -65,9 +66,9 @@ class LabPages:
     def pages(self) -> tuple[Page, ...]:
         lab = ROOT + "/tables/{namespace}/{table}/lab"
         return (
-            Page(lab, self.show, "ui_lab"),
-            Page(lab + "/block", self.block, "ui_lab_block"),
-            Page(lab + "/compare", self.compare, "ui_lab_compare"),
+            Page(lab, self.show, "ui_lab", on_table("read")),
+            Page(lab + "/block", self.block, "ui_lab_block", on_table("read")),
+            Page(lab + "/compare", self.compare, "ui_lab_compare", on_table("read")),
         )
 
     def _show(self, request: Request) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 from starlette.requests import Request
 
+from lamella.service.access import Principal, check, principal_of
 from lamella.service.catalog import TableRecord
 from lamella.service.dashboard import words
 from lamella.service.dashboard.asked import At, one_of, table_of, text_of
@@ -80,16 +81,17 @@ class LabComparison:
             if not typed.filter:
                 raise Wrong("filter", "Give a filter")
             if chosen == "snapshot":
-                return {**values, **self._sides(table, typed, given)}
+                return {**values, **self._sides(principal_of(request), table, typed, given)}
             return {**values, **self._what_if(table, typed, given, chosen)}
         except Wrong as error:
             return {**values, "troubles": {error.field: error.trouble}}
 
-    def _sides(self, table: TableRecord, typed: Typed, given: Mapping[str, str]) -> dict[str, Any]:
+    def _sides(self, by: Principal, table: TableRecord, typed: Typed, given: Mapping[str, str]) -> dict[str, Any]:
         other = table
         if given["other_table"]:
             namespace, _, name = given["other_table"].rpartition(".")
             try:
+                check(by, "read", namespace, name)
                 other = self._services.table(namespace, name)
             except (NotFound, InvalidRequest) as error:
                 raise Wrong("other_table", error.message) from error

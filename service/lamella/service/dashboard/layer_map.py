@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_table
 from lamella.service.dashboard import words
 from lamella.service.dashboard.asked import at_of, number_of, one_of, table_of, text_of
 from lamella.service.dashboard.charts import STEPS, step_of
@@ -46,7 +47,7 @@ class MapPages:
         return self._pages.html(request, template, found, title=title)
 
     def pages(self) -> tuple[Page, ...]:
-        return (Page(ROOT + "/tables/{namespace}/{table}/map", self.show, "ui_map"),)
+        return (Page(ROOT + "/tables/{namespace}/{table}/map", self.show, "ui_map", on_table("read")),)
 
     def _found(self, request: Request) -> Mapping[str, Any]:
         table, at = table_of(self._services, request), at_of(request)

@@ -7,10 +7,12 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from lamella.service.access import ANYBODY, NOBODY, principal_of
 from lamella.service.catalog import JobFilter, TableRecord
 from lamella.service.dashboard.asked import number_of
 from lamella.service.dashboard.pages import ROOT, Page, Pages
 from lamella.service.dashboard.tables import DAY_MS, HOUR_MS
+from lamella.service.job_access import seen_jobs
 from lamella.service.services import Services
 from lamella.service.state import trusted_manifests
 from lamella.snapshot.errors import LamellaError, NamespaceNotFound, TableNotFound
@@ -36,11 +38,14 @@ class OverviewPages:
         return RedirectResponse(ROOT, status_code=307)
 
     def pages(self) -> tuple[Page, ...]:
-        return (Page(ROOT, self.show, "ui_overview"), Page(ROOT + "/", self.leave, "ui_overview_slash"))
+        return (
+            Page(ROOT, self.show, "ui_overview", ANYBODY),
+            Page(ROOT + "/", self.leave, "ui_overview_slash", NOBODY),
+        )
 
     def _show(self, request: Request) -> dict[str, Any]:
-        catalog, now_ms = self._services.catalog, self._services.clock()
-        namespaces = [each.name for each in catalog.namespaces()]
+        catalog, now_ms, rights = self._services.catalog, self._services.clock(), principal_of(request).rights
+        namespaces = [each.name for each in catalog.namespaces() if rights.sees(each.name)]
         wanted = request.query_params.get("namespace", "")
         part = request.query_params.get("name", "").strip().lower()
         names = [
@@ -48,22 +53,21 @@ class OverviewPages:
             for namespace in namespaces
             if wanted in ("", namespace)
             for name in catalog.tables(namespace)
-            if part in name.lower()
+            if part in name.lower() and rights.may("read", namespace, name)
         ]
         start = number_of(request, "row")
         shown = [self._record(*each) for each in names[start : start + _PAGE]]
         records = [record for record in shown if record is not None]
         ids = [record.table_id for record in records]
         hour, day = (self._services.prune_rates.rates(ids, since_ms=now_ms - span) for span in (HOUR_MS, DAY_MS))
-        running = self._services.jobs.list(
-            JobFilter(states=("queued", "running")), page_size=_MOST_JOBS, page_token=None
-        ).jobs
+        pending = seen_jobs(request, JobFilter(states=("queued", "running")))
+        running = self._services.jobs.list(pending, page_size=_MOST_JOBS, page_token=None).jobs
         lines = [self._line(record, hour, day) for record in records]
         return {
             "lines": lines,
             "waits": any(line["health"] is None for line in lines),
             "jobs": running,
-            "pending": sum(catalog.pending_jobs().values()),
+            "pending": len(running) if pending.within is not None else sum(catalog.pending_jobs().values()),
             "jobs_of": {each: [job for job in running if job.table_id == each] for each in ids},
             "namespaces": namespaces,
             "namespace": wanted,

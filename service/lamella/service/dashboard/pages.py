@@ -15,6 +15,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from lamella.service.access import NOBODY, Need, principal_of
+from lamella.service.access.principal import OPEN
 from lamella.service.api import REQUEST_ID, ROUTE, Boundary
 from lamella.service.compression import LEAST_BYTES, compressed
 from lamella.service.dashboard import charts, words
@@ -25,7 +27,7 @@ from lamella.service.negotiation import coding
 from lamella.service.problem import status_of, title_of
 from lamella.service.release import release
 from lamella.service.services import Services
-from lamella.snapshot.errors import BY_CODE, LamellaError, NotFound
+from lamella.snapshot.errors import BY_CODE, LamellaError, NotFound, Unauthenticated
 from lamella.snapshot.wire import Problem
 
 ROOT: Final = "/ui"
@@ -59,11 +61,12 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Page(msgspec.Struct, frozen=True):
-    """One path of the dashboard; ``name`` is what metrics and the audit trail call it."""
+    """One path of the dashboard; ``name`` is what metrics and the audit trail call it, ``needs`` who may ask."""
 
     path: str
     handler: Handler
     name: str
+    needs: Need
     method: Literal["GET", "POST"] = "GET"
 
 
@@ -109,6 +112,7 @@ class Pages:
             "ago": lambda at_ms: words.ago(at_ms, now_ms),
             "time": lambda at_ms: _time(at_ms, now_ms),
             "sealed": lambda: self._sealed(started),
+            **_whose(request, is_gated=self._services.gate.is_on),
             **values,
         }
         body = self._templates.get_template(template).render(context).encode()
@@ -143,8 +147,8 @@ class Pages:
         """The routes of pages, and of what they are drawn with."""
         found = [Route(page.path, self._endpoint(page), methods=[page.method], name=page.name) for page in pages]
         further = (
-            Page(ROOT + "/static/{name}", self._static, "ui_static"),
-            Page(ROOT + "/{rest:path}", self._nothing, "ui_nothing"),
+            Page(ROOT + "/static/{name}", self._static, "ui_static", NOBODY),
+            Page(ROOT + "/{rest:path}", self._nothing, "ui_nothing", NOBODY),
         )
         return [*found, *(Route(page.path, self._endpoint(page), methods=["GET"], name=page.name) for page in further)]
 
@@ -161,9 +165,17 @@ class Pages:
             request.scope[ROUTE] = page.path
             try:
                 refuse_embedded(request)
-                return await page.handler(request)
+                if page.needs.place != "nobody":
+                    page.needs.check(request, await self._services.gate.admit_page(request))
+                response = await page.handler(request)
+                page.needs.check_decided(request)
+                return response
             except ClientDisconnect:
                 raise
+            except Unauthenticated as error:
+                if page.method == "GET":
+                    return self.see(link("login", next=_address_of(request)))
+                return self.problem(request, error)
             except Exception as error:
                 return self.problem(request, error)
 
@@ -193,6 +205,20 @@ class Pages:
         """The hidden fields that every form that changes something needs."""
         pairs = ((TOKEN, self._tokens.token(session)), (KEY, new_key()))
         return Markup("").join(_HIDDEN.format(name, value) for name, value in pairs)
+
+
+def _address_of(request: Request) -> str:
+    query = request.url.query
+    return quote(request.url.path) + (f"?{query}" if query else "")
+
+
+def _whose(request: Request, *, is_gated: bool) -> dict[str, Any]:
+    """Who looks at a page, and what that one may do; None, and nothing, for one who is not known."""
+    try:
+        principal = principal_of(request) if is_gated else OPEN
+    except Unauthenticated:
+        return {"who": None, "may": lambda *_place: False, "is_gated": is_gated}
+    return {"who": principal.name, "may": principal.rights.may, "is_gated": is_gated}
 
 
 def link(*parts: str, **query: Any) -> str:

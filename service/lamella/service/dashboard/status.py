@@ -7,6 +7,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import ASKED, on_server, require
 from lamella.service.dashboard.pages import ROOT, Page, Pages
 from lamella.service.services import Services
 
@@ -32,8 +33,8 @@ class StatusPages:
 
     def pages(self) -> tuple[Page, ...]:
         return (
-            Page(ROOT + "/service", self.show, "ui_service"),
-            Page(ROOT + "/service/audit", self.audit, "ui_audit"),
+            Page(ROOT + "/service", self.show, "ui_service", on_server("admin")),
+            Page(ROOT + "/service/audit", self.audit, "ui_audit", ASKED),
         )
 
     def _show(self) -> dict[str, Any]:
@@ -47,6 +48,11 @@ class StatusPages:
 
     def _audit(self, request: Request) -> dict[str, Any]:
         table = request.query_params.get("table", "").strip()
+        namespace, _, name = table.rpartition(".")
+        if namespace:
+            require(request, "admin", namespace, name)
+        else:
+            require(request, "admin")
         found = self._services.audit.list(
             page_size=_PAGE, page_token=request.query_params.get("page") or None, table=table or None
         )

@@ -10,6 +10,7 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_table
 from lamella.service.catalog import TableRecord
 from lamella.service.dashboard.asked import at_of, number_of, table_of
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link
@@ -83,10 +84,10 @@ class TablePages:
 
     def pages(self) -> tuple[Page, ...]:
         return (
-            Page(TABLE, self.summary, "ui_table"),
-            Page(TABLE + "/columns", self.columns, "ui_columns"),
-            Page(TABLE + "/indexes", self.indexes, "ui_indexes"),
-            Page(TABLE + "/cluster-key", self.set_key, "ui_set_cluster_key", "POST"),
+            Page(TABLE, self.summary, "ui_table", on_table("read")),
+            Page(TABLE + "/columns", self.columns, "ui_columns", on_table("read")),
+            Page(TABLE + "/indexes", self.indexes, "ui_indexes", on_table("read")),
+            Page(TABLE + "/cluster-key", self.set_key, "ui_set_cluster_key", on_table("maintain"), "POST"),
         )
 
     def _summary(self, request: Request) -> dict[str, Any]:

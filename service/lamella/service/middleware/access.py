@@ -11,26 +11,39 @@ from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lamella.service.api import REQUEST_ID, ROUTE
+from lamella.service.lifecycle import Lifecycle
 from lamella.service.logs import RequestLog
 from lamella.service.metrics import Metrics
 
+#: Scope member that holds the id of the request's trace, when somebody can find it.
+TRACE_ID: Final = "lamella.trace_id"
+
 _HEADER: Final = b"x-request-id"
 _GIVEN_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
-_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 #: Asked for every few seconds by machines; their log lines would drown the others.
-_QUIET: Final = frozenset({"/health/live", "/health/ready", "/metrics"})
+_QUIET: Final = frozenset({"/health/startup", "/health/live", "/health/ready", "/metrics"})
 
 
 class AccessMiddleware:
     """Gives each request an id (the client's ``X-Request-Id`` if it is sensible) and answers with it.
 
     Counts and times the request by its route's template, never by its path, so that the number of series is bounded.
-    ``log`` None: no log lines.
+    ``log`` None: no log lines. While the process is being stopped, answers tell clients to hang up.
     """
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, log: RequestLog | None, new_id: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        metrics: Metrics,
+        log: RequestLog | None,
+        new_id: Callable[[], object],
+        lifecycle: Lifecycle,
+    ) -> None:
         self._app = app
         self._metrics = metrics
+        self._lifecycle = lifecycle
         self._log = log
         self._new_id = new_id
         # Finding a metric by its labels costs more than counting; there are only so many routes and statuses.
@@ -50,7 +63,11 @@ class AccessMiddleware:
             nonlocal status, sent_bytes
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (_HEADER, request_id.encode())]
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    (_HEADER, request_id.encode()),
+                    *self._lifecycle.headers,
+                ]
             else:
                 sent_bytes += len(message.get("body", b""))
             await send(message)
@@ -63,7 +80,7 @@ class AccessMiddleware:
             elapsed_s = time.perf_counter() - started_s
             self._metrics.in_progress.dec()
             route = scope.get(ROUTE, "unmatched")
-            method = scope["method"] if scope["method"] in _METHODS else "other"
+            method = scope["method"] if scope["method"] in METHODS else "other"
             # No status: the client went away before the answer, which others write as 499.
             key = (method, route, status or 499)
             counted = self._counted.get(key)
@@ -79,6 +96,7 @@ class AccessMiddleware:
                     ms=round(elapsed_s * 1000, 3),
                     size_bytes=sent_bytes,
                     request_id=request_id,
+                    trace_id=scope.get(TRACE_ID),
                 )
 
     def _metrics_of(self, method: str, route: str, status: int) -> tuple[Counter, Histogram]:

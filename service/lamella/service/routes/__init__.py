@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lamella.service.api import Operation
+from lamella.service.routes.access import AccessRoutes
 from lamella.service.routes.advice import AdviceRoutes
 from lamella.service.routes.aggregate import AggregateRoutes
 from lamella.service.routes.changes import ChangesRoutes
@@ -60,5 +61,6 @@ def operations(services: Services) -> tuple[Operation, ...]:
         *WorkerRoutes(services).operations(),
         *UpkeepRoutes(services).operations(),
         *WatchRoutes(services).operations(),
+        *AccessRoutes(services).operations(),
         *ConfigRoutes(services).operations(),
     )

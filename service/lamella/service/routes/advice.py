@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_table
 from lamella.service.api import Operation, json_response, require_json
 from lamella.service.catalog import TableRecord
 from lamella.service.json_body import read_json
@@ -80,6 +81,7 @@ class AdviceRoutes:
                 method="POST",
                 path=TABLE + "/advice",
                 handler=self.advise,
+                needs=on_table("read"),
                 changes=False,
                 summary="Score columns and kinds of indexes",
                 tag="Advice",
@@ -94,6 +96,7 @@ class AdviceRoutes:
                 method="POST",
                 path=TABLE + "/what-if",
                 handler=self.what_if,
+                needs=on_table("read"),
                 changes=False,
                 summary="Foretell what a change would skip",
                 tag="Advice",
@@ -107,6 +110,7 @@ class AdviceRoutes:
                 method="POST",
                 path=TABLE + "/why-not",
                 handler=self.why_not,
+                needs=on_table("read"),
                 changes=False,
                 summary="Say why indexes do not help with a filter",
                 tag="Advice",
@@ -119,6 +123,7 @@ class AdviceRoutes:
                 method="GET",
                 path=TABLE + "/recorded",
                 handler=self.list_recorded,
+                needs=on_table("maintain"),
                 summary="List the filters that were recorded",
                 tag="Advice",
                 description="Each once, the latest first, with how often it was asked and what it kept. Without "
@@ -130,6 +135,7 @@ class AdviceRoutes:
                 method="DELETE",
                 path=TABLE + "/recorded",
                 handler=self.clear_recorded,
+                needs=on_table("maintain"),
                 summary="Forget the filters that were recorded",
                 tag="Advice",
                 answer_type=RecordedCleared,

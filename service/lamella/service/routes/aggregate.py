@@ -6,6 +6,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_table
 from lamella.service.api import JSON, Operation, require_json
 from lamella.service.json_body import read_json
 from lamella.service.routes.failures import OF_A_FILTER, OF_A_SNAPSHOT
@@ -49,6 +50,7 @@ class AggregateRoutes:
                 method="POST",
                 path=TABLE + "/aggregate",
                 handler=self.aggregate,
+                needs=on_table("read"),
                 changes=False,
                 summary="Count rows, find least and greatest values",
                 tag="Prune",

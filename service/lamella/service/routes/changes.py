@@ -8,6 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_table
 from lamella.service.api import JSON, Operation, Parameter, truth, whole_number
 from lamella.service.changes import MAX_SNAPSHOTS, ChangesQuery
 from lamella.service.routes.paths import TABLE
@@ -60,6 +61,7 @@ class ChangesRoutes:
                 method="GET",
                 path=TABLE + "/changes",
                 handler=self.changes,
+                needs=on_table("read"),
                 summary="Ask which blocks came and went after a snapshot",
                 tag="History",
                 description="Snapshot by snapshot, oldest first, those that may match the filter; names and types are "

@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_table
 from lamella.service.api import (
     IDEMPOTENCY_KEY,
     Operation,
@@ -111,6 +112,7 @@ class ClusteringRoutes:
                 method="GET",
                 path=TABLE + "/cluster-key",
                 handler=self.show_cluster_key,
+                needs=on_table("read"),
                 summary="Look at the cluster key of a table",
                 tag=tag,
                 answer_type=ClusterKeyInfo,
@@ -120,6 +122,7 @@ class ClusteringRoutes:
                 method="PUT",
                 path=TABLE + "/cluster-key",
                 handler=self.set_cluster_key,
+                needs=on_table("maintain"),
                 summary="Change the cluster key of a table",
                 tag=tag,
                 description="Blocks stay as they are; jobs lay rows out by the new key from now on. Another key or "
@@ -134,6 +137,7 @@ class ClusteringRoutes:
                 method="GET",
                 path=TABLE + "/clustering",
                 handler=self.show_clustering,
+                needs=on_table("read"),
                 summary="How well a table is laid out",
                 tag=tag,
                 description="For its cluster key, or for one that it could have: in how many blocks and segments a key "
@@ -160,6 +164,7 @@ class ClusteringRoutes:
                 method="POST",
                 path=TABLE + "/regroup",
                 handler=self.regroup,
+                needs=on_table("maintain"),
                 summary="Put blocks into other segments",
                 tag=tag,
                 description="So that look-ups by the cluster key skip more segments as a whole. No block is read or "

@@ -6,6 +6,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_table
 from lamella.service.api import IDEMPOTENCY_KEY, Operation, require_json
 from lamella.service.idempotency import Claim
 from lamella.service.json_body import read_json
@@ -90,6 +91,7 @@ class CommitRoutes:
                 method="POST",
                 path=TABLE + "/register",
                 handler=self.register,
+                needs=on_table("write"),
                 summary="Append Parquet files that exist",
                 tag="Blocks",
                 description="Each of `paths` is a file, a folder (its `*.parquet` files at any depth) or a glob. "
@@ -106,6 +108,7 @@ class CommitRoutes:
                 method="POST",
                 path=TABLE + "/commits",
                 handler=self.commit,
+                needs=on_table("write"),
                 summary="Add and remove blocks in one snapshot",
                 tag="Blocks",
                 description="All of it happens or nothing. Appends never conflict; a block that is to be removed and "

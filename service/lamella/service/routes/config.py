@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import ANYBODY
 from lamella.service.api import Operation, json_response
 from lamella.service.release import release
 from lamella.service.services import Services
@@ -35,6 +36,7 @@ class ConfigRoutes:
                 method="GET",
                 path="/v1/config",
                 handler=self.config,
+                needs=ANYBODY,
                 summary="Look at the service's version and limits",
                 tag="Operations",
                 description="`idempotency_ttl_s` is how long an answer can be replayed by its Idempotency-Key.",

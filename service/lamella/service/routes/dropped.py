@@ -8,6 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_namespace
 from lamella.service.api import IDEMPOTENCY_KEY, Operation, json_response, require_json
 from lamella.service.audit import about
 from lamella.service.json_body import read_json
@@ -56,6 +57,7 @@ class DroppedRoutes:
                 method="GET",
                 path=NAMESPACE + "/dropped",
                 handler=self.list_dropped,
+                needs=on_namespace("maintain"),
                 summary="List the dropped tables of a namespace",
                 tag="Tables",
                 description="Those that can be undropped, newest drop first; also of an earlier namespace of that "
@@ -67,6 +69,7 @@ class DroppedRoutes:
                 method="POST",
                 path=NAMESPACE + "/undrop",
                 handler=self.undrop_table,
+                needs=on_namespace("maintain"),
                 summary="Bring a dropped table back",
                 tag="Tables",
                 description="With its id, history and tags, under its old name or the one in `as`. By `name` it is the "

@@ -8,6 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_table
 from lamella.service.api import IDEMPOTENCY_KEY, Operation, json_response, require_json
 from lamella.service.idempotency import Claim, Sealed
 from lamella.service.json_body import read_json
@@ -71,6 +72,7 @@ class ExternalRoutes:
                 method="POST",
                 path=TABLE + "/refresh",
                 handler=self.refresh_table,
+                needs=on_table("write"),
                 summary="Bring an external table up to date with its source",
                 tag="Blocks",
                 description="The source (a directory, a Delta or an Iceberg table) is compared with the table; files "
@@ -97,6 +99,7 @@ class ExternalRoutes:
                 method="GET",
                 path=TABLE + "/refresh",
                 handler=self.refresh_progress,
+                needs=on_table("read"),
                 summary="See how far a refresh is",
                 tag="Blocks",
                 description="Of the refresh that the process which answers has under way; with several processes "

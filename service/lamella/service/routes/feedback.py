@@ -8,6 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_table
 from lamella.service.api import Operation, json_response, require_json
 from lamella.service.json_body import read_json
 from lamella.service.routes.paths import TABLE
@@ -71,6 +72,7 @@ class FeedbackRoutes:
                 method="POST",
                 path=_FEEDBACK,
                 handler=self.report_feedback,
+                needs=on_table("write"),
                 summary="Report blocks that held no matching row",
                 tag="Feedback",
                 description="Remembered for everyone who asks the same of the same files, if the service and the table "
@@ -92,6 +94,7 @@ class FeedbackRoutes:
                 method="GET",
                 path=_FEEDBACK,
                 handler=self.get_feedback,
+                needs=on_table("read"),
                 summary="See how much feedback is remembered",
                 tag="Feedback",
                 answer_type=FeedbackInfo,
@@ -101,6 +104,7 @@ class FeedbackRoutes:
                 method="DELETE",
                 path=_FEEDBACK,
                 handler=self.clear_feedback,
+                needs=on_table("maintain"),
                 summary="Forget all feedback of a table",
                 tag="Feedback",
                 description="Other processes of the service stop using it within a few seconds.",

@@ -1,4 +1,4 @@
-"""``/health/live``, ``/health/ready`` and ``/metrics``: for what runs and watches the service."""
+"""``/health/startup``, ``/health/live``, ``/health/ready`` and ``/metrics``: for what runs and watches the service."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import NOBODY, on_server
 from lamella.service.api import Operation, json_response
 from lamella.service.services import Services
 from lamella.snapshot.errors import StoreError, Unavailable
@@ -17,16 +18,20 @@ _TEXT: Final = "text/plain"
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """``/health/live`` and ``/health/ready``; anything but 200 is a problem document."""
+    """The answer of a probe; anything but 200 is a problem document."""
 
-    status: Literal["live", "ready"]
+    status: Literal["started", "live", "ready"]
 
 
 class HealthRoutes:
-    """Is the process there; can it serve; what did it do."""
+    """Is the process there; has it started; can it serve; what did it do."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
+
+    async def startup(self, _request: Request) -> Response:
+        await self._services.read(self._services.check_started)
+        return json_response(Health(status="started"))
 
     async def live(self, _request: Request) -> Response:
         return json_response(Health(status="live"))
@@ -44,8 +49,21 @@ class HealthRoutes:
         return (
             Operation(
                 method="GET",
+                path="/health/startup",
+                handler=self.startup,
+                needs=NOBODY,
+                summary="Has the service started",
+                tag="Operations",
+                description="The catalog has the schema of this release, the warehouse can be reached and lets nobody "
+                "replace an object. Once that was so it stays so.",
+                answer_type=Health,
+                errors=(Unavailable, StoreError),
+            ),
+            Operation(
+                method="GET",
                 path="/health/live",
                 handler=self.live,
+                needs=NOBODY,
                 summary="Is the process alive",
                 tag="Operations",
                 answer_type=Health,
@@ -54,9 +72,10 @@ class HealthRoutes:
                 method="GET",
                 path="/health/ready",
                 handler=self.ready,
+                needs=NOBODY,
                 summary="Can requests be served",
                 tag="Operations",
-                description="The catalog answers, and the warehouse can be reached.",
+                description="The catalog answers, the warehouse can be reached, and the process is not being stopped.",
                 answer_type=Health,
                 errors=(Unavailable, StoreError),
             ),
@@ -64,6 +83,7 @@ class HealthRoutes:
                 method="GET",
                 path="/metrics",
                 handler=self.metrics,
+                needs=NOBODY if self._services.settings.public_metrics else on_server("read"),
                 summary="Prometheus metrics",
                 tag="Operations",
                 media_type=_TEXT,

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service import conditional
+from lamella.service.access import on_table
 from lamella.service.api import IF_NONE_MATCH, Operation, Parameter, whole_number
 from lamella.service.catalog import TableRecord
 from lamella.service.conditional import entity_tag, tagged_by_content
@@ -104,6 +105,7 @@ class HistoryRoutes:
                 method="GET",
                 path=TABLE + "/snapshots",
                 handler=self.list_snapshots,
+                needs=on_table("read"),
                 summary="List a table's snapshots, newest first",
                 tag="History",
                 answer_type=SnapshotList,
@@ -128,6 +130,7 @@ class HistoryRoutes:
                 method="GET",
                 path=TABLE + "/snapshots/{snapshot_id}",
                 handler=self.get_snapshot,
+                needs=on_table("read"),
                 summary="Read a snapshot's manifest",
                 tag="History",
                 description="The JSON as it was written, after a check of its content hash. A tag may stand in place "
@@ -140,6 +143,7 @@ class HistoryRoutes:
                 method="GET",
                 path=TABLE + "/segments/{segment_id}",
                 handler=self.get_segment,
+                needs=on_table("read"),
                 summary="Read a segment's manifest",
                 tag="History",
                 description="The JSON as it was written, after a check of its content hash.",
@@ -151,6 +155,7 @@ class HistoryRoutes:
                 method="GET",
                 path=TABLE + "/segments/{segment_id}/blocks",
                 handler=self.get_segment_blocks,
+                needs=on_table("read"),
                 summary="Look up the addresses of a segment's blocks",
                 tag="History",
                 description="By the numbers that prune answers of `shape` `ranges` have. A segment never changes, so "

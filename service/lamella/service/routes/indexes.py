@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import ANYBODY, on_table
 from lamella.service.api import (
     IDEMPOTENCY_KEY,
     Handler,
@@ -168,6 +169,7 @@ class IndexRoutes:
                 method="GET",
                 path="/v1/index-kinds",
                 handler=self.list_index_kinds,
+                needs=ANYBODY,
                 summary="List the kinds of skip indexes",
                 tag=_TAG,
                 description="With their options, the defaults and bounds of these.",
@@ -177,6 +179,7 @@ class IndexRoutes:
                 method="GET",
                 path=_INDEXES,
                 handler=self.list_indexes,
+                needs=on_table("read"),
                 summary="List the skip indexes of a table",
                 tag=_TAG,
                 description="With what each of them knows of the snapshot's blocks.",
@@ -195,6 +198,7 @@ class IndexRoutes:
                 method="POST",
                 path=_INDEXES,
                 handler=self.create_index,
+                needs=on_table("maintain"),
                 summary="Make a skip index",
                 tag=_TAG,
                 description="It knows no block yet: refresh it, or build parts elsewhere. Prunes can use it at any "
@@ -208,6 +212,7 @@ class IndexRoutes:
                 method="GET",
                 path=_INDEX,
                 handler=self.show_index,
+                needs=on_table("read"),
                 summary="Look at a skip index",
                 tag=_TAG,
                 answer_type=IndexInfo,
@@ -278,6 +283,7 @@ def _changing(
         method=method,
         path=_INDEX + below,
         handler=handler,
+        needs=on_table("maintain"),
         summary=summary,
         tag=_TAG,
         description=description,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import ANYBODY, ASKED
 from lamella.service.api import IDEMPOTENCY_KEY, Operation, Parameter, json_response, require_json, whole_number
 from lamella.service.audit import about
-from lamella.service.idempotency import Claim, Sealed
+from lamella.service.job_access import require_job, require_of_job, seen_jobs
 from lamella.service.json_body import read_json
 from lamella.service.services import Services
 from lamella.service.upkeep import JOB_STATES, job_filter
@@ -27,7 +29,7 @@ from lamella.snapshot.errors import (
     TableNotFound,
     Unavailable,
 )
-from lamella.snapshot.wire import JobInfo, JobKindList, JobList, JobLog, SubmitJob
+from lamella.snapshot.wire import JobInfo, JobKindList, JobList, JobLog, Role, SubmitJob
 
 JOBS: Final = "/v1/jobs"
 ONE_JOB: Final = "/v1/jobs/{job_id}"
@@ -35,6 +37,7 @@ _SUBMIT: Final = msgspec.json.Decoder(SubmitJob)
 _DEFAULT_PAGE: Final = 100
 _DEFAULT_LINES: Final = 1_000
 _MOST_LINES: Final = 10_000
+_Answer = TypeVar("_Answer")
 _MAX_NUMBER: Final = (1 << 53) - 1
 
 
@@ -51,18 +54,16 @@ class JobRoutes:
         require_json(request)
         body = await request.body()
 
-        def work(claim: Claim) -> Sealed:
-            asked = read_json(_SUBMIT, body)
-            about(request, asked.table or "")
-            return self._services.jobs.submit(asked, claim)
-
-        return await self._services.mutate(request, work, body)
+        asked = await self._services.read(lambda: read_json(_SUBMIT, body))  # it may be large
+        about(request, asked.table or "")
+        require_of_job(request, "maintain", asked.table)
+        return await self._services.mutate(request, lambda claim: self._services.jobs.submit(asked, claim), body)
 
     async def list_jobs(self, request: Request) -> Response:
         page_size = whole_number(request, "page_size", _DEFAULT_PAGE, 1, self._services.settings.page_size_max)
         page_token = request.query_params.get("page_token")
         query = request.query_params
-        which = job_filter(query.get("state"), query.get("kind"), query.get("table"))
+        which = seen_jobs(request, job_filter(query.get("state"), query.get("kind"), query.get("table")))
 
         def work() -> JobList:
             return self._services.jobs.list(which, page_size=page_size, page_token=page_token)
@@ -70,24 +71,32 @@ class JobRoutes:
         return json_response(await self._services.read(work))
 
     async def get_job(self, request: Request) -> Response:
-        job_id = request.path_params["job_id"]
-        return json_response(await self._services.read(lambda: self._services.jobs.get(job_id)))
+        return json_response(await self._of(request, "read", lambda job: job))
 
     async def get_job_log(self, request: Request) -> Response:
-        job_id = request.path_params["job_id"]
         after = whole_number(request, "after", 0, 0, _MAX_NUMBER)
         limit = whole_number(request, "limit", _DEFAULT_LINES, 1, _MOST_LINES)
+        jobs = self._services.jobs
         return json_response(
-            await self._services.read(lambda: self._services.jobs.log(job_id, after=after, limit=limit))
+            await self._of(request, "read", lambda job: jobs.log(job.job_id, after=after, limit=limit))
         )
 
     async def cancel_job(self, request: Request) -> Response:
-        job_id = request.path_params["job_id"]
-        return json_response(await self._services.read(lambda: self._services.jobs.cancel(job_id)))
+        return json_response(await self._of(request, "maintain", lambda job: self._services.jobs.cancel(job.job_id)))
 
     async def retry_job(self, request: Request) -> Response:
+        return json_response(await self._of(request, "maintain", lambda job: self._services.jobs.retry(job.job_id)))
+
+    async def _of(self, request: Request, role: Role, work: Callable[[JobInfo], _Answer]) -> _Answer:
+        """Do something with the job in the path, for one who may."""
         job_id = request.path_params["job_id"]
-        return json_response(await self._services.read(lambda: self._services.jobs.retry(job_id)))
+
+        def done() -> _Answer:
+            job = self._services.jobs.get(job_id)
+            require_job(request, role, job)
+            return work(job)
+
+        return await self._services.read(done)
 
     def operations(self) -> tuple[Operation, ...]:
         """What these routes are."""
@@ -96,6 +105,7 @@ class JobRoutes:
                 method="GET",
                 path="/v1/job-kinds",
                 handler=self.list_job_kinds,
+                needs=ANYBODY,
                 summary="List the kinds of jobs",
                 tag="Jobs",
                 answer_type=JobKindList,
@@ -104,6 +114,7 @@ class JobRoutes:
                 method="POST",
                 path=JOBS,
                 handler=self.submit_job,
+                needs=ASKED,
                 summary="Have a job done",
                 tag="Jobs",
                 description="It waits for a worker. With `unique`, a job that is pending and would be the same is "
@@ -126,6 +137,7 @@ class JobRoutes:
                 method="GET",
                 path=JOBS,
                 handler=self.list_jobs,
+                needs=ASKED,
                 summary="List jobs, newest first",
                 tag="Jobs",
                 description="Without what they answered; a job by its id has that.",
@@ -150,6 +162,7 @@ class JobRoutes:
                 method="GET",
                 path=ONE_JOB,
                 handler=self.get_job,
+                needs=ASKED,
                 summary="Read a job as it stands",
                 tag="Jobs",
                 answer_type=JobInfo,
@@ -159,6 +172,7 @@ class JobRoutes:
                 method="GET",
                 path=ONE_JOB + "/log",
                 handler=self.get_job_log,
+                needs=ASKED,
                 summary="Read a job's log",
                 tag="Jobs",
                 description="To follow it, ask again with the `after` of the answer before.",
@@ -181,6 +195,7 @@ class JobRoutes:
                 method="POST",
                 path=ONE_JOB + "/cancel",
                 handler=self.cancel_job,
+                needs=ASKED,
                 summary="Cancel a job",
                 tag="Jobs",
                 description="A queued one is over at once. A running one is ended by its worker, which hears of it "
@@ -192,6 +207,7 @@ class JobRoutes:
                 method="POST",
                 path=ONE_JOB + "/retry",
                 handler=self.retry_job,
+                needs=ASKED,
                 summary="Try a job again",
                 tag="Jobs",
                 description="One that failed or was cancelled is queued again with all of its attempts, and goes on "

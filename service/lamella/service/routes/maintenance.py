@@ -8,6 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_server, on_table
 from lamella.service.api import Operation, json_response, require_json
 from lamella.service.json_body import read_json
 from lamella.service.routes.paths import TABLE
@@ -102,6 +103,7 @@ class MaintenanceRoutes:
                 method="POST",
                 path=TABLE + "/vacuum",
                 handler=self.vacuum,
+                needs=on_table("maintain"),
                 summary="Clean up a table, part by part",
                 tag="Maintenance",
                 description="Snapshots that retention does not keep expire, and objects in the table's folder that no "
@@ -115,6 +117,7 @@ class MaintenanceRoutes:
                 method="POST",
                 path="/v1/vacuum-dropped",
                 handler=self.vacuum_dropped,
+                needs=on_server("maintain"),
                 summary="Purge dropped tables whose grace is over",
                 tag="Maintenance",
                 description="Deletes what is in the folders of tables that were dropped longer than `drop_grace_s` "
@@ -128,6 +131,7 @@ class MaintenanceRoutes:
                 method="POST",
                 path=_LEASES,
                 handler=self.take_lease,
+                needs=on_table("read"),
                 summary="Hold a snapshot while it is read",
                 tag="Maintenance",
                 description="The snapshot does not expire until the lease ends: by itself after `ttl_s` seconds, "
@@ -141,6 +145,7 @@ class MaintenanceRoutes:
                 method="GET",
                 path=_LEASES,
                 handler=self.list_leases,
+                needs=on_table("maintain"),
                 summary="List the leases of a table",
                 tag="Maintenance",
                 answer_type=LeaseList,
@@ -150,6 +155,7 @@ class MaintenanceRoutes:
                 method="POST",
                 path=_ONE_LEASE,
                 handler=self.renew_lease,
+                needs=on_table("read"),
                 changes=False,
                 summary="Renew a lease",
                 tag="Maintenance",
@@ -161,6 +167,7 @@ class MaintenanceRoutes:
                 method="DELETE",
                 path=_ONE_LEASE,
                 handler=self.release_lease,
+                needs=on_table("read"),
                 summary="Release a lease",
                 tag="Maintenance",
                 description="One that is not there is no error.",

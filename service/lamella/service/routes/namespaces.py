@@ -6,6 +6,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import ANYBODY, ASKED, on_namespace, principal_of, require, require_sight
 from lamella.service.api import IDEMPOTENCY_KEY, Operation, json_response, require_json
 from lamella.service.audit import about
 from lamella.service.json_body import read_json
@@ -34,15 +35,18 @@ class NamespaceRoutes:
         body = await request.body()
         asked = read_json(_CREATE, body)
         about(request, asked.name)
+        require(request, "maintain", asked.name)
         tables = self._services.tables
         return await self._services.mutate(request, lambda claim: tables.create_namespace(asked, claim), body)
 
-    async def list_namespaces(self, _request: Request) -> Response:
+    async def list_namespaces(self, request: Request) -> Response:
+        rights = principal_of(request).rights
         found = await self._services.read(self._services.catalog.namespaces)
-        return json_response(NamespaceList(namespaces=tuple(found)))
+        return json_response(NamespaceList(namespaces=tuple(each for each in found if rights.sees(each.name))))
 
     async def get_namespace(self, request: Request) -> Response:
         name = request.path_params["namespace"]
+        require_sight(request, name)
         return json_response(await self._services.read(lambda: self._services.catalog.namespace(name)))
 
     async def drop_namespace(self, request: Request) -> Response:
@@ -57,6 +61,7 @@ class NamespaceRoutes:
                 method="POST",
                 path=NAMESPACES,
                 handler=self.create_namespace,
+                needs=ASKED,
                 summary="Create a namespace",
                 tag="Namespaces",
                 request_type=CreateNamespace,
@@ -69,6 +74,7 @@ class NamespaceRoutes:
                 method="GET",
                 path=NAMESPACES,
                 handler=self.list_namespaces,
+                needs=ANYBODY,
                 summary="List the namespaces",
                 tag="Namespaces",
                 answer_type=NamespaceList,
@@ -77,6 +83,7 @@ class NamespaceRoutes:
                 method="GET",
                 path=NAMESPACE,
                 handler=self.get_namespace,
+                needs=ASKED,
                 summary="Look at a namespace",
                 tag="Namespaces",
                 answer_type=NamespaceInfo,
@@ -86,6 +93,7 @@ class NamespaceRoutes:
                 method="DELETE",
                 path=NAMESPACE,
                 handler=self.drop_namespace,
+                needs=on_namespace("maintain"),
                 summary="Drop an empty namespace",
                 tag="Namespaces",
                 status=204,

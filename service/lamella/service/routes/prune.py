@@ -8,6 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_table
 from lamella.service.answers import ARROW, MSGPACK, Begun, Wanted, Whole, encoded, encoded_now, respond
 from lamella.service.api import Operation, body_of, require_json
 from lamella.service.catalog import TableRecord
@@ -16,7 +17,7 @@ from lamella.service.routes.failures import OF_A_FILTER, OF_A_SNAPSHOT
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
 from lamella.service.state import trusted_manifests
-from lamella.snapshot.errors import InvalidPageToken, Overloaded, SegmentNotFound
+from lamella.snapshot.errors import InvalidPageToken, LocationRefused, NotSignable, Overloaded, SegmentNotFound
 from lamella.snapshot.prune.found import Found
 from lamella.snapshot.wire import PruneAnswer, PruneRequest
 
@@ -54,7 +55,7 @@ class PruneRoutes:
         if len(body) > _SMALL_BYTES or not services.catalog.is_instant:
             return None
         asked = read_json(_REQUEST, body)
-        if asked.timestamp is not None or asked.page_token is not None:
+        if asked.timestamp is not None or asked.page_token is not None or asked.sign_urls:
             return None
         record = services.catalog.current(namespace, name)
         if record is None or asked.snapshot_id not in (None, record.pointer.snapshot_id):
@@ -79,6 +80,8 @@ class PruneRoutes:
         with trusted_manifests():
             found = services.warehouse.find(pointer, asked)
             self._note(record, asked, found)
+            if asked.sign_urls:
+                found = services.block_urls.in_answer(record, found)
             return encoded(found, wanted, services.segment_texts)
 
     def _note(self, record: TableRecord, asked: PruneRequest, found: Found) -> None:
@@ -98,16 +101,26 @@ class PruneRoutes:
                 method="POST",
                 path=TABLE + "/prune",
                 handler=self.prune,
+                needs=on_table("read"),
                 changes=False,
                 summary="Ask which blocks a filter leaves",
                 tag="Prune",
                 description="A block that holds a matching row is always among them, under Spark SQL's semantics. "
                 "`report` says how many entries each stage looked at and kept, and which predicates could not prune "
-                "and why. Large answers come in pieces, compressed by `Accept-Encoding`.",
+                "and why. With `sign_urls` each block has a URL that reads it without credentials. "
+                "Large answers come in pieces, compressed by `Accept-Encoding`.",
                 direct=True,
                 other_media_types=(ARROW, MSGPACK),
                 request_type=PruneRequest,
                 answer_type=PruneAnswer,
-                errors=(*OF_A_SNAPSHOT, *OF_A_FILTER, InvalidPageToken, SegmentNotFound, Overloaded),
+                errors=(
+                    *OF_A_SNAPSHOT,
+                    *OF_A_FILTER,
+                    InvalidPageToken,
+                    SegmentNotFound,
+                    LocationRefused,
+                    NotSignable,
+                    Overloaded,
+                ),
             ),
         )

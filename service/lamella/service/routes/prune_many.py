@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_table
 from lamella.service.api import JSON, Operation, require_json
 from lamella.service.json_body import read_json
 from lamella.service.routes.failures import OF_A_FILTER, OF_A_SNAPSHOT
@@ -76,6 +77,7 @@ class PruneManyRoutes:
                 method="POST",
                 path=TABLE + "/prune/batch",
                 handler=self.prune_batch,
+                needs=on_table("read"),
                 changes=False,
                 summary="Ask which blocks each of many filters leaves",
                 tag="Prune",
@@ -89,6 +91,7 @@ class PruneManyRoutes:
                 method="POST",
                 path=TABLE + "/diff",
                 handler=self.diff,
+                needs=on_table("read"),
                 changes=False,
                 summary="Ask which blocks came and went between two snapshots",
                 tag="Prune",

@@ -9,7 +9,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_table
 from lamella.service.api import Operation, json_response, require_json
+from lamella.service.catalog import TableRecord
 from lamella.service.json_body import read_json
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
@@ -20,7 +22,9 @@ from lamella.snapshot.errors import (
     InvalidFilter,
     InvalidRequest,
     LimitExceeded,
+    LocationRefused,
     NamespaceNotFound,
+    NotSignable,
     SnapshotNotFound,
     StoreError,
     TableNotFound,
@@ -49,7 +53,7 @@ class RewritingRoutes:
         require_json(request)
         asked = read_json(_PLAN, await request.body())
         return await self._answer(
-            request, asked.snapshot_id, lambda pointer: self._services.warehouse.planning.plan(pointer, asked)
+            request, asked.snapshot_id, lambda _, pointer: self._services.warehouse.planning.plan(pointer, asked)
         )
 
     async def blocks(self, request: Request) -> Response:
@@ -57,23 +61,34 @@ class RewritingRoutes:
         asked = read_json(_BLOCKS, await request.body())
         if len(asked.locations) > MOST_BLOCKS:
             raise InvalidRequest(f"at most {MOST_BLOCKS} locations in one request, not {len(asked.locations)}")
-        return await self._answer(
-            request,
-            asked.snapshot_id,
-            lambda pointer: self._services.warehouse.planning.blocks(pointer, asked.locations),
-        )
+
+        def looked_up(record: TableRecord, pointer: SnapshotPointer) -> BlocksAnswer:
+            found = self._services.warehouse.planning.blocks(pointer, asked.locations)
+            return self._services.block_urls.in_blocks(record, found) if asked.sign_urls else found
+
+        response = await self._answer(request, asked.snapshot_id, looked_up, reading=asked.sign_urls)
+        if asked.sign_urls:
+            response.headers["Cache-Control"] = "no-store"
+        return response
 
     async def _answer(
-        self, request: Request, snapshot_id: str | None, work: Callable[[SnapshotPointer], _Answer]
+        self,
+        request: Request,
+        snapshot_id: str | None,
+        work: Callable[[TableRecord, SnapshotPointer], _Answer],
+        *,
+        reading: bool = False,
     ) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
         def answered() -> _Answer:
             record = self._services.table(namespace, name)
             with trusted_manifests():
-                return work(self._services.history.pointer(record, snapshot_id=snapshot_id))
+                return work(record, self._services.history.pointer(record, snapshot_id=snapshot_id))
 
-        return json_response(await self._threads.run(answered))
+        # Readers, who ask with URLs, do not wait for jobs that plan.
+        run = self._services.read if reading else self._threads.run
+        return json_response(await run(answered))
 
     def operations(self) -> tuple[Operation, ...]:
         """What these routes are."""
@@ -84,6 +99,7 @@ class RewritingRoutes:
                 method="POST",
                 path=TABLE + "/plan",
                 handler=self.plan,
+                needs=on_table("read"),
                 changes=False,
                 summary="What a job would rewrite",
                 tag=tag,
@@ -105,13 +121,15 @@ class RewritingRoutes:
                 method="POST",
                 path=TABLE + "/blocks",
                 handler=self.blocks,
+                needs=on_table("read"),
                 changes=False,
                 summary="Look up blocks by their locations",
                 tag=tag,
                 description="What tells the blocks from other files that may come to stand in their places, and what "
-                "they were written for. Locations that are not in the snapshot are listed as `missing`.",
+                "they were written for; with `sign_urls` also a URL that reads it without "
+                "credentials. Locations that are not in the snapshot are listed as `missing`.",
                 request_type=BlocksRequest,
                 answer_type=BlocksAnswer,
-                errors=(InvalidRequest, *missing, StoreError),
+                errors=(InvalidRequest, LimitExceeded, LocationRefused, NotSignable, *missing, StoreError),
             ),
         )

@@ -8,6 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_table
 from lamella.service.api import IDEMPOTENCY_KEY, Operation, require_json
 from lamella.service.idempotency import Claim
 from lamella.service.json_body import read_json
@@ -57,6 +58,7 @@ class RollbackRoutes:
                 method="POST",
                 path=TABLE + "/rollback",
                 handler=self.rollback,
+                needs=on_table("maintain"),
                 summary="Roll a table back to an earlier snapshot",
                 tag="History",
                 description="A new snapshot gets the blocks and columns of the older one; nothing leaves the history, "

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service import conditional
+from lamella.service.access import on_table
 from lamella.service.api import IDEMPOTENCY_KEY, IF_NONE_MATCH, Operation, require_json
 from lamella.service.catalog import TableRecord
 from lamella.service.conditional import entity_tag, snapshot_of
@@ -71,6 +72,7 @@ class SchemaRoutes:
                 method="GET",
                 path=TABLE + "/schema",
                 handler=self.show,
+                needs=on_table("read"),
                 summary="Look at the columns of a table, now and before",
                 tag="Tables",
                 description="`schema` is in force; `schemas` were, oldest first. A block's file has the names of the "
@@ -83,6 +85,7 @@ class SchemaRoutes:
                 method="POST",
                 path=TABLE + "/schema",
                 handler=self.evolve,
+                needs=on_table("write"),
                 summary="Change the columns of a table",
                 tag="Tables",
                 description="Add, drop, rename, widen or move columns, in one new snapshot; no file is written again. "

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service import conditional
+from lamella.service.access import ASKED, on_namespace, on_table, require_sight
 from lamella.service.api import (
     IDEMPOTENCY_KEY,
     IF_NONE_MATCH,
@@ -56,8 +57,9 @@ class TableRoutes:
 
     async def list_tables(self, request: Request) -> Response:
         namespace = request.path_params["namespace"]
+        rights = require_sight(request, namespace).rights
         found = await self._services.read(lambda: self._services.catalog.tables(namespace))
-        return json_response(TableList(tables=tuple(found)))
+        return json_response(TableList(tables=tuple(name for name in found if rights.may("read", namespace, name))))
 
     async def get_table(self, request: Request) -> Response:
         tables = self._services.tables
@@ -85,6 +87,7 @@ class TableRoutes:
                 method="POST",
                 path=TABLES,
                 handler=self.create_table,
+                needs=on_namespace("write"),
                 summary="Create a table",
                 tag="Tables",
                 description="Its columns are given in `schema`, or read from the Parquet file at `schema_from`. "
@@ -109,6 +112,7 @@ class TableRoutes:
                 method="GET",
                 path=TABLES,
                 handler=self.list_tables,
+                needs=ASKED,
                 summary="List the tables of a namespace",
                 tag="Tables",
                 answer_type=TableList,
@@ -118,6 +122,7 @@ class TableRoutes:
                 method="GET",
                 path=TABLE,
                 handler=self.get_table,
+                needs=on_table("read"),
                 summary="Look at a table as it stands",
                 tag="Tables",
                 answer_type=TableInfo,
@@ -128,6 +133,7 @@ class TableRoutes:
                 method="DELETE",
                 path=TABLE,
                 handler=self.drop_table,
+                needs=on_table("maintain"),
                 summary="Drop a table",
                 tag="Tables",
                 description="The table leaves the listing and its name is free again. No file is deleted now. The "

@@ -8,6 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_table
 from lamella.service.api import IDEMPOTENCY_KEY, Operation, json_response, require_json
 from lamella.service.idempotency import Claim, Sealed
 from lamella.service.json_body import read_json
@@ -71,6 +72,7 @@ class TagRoutes:
                 method="GET",
                 path=TABLE + "/tags",
                 handler=self.list_tags,
+                needs=on_table("read"),
                 summary="List the tags of a table",
                 tag="History",
                 answer_type=TagList,
@@ -80,6 +82,7 @@ class TagRoutes:
                 method="POST",
                 path=TABLE + "/tags",
                 handler=self.put_tag,
+                needs=on_table("write"),
                 summary="Tag a snapshot, or move a tag",
                 tag="History",
                 description="Wherever a snapshot is named by its id, a tag can stand instead. As long as the tag is "
@@ -104,6 +107,7 @@ class TagRoutes:
                 method="DELETE",
                 path=TABLE + "/tags/{tag}",
                 handler=self.drop_tag,
+                needs=on_table("write"),
                 summary="Drop a tag",
                 tag="History",
                 description="The snapshot stays, as long as the retention of the table lets it.",

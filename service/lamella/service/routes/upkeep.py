@@ -8,6 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_table
 from lamella.service.api import IDEMPOTENCY_KEY, Operation, json_response, require_json
 from lamella.service.idempotency import Claim, Sealed
 from lamella.service.json_body import read_json
@@ -111,6 +112,7 @@ class UpkeepRoutes:
                 method="GET",
                 path=_SCHEDULES,
                 handler=self.list_schedules,
+                needs=on_table("read"),
                 summary="List the schedules of a table",
                 tag="Jobs",
                 answer_type=ScheduleList,
@@ -120,6 +122,7 @@ class UpkeepRoutes:
                 method="GET",
                 path=_ONE_SCHEDULE,
                 handler=self.get_schedule,
+                needs=on_table("read"),
                 summary="Read a schedule",
                 tag="Jobs",
                 answer_type=ScheduleInfo,
@@ -129,6 +132,7 @@ class UpkeepRoutes:
                 method="PUT",
                 path=_ONE_SCHEDULE,
                 handler=self.put_schedule,
+                needs=on_table("maintain"),
                 summary="Have a job done again and again",
                 tag="Jobs",
                 description="Makes the schedule, or replaces it. Workers enqueue its jobs (`POST /v1/jobs/due`), so "
@@ -141,6 +145,7 @@ class UpkeepRoutes:
                 method="DELETE",
                 path=_ONE_SCHEDULE,
                 handler=self.drop_schedule,
+                needs=on_table("maintain"),
                 summary="Drop a schedule",
                 tag="Jobs",
                 description="Jobs that it asked for stay.",
@@ -152,6 +157,7 @@ class UpkeepRoutes:
                 method="GET",
                 path=_THE_POLICY,
                 handler=self.get_policy,
+                needs=on_table("read"),
                 summary="Read a table's policy, and what its last check found",
                 tag="Jobs",
                 answer_type=PolicyInfo,
@@ -161,6 +167,7 @@ class UpkeepRoutes:
                 method="PUT",
                 path=_THE_POLICY,
                 handler=self.put_policy,
+                needs=on_table("maintain"),
                 summary="Have jobs done when a table needs them",
                 tag="Jobs",
                 description="Makes the policy, or replaces it as a whole. Workers have it checked "
@@ -173,6 +180,7 @@ class UpkeepRoutes:
                 method="DELETE",
                 path=_THE_POLICY,
                 handler=self.drop_policy,
+                needs=on_table("maintain"),
                 summary="Drop a table's policy",
                 tag="Jobs",
                 description="Jobs that it asked for stay.",

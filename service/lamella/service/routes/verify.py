@@ -8,6 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_table, require
 from lamella.service.api import Operation, json_response, require_json
 from lamella.service.feedback_check import FeedbackCheck
 from lamella.service.json_body import read_json
@@ -52,8 +53,11 @@ class VerifyRoutes:
         body = await request.body()
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
+        asked = await self._services.read(lambda: read_json(_REQUEST, body))
+        if asked.repair:
+            require(request, "maintain", namespace, name)
+
         def work() -> VerifyAnswer:
-            asked = read_json(_REQUEST, body)
             return self._verifications.verify(self._services.catalog.table(namespace, name), asked)
 
         return json_response(await self._threads.run(work))
@@ -65,6 +69,7 @@ class VerifyRoutes:
                 method="POST",
                 path=TABLE + "/verify",
                 handler=self.verify,
+                needs=on_table("read"),
                 summary="Verify a table, and repair what is derived",
                 tag="Maintenance",
                 description="Holds manifests, companions, layers, the blocks' files and their footers against each "

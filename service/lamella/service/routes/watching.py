@@ -7,6 +7,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import ASKED, on_table, require
 from lamella.service.api import Operation, Parameter, json_response, whole_number
 from lamella.service.prune_rates import BUCKET_MS, KEPT_MS
 from lamella.service.routes.paths import TABLE
@@ -38,6 +39,11 @@ class WatchRoutes:
         page_size = whole_number(request, "page_size", _DEFAULT_PAGE, 1, self._services.settings.page_size_max)
         page_token = request.query_params.get("page_token")
         table = request.query_params.get("table")
+        namespace, _, name = (table or "").rpartition(".")
+        if namespace:
+            require(request, "admin", namespace, name)
+        else:
+            require(request, "admin")
 
         def work() -> AuditList:
             return self._services.audit.list(page_size=page_size, page_token=page_token, table=table)
@@ -51,6 +57,7 @@ class WatchRoutes:
                 method="GET",
                 path=TABLE + "/prune-rates",
                 handler=self.show_prune_rates,
+                needs=on_table("read"),
                 summary="See how well prunes of a table skipped",
                 tag="Prune",
                 description=f"Summed up over all workers and replicas, by buckets of {BUCKET_MS // 1000} seconds. What "
@@ -69,6 +76,7 @@ class WatchRoutes:
                 method="GET",
                 path="/v1/audit",
                 handler=self.list_audit,
+                needs=ASKED,
                 summary="List the changes that were asked for, newest first",
                 tag="Operations",
                 description="Also those that were refused. What others were asked in the last second may be missing.",

@@ -8,6 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import on_server
 from lamella.service.api import Operation, json_response, require_json
 from lamella.service.json_body import read_json
 from lamella.service.routes.jobs import JOBS, ONE_JOB
@@ -55,6 +56,7 @@ class WorkerRoutes:
                 method="POST",
                 path=JOBS + "/claim",
                 handler=self.claim_job,
+                needs=on_server("maintain"),
                 changes=False,
                 summary="Take the next job",
                 tag="Workers",
@@ -69,6 +71,7 @@ class WorkerRoutes:
                 method="POST",
                 path=JOBS + "/due",
                 handler=self.enqueue_due_jobs,
+                needs=on_server("maintain"),
                 changes=False,
                 summary="Enqueue what schedules and policies ask for now",
                 tag="Workers",
@@ -80,6 +83,7 @@ class WorkerRoutes:
                 method="POST",
                 path=ONE_JOB + "/heartbeat",
                 handler=self.heartbeat_job,
+                needs=on_server("maintain"),
                 changes=False,
                 summary="Keep a job, and tell how far it is",
                 tag="Workers",
@@ -91,6 +95,7 @@ class WorkerRoutes:
                 method="POST",
                 path=ONE_JOB + "/finish",
                 handler=self.finish_job,
+                needs=on_server("maintain"),
                 changes=False,
                 summary="End an attempt at a job",
                 tag="Workers",

@@ -4,11 +4,12 @@ from lamella.snapshot.cache.disk import DiskCache
 from lamella.snapshot.cache.maps import FileMaps
 from lamella.snapshot.cache.memory import MemoryCache
 from lamella.snapshot.cache.port import Buffer, CacheListener, DerivedCache, Event, Views
-from lamella.snapshot.cache.resident import Resident, Shelf
+from lamella.snapshot.cache.resident import Counts, Resident, Shelf
 
 __all__ = [
     "Buffer",
     "CacheListener",
+    "Counts",
     "DerivedCache",
     "DiskCache",
     "Event",

@@ -5,12 +5,28 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from copy import copy
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from lamella.snapshot.cache.flights import Flights
 
 _T = TypeVar("_T")
 _Key = tuple[str, Hashable]
+
+
+class Counts(msgspec.Struct):
+    """What happened to values since they began to be held, and the bytes that are held now.
+
+    ``hits``: a value was asked for and held, if only to see whether it is. ``misses``: one had to be made. ``evicted``:
+    one made room for others.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    evicted: int = 0
+    size_bytes: int = 0
 
 
 class Resident:
@@ -22,7 +38,8 @@ class Resident:
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.size_bytes = 0
-        self._held: OrderedDict[_Key, tuple[Any, int]] = OrderedDict()
+        self._held: OrderedDict[_Key, tuple[Any, int, Counts]] = OrderedDict()
+        self._counts: dict[str, Counts] = {}
         self._lock = threading.Lock()
         self._flights = Flights()
 
@@ -36,6 +53,7 @@ class Resident:
             if held is None:
                 return None
             self._held.move_to_end(key)
+            held[2].hits += 1
             return held[0]
 
     def get_all(self, keys: Sequence[_Key]) -> list[Any] | None:
@@ -48,22 +66,40 @@ class Resident:
                 if one is None:
                     return None
                 held.move_to_end(key)
-                found.append(one[0])
-            return found
+                found.append(one)
+            for one in found:
+                one[2].hits += 1
+            return [one[0] for one in found]
 
-    def put(self, key: _Key, value: object, size_bytes: int) -> None:
-        """Hold a value from now on, instead of another under the same key."""
+    def put(self, key: _Key, value: object, size_bytes: int, *, was_missed: bool = True) -> None:
+        """Hold a value from now on, instead of another under the same key.
+
+        ``was_missed`` False: nobody had asked for it.
+        """
         with self._lock:
+            counts = self._counts.get(key[0])
+            if counts is None:
+                counts = self._counts[key[0]] = Counts()
+            counts.misses += was_missed
             before = self._held.pop(key, None)
             if before is not None:
                 self.size_bytes -= before[1]
+                counts.size_bytes -= before[1]
             if size_bytes > self.max_bytes:
                 return
-            self._held[key] = (value, size_bytes)
+            self._held[key] = (value, size_bytes, counts)
             self.size_bytes += size_bytes
+            counts.size_bytes += size_bytes
             while self.size_bytes > self.max_bytes:
-                _, (_, freed_bytes) = self._held.popitem(last=False)
+                _, (_, freed_bytes, of_freed) = self._held.popitem(last=False)
                 self.size_bytes -= freed_bytes
+                of_freed.size_bytes -= freed_bytes
+                of_freed.evicted += 1
+
+    def counts(self) -> dict[str, Counts]:
+        """What happened so far, by kind of value; only kinds of which there ever was one."""
+        with self._lock:
+            return {kind: copy(counts) for kind, counts in self._counts.items()}
 
     def load(self, key: _Key, make: Callable[[], tuple[_T, int]]) -> _T:
         """The value that is held, or else that of ``make`` (with its size in bytes); threads wait for each other."""
@@ -98,6 +134,10 @@ class Shelf(Generic[_T]):
     def put(self, name: Hashable, value: _T, size_bytes: int) -> None:
         """Hold a value from now on."""
         self._resident.put((self._kind, name), value, size_bytes)
+
+    def remember(self, name: Hashable, value: _T, size_bytes: int) -> None:
+        """As :meth:`put`, for a value that nobody had asked for: it was just written."""
+        self._resident.put((self._kind, name), value, size_bytes, was_missed=False)
 
     def load(self, name: Hashable, make: Callable[[], tuple[_T, int]]) -> _T:
         """As :meth:`Resident.load`."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from itertools import islice
 from typing import Final, Literal, TypeVar
 
 import msgspec
 
+from lamella.snapshot.carrying import CarryingPool
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.expression.bound import BoundTerm
 from lamella.snapshot.function.vector import Vector
@@ -195,7 +196,7 @@ def _ahead(reader: _Reader, blocks: Iterable[Block], workers: int) -> Iterator[t
         return
     waiting = iter(blocks)
     under_way: deque[tuple[Block, Future[_Read]]] = deque()
-    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="index") as pool:
+    with CarryingPool(max_workers=workers, thread_name_prefix="index") as pool:
         try:
             while True:
                 for block in islice(waiting, _AHEAD * workers - len(under_way)):

@@ -3,17 +3,31 @@
 from lamella.snapshot.layout.fsspec_store import FsspecStore
 from lamella.snapshot.layout.location import normal
 from lamella.snapshot.layout.paths import TableLayout, table_root
+from lamella.snapshot.layout.places import AllowedPlaces, Anywhere, Places, check_prefix
 from lamella.snapshot.layout.probe import check_create_only
-from lamella.snapshot.layout.store import ListedObject, MappableStore, ObjectStat, Store
+from lamella.snapshot.layout.store import (
+    ListedObject,
+    MappableStore,
+    ObjectStat,
+    SignedUrls,
+    SigningStore,
+    Store,
+)
 
 __all__ = [
+    "AllowedPlaces",
+    "Anywhere",
     "FsspecStore",
     "ListedObject",
     "MappableStore",
     "ObjectStat",
+    "Places",
+    "SignedUrls",
+    "SigningStore",
     "Store",
     "TableLayout",
     "check_create_only",
+    "check_prefix",
     "normal",
     "table_root",
 ]

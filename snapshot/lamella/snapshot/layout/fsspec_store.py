@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
-from lamella.snapshot.errors import InvalidRequest, ObjectNotFound, StoreError
+from lamella.snapshot.errors import InvalidRequest, NotSignable, ObjectNotFound, StoreError
 from lamella.snapshot.layout.local import LocalFiles
 from lamella.snapshot.layout.location import Location, parse
 from lamella.snapshot.layout.memory import MemoryFiles
 from lamella.snapshot.layout.selection import Glob, glob_root, has_magic, is_data_file
-from lamella.snapshot.layout.store import ListedObject, ObjectStat
+from lamella.snapshot.layout.store import ListedObject, ObjectStat, SignedUrls
 
 
 class _Files(Protocol):
@@ -25,6 +25,13 @@ class _Files(Protocol):
     def list(self, folder: str, start_after: str | None = None) -> Iterator[ListedObject]: ...
     def delete(self, path: str) -> None: ...
     def delete_many(self, paths: Iterable[str]) -> dict[str, str]: ...
+
+
+@runtime_checkable
+class _SigningFiles(Protocol):
+    """Files that can be read by URL."""
+
+    def sign(self, paths: Sequence[str], expires_s: int) -> SignedUrls: ...
 
 
 class FsspecStore:
@@ -113,6 +120,19 @@ class FsspecStore:
             files = self._of(parse(next(iter(of_scheme.values()))))
             failed.update({of_scheme[path]: why for path, why in files.delete_many(of_scheme).items()})
         return failed
+
+    def sign(self, locations: Sequence[str], expires_s: int) -> SignedUrls:
+        """URLs of objects, see :class:`~lamella.snapshot.layout.store.SigningStore`."""
+        places = [parse(location) for location in locations]
+        signing: _SigningFiles | None = None
+        for at in {at.scheme: at for at in places}.values():
+            files = self._of(at)
+            if not isinstance(files, _SigningFiles):
+                raise NotSignable(f"no URL can be signed for {at}: only for what is on S3", location=str(at))
+            signing = files  # one protocol has such URLs
+        if signing is None:
+            return SignedUrls(urls=(), expires_ms=0)
+        return signing.sign([at.path for at in places], expires_s)
 
     def _of(self, location: Location) -> _Files:
         files = self._files.get(location.scheme)

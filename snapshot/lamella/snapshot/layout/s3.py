@@ -12,6 +12,7 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import islice
 from typing import Any, Final
 
@@ -21,7 +22,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from fsspec.asyn import sync
 
 from lamella.snapshot.errors import AlreadyExists, ObjectNotFound, StoreError
-from lamella.snapshot.layout.store import ListedObject, ObjectStat
+from lamella.snapshot.layout.s3_urls import S3Urls
+from lamella.snapshot.layout.store import ListedObject, ObjectStat, SignedUrls
 
 _WRITE_ID: Final = "lamella-write-id"
 _ABSENT: Final = frozenset({"NoSuchKey", "NoSuchBucket", "404", "NotFound"})
@@ -35,9 +37,15 @@ _FAILURES: Final = (OSError, BotoCoreError, ClientError, aiohttp.ClientError)
 
 
 class S3Objects:
-    """The store of scheme ``s3``; paths are ``bucket/key``. ``options`` go to :class:`s3fs.S3FileSystem`."""
+    """The store of scheme ``s3``; paths are ``bucket/key``. ``options`` go to :class:`s3fs.S3FileSystem`.
+
+    But for ``signed_endpoint_url``: the endpoint that stands in signed URLs, where readers do not reach the other one.
+    """
 
     def __init__(self, options: dict[str, Any]) -> None:
+        options = dict(options)
+        signed_endpoint_url = options.pop("signed_endpoint_url", None)
+        self._make_urls = cache(lambda: S3Urls(options, signed_endpoint_url))
         self._files = s3fs.S3FileSystem(**{"skip_instance_cache": True, "use_listings_cache": False, **options})
 
     def read(self, path: str) -> bytes:
@@ -140,6 +148,10 @@ class S3Objects:
             while batch := list(islice(waiting, _DELETE_BATCH)):
                 failed.update(self._delete_batch(bucket, batch))
         return failed
+
+    def sign(self, paths: Sequence[str], expires_s: int) -> SignedUrls:
+        """URLs of objects."""
+        return self._make_urls().sign(paths, expires_s)
 
     def _delete_alone(self, path: str) -> dict[str, str]:
         try:

@@ -15,7 +15,7 @@ Error rules, the same for every store:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -103,5 +103,32 @@ class MappableStore(Protocol):
         """The path of such an object, whether it is there or not; None for others.
 
         An object that is mapped may be deleted, but it must not be changed in place, which no store does.
+        """
+        ...
+
+
+class SignedUrls(msgspec.Struct, frozen=True, kw_only=True):
+    """URLs in the order of what they were asked for; all hold until ``expires_ms`` (Unix, UTC), by the store's clock.
+
+    Who has one can read that object, so they belong into no log and no cache.
+    """
+
+    urls: tuple[str, ...]
+    expires_ms: int
+
+    def __repr__(self) -> str:
+        return f"SignedUrls({len(self.urls)} urls, expires_ms={self.expires_ms})"
+
+
+@runtime_checkable
+class SigningStore(Protocol):
+    """A store that can give somebody without credentials of its own the right to read some objects for a time."""
+
+    def sign(self, locations: Sequence[str], expires_s: int) -> SignedUrls:
+        """URLs that answer a GET of exactly these objects, with or without a range, whether they are there or not.
+
+        Raises:
+            NotSignable: a location of a protocol that has no such URLs, or without credentials.
+            StoreError: the credentials cannot be had.
         """
         ...

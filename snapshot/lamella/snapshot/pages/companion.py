@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from lamella.snapshot.carrying import CarryingPool
 from lamella.snapshot.columnar.evolved import widened_zones
 from lamella.snapshot.errors import LamellaError, ManifestError, UnsupportedFormat
 from lamella.snapshot.layout.store import Store
@@ -203,7 +203,7 @@ def build_pages(
 
     parts: list[dict[int, bytes]] = []
     entries: list[_Entry] = []
-    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="pages") as pool:
+    with CarryingPool(max_workers=workers, thread_name_prefix="pages") as pool:
         for block, (cells, entry) in zip(known, pool.map(one, known), strict=True):
             parts.append(cells)
             entries.append(entry)

@@ -10,12 +10,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 import msgspec
 from cachetools import LRUCache, TTLCache
 
+from lamella.snapshot.cache import Counts
+from lamella.snapshot.carrying import CarryingPool
 from lamella.snapshot.errors import LamellaError, ManifestError, ObjectNotFound
 from lamella.snapshot.layout.store import Store
 from lamella.snapshot.manifest import ObjectRef
@@ -83,6 +84,19 @@ _Kind = TypeVar("_Kind", PageCompanion, _Known, Footer)
 _Missing = dict[int, list[tuple[Leaf, bool]]]
 
 
+class _Cache(LRUCache[tuple[str, ...], tuple[_Held, int]]):
+    """Values with their sizes; counts those that make room for others."""
+
+    def __init__(self, max_bytes: int, counts: Counts) -> None:
+        super().__init__(max_bytes, getsizeof=lambda entry: entry[1])
+        self._counts = counts
+
+    def popitem(self) -> tuple[tuple[str, ...], tuple[_Held, int]]:
+        """Remove the value that was not used for longest."""
+        self._counts.evicted += 1
+        return super().popitem()
+
+
 class PageSource:
     """Page statistics of a warehouse. Safe to share between threads.
 
@@ -105,7 +119,8 @@ class PageSource:
         self._files = files
         self._workers = workers
         self._lock = threading.Lock()
-        self._cache: LRUCache[tuple[str, ...], tuple[_Held, int]] = LRUCache(cache_bytes, getsizeof=lambda e: e[1])
+        self._counts = Counts()
+        self._cache = _Cache(cache_bytes, self._counts)
         self._unusable: TTLCache[str, str] = TTLCache(4096, ABSENT_S, timer)  # why, or empty: there is none
 
     def pages(
@@ -143,6 +158,16 @@ class PageSource:
         if companion is not None:
             return [self._noted(usage, cells[row], *companion.block(row)) for row in rows]
         return self._from_files(segment, rows, missing, cells, usage)
+
+    @property
+    def limit_bytes(self) -> int:
+        """What may be held in memory."""
+        return int(self._cache.maxsize)
+
+    def counts(self) -> Counts:
+        """What happened so far in memory."""
+        with self._lock:
+            return msgspec.structs.replace(self._counts, size_bytes=int(self._cache.currsize))
 
     def forget(self, segment: SegmentPages) -> None:
         """A page companion of the segment may have appeared, or gone."""
@@ -222,7 +247,7 @@ class PageSource:
     ) -> list[tuple[tuple[int, ...], dict[int, Cell]] | str]:
         if len(rows) < 2:
             return [one(row) for row in rows]
-        with ThreadPoolExecutor(max_workers=min(self._workers, len(rows)), thread_name_prefix="pages") as pool:
+        with CarryingPool(max_workers=min(self._workers, len(rows)), thread_name_prefix="pages") as pool:
             return list(pool.map(one, rows))
 
     def _noted(
@@ -286,6 +311,7 @@ class PageSource:
         key = (segment.segment_id, str(row), str(leaf.id), str(leaf.dtype))
         with self._lock:
             found = self._cache.get(("cell", *key)) or (None if zones else self._cache.get(("place", *key)))
+            self._counts.hits += found is not None
         return found[0] if found is not None and isinstance(found[0], Cell | _NoCell) else None
 
     def _keep_cell(self, segment: SegmentPages, row: int, leaf: Leaf, cell: Cell | None, *, zones: bool) -> None:
@@ -296,9 +322,11 @@ class PageSource:
     def _held(self, key: tuple[str, ...], kind: type[_Kind]) -> _Kind | None:
         with self._lock:
             found = self._cache.get(key)
+            self._counts.hits += found is not None
         return found[0] if found is not None and isinstance(found[0], kind) else None
 
     def _keep(self, key: tuple[str, ...], value: _Held, size_bytes: int) -> None:
         with self._lock:
+            self._counts.misses += 1
             if size_bytes <= self._cache.maxsize // 4:  # nothing pushes everything else out
                 self._cache[key] = (value, size_bytes)

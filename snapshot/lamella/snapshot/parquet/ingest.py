@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from itertools import islice
 from typing import Final
 
+from lamella.snapshot.carrying import CarryingPool
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.layout.store import ObjectStat, Store
 from lamella.snapshot.manifest import Block
@@ -48,7 +49,7 @@ def ingest(
     """
     blocks: list[Block] = []
     refused: list[RefusedFile] = []
-    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="footer") as pool:
+    with CarryingPool(max_workers=workers, thread_name_prefix="footer") as pool:
         waiting = iter(locations)
         outcomes = (
             _verified(pool, store, waiting, schema) if verify else _by_footer(pool, store, waiting, schema, workers)
@@ -64,7 +65,7 @@ def ingest(
 
 
 def _verified(
-    pool: ThreadPoolExecutor, store: Store, locations: Iterable[str], schema: Schema
+    pool: CarryingPool, store: Store, locations: Iterable[str], schema: Schema
 ) -> Iterator[Block | RefusedFile]:
     def one(location: str) -> Block | RefusedFile:
         try:
@@ -77,7 +78,7 @@ def _verified(
 
 
 def _by_footer(
-    pool: ThreadPoolExecutor, store: Store, locations: Iterator[str], schema: Schema, workers: int
+    pool: CarryingPool, store: Store, locations: Iterator[str], schema: Schema, workers: int
 ) -> Iterator[Block | RefusedFile]:
     batch: list[tuple[str, _Read | RefusedFile]] = []
     held_bytes = 0
@@ -98,7 +99,7 @@ def _together(batch: Sequence[tuple[str, _Read | RefusedFile]], schema: Schema) 
 
 
 def _read(
-    pool: ThreadPoolExecutor, store: Store, locations: Iterator[str], workers: int
+    pool: CarryingPool, store: Store, locations: Iterator[str], workers: int
 ) -> Iterator[tuple[str, _Read | RefusedFile]]:
     """The stats and footers of files, in their order; what is read ahead is bounded, in files and in bytes."""
 

@@ -57,6 +57,7 @@ def columns_of(found: Found, parts: Sequence[Kept]) -> BlockColumns:
         column_size_bytes=None if column_ids is None else [],
         schema_id=[],
         pages=None if found.pages is None else list(found.pages),
+        url=None if found.urls is None else list(found.urls),
     )
     for part in parts:
         companion, rows = part.companion, part.rows
@@ -87,6 +88,7 @@ def _records(columns: BlockColumns) -> tuple[PrunedBlock, ...]:
         columns.residual or nothing,
         columns.order_bound or nothing,
         columns.pages or nothing,
+        columns.url or nothing,
         strict=True,
     )
     return tuple(
@@ -100,6 +102,7 @@ def _records(columns: BlockColumns) -> tuple[PrunedBlock, ...]:
             residual=residual,
             order_bound=order_bound,
             pages=pages,
+            url=url,
         )
-        for place, count, size, verdict, of_columns, schema_id, residual, order_bound, pages in rows
+        for place, count, size, verdict, of_columns, schema_id, residual, order_bound, pages, url in rows
     )

@@ -36,7 +36,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     none were asked for).
 
     ``order``: the sequence of the blocks in the answer, as places in the parts one after another, None for that very
-    sequence; ``bounds`` go with it, and ``pages`` with the parts, as do ``residual`` (places in the answer's table).
+    sequence; ``bounds`` go with it, and ``pages`` with the parts, as do ``residual`` (places in the answer's table)
+    and ``urls``.
     ``column_ids``: the leaves whose sizes are asked for, None when none are. ``segments`` is the snapshot's layer of
     them, ``schema_id`` the schema in force there.
     """
@@ -52,6 +53,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     bounds: tuple[OrderBound, ...] | None = None
     pages: tuple[PrunedPages, ...] | None = None
     residual: Indexes | None = None
+    urls: tuple[str, ...] | None = None
 
     @property
     def segment_rows(self) -> list[int]:
@@ -64,7 +66,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_plain(self) -> bool:
         """True when the answer is blocks in the snapshot's own sequence, with nothing but numbers beside each."""
-        return self.parts is not None and self.order is None and self.bounds is None and self.pages is None
+        plain = self.order is None and self.bounds is None and self.pages is None and self.urls is None
+        return self.parts is not None and plain
 
 
 def found_by(

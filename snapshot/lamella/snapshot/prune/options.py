@@ -139,6 +139,8 @@ def _check(request: PruneRequest) -> None:
         or request.page_size is not None
     ):
         raise InvalidRequest("ranges say nothing of single blocks and come at once: ask for the shape columns")
+    if request.sign_urls and (request.shape == "ranges" or request.level == "segment"):
+        raise InvalidRequest("signed URLs are for blocks one by one: ask for the shape columns, and not for segments")
     for name, parts in (("order_by", request.order_by), ("join", request.join)):
         if len(parts) > MAX_PARTS:
             raise LimitExceeded(f"{name} may have {MAX_PARTS} parts", limit=MAX_PARTS)

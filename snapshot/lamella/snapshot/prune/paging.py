@@ -87,8 +87,9 @@ class PageTokens:
 def _digest(request: PruneRequest) -> bytes:
     """What must be the same on every page: the whole request but the page and the snapshot, which the token names.
 
-    A tag stays in, since it may name another snapshot by now: the token's is the one that it named then.
+    URLs may be signed for some pages and not for others. A tag stays in, since it may name another snapshot by now:
+    the token's is the one that it named then.
     """
     tag = request.snapshot_id if request.snapshot_id is not None and canonical_id(request.snapshot_id) is None else None
-    same = msgspec.structs.replace(request, page_token=None, page_size=None, snapshot_id=tag)
+    same = msgspec.structs.replace(request, page_token=None, page_size=None, snapshot_id=tag, sign_urls=False)
     return hashlib.sha256(msgspec.json.encode(same, order="sorted")).digest()[:16]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import unquote
 
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, ObjectNotFound, StoreError
-from lamella.snapshot.layout import normal
+from lamella.snapshot.layout import Anywhere, Places, Store, normal
 from lamella.snapshot.layout.location import parse
 from lamella.snapshot.schema import Column, parse_type
 from lamella.snapshot.schema.collations import collations_in
+from lamella.snapshot.source.delta_log import copied_log
 from lamella.snapshot.source.options import StoreOptions, delta_options
-from lamella.snapshot.source.state import SourceFile, SourceSchema, SourceState
+from lamella.snapshot.source.state import SourceFile, SourceSchema, SourceState, outside
 from lamella.snapshot.wire import ExternalSource, RefusedFile
 
 #: What a reader may have to know to read a table, of what we do know.
@@ -42,31 +44,31 @@ _TYPES: Final = {
 _CODE: Final = InvalidRequest.code
 
 
-def read_delta(source: ExternalSource, options: StoreOptions) -> SourceState:
-    """The files of the table's newest version.
+def read_delta(store: Store, source: ExternalSource, options: StoreOptions, places: Places) -> SourceState:
+    """The files of the table's newest version; those outside of ``places`` are refused.
 
     Raises:
         InvalidRequest: it needs a feature that is not known here, or its columns are mapped to other names.
         InvalidSchema: a type that is not known, or text with a collation.
+        LocationRefused: the table does not lie in ``places``, or its log names a part of itself that does not.
         ObjectNotFound: there is no Delta table.
         StoreError: the log cannot be read, or the extra is missing.
     """
     try:
-        from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
     except ImportError as error:
         raise StoreError("Delta tables need the extra lamella[delta]") from error
     root = normal(source.location or "").rstrip("/")
-    at = parse(root)
-    if at.scheme == "memory":
+    places.require_all_below(root)
+    if parse(root).scheme == "memory":
         raise InvalidRequest("a Delta table is read from files or S3", location=root)
     try:
-        table = DeltaTable(at.path if at.scheme == "file" else root, storage_options=delta_options(at.scheme, options))
-        _check(table, root)
-        columns = _columns(json.loads(table.schema().to_json()))
-        incomplete = _with_deletions(table)
-        listed = _adds(table)
-        version, identity = table.version(), str(table.metadata().id)
+        with _opened(store, root, options, places) as (table, had_deletions):
+            _check(table, root)
+            columns = _columns(json.loads(table.schema().to_json()))
+            incomplete = _with_deletions(table) if had_deletions is None else []
+            listed = _adds(table)
+            version, identity = table.version(), str(table.metadata().id)
     except TableNotFoundError as error:
         raise ObjectNotFound(f"there is no Delta table at {root}", location=root) from error
     except (DeltaError, OSError) as error:
@@ -77,14 +79,35 @@ def read_delta(source: ExternalSource, options: StoreOptions) -> SourceState:
         location = normal(text if "://" in text else f"{root}/{text}")
         found[location] = SourceFile(location=location, size_bytes=size, constants=constants)
     refused = {_one_of(path, found, root) for path in incomplete}
+    # A file gets a list of deleted rows and never loses it, unless an older version of the table was restored.
+    refused |= {place for path in had_deletions or () for place in _spellings(path, root) if place in found}
     reason = "it has a deletion vector: rows that were deleted are still in the file"
     return SourceState(
-        files=tuple(file for location, file in found.items() if location not in refused),
+        files=tuple(file for location, file in found.items() if location not in refused and places.allows(location)),
         version=str(version),
         identity=identity,
-        refused=tuple(RefusedFile(path=path, code=_CODE, reason=reason) for path in sorted(refused)),
+        refused=(
+            *(RefusedFile(path=path, code=_CODE, reason=reason) for path in sorted(refused)),
+            *outside(places, sorted(found.keys() - refused)),
+        ),
         schemas=(SourceSchema(schema_id=0, columns=columns),),
     )
+
+
+@contextmanager
+def _opened(
+    store: Store, root: str, options: StoreOptions, places: Places
+) -> Iterator[tuple[Any, frozenset[str] | None]]:
+    """The table, and the files of which some rows are deleted where the library is not to be asked for them."""
+    from deltalake import DeltaTable
+
+    at = parse(root)
+    if isinstance(places, Anywhere):
+        place = at.path if at.scheme == "file" else root
+        yield DeltaTable(place, storage_options=delta_options(at.scheme, options)), None
+    else:
+        with copied_log(store, root) as log:
+            yield DeltaTable(str(log.folder)), log.with_deletions
 
 
 def _check(table: Any, root: str) -> None:
@@ -111,11 +134,15 @@ def _with_deletions(table: Any) -> list[str]:
 
 def _one_of(path: str, found: Mapping[str, SourceFile], root: str) -> str:
     """Which of the files it is, escaped or not; one that is none must not be overlooked."""
-    for text in (path, unquote(path), unquote(unquote(path))):
-        location = normal(text if text.startswith("/") or "://" in text else f"{root}/{text}")
+    for location in _spellings(path, root):
         if location in found:
             return location
     raise StoreError(f"the log of {root} deletes rows of {path}, which is none of its files", location=root)
+
+
+def _spellings(path: str, root: str) -> Iterator[str]:
+    for text in (path, unquote(path), unquote(unquote(path))):
+        yield normal(text if text.startswith("/") or "://" in text else f"{root}/{text}")
 
 
 def _adds(table: Any) -> list[tuple[str, int, Mapping[str, str | None]]]:

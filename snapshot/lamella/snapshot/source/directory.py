@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.layout import ListedObject, Store
+from lamella.snapshot.layout import ListedObject, Places, Store
 from lamella.snapshot.layout.location import Location, parse
 from lamella.snapshot.layout.selection import Glob, glob_root, has_magic, is_data_file
-from lamella.snapshot.source.state import HIVE_NULL, SourceFile, SourceState
+from lamella.snapshot.source.state import HIVE_NULL, SourceFile, SourceState, outside
 from lamella.snapshot.wire import ExternalSource
 
 _ESCAPES: Final = "0123456789abcdefABCDEF"
@@ -16,13 +16,15 @@ _ESCAPES: Final = "0123456789abcdefABCDEF"
 _LOGS: Final = {"_delta_log": "a Delta table", ".hoodie": "a Hudi table", "_ducklake": "a DuckLake table"}
 
 
-def read_directory(store: Store, source: ExternalSource) -> SourceState:
+def read_directory(store: Store, source: ExternalSource, places: Places) -> SourceState:
     """The data files of a folder, or of the files and folders that a glob matches (as ``Store.expand`` has them).
 
     Raises:
+        LocationRefused: it does not lie in ``places``.
         InvalidRequest: it is another format's table, not all of whose files count.
         StoreError: storage failed.
     """
+    places.require_all_below(source.location or "")
     at = parse(source.location or "")
     folder = at.path.rstrip("/") + "/"
     listed = list(store.list(str(at)))
@@ -47,7 +49,9 @@ def read_directory(store: Store, source: ExternalSource) -> SourceState:
                 constants={} if ignored else _path_columns(parse(found.location).path[len(root) :]),
             )
             for found in chosen
-        )
+            if places.allows(found.location)
+        ),
+        refused=outside(places, [found.location for found in chosen]),
     )
 
 

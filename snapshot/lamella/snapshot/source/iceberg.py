@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LamellaError, ObjectNotFound, StoreError
-from lamella.snapshot.layout import Store, normal
+from lamella.snapshot.layout import Places, Store, normal
 from lamella.snapshot.schema import Column
 from lamella.snapshot.source.options import StoreOptions, iceberg_properties
-from lamella.snapshot.source.state import SourceFile, SourceSchema, SourceState
+from lamella.snapshot.source.state import SourceFile, SourceSchema, SourceState, outside
 from lamella.snapshot.wire import ExternalSource, RefusedFile
 
 _SUFFIX: Final = ".metadata.json"
@@ -24,25 +24,36 @@ _CODE: Final = InvalidRequest.code
 Catalogs = Mapping[str, Mapping[str, str]]
 
 
-def read_iceberg(store: Store, source: ExternalSource, options: StoreOptions, catalogs: Catalogs) -> SourceState:
+def read_iceberg(
+    store: Store, source: ExternalSource, options: StoreOptions, catalogs: Catalogs, places: Places
+) -> SourceState:
     """The files of the table's current snapshot.
+
+    Each place is compared with ``places`` before it is opened: the metadata, and the lists and manifests that it names.
+    The table's own properties say nothing about how files are opened, since whoever writes the table writes them.
 
     Raises:
         InvalidRequest: it cannot be told which metadata is the current one, or the table has what is not known here.
+        LocationRefused: its metadata, or a part of it, is outside of ``places``.
         InvalidSchema: a type that is not known.
         ObjectNotFound: there is no such table.
         StoreError: it cannot be read, or the extra is missing.
     """
     try:
         from pyiceberg.exceptions import NoSuchTableError, NotInstalledError, RESTError, ValidationError
-        from pyiceberg.table import StaticTable
+        from pyiceberg.io import load_file_io
+        from pyiceberg.serializers import FromInputFile
     except ImportError as error:
         raise StoreError("Iceberg tables need the extra lamella[iceberg]") from error
     place = f"{source.catalog}:{source.table}" if source.location is None else source.location
     try:
-        location = _in_catalog(source, catalogs) if source.location is None else _metadata(store, source.location)
-        table = StaticTable.from_metadata(location, iceberg_properties(options))
-        return _state(table, location)
+        if source.location is None:
+            location = _in_catalog(source, catalogs)
+        else:
+            location = _metadata(store, source.location, places)
+        places.require(location)
+        io = load_file_io(iceberg_properties(options), location)
+        return _state(FromInputFile.table_metadata(io.new_input(location)), io, location, places)
     except NoSuchTableError as error:
         raise ObjectNotFound(f"there is no Iceberg table {place}: {error}", location=place) from error
     except FileNotFoundError as error:
@@ -63,10 +74,11 @@ def _in_catalog(source: ExternalSource, catalogs: Catalogs) -> str:
     return str(load_catalog(name, **catalogs[name]).load_table(identifier).metadata_location)
 
 
-def _metadata(store: Store, location: str) -> str:
+def _metadata(store: Store, location: str, places: Places) -> str:
     """The metadata file: the location itself, or what a file system table's hint leads to."""
     if location.endswith(_SUFFIX):
         return location
+    places.require_all_below(location)
     folder = location.rstrip("/")
     try:
         hint = store.read(f"{folder}/metadata/{_HINT}").decode("ascii", "replace").strip()
@@ -91,23 +103,25 @@ def _file(version: int) -> str:
     return f"v{version}{_SUFFIX}"
 
 
-def _state(table: Any, location: str) -> SourceState:
-    metadata = table.metadata
+def _state(metadata: Any, io: Any, location: str, places: Places) -> SourceState:
     current = metadata.current_schema_id
     versions = sorted((schema for schema in metadata.schemas if schema.schema_id < current), key=lambda s: s.schema_id)
     versions.append(next(schema for schema in metadata.schemas if schema.schema_id == current))
     schemas = tuple(
         SourceSchema(schema_id=schema.schema_id, columns=tuple(map(_column, schema.fields))) for schema in versions
     )
-    snapshot = table.current_snapshot()
+    snapshot = metadata.current_snapshot()
     files: list[SourceFile] = []
     refused: list[RefusedFile] = []
-    for entry in () if snapshot is None else _entries(table, snapshot):
+    for entry in () if snapshot is None else _entries(io, snapshot, places):
         file = entry.data_file
         place = normal(file.file_path)
         problem = _problem(file)
         if problem is not None:
             refused.append(RefusedFile(path=place, code=_CODE, reason=problem))
+            continue
+        if not places.allows(place):
+            refused += outside(places, [place])
             continue
         spec = metadata.specs()[file.spec_id or 0]
         identity = frozenset(field.source_id for field in spec.fields if str(field.transform) == "identity")
@@ -121,9 +135,11 @@ def _state(table: Any, location: str) -> SourceState:
     )
 
 
-def _entries(table: Any, snapshot: Any) -> Iterator[Any]:
-    for manifest in snapshot.manifests(table.io):
-        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+def _entries(io: Any, snapshot: Any, places: Places) -> Iterator[Any]:
+    places.require(snapshot.manifest_list)
+    for manifest in snapshot.manifests(io):
+        places.require(manifest.manifest_path)
+        for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
             entry.data_file.spec_id = manifest.partition_spec_id
             yield entry
 

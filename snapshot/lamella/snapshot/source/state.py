@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from lamella.snapshot.errors import LocationRefused
+from lamella.snapshot.layout import Places
 from lamella.snapshot.schema import Column
 from lamella.snapshot.wire import RefusedFile
 
@@ -46,3 +48,13 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     identity: str | None = None
     refused: tuple[RefusedFile, ...] = ()
     schemas: tuple[SourceSchema, ...] = ()
+
+
+def outside(places: Places, locations: Iterable[str]) -> tuple[RefusedFile, ...]:
+    """What is said of files of a source that lie where the table may have none."""
+    reason = "the table may use no file there"
+    return tuple(
+        RefusedFile(path=location, code=LocationRefused.code, reason=reason)
+        for location in locations
+        if not places.allows(location)
+    )

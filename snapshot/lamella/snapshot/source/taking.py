@@ -4,10 +4,10 @@ source knows of them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from lamella.snapshot.carrying import CarryingPool
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import Block
@@ -90,7 +90,7 @@ def _by_number(
             return RefusedFile(path=file.location, code=error.code, reason=error.message)
 
     outcomes = []
-    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="footer") as pool:
+    with CarryingPool(max_workers=workers, thread_name_prefix="footer") as pool:
         for outcome in pool.map(one, files):
             outcomes.append(outcome)
             on_done(outcome)

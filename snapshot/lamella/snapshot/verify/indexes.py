@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 
+from lamella.snapshot.carrying import CarryingPool
 from lamella.snapshot.errors import HashMismatch, LamellaError, ManifestError, NotFound, StoreError
 from lamella.snapshot.index.definition import term_in
 from lamella.snapshot.index.directory import Directory
@@ -43,7 +42,7 @@ def check_directory(store: Store, index: TableIndex, ref: DirectoryRef, note: No
         note(found("index_entries", "its keys are not in order, so blocks are not found", at=at))
     last_row = np.full(len(directory.parts), -1, dtype=np.int64)
     np.maximum.at(last_row, directory.part, directory.row)
-    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="verify") as pool:
+    with CarryingPool(max_workers=workers, thread_name_prefix="verify") as pool:
         for findings in pool.map(
             lambda number: _part(store, index, directory.parts[number], int(last_row[number])),
             range(len(directory.parts)),

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Final
 
 import msgspec
 
+from lamella.snapshot.carrying import CarryingPool
 from lamella.snapshot.errors import InvalidSchema, LamellaError, ManifestError, NotFound, StoreError
 from lamella.snapshot.layout import Store, TableLayout, table_root
 from lamella.snapshot.manifest import (
@@ -235,7 +235,7 @@ class Verification:
         if not options.files:
             return
         schemas = known_schemas(snapshot)
-        with ThreadPoolExecutor(max_workers=options.workers, thread_name_prefix="verify") as pool:
+        with CarryingPool(max_workers=options.workers, thread_name_prefix="verify") as pool:
             files = pool.map(lambda b: check_file(self._store, b, schemas.get(b.written_with)), segment.blocks)
             for file in files:
                 for problem in file.problems:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import numpy as np
 
 from lamella.snapshot.cache import DerivedCache, DiskCache, MemoryCache, Resident, Shelf
+from lamella.snapshot.carrying import CarryingPool
 from lamella.snapshot.columnar import Companion, JoinedCompanion
 from lamella.snapshot.columnar.joined import Part
 from lamella.snapshot.columnar.locations import Hashes, LocationIndex, hashes_of
@@ -61,7 +61,7 @@ class Manifests:
         self._objects = StoredObjects(store, disk, fetch_threads=fetch_threads)
         self._fetch_threads = fetch_threads
         self._lock = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: CarryingPool | None = None
         self._companions: Shelf[Companion] = Shelf(resident, "companion")
         self._joined: Shelf[Companion] = Shelf(resident, "joined")
         self._indexes: Shelf[LocationIndex] = Shelf(resident, "locations")
@@ -85,7 +85,7 @@ class Manifests:
 
     def remember_snapshot(self, manifest: ObjectRef, snapshot: Snapshot) -> None:
         """Keep a snapshot that was just written."""
-        self._snapshots.put(snapshot.snapshot_id, snapshot, _decoded(manifest.size_bytes))
+        self._snapshots.remember(snapshot.snapshot_id, snapshot, _decoded(manifest.size_bytes))
 
     def head(self, pointer: SnapshotPointer) -> Snapshot:
         """The snapshot without its segments, from the companion: schema, summary, properties.
@@ -115,7 +115,7 @@ class Manifests:
 
     def remember_group(self, manifest: ObjectRef, group: Group) -> None:
         """Keep a group that was just written."""
-        self._groups.put(manifest.location, group, _decoded(manifest.size_bytes))
+        self._groups.remember(manifest.location, group, _decoded(manifest.size_bytes))
 
     def group_segments(self, ref: GroupRef) -> tuple[SegmentRef, ...]:
         """The segments of a group that are still in the table."""
@@ -136,7 +136,7 @@ class Manifests:
 
     def remember_locations(self, ref: ObjectRef, index: LocationIndex) -> None:
         """Keep a location index that was just written."""
-        self._indexes.put(ref.location, index, index.size_bytes + _VALUE_BYTES)
+        self._indexes.remember(ref.location, index, index.size_bytes + _VALUE_BYTES)
 
     def refs(self, snapshot: Snapshot) -> Iterator[SegmentRef]:
         """Every segment of a whole snapshot, in the order of :meth:`layer`."""
@@ -168,7 +168,7 @@ class Manifests:
 
     def remember_segment(self, manifest: ObjectRef, segment: Segment) -> None:
         """Keep a segment that was just written."""
-        self._segments.put(manifest.location, segment, _decoded(manifest.size_bytes))
+        self._segments.remember(manifest.location, segment, _decoded(manifest.size_bytes))
 
     def segment_bytes(self, pointer: SnapshotPointer, segment_id: str) -> bytes:
         """A segment's JSON as it was written; raises SegmentNotFound."""
@@ -232,7 +232,7 @@ class Manifests:
 
     def remember_companion(self, ref: ObjectRef, companion: Companion) -> None:
         """Keep a companion that was just written."""
-        self._companions.put(ref.location, companion, _opened(companion, companion.size_bytes))
+        self._companions.remember(ref.location, companion, _opened(companion, companion.size_bytes))
 
     def layer(self, pointer: SnapshotPointer) -> Companion:
         """One row for every segment of a snapshot: those of its groups, then its own."""
@@ -329,10 +329,10 @@ class Manifests:
 
         return self._hashes.load(ref.location, hashed)
 
-    def _executor(self) -> ThreadPoolExecutor:
+    def _executor(self) -> CarryingPool:
         with self._lock:
             if self._pool is None:  # made when it is needed, so that a fork before that does no harm
-                self._pool = ThreadPoolExecutor(self._fetch_threads, thread_name_prefix="lamella-fetch")
+                self._pool = CarryingPool(self._fetch_threads, thread_name_prefix="lamella-fetch")
             return self._pool
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from lamella.snapshot.carrying import CarryingPool
 from lamella.snapshot.commit.rollback import rolled_back_snapshot
 from lamella.snapshot.errors import BlocksGone, ObjectNotFound
 from lamella.snapshot.ids import Ids
@@ -32,10 +32,18 @@ class Rollbacks:
         self._store = store
         self._ids = ids
 
-    def rollback(self, base: SnapshotPointer, target: SnapshotPointer, *, now_ms: int) -> CommitResult:
+    def rollback(
+        self,
+        base: SnapshotPointer,
+        target: SnapshotPointer,
+        *,
+        now_ms: int,
+        allow: Callable[[Sequence[Block]], object] = len,
+    ) -> CommitResult:
         """Write the snapshot that follows ``base`` and has the blocks and columns of ``target``, an earlier one.
 
         Every block that is not in ``base`` is asked of the store: its size and content id must be those recorded.
+        ``allow`` is given those blocks first, and raises when one of them may not come back.
         ``added`` of the result are those blocks, ``removed`` the ones that only ``base`` has. Call again with a newer
         base when the pointer swap was lost.
 
@@ -51,6 +59,7 @@ class Rollbacks:
         coming = self._blocks(ref for segment_id, ref in then.items() if segment_id not in now)
         stay = {place for place, block in coming.items() if place in leaving and _same(block, leaving[place])}
         added = [block for place, block in coming.items() if place not in stay]
+        allow(added)
         self._require(added)
         following = rolled_back_snapshot(
             current, restored, snapshot_id=str(self._ids.new()), now_ms=now_ms, prev_manifest=base.manifest
@@ -64,7 +73,7 @@ class Rollbacks:
     def _require(self, blocks: Sequence[Block]) -> None:
         if not blocks:
             return
-        with ThreadPoolExecutor(min(_WORKERS, len(blocks)), thread_name_prefix="lamella-rollback") as pool:
+        with CarryingPool(min(_WORKERS, len(blocks)), thread_name_prefix="lamella-rollback") as pool:
             found = list(pool.map(_trouble_with(self._store), blocks))
         gone = [(block.location, reason) for block, reason in zip(blocks, found, strict=True) if reason is not None]
         if gone:

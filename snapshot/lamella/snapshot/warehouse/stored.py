@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
 
 from lamella.snapshot.cache import DiskCache, FileMaps
+from lamella.snapshot.carrying import CarryingPool
 from lamella.snapshot.index.part import Fetch
 from lamella.snapshot.layout import MappableStore, Store
 from lamella.snapshot.manifest import ObjectRef
@@ -30,7 +30,7 @@ class StoredObjects:
         self._store = store
         self._fetch_threads = fetch_threads
         self._lock = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: CarryingPool | None = None
         self._mappable = store if isinstance(store, MappableStore) else None
         self._disk = disk
         self._maps = FileMaps()
@@ -53,11 +53,11 @@ class StoredObjects:
             for part in parts:
                 part.cancel()
 
-    def _executor(self) -> ThreadPoolExecutor:
+    def _executor(self) -> CarryingPool:
         # Not the pool that whole objects are read in: those would wait for threads that wait for them.
         with self._lock:
             if self._pool is None:  # made when it is needed, so that a fork before that does no harm
-                self._pool = ThreadPoolExecutor(self._fetch_threads, thread_name_prefix="lamella-part")
+                self._pool = CarryingPool(self._fetch_threads, thread_name_prefix="lamella-part")
             return self._pool
 
     def view(self, ref: ObjectRef, *, keep: bool = True) -> tuple[memoryview, int]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from lamella.snapshot import commit as commits
-from lamella.snapshot.cache import DiskCache
+from lamella.snapshot.cache import Counts, DiskCache
 from lamella.snapshot.columnar.resident import Grain
 from lamella.snapshot.feedback.asking import FeedbackSource
 from lamella.snapshot.ids import Ids
@@ -184,6 +184,10 @@ class Warehouse:
     def listen_to(self, feedback: FeedbackSource) -> None:
         """Believe what readers reported, in tables that want it."""
         self._finder.feedback = feedback
+
+    def kept(self) -> dict[str, Counts]:
+        """What happened so far to all that is kept in memory, by its kind."""
+        return {**self.resident.counts(), "page statistics": self._pages.counts()}
 
     def table_location(self, table_id: str) -> str:
         """The folder of a table."""

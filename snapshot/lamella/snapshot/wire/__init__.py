@@ -5,6 +5,20 @@ Requests forbid members that are not known, so that a spelling mistake is an err
 
 from __future__ import annotations
 
+from lamella.snapshot.wire.access import (
+    ROLES,
+    CreateKey,
+    Grant,
+    GrantInfo,
+    GrantList,
+    GrantRequest,
+    KeyInfo,
+    KeyList,
+    NewKey,
+    Role,
+    RotateKey,
+    WhoAmI,
+)
 from lamella.snapshot.wire.advice import (
     AdviceAnswer,
     AdviceRequest,
@@ -221,6 +235,7 @@ from lamella.snapshot.wire.watching import (
 )
 
 __all__ = [
+    "ROLES",
     "AdviceAnswer",
     "AdviceRequest",
     "AggregateAnswer",
@@ -254,6 +269,7 @@ __all__ = [
     "Cost",
     "Coverage",
     "CreateIndex",
+    "CreateKey",
     "CreateNamespace",
     "CreateTable",
     "DepthFigures",
@@ -272,6 +288,10 @@ __all__ = [
     "Finding",
     "FinishJob",
     "Forecast",
+    "Grant",
+    "GrantInfo",
+    "GrantList",
+    "GrantRequest",
     "Heartbeat",
     "HeartbeatAnswer",
     "IndexChange",
@@ -295,6 +315,8 @@ __all__ = [
     "JobOutcome",
     "JobState",
     "JoinKeys",
+    "KeyInfo",
+    "KeyList",
     "LayerUse",
     "LeaseInfo",
     "LeaseList",
@@ -307,6 +329,7 @@ __all__ = [
     "LookUpFigures",
     "NamespaceInfo",
     "NamespaceList",
+    "NewKey",
     "NoNewMatches",
     "NotUsed",
     "ObjectCount",
@@ -353,8 +376,10 @@ __all__ = [
     "RenewRequest",
     "Report",
     "Residual",
+    "Role",
     "RollbackAnswer",
     "RollbackRequest",
+    "RotateKey",
     "Rule",
     "RuleFinding",
     "ScheduleInfo",
@@ -387,6 +412,7 @@ __all__ = [
     "VerifyRequest",
     "WhatIfAnswer",
     "WhatIfRequest",
+    "WhoAmI",
     "Why",
     "WhyNotAnswer",
     "WhyNotRequest",

@@ -44,6 +44,7 @@ class PruneRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ``columns``: what will be read, for ``column_size_bytes``. ``time_zone``: the session's, for timestamps without one.
     ``reader_columns``: columns by whose Parquet statistics the reader would like to skip inside the blocks; the answer
     names those for which that loses no row.
+    ``sign_urls``: with each block a URL by which it can be read for a time, without credentials for the store.
 
     ``limit``: so many matching rows are enough, any of them, or with ``order_by`` the first ones. ``join``: rows that
     have no partner among these keys are not needed. ``residuals``: say what is left of the filter in each block.
@@ -61,6 +62,7 @@ class PruneRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     shape: Shape = "records"
     explain: bool = False
     reader_columns: tuple[str, ...] = ()
+    sign_urls: bool = False
     limit: int | None = None
     order_by: tuple[OrderBy, ...] = ()
     join: tuple[JoinKeys, ...] = ()
@@ -127,7 +129,7 @@ class PrunedBlock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     ``schema_id``: the schema whose names the file has, where it is not the snapshot's own. ``residual``: which of the
     answer's ``residuals`` is left of the filter. ``order_bound``: with ``order_by``.
-    ``pages``: with ``level`` "page".
+    ``pages``: with ``level`` "page". ``url``: with ``sign_urls``; whoever has it can read the block.
     """
 
     location: str
@@ -139,6 +141,7 @@ class PrunedBlock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     residual: int | None = None
     order_bound: OrderBound | None = None
     pages: PrunedPages | None = None
+    url: str | None = None
 
 
 class PrunedSegment(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +170,7 @@ class BlockColumns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     residual: list[int] | None = None
     order_bound: list[OrderBound] | None = None
     pages: list[PrunedPages] | None = None
+    url: list[str] | None = None
 
 
 class BlockRanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,6 +221,7 @@ class PruneAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     ``complete`` False: time ran out. The blocks of the segments in ``unresolved`` belong to the answer too; ask for
     them with ``segments`` and this ``snapshot_id``. ``next_page_token``: more blocks follow.
+    ``url_expires_ms``: until when the blocks' URLs hold (Unix milliseconds).
     """
 
     snapshot_id: str
@@ -231,3 +236,4 @@ class PruneAnswer(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = True
     unresolved: tuple[PrunedSegment, ...] | None = None
     next_page_token: str | None = None
+    url_expires_ms: int | None = None

@@ -10,16 +10,21 @@ from lamella.snapshot.stats import ColumnStats
 
 
 class BlocksRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``POST .../blocks``: what tells some blocks of a snapshot (by default the current one) from other files."""
+    """``POST .../blocks``: what tells some blocks of a snapshot (by default the current one) from other files.
+
+    ``sign_urls``: with each a URL by which it can be read for a time, without credentials for the store.
+    """
 
     locations: tuple[str, ...]
     snapshot_id: str | None = None
+    sign_urls: bool = False
 
 
 class BlockFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A block as a file. ``schema_id``: the schema that it was written with.
 
-    ``key_id``, ``level``: of the cluster key that it was written for, if any.
+    ``key_id``, ``level``: of the cluster key that it was written for, if any. ``url``: whoever has it can read the
+    block.
     """
 
     location: str
@@ -29,14 +34,19 @@ class BlockFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     schema_id: int = 0
     key_id: int | None = None
     level: int = 0
+    url: str | None = None
 
 
 class BlocksAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The blocks, in the order asked; ``missing`` locations are not in the snapshot."""
+    """The blocks, in the order asked; ``missing`` locations are not in the snapshot.
+
+    ``url_expires_ms``: until when the URLs hold (Unix milliseconds).
+    """
 
     snapshot_id: str
     blocks: tuple[BlockFacts, ...]
     missing: tuple[str, ...] = ()
+    url_expires_ms: int | None = None
 
 
 class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -10,6 +10,7 @@ column                  type                        there
 ``schema_id``           int64, null: the snapshot's always
 ``column_size_bytes``   int64                       when ``columns`` were asked for
 ``residual``            int64                       when ``residuals`` were asked for
+``url``                 large_string                with ``sign_urls``
 ======================  ==========================  =========================================================
 
 The metadata ``lamella.answer`` is the answer as JSON, with none of its blocks.
@@ -93,11 +94,13 @@ def _schema(found: Found) -> pa.Schema:
         fields.append(pa.field("column_size_bytes", pa.int64(), nullable=False))
     if found.residual is not None:
         fields.append(pa.field("residual", pa.int64(), nullable=False))
+    if found.urls is not None:
+        fields.append(pa.field("url", pa.large_string(), nullable=False))
     return pa.schema(fields, metadata={ANSWER: msgspec.json.encode(found.answer)})
 
 
 def _batches(found: Found) -> Iterator[dict[str, pa.Array]]:
-    if found.order is None:
+    if found.order is None and found.urls is None:
         yield from (_of_slab(slab) for slab in slabs(found))
     elif found.parts:
         yield _of_columns(columns_of(found, found.parts))
@@ -137,4 +140,5 @@ def _of_columns(columns: BlockColumns) -> dict[str, pa.Array]:
         "schema_id": pa.array(columns.schema_id or [None] * count, pa.int64()),
         "column_size_bytes": pa.array(columns.column_size_bytes or [0] * count, pa.int64()),
         "residual": pa.array(columns.residual or [0] * count, pa.int64()),
+        "url": None if columns.url is None else pa.array(columns.url, pa.large_string()),
     }

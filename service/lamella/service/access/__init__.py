@@ -1,0 +1,38 @@
+"""Who may ask for what: keys and tokens, roles, and the gate that every request comes through.
+
+docs/access.md tells users; docs/decisions/0039-access.md has the reasons.
+"""
+
+from lamella.service.access.gate import Gate
+from lamella.service.access.needs import (
+    ANYBODY,
+    ASKED,
+    NOBODY,
+    Need,
+    check,
+    decided,
+    on_namespace,
+    on_server,
+    on_table,
+    require,
+    require_sight,
+)
+from lamella.service.access.principal import Principal, actor_of, principal_of
+
+__all__ = [
+    "ANYBODY",
+    "ASKED",
+    "NOBODY",
+    "Gate",
+    "Need",
+    "Principal",
+    "actor_of",
+    "check",
+    "decided",
+    "on_namespace",
+    "on_server",
+    "on_table",
+    "principal_of",
+    "require",
+    "require_sight",
+]

@@ -1,0 +1,160 @@
+"""From what a request shows to who it is from, with what was found kept for a few seconds.
+
+What is kept is as old as ``auth_cache_s`` at most, so a key that is revoked, or a grant that is taken away, has no
+effect on any replica after that; on the one that was told, at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from cachetools import TTLCache
+
+from lamella.service.access.oidc import Issuer
+from lamella.service.access.principal import Principal, root
+from lamella.service.access.rights import Rights
+from lamella.service.catalog import Catalog, KeyRecord
+from lamella.snapshot.api_key import PREFIX, is_key, key_sha256
+from lamella.snapshot.errors import LamellaError, Unauthenticated
+
+_MOST_KEPT: Final = 10_000
+#: How long after a use of a key was noted it is noted again.
+_USED_EVERY_MS: Final = 60_000
+ROOT_NAME: Final = "root"
+
+
+class Authenticator:
+    """Knows keys and tokens. :meth:`near` is for the event loop; the others wait, and may be called from many threads.
+
+    ``clock`` gives Unix milliseconds, ``monotonic`` seconds that only go up.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        issuer: Issuer | None,
+        audience: str,
+        root_key_sha256: str | None,
+        cache_s: float,
+        clock: Callable[[], int],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._catalog = catalog
+        self.issuer = issuer
+        self._audience = audience
+        self._root_key_sha256 = root_key_sha256
+        self._clock = clock
+        self._kept: TTLCache[bytes, Principal] = TTLCache(_MOST_KEPT, cache_s, timer=monotonic)
+        self._lock = threading.Lock()
+        self._generation = 0
+
+    def near(self, shown: str) -> Principal | None:
+        """Who shows this, if that was asked a moment ago and holds still."""
+        return self._near(_digest(b"shown", shown))
+
+    def find(self, shown: str) -> Principal:
+        """Who shows this key or token.
+
+        Raises:
+            Unauthenticated: nobody, or not any more.
+            Unavailable: the catalog, or the issuer of tokens, does not answer.
+        """
+        if shown.startswith(PREFIX):
+            if not is_key(shown):
+                raise Unauthenticated("the key does not hold", reason="form")
+            return self._keep(_digest(b"shown", shown), lambda: self._of_key(key_sha256(shown)))
+        if self.issuer is None:
+            raise Unauthenticated("the key does not hold", reason="form")
+        issuer = self.issuer
+
+        def found() -> Principal:
+            identity = issuer.identity(shown, self._audience)
+            return self._of_names(identity.names, identity.expires_ms)
+
+        return self._keep(_digest(b"shown", shown), found)
+
+    def near_key(self, sha256: str) -> Principal | None:
+        """As :meth:`near`, by a key's hash."""
+        return self._near(_digest(b"key", sha256))
+
+    def by_key(self, sha256: str) -> Principal:
+        """Who has the key of this hash; raises Unauthenticated, Unavailable."""
+        return self._keep(_digest(b"key", sha256), lambda: self._of_key(sha256))
+
+    def near_names(self, names: tuple[str, ...], expires_ms: int) -> Principal | None:
+        """As :meth:`near`, by names that a token once said."""
+        return self._near(_names_digest(names, expires_ms))
+
+    def by_names(self, names: tuple[str, ...], expires_ms: int) -> Principal:
+        """One of these names; raises Unauthenticated from that time on, Unavailable."""
+        return self._keep(_names_digest(names, expires_ms), lambda: self._of_names(names, expires_ms))
+
+    def forget(self) -> None:
+        """Ask anew from now on: keys or grants were changed."""
+        with self._lock:
+            self._generation += 1
+            self._kept.clear()
+
+    def _near(self, digest: bytes) -> Principal | None:
+        with self._lock:
+            found = self._kept.get(digest)
+        if found is None or (found.expires_ms is not None and self._clock() >= found.expires_ms):
+            return None
+        return found
+
+    def _keep(self, digest: bytes, find: Callable[[], Principal]) -> Principal:
+        generation = self._generation
+        found = find()
+        if found.expires_ms is not None and self._clock() >= found.expires_ms:
+            raise Unauthenticated("the key or token has expired", reason="expired")
+        with self._lock:
+            if generation == self._generation:  # else it may be from before a change that was acknowledged
+                self._kept[digest] = found
+        return found
+
+    def _of_key(self, sha256: str) -> Principal:
+        if self._root_key_sha256 is not None and hmac.compare_digest(sha256, self._root_key_sha256):
+            return root(ROOT_NAME)
+        key = self._catalog.key_of(sha256)
+        now_ms = self._clock()
+        if key is None or not _holds(key, sha256, now_ms):
+            raise Unauthenticated("the key does not hold", reason="unknown" if key is None else "expired")
+        rights = Rights(self._catalog.grants([key.principal]))
+        if key.used_ms is None or now_ms - key.used_ms >= _USED_EVERY_MS:
+            self._note_use(key, now_ms)
+        ends = [key.expires_ms, key.old_until_ms if sha256 != key.sha256 else None]
+        return Principal(
+            names=(key.principal,),
+            kind="key",
+            rights=rights,
+            expires_ms=min((each for each in ends if each is not None), default=None),
+            requests_per_s=key.requests_per_s,
+        )
+
+    def _of_names(self, names: tuple[str, ...], expires_ms: int) -> Principal:
+        return Principal(names=names, kind="token", rights=Rights(self._catalog.grants(names)), expires_ms=expires_ms)
+
+    def _note_use(self, key: KeyRecord, now_ms: int) -> None:
+        try:
+            self._catalog.note_key_use(key.name, now_ms)
+        except LamellaError:
+            return  # it is for people to look at; the request goes on
+
+
+def _holds(key: KeyRecord, sha256: str, now_ms: int) -> bool:
+    if key.expires_ms is not None and now_ms >= key.expires_ms:
+        return False
+    return sha256 == key.sha256 or (key.old_until_ms is not None and now_ms < key.old_until_ms)
+
+
+def _digest(kind: bytes, text: str) -> bytes:
+    return hashlib.sha256(kind + b" " + text.encode()).digest()
+
+
+def _names_digest(names: tuple[str, ...], expires_ms: int) -> bytes:
+    return _digest(b"names", "\n".join((*names, str(expires_ms))))

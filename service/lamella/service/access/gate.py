@@ -1,0 +1,186 @@
+"""Where every request shows who it is from, and is counted against what that one may ask for.
+
+It stands before the body is read, so that whoever is refused costs no memory.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections.abc import Callable
+from typing import Final
+
+from starlette.requests import HTTPConnection, Request
+from structlog.typing import FilteringBoundLogger
+
+from lamella.service.access.authenticator import Authenticator
+from lamella.service.access.buckets import Buckets, limited
+from lamella.service.access.host import Hosts
+from lamella.service.access.oidc import Issuer
+from lamella.service.access.principal import OPEN, Principal, set_principal
+from lamella.service.access.session import Session, Sessions
+from lamella.service.catalog import Catalog
+from lamella.service.metrics import Metrics
+from lamella.service.settings import Settings
+from lamella.service.threads import Threads
+from lamella.snapshot.api_key import PREFIX
+from lamella.snapshot.errors import Unauthenticated
+
+#: So that an issuer that does not answer takes no thread of those that serve requests, or that look up keys.
+_THREADS: Final = 4
+_SCHEME: Final = "bearer "
+
+
+class Gate:
+    """Belongs to one event loop. ``clock`` gives Unix milliseconds, ``monotonic`` seconds that only go up."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        catalog: Catalog,
+        metrics: Metrics,
+        log: FilteringBoundLogger,
+        *,
+        sessions_secret: bytes,
+        clock: Callable[[], int],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.is_on = settings.auth
+        self.sessions = Sessions(sessions_secret, clock)
+        self.authenticator = Authenticator(
+            catalog,
+            issuer=_issuer(settings, monotonic),
+            audience=settings.oidc_audience,
+            root_key_sha256=settings.root_key_sha256,
+            cache_s=settings.auth_cache_s,
+            clock=clock,
+            monotonic=monotonic,
+        )
+        self._hosts = Hosts(settings.allowed_hosts, check_all=not (settings.auth or settings.insecure))
+        self._metrics = metrics
+        self._log = log
+        self._threads = Threads(_THREADS)
+        self._issuer_threads = Threads(_THREADS)
+        self._rate_per_s = settings.requests_per_s
+        self._rates = Buckets(settings.requests_burst_s, monotonic)
+        self._failures_per_s = settings.auth_failures_per_minute / 60
+        self._failures = Buckets(60.0, monotonic)
+
+    async def admit(self, request: Request) -> Principal:
+        """Who a request to the API is from, by its ``Authorization``; a browser's cookie is no way in.
+
+        Raises:
+            Unauthenticated: it does not say, or what it says does not hold.
+            RateLimited: that one, or its address, asks too often.
+            PermissionDenied: the service is asked for by a name that is not its own.
+            Unavailable: nobody can tell now.
+        """
+        self._hosts.check(request)
+        if not self.is_on:
+            return self._admitted(request, OPEN)
+        shown = _bearer(request)
+        found = None if shown is None else self.authenticator.near(shown)
+        if found is None:
+            found = await self._found(request, shown)
+        return self._admitted(request, found)
+
+    async def admit_page(self, request: Request) -> Principal:
+        """As :meth:`admit`, to the dashboard, by its cookie."""
+        self._hosts.check(request)
+        if not self.is_on:
+            return self._admitted(request, OPEN)
+        session = self.sessions.of(request)
+        if session is None:
+            raise Unauthenticated("log in first", reason="no session")
+        found = self._near(session)
+        if found is None:
+            found = await self._threads.run(lambda: self._by(session))
+        return self._admitted(request, found)
+
+    async def log_in(self, request: Request, shown: str) -> Principal:
+        """Who shows this key or token in a form. Raises as :meth:`admit`."""
+        self._hosts.check(request)
+        return await self._found(request, shown)
+
+    def check_failures(self, request: HTTPConnection) -> None:
+        """Raises RateLimited for an address that has shown too much that does not hold."""
+        wait_s = self._failures.wait_s(_address(request), self._failures_per_s)
+        if wait_s is not None:
+            self._metrics.rate_limited.labels("failures").inc()
+            raise limited("too many keys or tokens from this address did not hold", wait_s)
+
+    async def _found(self, request: HTTPConnection, shown: str | None) -> Principal:
+        self.check_failures(request)
+        try:
+            if shown is None:
+                raise Unauthenticated("send an API key or a token as Authorization: Bearer ...", reason="none")
+            threads = self._threads if shown.startswith(PREFIX) else self._issuer_threads
+            return await threads.run(lambda: self.authenticator.find(shown))
+        except Unauthenticated as error:
+            # Why is for the operator, and not for who tries.
+            reason = error.details.pop("reason", "other")
+            self._metrics.auth_failures.labels(_LABELS.get(reason, "token")).inc()
+            self._log.info("not authenticated", reason=reason, client=_address(request))
+            if shown is not None:
+                self._failures.take(_address(request), self._failures_per_s)
+            raise
+
+    def _admitted(self, request: Request, principal: Principal) -> Principal:
+        set_principal(request, principal)
+        rate_per_s = self._rate_per_s if principal.requests_per_s is None else principal.requests_per_s
+        if rate_per_s:
+            name = _address(request) if principal is OPEN else principal.name
+            wait_s = self._rates.take(name, rate_per_s)
+            if wait_s is not None:
+                self._metrics.rate_limited.labels("principal").inc()
+                raise limited(f"{name} asks more than {rate_per_s:g} times a second", wait_s)
+        return principal
+
+    def _near(self, session: Session) -> Principal | None:
+        if session.key_sha256 is not None:
+            return self.authenticator.near_key(session.key_sha256)
+        return self.authenticator.near_names(session.names, session.expires_ms)
+
+    def _by(self, session: Session) -> Principal:
+        if session.key_sha256 is not None:
+            return self.authenticator.by_key(session.key_sha256)
+        return self.authenticator.by_names(session.names, session.expires_ms)
+
+
+#: Few, so that metrics stay few.
+_LABELS: Final = {"none": "none", "form": "key", "unknown": "key", "expired": "expired"}
+
+
+def _issuer(settings: Settings, monotonic: Callable[[], float]) -> Issuer | None:
+    if settings.oidc_issuer is None:
+        return None
+    return Issuer(
+        url=settings.oidc_issuer,
+        algorithms=settings.oidc_algorithms,
+        leeway_s=settings.oidc_leeway_s,
+        subject_claim=settings.oidc_subject_claim,
+        groups_claim=settings.oidc_groups_claim,
+        keys_url=settings.oidc_keys_url,
+        monotonic=monotonic,
+    )
+
+
+def _bearer(request: HTTPConnection) -> str | None:
+    """What ``Authorization`` shows (RFC 6750, section 2.1); None: nothing of that kind."""
+    for name, value in request.scope["headers"]:
+        if name == b"authorization":
+            text: str = value.decode("latin-1")
+            return text[len(_SCHEME) :].strip() or None if text[: len(_SCHEME)].lower() == _SCHEME else None
+    return None
+
+
+def _address(request: HTTPConnection) -> str:
+    """Whom failures are counted for; a client has all of the last 64 bits of its IPv6 address to choose from."""
+    host = "" if request.client is None else request.client.host
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if address.version == 6:
+        return str(ipaddress.ip_network((address, 64), strict=False))
+    return host

@@ -1,0 +1,181 @@
+"""Tokens of an OpenID Connect issuer: who they say that a request is from.
+
+A token counts when its signature is by a key that the issuer publishes now, it is for this service (``aud``), and the
+time is within its own, give or take ``leeway_s``. Only algorithms with a public key are taken: with others, whoever can
+check a token could make one (RFC 8725, section 3.1).
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import jwt
+import msgspec
+
+from lamella.service.access.issuer_keys import IssuerKeys
+from lamella.snapshot.errors import InvalidRequest, Unauthenticated, Unavailable
+
+ALGORITHMS: Final = frozenset(
+    {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
+)
+_MOST_CHARACTERS: Final = 16_384
+#: A name of the catalog's column, with its kind in front.
+_MOST_NAME: Final = 240
+_MOST_GROUPS: Final = 1_000
+_MOST_DOCUMENT_BYTES: Final = 1 << 20
+_FETCH_TIMEOUT_S: Final = 10.0
+#: The end of the year 9999: a later one is as good as none.
+_LATEST_S: Final = 253_402_300_799
+
+#: Gives the JSON document at an address.
+Fetch = Callable[[str], Any]
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom a token is about. ``names``: of grants, the user's own first. ``claims``: all that the token says."""
+
+    names: tuple[str, ...]
+    expires_ms: int
+    claims: dict[str, Any]
+
+
+class Issuer:
+    """Checks the tokens of one issuer. May be asked from several threads at once.
+
+    ``monotonic`` gives seconds that only go up.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        algorithms: Sequence[str],
+        leeway_s: float,
+        subject_claim: str = "sub",
+        groups_claim: str = "groups",
+        keys_url: str | None = None,
+        fetch: Fetch | None = None,
+        monotonic: Callable[[], float],
+    ) -> None:
+        refused = sorted(set(algorithms) - ALGORITHMS)
+        if refused or not algorithms:
+            raise InvalidRequest(
+                f"tokens signed with {', '.join(refused) or 'nothing'} are not taken; name some of "
+                f"{', '.join(sorted(ALGORITHMS))}"
+            )
+        self.url = url
+        self._algorithms = tuple(algorithms)
+        self._leeway_s = leeway_s
+        self._subject_claim = subject_claim
+        self._groups_claim = groups_claim
+        self._keys_url = keys_url
+        self._fetch = fetch if fetch is not None else fetch_json
+        self._document: dict[str, Any] | None = None
+        self._keys = IssuerKeys(self._read_keys, self._algorithms, monotonic)
+
+    def identity(self, token: str, audience: str) -> Identity:
+        """Whom a token is about.
+
+        Raises:
+            Unauthenticated: it does not hold.
+            Unavailable: the issuer's keys are not known, and it does not answer.
+        """
+        claims = self._claims(token, audience)
+        subject = _claim(claims, self._subject_claim)
+        if not isinstance(subject, str) or not _is_name(subject):
+            raise Unauthenticated("the token does not hold", reason="subject")
+        until_s = min(int(claims["exp"]), _LATEST_S) + self._leeway_s
+        return Identity(names=(f"user:{subject}", *self._groups(claims)), expires_ms=int(until_s * 1000), claims=claims)
+
+    def document(self) -> dict[str, Any]:
+        """What the issuer says of itself (OpenID Connect Discovery, section 4). Raises Unavailable."""
+        if self._document is None:
+            found = self._get(self.url.rstrip("/") + "/.well-known/openid-configuration")
+            if not isinstance(found, dict) or found.get("issuer") != self.url:
+                raise Unavailable("the issuer's description is of another issuer", retry_after_s=30)
+            self._document = found
+        return self._document
+
+    def _claims(self, token: str, audience: str) -> dict[str, Any]:
+        if len(token) > _MOST_CHARACTERS:
+            raise Unauthenticated("the token does not hold", reason="too long")
+        try:
+            header = jwt.get_unverified_header(token)
+            key = self._keys.find(header.get("kid"), header.get("alg"))
+            if key is None:
+                raise Unauthenticated("the token does not hold", reason="key")
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                key,
+                algorithms=list(self._algorithms),
+                audience=audience,
+                issuer=self.url,
+                leeway=self._leeway_s,
+                options={"require": ["exp", "iss", "aud"]},
+            )
+        except (jwt.PyJWTError, OverflowError, RecursionError) as error:
+            raise Unauthenticated("the token does not hold", reason=type(error).__name__) from error
+        return claims
+
+    def _groups(self, claims: dict[str, Any]) -> tuple[str, ...]:
+        found = _claim(claims, self._groups_claim)
+        listed = [found] if isinstance(found, str) else found if isinstance(found, list) else []
+        named = [each for each in listed if isinstance(each, str) and _is_name(each)]
+        return tuple(f"group:{each}" for each in dict.fromkeys(named[:_MOST_GROUPS]))
+
+    def _read_keys(self) -> Any:
+        return self._get(self._keys_url or str(self.document().get("jwks_uri")))
+
+    def _get(self, url: str) -> Any:
+        try:
+            return self._fetch(url)
+        except (OSError, ValueError) as error:
+            raise Unavailable("the issuer of tokens does not answer", retry_after_s=5) from error
+
+
+def fetch_json(url: str) -> Any:
+    """The JSON document at an ``http`` or ``https`` address. Raises OSError, ValueError."""
+    return exchange_json(url, None)
+
+
+def exchange_json(url: str, body: bytes | None) -> Any:
+    """As :func:`fetch_json`; with a ``body``, a form is sent."""
+    if not url.startswith(("https://", "http://")):
+        raise ValueError("not an address of the web")
+    headers = {"Accept": "application/json"}
+    if body is not None:
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+    asked = urllib.request.Request(url, body, headers)  # noqa: S310  # see above
+    try:
+        with urllib.request.urlopen(asked, timeout=_FETCH_TIMEOUT_S) as answer:  # noqa: S310  # see above
+            data = answer.read(_MOST_DOCUMENT_BYTES + 1)
+    except urllib.error.HTTPError as error:
+        with error:  # it holds the connection
+            raise OSError(f"status {error.code}") from None
+    except http.client.HTTPException as error:
+        raise OSError(f"the answer is no HTTP: {type(error).__name__}") from error
+    if len(data) > _MOST_DOCUMENT_BYTES:
+        raise ValueError("the document is too large")
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError("the document is too deep") from error
+
+
+def _claim(claims: dict[str, Any], name: str) -> Any:
+    """A claim by its name, or by the way to it (``realm_access.roles``)."""
+    if name in claims:
+        return claims[name]
+    found: Any = claims
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= _MOST_NAME and text.isprintable()

@@ -1,0 +1,221 @@
+"""Logging in to the dashboard with the same keys and users as the API, and logging out.
+
+A key is typed into a form. A user of the issuer is sent there and back (OpenID Connect Core, section 3.1, with PKCE);
+what has to be the same on the way back stands in a signed cookie, so that any replica can take it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from lamella.service.access import NOBODY
+from lamella.service.access.keys import PREFIX, key_sha256
+from lamella.service.access.oidc import Identity, exchange_json
+from lamella.service.access.session import Session
+from lamella.service.dashboard.pages import ROOT, Page, Pages
+from lamella.service.services import Services
+from lamella.snapshot.errors import (
+    InvalidPageToken,
+    InvalidRequest,
+    NotFound,
+    RateLimited,
+    Unauthenticated,
+    Unavailable,
+)
+from lamella.snapshot.prune.signed import SignedTokens
+
+LOGIN: Final = ROOT + "/login"
+_BACK: Final = LOGIN + "/back"
+_COOKIE: Final = "lamella_oidc"
+_WAY_S: Final = 600
+#: A page of ours, and nothing that a browser could take for another site.
+_OURS: Final = re.compile(rf"{ROOT}(?:[/?][!-\[\]-~]*)?")
+_SCOPES: Final = "openid profile email"
+
+
+class _Way(msgspec.Struct, frozen=True, kw_only=True):
+    """What must be the same when a browser comes back from the issuer."""
+
+    state: str
+    nonce: str
+    verifier: str
+    onward: str
+    until_ms: int
+
+
+_WAY: Final = msgspec.json.Decoder(_Way)
+
+
+class LoginPages:
+    """Draws them, and starts and ends sessions."""
+
+    def __init__(self, services: Services, pages: Pages, secret: bytes) -> None:
+        self._services = services
+        self._pages = pages
+        self._gate = services.gate
+        self._ways = SignedTokens(secret, "lamella way to the issuer", most_characters=3_000)
+
+    async def show(self, request: Request) -> Response:
+        return self._drawn(request, "", 200)
+
+    async def enter(self, request: Request) -> Response:
+        form = await self._pages.form(request)
+        shown, onward = form.text("key"), onward_of(form.text("next"))
+        try:
+            principal = await self._gate.log_in(request, shown)
+        except (Unauthenticated, RateLimited, Unavailable) as error:
+            text = "This key does not hold." if isinstance(error, Unauthenticated) else error.message
+            return self._drawn(request, text, 401 if isinstance(error, Unauthenticated) else 429)
+        until_ms = self._until_ms(principal.expires_ms)
+        by_key = shown.startswith(PREFIX)
+        session = Session(
+            expires_ms=until_ms,
+            key_sha256=key_sha256(shown) if by_key else None,
+            names=() if by_key else principal.names,
+        )
+        return self._started(request, session, self._pages.see(onward))
+
+    async def leave(self, request: Request) -> Response:
+        await self._pages.form(request)
+        response = self._pages.see(LOGIN)
+        self._gate.sessions.end(response)
+        return response
+
+    async def go(self, request: Request) -> Response:
+        settings, issuer = self._services.settings, self._gate.authenticator.issuer
+        if issuer is None or settings.oidc_client_id is None:
+            raise NotFound("this service knows no issuer to log in at")
+        found = await self._services.read(issuer.document)
+        way = _Way(
+            state=secrets.token_urlsafe(24),
+            nonce=secrets.token_urlsafe(24),
+            verifier=secrets.token_urlsafe(48),
+            onward=onward_of(request.query_params.get("next", "")),
+            until_ms=self._services.clock() + _WAY_S * 1000,
+        )
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(way.verifier.encode()).digest()).decode().rstrip("=")
+        query = {
+            "response_type": "code",
+            "client_id": settings.oidc_client_id,
+            "redirect_uri": self._back_url,
+            "scope": _SCOPES,
+            "state": way.state,
+            "nonce": way.nonce,
+            "code_challenge": challenge,
+            "code_challenge_method": "S256",
+        }
+        place = str(found.get("authorization_endpoint", ""))
+        response = RedirectResponse(f"{place}{'&' if '?' in place else '?'}{urlencode(query)}", status_code=303)
+        # Lax: the way back begins at the issuer's site, and has to bring it.
+        response.set_cookie(
+            _COOKIE,
+            self._ways.write(msgspec.json.encode(way)),
+            max_age=_WAY_S,
+            path=LOGIN,
+            httponly=True,
+            samesite="lax",
+            secure=self._is_secure(request),
+        )
+        return response
+
+    async def come_back(self, request: Request) -> Response:
+        way = self._way(request)
+        given = request.query_params
+        if way is None or not hmac.compare_digest(given.get("state", "").encode(), way.state.encode()):
+            raise InvalidRequest("this is not the way back of a log-in that began here a while ago: log in again")
+        if "code" not in given:
+            raise InvalidRequest("the issuer did not let you in", reason=given.get("error", "")[:100])
+        identity = await self._services.read(lambda: self._identity(given["code"], given.get("iss"), way))
+        session = Session(expires_ms=self._until_ms(None), names=identity.names)
+        # Not a redirect: the browser would take that for a part of the way from the issuer's site, and not send the
+        # cookie that is strict about it.
+        page = self._pages.html(request, "login_done.html", {"onward": way.onward}, title="Logged in")
+        page.delete_cookie(_COOKIE, path=LOGIN)
+        return self._started(request, session, page)
+
+    def pages(self) -> tuple[Page, ...]:
+        if not self._gate.is_on:
+            return ()
+        return (
+            Page(LOGIN, self.show, "ui_login", NOBODY),
+            Page(LOGIN, self.enter, "ui_log_in", NOBODY, "POST"),
+            Page(LOGIN + "/start", self.go, "ui_login_start", NOBODY),
+            Page(_BACK, self.come_back, "ui_login_back", NOBODY),
+            Page(ROOT + "/logout", self.leave, "ui_log_out", NOBODY, "POST"),
+        )
+
+    @property
+    def _back_url(self) -> str:
+        return (self._services.settings.public_url or "").rstrip("/") + _BACK
+
+    def _drawn(self, request: Request, problem: str, status: int) -> Response:
+        values = {
+            "problem": problem,
+            "onward": onward_of(request.query_params.get("next", "")),
+            "has_issuer": self._services.settings.oidc_client_id is not None,
+            "quoted": quote,
+        }
+        return self._pages.html(request, "login.html", values, status=status, title="Log in")
+
+    def _started(self, request: Request, session: Session, response: Response) -> Response:
+        self._gate.sessions.start(response, session, secure=self._is_secure(request))
+        return response
+
+    def _is_secure(self, request: Request) -> bool:
+        return request.url.scheme == "https" or (self._services.settings.public_url or "").startswith("https:")
+
+    def _until_ms(self, expires_ms: int | None) -> int:
+        longest_ms = self._services.clock() + self._services.settings.session_s * 1000
+        return longest_ms if expires_ms is None else min(expires_ms, longest_ms)
+
+    def _way(self, request: Request) -> _Way | None:
+        try:
+            way = _WAY.decode(self._ways.read(request.cookies.get(_COOKIE, "")))
+        except (InvalidPageToken, msgspec.MsgspecError):
+            return None
+        return way if self._services.clock() < way.until_ms else None
+
+    def _identity(self, code: str, said_issuer: str | None, way: _Way) -> Identity:
+        """Who logged in. Raises Unauthenticated, Unavailable."""
+        settings, issuer = self._services.settings, self._gate.authenticator.issuer
+        assert issuer is not None  # noqa: S101  # the way began here
+        assert settings.oidc_client_id is not None  # noqa: S101
+        if said_issuer not in (None, issuer.url):  # RFC 9207
+            raise Unauthenticated("that was another issuer")
+        fields = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": self._back_url,
+            "client_id": settings.oidc_client_id,
+            "code_verifier": way.verifier,
+        }
+        if settings.oidc_client_secret is not None:
+            fields["client_secret"] = settings.oidc_client_secret
+        place = str(issuer.document().get("token_endpoint", ""))
+        try:
+            answer: Any = exchange_json(place, urlencode(fields).encode())
+        except (OSError, ValueError) as error:
+            raise Unavailable("the issuer did not confirm the log-in", retry_after_s=5) from error
+        token = answer.get("id_token") if isinstance(answer, dict) else None
+        if not isinstance(token, str):
+            raise Unauthenticated("the issuer did not say who you are")
+        identity = issuer.identity(token, settings.oidc_client_id)
+        nonce = identity.claims.get("nonce")
+        if not (isinstance(nonce, str) and hmac.compare_digest(nonce.encode(), way.nonce.encode())):
+            raise Unauthenticated("the issuer's answer is of another log-in")
+        return identity
+
+
+def onward_of(text: str) -> str:
+    """The page to go on to: one of ours, whatever an address says."""
+    return text if _OURS.fullmatch(text) and not text.startswith(LOGIN) else ROOT

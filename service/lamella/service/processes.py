@@ -1,0 +1,70 @@
+"""The processes that serve: one, or workers and the process that looks after them."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Final
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.supervisors import Multiprocess
+
+from lamella.service.stopping import SIGNALS, end_by
+
+#: Exit status of a server, and of a worker, that could not start.
+_DID_NOT_START: Final = 3
+_POLL_S: Final = 0.1
+
+
+def run_alone(app: FastAPI, options: dict[str, Any]) -> None:
+    """Serve in this process until it is stopped by a signal; SystemExit when it could not start."""
+    server = uvicorn.Server(uvicorn.Config(app, **options))
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+
+    def raised(number: int, _frame: FrameType | None) -> None:
+        # When the server has ended it raises the signal again that ended it; then all that was asked for is done.
+        if not server.started:
+            signal.signal(number, before[signal.Signals(number)])
+            signal.raise_signal(number)
+
+    for number in SIGNALS:
+        signal.signal(number, raised)
+    server.run()
+    if not server.started:
+        sys.exit(_DID_NOT_START)
+
+
+def run_workers(make_app: Callable[[], FastAPI], workers: int, options: dict[str, Any]) -> None:
+    """Serve in so many processes until this one is stopped by a signal; SystemExit when they could not start.
+
+    ``make_app`` is called in each of them, so it can be pickled, and loading it takes little time.
+    """
+    config = uvicorn.Config(make_app, factory=True, workers=workers, **options)
+    supervisor = _Workers(config, sockets=[config.bind_socket()])
+    supervisor.run()
+    if any(process.process.exitcode == _DID_NOT_START for process in supervisor.processes):
+        sys.exit(_DID_NOT_START)
+
+
+class _Workers(Multiprocess):
+    """As uvicorn looks after workers, but a second signal ends them, and this process, at once."""
+
+    def join_all(self) -> None:
+        """Wait until they have ended."""
+        # Or the system would go on taking connections, which nobody answers, when the last worker has stopped to.
+        for listening in self.sockets:
+            listening.close()
+        while any(process.process.is_alive() for process in self.processes):
+            for process in self.processes:
+                process.process.join(_POLL_S)
+            for number in self.signal_queue:
+                if number in SIGNALS:
+                    self._end_now(number)
+
+    def _end_now(self, number: int) -> None:
+        for process in self.processes:
+            process.kill()
+        end_by(number)

@@ -1,0 +1,161 @@
+"""Every operation of the API, asked by those who may not: nothing is shown, nothing is done, nothing is hinted at."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from support.probes import PROBES, Asked, asked, requests
+from support.tenants import Asker, Place, Tenants
+
+NOBODY_NEEDED = {"startup", "live", "ready"}
+#: Done by names that a tenant gives within a table of its own; what the other tenant has by that name stays as it is.
+OWN_NAMES = {("release_lease", "lease_id"), ("put_schedule", "schedule")}
+ROLES = ("read", "write", "maintain", "admin")
+_IDS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+@pytest.fixture(scope="module")
+def tenants(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tenants]:
+    """A service of two tenants."""
+    with Tenants(tmp_path_factory.mktemp("tenants")) as tenants:
+        yield tenants
+
+
+def described(tenants: Tenants) -> dict[str, tuple[str, str, bool]]:
+    """Method, path and whether a key is needed, of each operation of the OpenAPI document."""
+    document = tenants.root.call("GET", "/openapi.json")
+    return {
+        operation["operationId"]: (method.upper(), path, bool(operation["security"]))
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    }
+
+
+def test_every_operation_has_a_probe(tenants: Tenants) -> None:
+    """One that has none would be one that nobody tried to get around."""
+    assert set(PROBES) == set(described(tenants))
+
+
+def test_nothing_is_answered_without_a_key(tenants: Tenants) -> None:
+    """Without a key, with a wrong one, and with another scheme, all but the probes of health answers 401."""
+    place = tenants.place("north")
+    wrong = Asker(tenants.app, "lamella_" + "A" * 49)
+    for name, (method, path, needs_key) in described(tenants).items():
+        assert needs_key == (name not in NOBODY_NEEDED), name
+        one = asked(method, path, PROBES[name], place, place, ())
+        for who, headers in ((Asker(tenants.app, None), {}), (wrong, {}), (wrong, {"Authorization": "Basic YTpi"})):
+            answer = who.send(one.method, one.path, one.body, **headers)
+            if name in NOBODY_NEEDED:
+                assert answer.status_code == 200, name
+            else:
+                assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated"), name
+                assert answer.headers["WWW-Authenticate"] == "Bearer"
+
+
+def test_an_admin_of_a_namespace_gets_no_further(tenants: Tenants) -> None:
+    """Whichever parts of a request are another tenant's, nothing of that one is shown or changed."""
+    mallory = tenants.asker({"role": "admin", "namespace": "south"})
+    leaks = []
+    for name, (method, path, _needs_key) in described(tenants).items():
+        probe = PROBES[name]
+        own, other = tenants.place("south", *probe.needs), tenants.place("north", *probe.needs)
+        before = tenants.state(other)
+        for one in requests(method, path, probe, own, other):
+            if not one.swapped:
+                continue
+            answer = mallory.send(one.method, one.path, one.body)
+            leaks += [f"{name} {one.swapped}: {answer.status_code} shows {word}" for word in shown(one, answer, other)]
+            named = {part for part in re.findall(r"{(\w+)}", path) if (name, part) not in OWN_NAMES}
+            if named & set(one.swapped) and answer.status_code < 400:
+                leaks.append(f"{name} {one.swapped}: {answer.status_code}")
+        if tenants.state(other) != before:
+            leaks.append(f"{name} changed what is not theirs")
+    assert not leaks, "\n".join(leaks)
+
+
+def shown(one: Asked, answer: Any, other: Place) -> list[str]:
+    """What of another tenant stands in an answer, but for what the request itself said."""
+    said = one.path + json.dumps(one.body)
+    text = answer.text + " ".join(f"{name}: {value}" for name, value in answer.headers.items())
+    return [word for word in other.words() if word in text and word not in said]
+
+
+def test_what_may_not_be_seen_is_as_if_it_were_not_there(tenants: Tenants) -> None:
+    """The answer about another's table is, word for word, that about a table that never was."""
+    mallory = tenants.asker({"role": "admin", "namespace": "south"})
+    differing = []
+    for name, (method, path, _needs_key) in described(tenants).items():
+        probe = PROBES[name]
+        parts = tuple(re.findall(r"{(\w+)}", path))
+        if not parts:
+            continue
+        own, other = tenants.place("south", *probe.needs), tenants.place("north", *probe.needs)
+        absent = absent_like(other)
+        there, nowhere = (
+            mallory.send(one.method, one.path, one.body)
+            for one in (asked(method, path, probe, own, each, parts) for each in (other, absent))
+        )
+        one, two = plain(there, other), plain(nowhere, absent)
+        if one != two:
+            differing.append(f"{name}: {one} and {two}")
+    assert not differing, "\n".join(differing)
+
+
+def absent_like(place: Place) -> Place:
+    """A place of names and ids that were never given."""
+    words = {name: getattr(place, name) for name in place.__struct_fields__}
+    changed = {
+        name: f"{value}"[:-1] + "9" if _IDS.fullmatch(str(value)) else f"no{value}"
+        for name, value in words.items()
+        if isinstance(value, str)
+    }
+    return Place(**{**words, **changed})
+
+
+def plain(answer: Any, place: Place) -> tuple[int, str]:
+    """An answer's status and body, with the names of a place taken out."""
+    text = answer.text
+    for word in sorted(place.words(), key=len, reverse=True):
+        text = text.replace(word, "~")
+    return answer.status_code, text
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_role_that_is_said_is_enough_and_needed(tenants: Tenants, role: str) -> None:
+    """With just the role that an operation says it needs it is done, and with the next lower one it is refused."""
+    document = tenants.root.call("GET", "/openapi.json")
+    wrong = []
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            found = re.search(r"Needs `(\w+)` on the (\w+)\.$", operation["description"])
+            if found is None or found[1] != role:
+                continue
+            name = operation["operationId"]
+            probe = PROBES[name]
+            own = tenants.place("south", *probe.needs)
+            tenants.write(own.location, "another.parquet", own.column, own.value, 3)
+            one = asked(method.upper(), path, probe, own, own, ())
+            lower = ROLES[ROLES.index(role) - 1] if role != "read" else None
+            if lower is not None:
+                refused = tenants.asker(grant(lower, found[2], own)).send(one.method, one.path, one.body)
+                if (refused.status_code, refused.json()["code"]) != (403, "permission_denied"):
+                    wrong.append(f"{name} with {lower}: {refused.status_code} {refused.text}")
+            done = tenants.asker(grant(role, found[2], own)).send(one.method, one.path, one.body)
+            if not (done.status_code < 300 or done.status_code in probe.also):
+                wrong.append(f"{name} with {role}: {done.status_code} {done.text}")
+    assert not wrong, "\n".join(wrong)
+
+
+def grant(role: str, on: str, place: Place) -> dict[str, str]:
+    """A role on the server, on a place's namespace, or on its table."""
+    found = {"role": role}
+    if on != "server":
+        found["namespace"] = place.namespace
+    if on == "table":
+        found["table"] = place.table
+    return found

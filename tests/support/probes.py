@@ -1,0 +1,189 @@
+"""One request for each operation of the API, made of what a table has; and a way to put another table's things in it.
+
+A new operation has no probe, and the tests that run all of them fail until it gets one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, combinations
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+
+from support.tenants import Place
+
+Body = Callable[[Place], Any]
+_NAMED: Final = re.compile(r"{(\w+)}")
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """``needs``: what its place must have. ``body``, ``query``: made of the place that they name."""
+
+    needs: tuple[str, ...] = ()
+    body: Body | None = None
+    query: Body | None = None
+    #: What the request may be answered when it is right; most say 2xx.
+    also: tuple[int, ...] = ()
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request. ``swapped``: which of its parts are another tenant's."""
+
+    method: str
+    path: str
+    body: Any
+    swapped: tuple[str, ...]
+
+
+def requests(method: str, template: str, probe: Probe, own: Place, other: Place) -> Iterator[Asked]:
+    """The request with every choice of its parts taken from ``other``, and first with none."""
+    parts = [*_NAMED.findall(template)]
+    parts += ["body"] if probe.body is not None else []
+    parts += ["query"] if probe.query is not None else []
+    for swapped in chain.from_iterable(combinations(parts, count) for count in range(len(parts) + 1)):
+        yield asked(method, template, probe, own, other, swapped)
+
+
+def asked(method: str, template: str, probe: Probe, own: Place, other: Place, swapped: tuple[str, ...]) -> Asked:
+    """The request with those of its parts taken from ``other``."""
+
+    def of(part: str) -> Place:
+        return other if part in swapped else own
+
+    path = _NAMED.sub(lambda found: str(getattr(of(found[1]), found[1])), template)
+    if probe.query is not None:
+        path += "?" + urlencode(probe.query(of("query")))
+    return Asked(method, path, None if probe.body is None else probe.body(of("body")), swapped)
+
+
+def _table(place: Place) -> str:
+    return f"{place.namespace}.{place.table}"
+
+
+def _snapshot(place: Place) -> dict[str, Any]:
+    return {"snapshot_id": place.snapshot_id}
+
+
+def _grant(place: Place) -> dict[str, Any]:
+    return {"principal": "user:ann", "role": "read", "namespace": place.namespace, "table": place.table}
+
+
+def _nothing(_place: Place) -> dict[str, Any]:
+    return {}
+
+
+_VERIFY_JOB: Final[Body] = lambda place: {"kind": "verify", "table": _table(place)}  # noqa: E731  # one of a table
+PROBES: Final[Mapping[str, Probe]] = {
+    "prune": Probe(body=lambda p: {**_snapshot(p), "filter": f"{p.column} = '{p.value}'"}),
+    "prune_batch": Probe(body=lambda p: {**_snapshot(p), "filters": [f"{p.column} = '{p.value}'"]}),
+    "diff": Probe(body=lambda p: {"from_snapshot_id": p.first_snapshot_id, "to_snapshot_id": p.snapshot_id}),
+    "aggregate": Probe(body=lambda p: {"aggregates": ["count(*)", f"max({p.column})"], **_snapshot(p)}),
+    "startup": Probe(),
+    "live": Probe(),
+    "ready": Probe(),
+    "metrics": Probe(),
+    "register": Probe(body=lambda p: {"paths": [f"{p.location}/another.parquet"]}),
+    "commit": Probe(
+        body=lambda p: {
+            "added": [{"location": f"{p.location}/another.parquet", "row_count": 1, "file_size": 1}],
+            "removed": list(p.blocks[:1]),
+            "base_snapshot_id": p.snapshot_id,
+        }
+    ),
+    "refresh_table": Probe(body=lambda p: {"location": p.location}, also=(400,)),  # a table of its own blocks
+    "refresh_progress": Probe(also=(400,)),
+    "create_table": Probe(body=lambda p: {"name": f"{p.table}new", "schema": [{"name": p.column, "type": "string"}]}),
+    "list_tables": Probe(),
+    "get_table": Probe(),
+    "drop_table": Probe(),
+    "show": Probe(),
+    "evolve": Probe(body=lambda p: {"changes": [{"change": "drop", "column": p.column}]}),
+    "create_namespace": Probe(body=lambda p: {"name": p.namespace}, also=(409,)),
+    "list_namespaces": Probe(),
+    "get_namespace": Probe(),
+    "drop_namespace": Probe(also=(409,)),
+    "list_snapshots": Probe(query=_snapshot),
+    "get_snapshot": Probe(),
+    "get_segment": Probe(query=_snapshot),
+    "get_segment_blocks": Probe(query=_snapshot),
+    "list_tags": Probe(needs=("tag",)),
+    "put_tag": Probe(body=lambda p: {"name": "fresh", **_snapshot(p)}),
+    "drop_tag": Probe(needs=("tag",)),
+    "rollback": Probe(body=lambda p: {"snapshot_id": p.first_snapshot_id}),
+    "changes": Probe(query=lambda p: {"since": p.first_snapshot_id, "until": p.snapshot_id}),
+    "list_dropped": Probe(needs=("dropped",)),
+    "undrop_table": Probe(needs=("dropped",), body=lambda p: {"table_id": p.table_id}),
+    "list_index_kinds": Probe(),
+    "list_indexes": Probe(needs=("index",), query=_snapshot),
+    "create_index": Probe(body=lambda p: {"name": "fresh", "kind": "bloom", "expression": p.column}),
+    "show_index": Probe(needs=("index",)),
+    "drop_index": Probe(needs=("index",)),
+    "restore_index": Probe(needs=("dropped_index",)),
+    "vacuum_index": Probe(needs=("dropped_index",)),
+    "refresh_index": Probe(needs=("index",), body=_nothing),
+    "add_index_parts": Probe(needs=("index",), body=lambda p: {"parts": [], "index_id": p.table_id}, also=(400, 404)),
+    "optimise_index": Probe(needs=("index",), body=_nothing),
+    "show_cluster_key": Probe(),
+    "set_cluster_key": Probe(body=lambda p: {"columns": [p.column], "base_snapshot_id": p.snapshot_id}),
+    "show_clustering": Probe(query=_snapshot),
+    "regroup": Probe(body=_nothing),
+    "plan": Probe(body=lambda p: {"job": "compact", **_snapshot(p)}),
+    "blocks": Probe(body=lambda p: {"locations": list(p.blocks), **_snapshot(p)}),
+    "advise": Probe(body=_snapshot),
+    "what_if": Probe(body=lambda p: {**_snapshot(p), "cluster_key": [p.column], "filters": ["id = 1"]}),
+    "why_not": Probe(body=lambda p: {**_snapshot(p), "filter": f"{p.column} = '{p.value}'"}),
+    "list_recorded": Probe(),
+    "clear_recorded": Probe(),
+    "report_feedback": Probe(body=lambda p: {**_snapshot(p), "filter": "id = 3", "empty": [p.blocks[1]]}),
+    "get_feedback": Probe(),
+    "clear_feedback": Probe(),
+    "verify": Probe(body=_snapshot),
+    "vacuum": Probe(body=_nothing),
+    "vacuum_dropped": Probe(body=_nothing),
+    "take_lease": Probe(body=lambda p: {"ttl_s": 60, "owner": "probe", **_snapshot(p)}),
+    "list_leases": Probe(needs=("lease_id",)),
+    "renew_lease": Probe(needs=("lease_id",), body=lambda _: {"ttl_s": 60}),
+    "release_lease": Probe(needs=("lease_id",)),
+    "list_job_kinds": Probe(),
+    "submit_job": Probe(body=_VERIFY_JOB),
+    "list_jobs": Probe(needs=("job_id",), query=lambda p: {"table": _table(p)}),
+    "get_job": Probe(needs=("job_id",)),
+    "get_job_log": Probe(needs=("job_id",)),
+    "cancel_job": Probe(needs=("job_id",)),
+    "retry_job": Probe(needs=("cancelled_job",)),
+    "claim_job": Probe(
+        needs=("job_id",),
+        body=lambda _: {"worker": "w", "lease_token": "0199cccc-0000-7000-8000-000000000000", "lease_s": 60},
+    ),
+    "enqueue_due_jobs": Probe(),
+    "heartbeat_job": Probe(needs=("claimed_job",), body=lambda p: {"lease_token": p.lease_token, "lease_s": 60}),
+    "finish_job": Probe(needs=("claimed_job",), body=lambda p: {"lease_token": p.lease_token, "outcome": "succeeded"}),
+    "list_schedules": Probe(needs=("schedule",)),
+    "get_schedule": Probe(needs=("schedule",)),
+    "put_schedule": Probe(needs=("schedule",), body=lambda _: {"kind": "compact", "every_s": 3_600}),
+    "drop_schedule": Probe(needs=("schedule",)),
+    "get_policy": Probe(needs=("policy",)),
+    "put_policy": Probe(body=lambda _: {"verify": {"every_s": 3_600}}),
+    "drop_policy": Probe(needs=("policy",)),
+    "show_prune_rates": Probe(),
+    "list_audit": Probe(query=lambda p: {"table": _table(p)}),
+    "whoami": Probe(),
+    "list_keys": Probe(needs=("key",)),
+    "create_key": Probe(
+        body=lambda p: {
+            "name": f"made{p.table}",
+            "grants": [{"role": "read", "namespace": p.namespace, "table": p.table}],
+        },
+        also=(409,),
+    ),
+    "get_key": Probe(needs=("key",)),
+    "revoke_key": Probe(needs=("key",)),
+    "rotate_key": Probe(needs=("key",), body=_nothing),
+    "list_grants": Probe(needs=("key",), query=lambda p: {"principal": f"key:{p.key}"}),
+    "give_grant": Probe(body=_grant),
+    "take_grant": Probe(body=_grant),
+    "config": Probe(),
+}

@@ -1,0 +1,254 @@
+"""Two tenants of one service that asks for keys, each with tables and all that a table can have."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import httpx2
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from starlette.testclient import TestClient
+
+from lamella.service.access.keys import key_sha256, key_text
+from lamella.service.app import create_app
+from lamella.service.settings import Settings
+
+ROOT_KEY = key_text(bytes(range(32)))
+_ABSENT = "0199aaaa-0000-7000-8000-000000000000"
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """One table of a tenant, and the names of what it has; what was not asked for has names of nothing."""
+
+    namespace: str
+    table: str
+    table_id: str
+    location: str
+    snapshot_id: str
+    first_snapshot_id: str
+    segment_id: str
+    blocks: tuple[str, ...]
+    column: str
+    value: str
+    tag: str = "none"
+    index: str = "none"
+    schedule: str = "none"
+    lease_id: str = _ABSENT
+    job_id: str = _ABSENT
+    lease_token: str = _ABSENT
+    key: str = "none"
+    dropped: str = "none"
+
+    def words(self) -> tuple[str, ...]:
+        """All that another tenant must not learn: names that no other tenant has, and ids."""
+        named = (self.namespace, self.table, self.column, self.value, self.tag, self.index, self.schedule, self.key)
+        ids = (self.table_id, self.snapshot_id, self.first_snapshot_id, self.segment_id, self.lease_id, self.job_id)
+        return tuple(each for each in (*named, *ids, self.dropped, *self.blocks) if each not in ("none", _ABSENT))
+
+
+class Asker:
+    """One who asks, by a key; None: by nothing."""
+
+    def __init__(self, app: TestClient, key: str | None) -> None:
+        self._app = app
+        self._headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+
+    def send(self, method: str, path: str, body: Any = None, **headers: str) -> httpx2.Response:
+        """The answer, whatever it is."""
+        answer: httpx2.Response = self._app.request(
+            method, path, json=body, headers={**self._headers, **headers}, follow_redirects=False
+        )
+        return answer
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """The JSON of an answer that must be one."""
+        answer = self.send(method, path, body)
+        assert answer.status_code < 300, f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json() if answer.content else None
+
+
+class Tenants:
+    """The service, its root, and tables of ``north`` and ``south``. ``app`` is asked without a socket."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        options = {
+            "auth": True,
+            "root_key_sha256": key_sha256(ROOT_KEY),
+            "feedback": True,
+            "auth_cache_s": 0.0,
+            "auth_failures_per_minute": 100_000,
+        }
+        chosen = Settings(warehouse=str(folder / "warehouse"), **{**options, **settings})
+        self.app = TestClient(create_app(chosen))
+        self.root = Asker(self.app, ROOT_KEY)
+        self._numbers = itertools.count()
+
+    def __enter__(self) -> Tenants:
+        self.app.__enter__()
+        for name in ("north", "south"):
+            self.root.call("POST", "/v1/namespaces", {"name": name, "properties": {"owner": f"{name}-owner"}})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.app.__exit__(None, None, None)
+
+    def asker(self, *grants: Mapping[str, str]) -> Asker:
+        """One with a key of its own that has these grants."""
+        return Asker(self.app, self.key(*grants)[1])
+
+    def key(self, *grants: Mapping[str, str], by: Asker | None = None) -> tuple[str, str]:
+        """A new key's name and text."""
+        name = f"key{next(self._numbers)}"
+        made = (by or self.root).call("POST", "/v1/keys", {"name": name, "grants": list(grants)})
+        return name, made["key"]
+
+    def place(self, tenant: str, *needs: str) -> Place:
+        """A table of a tenant's, with a tag, a lease, an index, ... where ``needs`` names them (``lease_id``, ...)."""
+        number = next(self._numbers)
+        table, column, value = f"{tenant}table{number}", f"{tenant}column", f"{tenant}-value"
+        path = f"/v1/namespaces/{tenant}/tables"
+        schema = [{"name": "id", "type": "int64"}, {"name": column, "type": "string"}]
+        properties = {"lamella.feedback.enabled": "true"}
+        body = {"name": table, "schema": schema, "cluster_key": ["id"], "properties": properties}
+        info = self.root.call("POST", path, body)
+        one = f"{path}/{table}"
+        for part in range(2):
+            self.write(info["location"], f"{tenant}-{number}-{part}.parquet", column, value, part)
+            at = f"{info['location']}/{tenant}-{number}-{part}.parquet"
+            self.root.call("POST", f"{one}/register", {"paths": [at], "strict": True})
+        history = self.root.call("GET", f"{one}/snapshots")["snapshots"]
+        manifest = self.root.call("GET", f"{one}/snapshots/{history[0]['snapshot_id']}")
+        blocks = self.root.call("POST", f"{one}/prune", {})["blocks"]
+        place = Place(
+            namespace=tenant,
+            table=table,
+            table_id=info["table_id"],
+            location=info["location"],
+            snapshot_id=history[0]["snapshot_id"],
+            first_snapshot_id=history[1]["snapshot_id"],
+            segment_id=manifest["segments"][0]["segment_id"],
+            blocks=tuple(each["location"] for each in blocks),
+            column=column,
+            value=value,
+        )
+        for need in needs:
+            place = _MAKERS[need](self, place)
+        return place
+
+    def write(self, folder: str, name: str, column: str, value: str, part: int = 0) -> str:
+        """A Parquet file in a folder, with a text that tells whose it is; its location."""
+        rows = pa.table({"id": list(range(part * 10, part * 10 + 10)), column: [value] * 10})
+        buffer = io.BytesIO()
+        pq.write_table(rows, buffer)
+        path = Path(url2pathname(urlsplit(folder).path)) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(buffer.getvalue())
+        return f"{folder}/{name}"
+
+    def state(self, place: Place) -> dict[str, Any]:
+        """All that the service says of a table and what it has, for finding out whether something was changed."""
+        one = f"/v1/namespaces/{place.namespace}/tables/{place.table}"
+        below = ("", "/snapshots", "/tags", "/leases", "/indexes?dropped=true", "/schedules", "/feedback", "/recorded")
+        others = (f"/v1/jobs/{place.job_id}", f"/v1/keys/{place.key}", f"/v1/namespaces/{place.namespace}/dropped")
+        paths = (*(one + each for each in below), one + "/policy", *others, "/v1/grants", "/v1/keys")
+        found = {}
+        for path in paths:
+            answer = self.root.send("GET", path)
+            found[path] = (answer.status_code, answer.json())
+        for key in (*found["/v1/keys"][1]["keys"], found[f"/v1/keys/{place.key}"][1]):
+            key.pop("used_ms", None)  # a key that was tried was used
+        return found
+
+
+def _tag(tenants: Tenants, place: Place) -> Place:
+    tag = f"{place.namespace}tag"
+    tenants.root.call("POST", f"{_path(place)}/tags", {"name": tag})
+    return msgspec.structs.replace(place, tag=tag)
+
+
+def _lease(tenants: Tenants, place: Place) -> Place:
+    owner = f"{place.namespace}-reader"
+    lease = tenants.root.call("POST", f"{_path(place)}/leases", {"ttl_s": 600, "owner": owner})
+    return msgspec.structs.replace(place, lease_id=lease["lease_id"])
+
+
+def _index(tenants: Tenants, place: Place) -> Place:
+    index = f"{place.namespace}index"
+    body = {"name": index, "kind": "bloom", "expression": place.column}
+    tenants.root.call("POST", f"{_path(place)}/indexes", body)
+    return msgspec.structs.replace(place, index=index)
+
+
+def _dropped_index(tenants: Tenants, place: Place) -> Place:
+    place = _index(tenants, place)
+    tenants.root.call("DELETE", f"{_path(place)}/indexes/{place.index}")
+    return place
+
+
+def _schedule(tenants: Tenants, place: Place) -> Place:
+    schedule = f"{place.namespace}schedule"
+    tenants.root.call("PUT", f"{_path(place)}/schedules/{schedule}", {"kind": "verify", "every_s": 86_400})
+    return msgspec.structs.replace(place, schedule=schedule)
+
+
+def _policy(tenants: Tenants, place: Place) -> Place:
+    tenants.root.call("PUT", f"{_path(place)}/policy", {"verify": {"every_s": 86_400}})
+    return place
+
+
+def _job(tenants: Tenants, place: Place) -> Place:
+    asked = {"kind": "verify", "table": f"{place.namespace}.{place.table}", "unique": False}
+    return msgspec.structs.replace(place, job_id=tenants.root.call("POST", "/v1/jobs", asked)["job_id"])
+
+
+def _cancelled_job(tenants: Tenants, place: Place) -> Place:
+    place = _job(tenants, place)
+    tenants.root.call("POST", f"/v1/jobs/{place.job_id}/cancel")
+    return place
+
+
+def _claimed_job(tenants: Tenants, place: Place) -> Place:
+    for job in tenants.root.call("GET", "/v1/jobs?state=queued")["jobs"]:  # so that ours is the one that is claimed
+        tenants.root.call("POST", f"/v1/jobs/{job['job_id']}/cancel")
+    place = _job(tenants, place)
+    token = f"0199bbbb-0000-7000-8000-{next(tenants._numbers):012}"
+    claim = {"worker": "w", "lease_token": token, "lease_s": 600}
+    assert tenants.root.call("POST", "/v1/jobs/claim", claim)["job"]["job_id"] == place.job_id
+    return msgspec.structs.replace(place, lease_token=token)
+
+
+def _key(tenants: Tenants, place: Place) -> Place:
+    grant = {"role": "read", "namespace": place.namespace, "table": place.table}
+    return msgspec.structs.replace(place, key=tenants.key(grant)[0])
+
+
+def _dropped(tenants: Tenants, place: Place) -> Place:
+    gone = tenants.place(place.namespace)
+    tenants.root.call("DELETE", _path(gone))
+    return msgspec.structs.replace(place, dropped=gone.table, table_id=gone.table_id)
+
+
+def _path(place: Place) -> str:
+    return f"/v1/namespaces/{place.namespace}/tables/{place.table}"
+
+
+_MAKERS: Mapping[str, Callable[[Tenants, Place], Place]] = {
+    "tag": _tag,
+    "lease_id": _lease,
+    "index": _index,
+    "dropped_index": _dropped_index,
+    "schedule": _schedule,
+    "policy": _policy,
+    "job_id": _job,
+    "cancelled_job": _cancelled_job,
+    "claimed_job": _claimed_job,
+    "key": _key,
+    "dropped": _dropped,
+}
