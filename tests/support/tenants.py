@@ -21,6 +21,7 @@ from lamella.service.app import create_app
 from lamella.service.settings import Settings
 
 ROOT_KEY = key_text(bytes(range(32)))
+ROOT_SHA256 = key_sha256(ROOT_KEY)
 _ABSENT = "0199aaaa-0000-7000-8000-000000000000"
 
 
@@ -80,7 +81,7 @@ class Tenants:
     def __init__(self, folder: Path, **settings: Any) -> None:
         options = {
             "auth": True,
-            "root_key_sha256": key_sha256(ROOT_KEY),
+            "root_key_sha256": ROOT_SHA256,
             "feedback": True,
             "auth_cache_s": 0.0,
             "auth_failures_per_minute": 100_000,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -26,7 +26,9 @@ from lamella.snapshot.errors import InvalidSettings
 CONFIG: Final = ENV_PREFIX + "CONFIG"
 _FILE: Final = "_FILE"
 #: Variables of other parts of Lamella.
-_OTHERS: Final = frozenset({CONFIG, ENV_PREFIX + "URL", ENV_PREFIX + "TOKEN", ENV_PREFIX + "JOB_CHECKPOINT"})
+_OTHERS: Final = frozenset(
+    ENV_PREFIX + name for name in ("CONFIG", "URL", "TOKEN", "TOKEN_FILE", "JOB_CHECKPOINT", "COMPLETE")
+)
 #: How like a setting's name a variable must be to be taken for a mistyped one.
 _MISTYPED: Final = 0.85
 _NEAR: Final = 0.6
@@ -128,7 +130,8 @@ def _of_config(path: Path, problems: list[str]) -> tuple[dict[str, Any], list[st
         return {}, []
     for name in found:
         if name not in Settings.model_fields:
-            problems.append(f"{name} in {path}: there is no such setting{_hint(name, Settings.model_fields, _NEAR)}")
+            near = get_close_matches(name, Settings.model_fields, 1, _NEAR)
+            problems.append(f"{name} in {path} is no setting" + (f"; did you mean {near[0]}?" if near else ""))
     secrets = [name for name in found if name in Settings.model_fields and not Settings.model_fields[name].repr]
     warnings = []
     if secrets and mode & (stat.S_IRGRP | stat.S_IROTH):
@@ -156,8 +159,8 @@ def _variables(problems: list[str], warnings: list[str]) -> tuple[_Texts, _Texts
                 files[name] = variable, Path(text).read_text("utf-8").rstrip("\r\n")
             except (OSError, UnicodeDecodeError) as error:
                 problems.append(f"{variable}: {getattr(error, 'strerror', None) or 'not UTF-8'}: {text}")
-        elif hint := _hint(upper, by_variable, _MISTYPED):
-            problems.append(f"{variable}: there is no such setting{hint}")
+        elif near := get_close_matches(upper.removeprefix(ENV_PREFIX).lower(), Settings.model_fields, 1, _MISTYPED):
+            problems.append(f"{variable} is no setting; did you mean {ENV_PREFIX}{near[0].upper()}?")
         else:
             warnings.append(f"{variable} is no setting, and is ignored")
     for name in sorted(files.keys() & variables.keys()):
@@ -170,8 +173,3 @@ def _read(name: str, text: str) -> Any:
     source = EnvSettingsSource(Settings)
     source.env_vars = {(ENV_PREFIX + name).lower(): text}
     return source()[name]
-
-
-def _hint(name: str, known: Iterable[str], cutoff: float) -> str:
-    near = get_close_matches(name, list(known), 1, cutoff)
-    return f"; did you mean {near[0]}?" if near else ""

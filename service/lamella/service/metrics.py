@@ -22,7 +22,7 @@ from prometheus_client import (
 )
 from prometheus_client.metrics_core import Metric
 
-from lamella.service.metering import CatalogMetrics, MemoryMetrics, ProcessMetrics, StoreMetrics
+from lamella.service.metering import CatalogMetrics, LimitMetrics, MemoryMetrics, ProcessMetrics, StoreMetrics
 from lamella.service.metering.bounds import REQUEST_S, WAIT_S
 from lamella.service.worker_metrics import all_workers, are_shared
 from lamella.snapshot.cache import Event
@@ -60,6 +60,7 @@ class Metrics:
         self.store = StoreMetrics(self.registry)
         self.catalog = CatalogMetrics(self.registry)
         self.memory = MemoryMetrics(self.registry)
+        self.limits = LimitMetrics(self.registry)
         self.requests = self._counter("lamella_requests", "Requests answered.", ("method", "route", "status"))
         self.request_seconds = Histogram(
             "lamella_request_seconds",

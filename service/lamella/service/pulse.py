@@ -40,8 +40,10 @@ class Pulse:
         """One look at everything but the loop itself; to be taken on the event loop."""
         in_use, most = self._catalog.connections
         self._metrics.catalog.pool(in_use, most)
-        for name, use in self._pools().items():
+        pools = self._pools()
+        for name, use in pools.items():
             self._metrics.process.threads(name, busy=use.busy, most=use.most, waiting=use.waiting)
+        self._metrics.limits.abandoned.set(sum(use.abandoned for use in pools.values()))
         self._metrics.fold()
 
     async def _beat(self) -> None:

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import TypeVar
 
 import anyio.to_thread
 import msgspec
 from anyio import CapacityLimiter
 
+from lamella.snapshot.carrying import CarryingPool
 from lamella.snapshot.errors import Overloaded
+from lamella.snapshot.patience import left_s, too_late
 
 _T = TypeVar("_T")
 
 
 class ThreadUse(msgspec.Struct, frozen=True):
-    """Threads at work, as many as may be, and pieces of work that wait for one."""
+    """Threads at work, as many as may be, and pieces of work that wait for one. ``abandoned``: see :class:`Threads`."""
 
     busy: int
     most: int
     waiting: int
+    abandoned: int = 0
 
 
 class Threads:
     """``at_once`` pieces of work at a time; others wait for their turn and take no thread. Belongs to one event loop.
 
     ``most_waiting``: of those so many, and one more is refused (None: any number); ``what`` names the work then.
+
+    Work for a request that somebody waits for until some time (:mod:`lamella.snapshot.patience`) is not waited for any
+    longer. It goes on, since a thread cannot be ended, but is abandoned: it ends at its next look at the time. Up to
+    ``at_once`` abandoned pieces are at work beside the others; more of them keep the turns that they have.
     """
 
     def __init__(self, at_once: int, *, most_waiting: int | None = None, what: str = "requests") -> None:
@@ -33,6 +43,8 @@ class Threads:
         self._most_waiting = most_waiting
         self._what = what
         self._limiter: CapacityLimiter | None = None
+        self._pool: CarryingPool | None = None
+        self._abandoned = 0
 
     @property
     def use(self) -> ThreadUse:
@@ -40,16 +52,61 @@ class Threads:
         if self._limiter is None:
             return ThreadUse(0, self._at_once, 0)
         now = self._limiter.statistics()
-        return ThreadUse(now.borrowed_tokens, self._at_once, now.tasks_waiting)
+        return ThreadUse(now.borrowed_tokens, self._at_once, now.tasks_waiting, self._abandoned)
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """What ``work`` returns, or raises.
 
         Raises:
             Overloaded: too many are waiting; nothing was done.
+            Unavailable: nobody waits any more.
         """
         if self._limiter is None:  # made here because it belongs to the event loop
             self._limiter = CapacityLimiter(self._at_once)
         if self._most_waiting is not None and self._limiter.statistics().tasks_waiting >= self._most_waiting:
-            raise Overloaded(f"too many {self._what} are under way", retry_after_s=1)
-        return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+            raise Overloaded(f"too many {self._what} are under way", retry_after_s=1, limit="threads")
+        within_s = left_s()
+        if within_s is None:
+            return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+        return await self._run_within(within_s, work, self._limiter)
+
+    async def _run_within(self, within_s: float, work: Callable[[], _T], limiter: CapacityLimiter) -> _T:
+        if self._pool is None:
+            self._pool = CarryingPool(2 * self._at_once, thread_name_prefix="lamella-work")
+        begun: Future[_T] | None = None
+        turn = object()
+        patience = asyncio.timeout(within_s)
+        try:
+            async with patience:
+                await limiter.acquire_on_behalf_of(turn)
+                begun = self._pool.submit(work)
+                return await asyncio.wrap_future(begun)
+        except TimeoutError as error:
+            if not patience.expired():
+                raise
+            raise too_late() from error
+        finally:
+            if begun is not None and not (begun.done() or begun.cancel()):
+                self._abandon(begun, turn, limiter)
+            elif begun is not None or turn in limiter.statistics().borrowers:
+                limiter.release_on_behalf_of(turn)
+
+    def _abandon(self, begun: Future[_T], turn: object, limiter: CapacityLimiter) -> None:
+        """Let it end by itself, and another one have its turn if there are not too many such yet."""
+        loop = asyncio.get_running_loop()
+        is_kept = self._abandoned >= self._at_once
+        if not is_kept:
+            self._abandoned += 1
+            limiter.release_on_behalf_of(turn)
+
+        def ended() -> None:
+            if is_kept:
+                limiter.release_on_behalf_of(turn)
+            else:
+                self._abandoned -= 1
+
+        def told(_: object) -> None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(ended)
+
+        begun.add_done_callback(told)

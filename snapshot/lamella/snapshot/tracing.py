@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import threading
-from importlib import metadata
 from typing import TYPE_CHECKING, Final
 
 from lamella.snapshot.errors import InvalidRequest
@@ -29,6 +28,8 @@ def open_provider(service: str) -> TracerProvider:
     Raises:
         InvalidRequest: the packages are not there, or a variable asks for another exporter or protocol.
     """
+    from importlib import metadata
+
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import OTELResourceDetector, Resource

@@ -8,8 +8,10 @@ from typing import Any, Concatenate, ParamSpec
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from lamella.client.http import Lamella
+from lamella.client.http.credential import TOKEN, TOKEN_FILE
 
 P = ParamSpec("P")
 
@@ -23,6 +25,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     token: str | None
     timeout_s: float
+    token_file: str | None = None
 
 
 #: Makes the client of a target. A test passes another one as the context's ``obj``.
@@ -31,7 +34,17 @@ Connect = Callable[[Target], Lamella]
 
 def connect(target: Target) -> Lamella:
     """The real client."""
-    return Lamella(target.url, token=target.token, timeout_s=target.timeout_s)
+    return Lamella(target.url, token=target.token, token_file=target.token_file, timeout_s=target.timeout_s)
+
+
+def shown_by(ctx: click.Context, token: str | None, token_file: str | None) -> tuple[str | None, str | None]:
+    """The token and the file to use, at most one of them: an option wins over a variable. Raises UsageError."""
+    if token is None or token_file is None:
+        return token, token_file
+    is_option = [ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ("token", "token_file")]
+    if is_option[0] == is_option[1]:
+        raise click.UsageError(f"give one of --token and --token-file ({TOKEN} and {TOKEN_FILE})")
+    return (token, None) if is_option[0] else (None, token_file)
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -48,13 +61,19 @@ class Session(msgspec.Struct, frozen=True):
 def asks_service(
     timeout_s: float = 60.0, json_help: str = "Write the service's answer as JSON, and nothing else."
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options ``--url``, ``--token``, ``--timeout`` (``timeout_s``) and ``--json`` (``as_json``)."""
+    """Give a command the options ``--url``, ``--token``, ``--token-file``, ``--timeout`` (``timeout_s``) and ``--json``
+    (``as_json``). What of the token and its file counts, :func:`shown_by` says."""
     options = (
         click.option(
             "--url", envvar="LAMELLA_URL", default=DEFAULT_URL, show_default=True, show_envvar=True, help="The service."
         ),
+        click.option("--token", envvar=TOKEN, show_envvar=True, help="API key or token, if the service asks for one."),
         click.option(
-            "--token", envvar="LAMELLA_TOKEN", show_envvar=True, help="Bearer token, if the service asks for one."
+            "--token-file",
+            envvar=TOKEN_FILE,
+            show_envvar=True,
+            metavar="FILE",
+            help="A file that holds it, and may be replaced meanwhile.",
         ),
         click.option(
             "--timeout",
@@ -83,7 +102,10 @@ def connected(timeout_s: float = 60.0) -> Callable[[Callable[Concatenate[Session
         @click.pass_context
         @functools.wraps(function)
         def command(ctx: click.Context, /, *args: Any, **kwargs: Any) -> None:
-            target = Target(url=kwargs.pop("url"), token=kwargs.pop("token"), timeout_s=kwargs.pop("timeout_s"))
+            token, token_file = shown_by(ctx, kwargs.pop("token"), kwargs.pop("token_file"))
+            target = Target(
+                url=kwargs.pop("url"), token=token, token_file=token_file, timeout_s=kwargs.pop("timeout_s")
+            )
             make: Connect = connect if ctx.obj is None else ctx.obj
             with make(target) as lake:
                 function(Session(lake, kwargs.pop("as_json")), *args, **kwargs)

@@ -8,7 +8,7 @@ import click
 
 from lamella.client.jobs.events import ErrorEvent
 from lamella.client.jobs.reporting import is_job, tell
-from lamella.snapshot.errors import LamellaError, OutcomeUnknown, Unavailable
+from lamella.snapshot.errors import LamellaError, OutcomeUnknown, PermissionDenied, Unauthenticated, Unavailable
 
 #: So many refused files are listed; the rest is counted.
 LISTED = 10
@@ -89,6 +89,10 @@ def refused_lines(refused: Any) -> list[str]:
 def _hint(error: LamellaError) -> str:
     if isinstance(error, OutcomeUnknown):
         return "; look before you run it again"
+    if isinstance(error, Unauthenticated):
+        return "; set LAMELLA_TOKEN or LAMELLA_TOKEN_FILE, or give --token or --token-file"
+    if isinstance(error, PermissionDenied):
+        return "; `lamella whoami` shows what you may do"
     if isinstance(error, Unavailable) and "url" in error.details:
         return "; is the service running there? `lamella serve` starts one, --url or LAMELLA_URL names another"
     return ""

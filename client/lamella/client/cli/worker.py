@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
+from pathlib import Path
 
 import click
 
-from lamella.client.cli.connection import asks_service
+from lamella.client.cli.connection import asks_service, shown_by
 from lamella.client.cli.job_options import complete_kind, seconds_of
 from lamella.client.http import NO_RETRY, Lamella
 
@@ -62,6 +63,7 @@ def worker(
     name: str | None,
     url: str,
     token: str | None,
+    token_file: str | None,
     timeout_s: float,
     as_json: bool,
 ) -> None:
@@ -76,6 +78,7 @@ def worker(
     from lamella.client.jobs.worker_log import WorkerLog
     from lamella.snapshot.jobs import job_kinds
 
+    token, token_file = shown_by(click.get_current_context(), token, token_file)
     try:
         prefix = tuple(shlex.split(command_prefix or ""))
     except ValueError as error:
@@ -97,9 +100,17 @@ def worker(
         timeout_s=seconds_of(attempt_timeout, "--attempt-timeout"),
         prefix=prefix,
         token=token,
+        token_file=None if token_file is None else str(Path(token_file).absolute()),
     )
     # A request that hangs must not cost a job, and tries are the worker's own.
-    with Lamella(url, token=token, timeout_s=min(timeout_s, lease_s / 3), policy=NO_RETRY) as lake:
+    with Lamella(
+        url,
+        token=token,
+        token_file=token_file,
+        timeout_s=min(timeout_s, lease_s / 3),
+        policy=NO_RETRY,
+        traces=False,  # a worker asks all day long
+    ) as lake:
         found = Worker(lake, settings, attempts, WorkerLog(as_json=as_json or not sys.stderr.isatty()))
         with on_signals(found.stop):
             ended = found.run()

@@ -16,7 +16,7 @@ from lamella.client.http.call import Call, TableName
 from lamella.client.http.clustering import AsyncClusteredTable
 from lamella.client.http.contents import AsyncTableContents
 from lamella.client.http.credential import credential_of
-from lamella.client.http.exchange import Exchange, Outcome, Send
+from lamella.client.http.exchange import Exchange
 from lamella.client.http.following import AsyncFollowingLake, AsyncFollowingTable
 from lamella.client.http.history import AsyncTableHistory
 from lamella.client.http.indexing import AsyncIndexedLake, AsyncIndexedTable
@@ -27,6 +27,7 @@ from lamella.client.http.reporting import AsyncReportingTable
 from lamella.client.http.resolving import Addresses, AsyncResolvingTable
 from lamella.client.http.retry import RetryPolicy
 from lamella.client.http.rewriting import AsyncRewrittenTable
+from lamella.client.http.steps import Outcome, Send
 from lamella.client.http.transport import AsyncTransport, TransportFailure
 from lamella.client.http.upkeep import AsyncTableUpkeep
 from lamella.client.http.verifying import AsyncVerifiedTable
@@ -58,11 +59,12 @@ class AsyncLamella(AsyncMaintainedLake, AsyncIndexedLake, AsyncFollowingLake, As
         sleep: Callable[[float], Awaitable[None]] | None = None,
         jitter: Callable[[], float] = random.random,
         ids: Ids | None = None,
+        traces: bool = True,
     ) -> None:
         #: Addresses of blocks, for answers of shape "ranges".
         self.addresses = Addresses()
         self._exchange = Exchange(
-            url, credential=credential_of(token, token_file), policy=policy, ids=ids, jitter=jitter
+            url, credential=credential_of(token, token_file), policy=policy, ids=ids, jitter=jitter, traces=traces
         )
         self._transport = transport if transport is not None else _default_transport(url, timeout_s)
         self._sleep = sleep if sleep is not None else _sleep

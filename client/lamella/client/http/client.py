@@ -16,7 +16,7 @@ from lamella.client.http.advising import AdvisedTable
 from lamella.client.http.call import Call, TableName
 from lamella.client.http.clustering import ClusteredTable
 from lamella.client.http.credential import credential_of
-from lamella.client.http.exchange import Exchange, Outcome, Send
+from lamella.client.http.exchange import Exchange
 from lamella.client.http.following import FollowingLake, FollowingTable
 from lamella.client.http.indexing import IndexedLake, IndexedTable
 from lamella.client.http.jobs import Jobs
@@ -26,6 +26,7 @@ from lamella.client.http.resolving import Addresses, ResolvingTable
 from lamella.client.http.retry import RetryPolicy
 from lamella.client.http.rewriting import RewrittenTable
 from lamella.client.http.scanning import ScannedTable
+from lamella.client.http.steps import Outcome, Send
 from lamella.client.http.transport import Transport, TransportFailure
 from lamella.client.http.upkeep import TableUpkeep
 from lamella.client.http.verifying import VerifiedTable
@@ -50,8 +51,8 @@ class Lamella(MaintainedLake, IndexedLake, FollowingLake, WatchedLake, AccessLak
     ``token``: an API key, or a token of the service's issuer. ``token_file``: a file that holds it, which is read again
     now and then, so that a key can be rotated without a restart. ``timeout_s``: the longest wait for a connection and
     for each next piece of an answer, per try. ``policy``: the tries. ``transport``: another way to send requests (see
-    :mod:`lamella.client.http.testing`); it is closed with the client. ``sleep``, ``jitter`` and ``ids`` are the
-    outside world, for tests.
+    :mod:`lamella.client.http.testing`); it is closed with the client. ``traces``: calls are part of the application's
+    OpenTelemetry traces, if it has any. ``sleep``, ``jitter`` and ``ids`` are the outside world, for tests.
     """
 
     def __init__(
@@ -66,11 +67,12 @@ class Lamella(MaintainedLake, IndexedLake, FollowingLake, WatchedLake, AccessLak
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
         ids: Ids | None = None,
+        traces: bool = True,
     ) -> None:
         #: Addresses of blocks, for answers of shape "ranges".
         self.addresses = Addresses()
         self._exchange = Exchange(
-            url, credential=credential_of(token, token_file), policy=policy, ids=ids, jitter=jitter
+            url, credential=credential_of(token, token_file), policy=policy, ids=ids, jitter=jitter, traces=traces
         )
         self._transport: Transport = transport if transport is not None else PooledTransport(url, timeout_s=timeout_s)
         self._sleep = sleep

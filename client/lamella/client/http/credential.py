@@ -66,16 +66,15 @@ def credential_of(token: str | None, token_file: str | os.PathLike[str] | None) 
     return lambda: checked
 
 
-def given_by(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The arguments for a client that ``LAMELLA_TOKEN`` or ``LAMELLA_TOKEN_FILE`` stand for; none where neither is set.
+def token_of(environment: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """The token, or the file that holds it, that ``LAMELLA_TOKEN`` or ``LAMELLA_TOKEN_FILE`` names.
 
-    Raises InvalidRequest when both are.
+    Raises InvalidRequest when both are set.
     """
-    found = os.environ if environment is None else environment
-    given = {"token": found.get(TOKEN, ""), "token_file": found.get(TOKEN_FILE, "")}
-    if all(given.values()):
+    token, token_file = environment.get(TOKEN) or None, environment.get(TOKEN_FILE) or None
+    if token is not None and token_file is not None:
         raise InvalidRequest(f"{TOKEN} and {TOKEN_FILE} are both set: set one of them")
-    return {name: value for name, value in given.items() if value}
+    return token, token_file
 
 
 def check_token(text: str, otherwise: str) -> str:

@@ -8,37 +8,24 @@ every rule about retries, idempotency keys and errors stands here once.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from lamella.client import tracing
 from lamella.client.http.address import parse_address
 from lamella.client.http.call import Call, Nothing
 from lamella.client.http.credential import Credential
 from lamella.client.http.retry import RETRYABLE, RetryPolicy, retry_after_s
-from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
+from lamella.client.http.steps import Outcome, Send, Steps, Wait
+from lamella.client.http.tracing import followed
+from lamella.client.http.transport import HttpRequest, HttpResponse
 from lamella.snapshot.errors import InvalidRequest, LamellaError, OutcomeUnknown, Unavailable, from_code
 from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.wire import Problem
 
 Answer = TypeVar("Answer")
-
-
-class Send(msgspec.Struct, frozen=True):
-    """Send this request; what comes of it is sent back into the generator."""
-
-    request: HttpRequest
-
-
-class Wait(msgspec.Struct, frozen=True):
-    """Wait so long, then go on with None."""
-
-    delay_s: float
-
-
-Outcome = HttpResponse | TransportFailure
-Steps = Generator[Send | Wait, Outcome | None, Answer]
 
 
 class Exchange:
@@ -53,12 +40,14 @@ class Exchange:
         ids: Ids | None = None,
         jitter: Callable[[], float] = random.random,
         clock: Callable[[], int] = unix_ms,
+        traces: bool = True,
     ) -> None:
         self.address = parse_address(url)
         self.policy = policy if policy is not None else RetryPolicy()
         self._ids = ids if ids is not None else Ids()
         self._jitter = jitter
         self._clock = clock
+        self._traces = traces
         self._headers: tuple[tuple[str, str], ...] = (
             ("Accept", "application/json"),
             ("Accept-Encoding", "identity"),
@@ -75,6 +64,11 @@ class Exchange:
             OutcomeUnknown: the same for a mutation that may have happened; ``idempotency_key`` in ``details`` asks
                 again for the same mutation, but there is none for a call that is made ``once``.
         """
+        tracer = tracing.tracer() if self._traces else None
+        steps = self._steps(call, idempotency_key)
+        return steps if tracer is None else followed(tracer, call, self.address, steps)
+
+    def _steps(self, call: Call[Answer], idempotency_key: str | None) -> Steps[Answer]:
         key = (idempotency_key or str(self._ids.new())) if call.mutates else None
         request = self._request(call, key)
         maybe_done = False

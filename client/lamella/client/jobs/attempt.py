@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from lamella.client import tracing
 from lamella.client.http import Lamella
 from lamella.client.jobs.aside import Aside
 from lamella.client.jobs.child import Child
@@ -53,7 +54,7 @@ class AttemptSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     ``lease_s``: how long the service waits for a heartbeat. ``grace_s``: how long a program may take to end when it is
     asked to. ``timeout_s``: how long a program may take where its job does not say. ``prefix``: see
-    :func:`~lamella.client.jobs.program.program_of`. ``token``: of the service.
+    :func:`~lamella.client.jobs.program.program_of`. ``token`` or ``token_file``: what programs show the service.
     """
 
     lease_s: int
@@ -61,6 +62,7 @@ class AttemptSettings(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
     prefix: tuple[str, ...] = ()
     token: str | None = None
+    token_file: str | None = None
     environment: Mapping[str, str] | None = None
 
 
@@ -110,16 +112,29 @@ class Attempt:
 
     def run(self) -> Ended:
         """Run the program to its end, or to its lease's; never raises a LamellaError."""
+        attributes = {"lamella.job.id": self._job.job_id, "lamella.job.attempt": self._job.attempts}
+        with tracing.part(f"job {self._job.kind}", attributes) as span:
+            ended = self._run()
+            if span is not None and ended != "succeeded":
+                tracing.fail(span, ended)
+        return ended
+
+    def _run(self) -> Ended:
         started_s = time.monotonic()
         self._say("started", attempt=self._job.attempts, table=self._claimed.table)
         try:
             command = program_of(self._claimed, self._settings.prefix)
             environment = environment_of(
-                self._claimed, self._lease_token, self._lake.url, self._settings.token, self._settings.environment
+                self._claimed,
+                self._lease_token,
+                self._lake.url,
+                self._settings.token,
+                self._settings.environment,
+                token_file=self._settings.token_file,
             )
             child = Child(
                 command,
-                environment,
+                environment | tracing.environment(),
                 grace_s=self._settings.grace_s,
                 on_line=self._told.line,
                 on_exit=self._wake.set,

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from lamella.client.http.credential import TOKEN, TOKEN_FILE
 from lamella.client.jobs.events import ATTEMPT, CHECKPOINT, JOB_ID, LEASE
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.jobs import command_line, job_kind_named
@@ -44,9 +45,16 @@ def program_of(claimed: ClaimAnswer, prefix: Sequence[str]) -> list[str]:
 
 
 def environment_of(
-    claimed: ClaimAnswer, lease_token: str, url: str, token: str | None, base: Mapping[str, str] | None = None
+    claimed: ClaimAnswer,
+    lease_token: str,
+    url: str,
+    token: str | None,
+    base: Mapping[str, str] | None = None,
+    *,
+    token_file: str | None = None,
 ) -> dict[str, str]:
-    """The variables of a job's program: those of this process, where the service is, and which job it is.
+    """The variables of a job's program: those of this process, where the service is, what to show it (``token``, or the
+    file that holds it), and which job it is.
 
     Raises:
         InvalidRequest: a checkpoint that is too long for a variable.
@@ -62,8 +70,11 @@ def environment_of(
         "PYTHONUNBUFFERED": "1",
     }
     found.pop(CHECKPOINT, None)
-    if token is not None:
-        found["LAMELLA_TOKEN"] = token
+    shown = {TOKEN: token, TOKEN_FILE: token_file}
+    if any(value is not None for value in shown.values()):
+        for name in shown:  # of both a program would not know which is meant
+            found.pop(name, None)
+        found |= {name: value for name, value in shown.items() if value is not None}
     if claimed.checkpoint is not None:
         text = msgspec.json.encode(claimed.checkpoint).decode()
         if len(text.encode()) > _LONGEST_VARIABLE:

@@ -16,7 +16,8 @@ out by the option ``prune`` instead, or by :func:`lamella.client.spark.read`, wh
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,6 +26,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from lamella.client.http import Lamella
+from lamella.client.http.credential import token_of
 from lamella.client.rewrite.block_reader import read_rows
 from lamella.client.spark.arrow_types import spark_arrow_schema
 from lamella.client.spark.lake import LakeTable, Settings, load_table
@@ -36,6 +38,9 @@ __all__ = ["PARTITION_BYTES", "BlockGroup", "LamellaDataSource", "LamellaReader"
 
 class LamellaDataSource(DataSource):
     """``format("lamella")``. Options: ``url``; ``table`` (or the path given to ``load``) as ``namespace.table``.
+
+    Without ``url`` it is the service that ``LAMELLA_URL`` names in the driver's environment. That one is shown what
+    ``LAMELLA_TOKEN`` or ``LAMELLA_TOKEN_FILE`` names there, and no other, since whoever writes SQL can name any.
 
     ``prune``: a condition as SQL text. Blocks that hold no row for which it is true are left out; other rows of the
     blocks that stay are there, so put the condition into the query too. ``timeZone`` is for times in it (UTC).
@@ -58,7 +63,10 @@ class LamellaDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of these columns."""
-        return LamellaReader(dict(self.options), schema.json())
+        made = LamellaReader(dict(self.options), schema.json())
+        # From here on Spark sends this to executors, which ask the service nothing.
+        self.options = _without_token(self.options)
+        return made
 
 
 class LamellaReader(DataSourceReader):
@@ -67,6 +75,9 @@ class LamellaReader(DataSourceReader):
     def __init__(self, options: dict[str, str], schema_json: str) -> None:
         self._options = {key.lower(): value for key, value in options.items()}
         self._schema_json = schema_json
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_options": _without_token(self._options)}
 
     def partitions(self) -> Sequence[InputPartition]:
         """The blocks to read, in groups of about ``partitionBytes``."""
@@ -85,15 +96,23 @@ class LamellaReader(DataSourceReader):
             yield from read_rows(location, target, storage, written=written, current=partition.current)
 
 
+def _without_token(options: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in options.items() if key.lower() != "token"}
+
+
 @contextmanager
 def open_table(options: Any) -> Iterator[LakeTable]:
     """The table that a data source's options name; raises InvalidRequest when they do not."""
     given = {str(key).lower(): value for key, value in dict(options).items()}
-    url, name = given.get("url"), given.get("table") or given.get("path")
+    own = os.environ.get("LAMELLA_URL")
+    url, name = given.get("url") or own, given.get("table") or given.get("path")
     if not url or not name:
         raise InvalidRequest("the data source lamella needs the option url, and table (or a path) as namespace.table")
     timestamp = given.get("timestampms")
-    with Lamella(url, token=given.get("token")) as lake:
+    token, token_file = given.get("token"), None
+    if token is None and url == own:
+        token, token_file = token_of(os.environ)
+    with Lamella(url, token=token, token_file=token_file) as lake:
         yield load_table(
             lake,
             name,

@@ -11,6 +11,7 @@ import numpy as np
 
 from lamella.client.http import Lamella, Table
 from lamella.client.spark.index_partition import REPORT, IndexPartition, Piece, PieceReport
+from lamella.client.spark.lake import client_of
 from lamella.snapshot.errors import IndexNotFound, InvalidRequest
 from lamella.snapshot.index.building import PART_BLOCKS
 from lamella.snapshot.index.definition import term_in
@@ -79,7 +80,7 @@ def build_index(
     """
     if read_threads < 1 or (batch_pieces is not None and batch_pieces < 1):
         raise InvalidRequest("read_threads and batch_pieces are at least 1")
-    with Lamella(lake) if isinstance(lake, str) else nullcontext(lake) as client:
+    with client_of(lake) if isinstance(lake, str) else nullcontext(lake) as client:
         table = client.table(name)
         options = {scheme: dict(given) for scheme, given in (storage_options or {}).items()}
         job = _Job(spark, table, index, mode, read_threads, options)

@@ -9,6 +9,7 @@ import datetime as dt
 import hashlib
 import json
 import logging
+import os
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from lamella.client.http import Lamella
+from lamella.client.http.credential import token_of
 from lamella.client.spark.block_names import layouts
 from lamella.client.spark.hadoop_path import hadoop_path
 from lamella.client.spark.types import SparkSchema, spark_schema
@@ -271,9 +273,10 @@ def load_table(
 
 
 def client_of(url_or_client: str | Lamella) -> Lamella:
-    """A client, made when a URL is given."""
+    """A client; when a URL is given, one that shows it what ``LAMELLA_TOKEN`` or ``LAMELLA_TOKEN_FILE`` names."""
     if isinstance(url_or_client, str):
-        return Lamella(url_or_client)
+        token, token_file = token_of(os.environ)
+        return Lamella(url_or_client, token=token, token_file=token_file)
     if hasattr(url_or_client, "table"):
         return url_or_client
     raise InvalidRequest(f"neither a URL nor a Lamella client: {url_or_client!r}")
@@ -287,7 +290,7 @@ def service(url: str | None, client: Lamella | None) -> Iterator[Lamella]:
     if client is not None:
         yield client
     else:
-        with Lamella(str(url)) as made:
+        with client_of(str(url)) as made:
             yield made
 
 

@@ -15,7 +15,7 @@ from lamella.client.spark.block_names import layouts
 from lamella.client.spark.column_walker import ColumnWalker
 from lamella.client.spark.gateway import Gateway
 from lamella.client.spark.hadoop_path import refuse_hidden
-from lamella.client.spark.lake import LakeTable, Settings, load_table, service, unix_ms
+from lamella.client.spark.lake import LakeTable, Settings, client_of, load_table, service, unix_ms
 from lamella.client.spark.reader_options import askable_columns, reader_options, refuse_case_sensitive
 from lamella.client.spark.relation import relation_frame
 from lamella.snapshot.errors import InvalidRequest
@@ -68,7 +68,7 @@ def read(
 
     if getattr(spark, "_jsparkSession", None) is not None:
         # The frame asks the service each time it runs, so the client lives as long as the frame.
-        lake = client if client is not None else Lamella(str(url))
+        lake = client if client is not None else client_of(str(url))
         table = load(lake)
         if table.is_plain(columns):
             frame = relation_frame(Gateway(spark), table, columns)

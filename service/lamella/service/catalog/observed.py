@@ -58,7 +58,9 @@ def observe_statements(engine: Engine, listener: CatalogListener) -> None:
 
     def failed(context: ExceptionContext) -> None:
         if context.connection is not None and context.statement is not None:
-            outcome: CatalogOutcome = "conflict" if isinstance(context.sqlalchemy_exception, IntegrityError) else "failed"
+            outcome: CatalogOutcome = (
+                "conflict" if isinstance(context.sqlalchemy_exception, IntegrityError) else "failed"
+            )
             tell(context.connection, context.statement, outcome)
 
     def tell(connection: Connection, statement: str, outcome: CatalogOutcome) -> None:

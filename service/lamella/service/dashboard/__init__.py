@@ -9,6 +9,7 @@ from __future__ import annotations
 from starlette.routing import Route
 
 from lamella.service.api import Boundary
+from lamella.service.dashboard.access import AccessPages
 from lamella.service.dashboard.history import HistoryPages
 from lamella.service.dashboard.jobs import JobPages
 from lamella.service.dashboard.lab import LabPages
@@ -24,6 +25,6 @@ from lamella.service.services import Services
 def dashboard_routes(services: Services, boundary: Boundary, secret: bytes) -> list[Route]:
     """The routes of all screens; ``secret`` signs what their forms carry."""
     pages = Pages(services, boundary, secret)
-    screens = (OverviewPages, TablePages, MapPages, HistoryPages, LabPages, JobPages, StatusPages)
+    screens = (OverviewPages, TablePages, MapPages, HistoryPages, LabPages, JobPages, AccessPages, StatusPages)
     found = [page for screen in screens for page in screen(services, pages).pages()]
     return pages.routes([*LoginPages(services, pages, secret).pages(), *found])

@@ -218,7 +218,14 @@ def _whose(request: Request, *, is_gated: bool) -> dict[str, Any]:
         principal = principal_of(request) if is_gated else OPEN
     except Unauthenticated:
         return {"who": None, "may": lambda *_place: False, "is_gated": is_gated}
-    return {"who": principal.name, "may": principal.rights.may, "is_gated": is_gated}
+    may = principal.rights.may
+
+    def may_maintain(table: str | None) -> bool:
+        """Of a table as jobs name it; None: of everything."""
+        namespace, _, name = (table or "").rpartition(".")
+        return may("maintain", namespace, name) if namespace else may("maintain")
+
+    return {"who": principal.name, "may": may, "may_maintain": may_maintain, "is_gated": is_gated}
 
 
 def link(*parts: str, **query: Any) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import on_table
+from lamella.service.access import on_table, principal_of
 from lamella.service.catalog import TableRecord
 from lamella.service.dashboard.asked import at_of, number_of, table_of
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link
@@ -164,6 +164,7 @@ class TablePages:
 
     def _indexes(self, request: Request) -> dict[str, Any]:
         record = table_of(self._services, request)
+        maintains = principal_of(request).rights.may("maintain", record.namespace, record.name)
         found = self._services.indexes.list(record, dropped=True)
         scores = None
         try:
@@ -174,7 +175,8 @@ class TablePages:
             **_frame(record, "indexes"),
             "indexes": found.indexes,
             "scores": scores,
-            "recorded": self._services.advice.recorded(record),
+            # they may have constants of other people's filters
+            "recorded": self._services.advice.recorded(record) if maintains else None,
         }
 
 

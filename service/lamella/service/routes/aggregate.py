@@ -38,7 +38,7 @@ class AggregateRoutes:
         pointer = self._services.history.pointer(
             record, snapshot_id=asked.snapshot_id, timestamp=asked.timestamp, time_zone=asked.time_zone
         )
-        with trusted_manifests():
+        with trusted_manifests(), self._services.traces.span("aggregate"):
             answer = self._services.warehouse.aggregate(pointer, asked)
         self._services.metrics.aggregated(answer)
         return _ENCODER.encode(answer)

@@ -17,6 +17,7 @@ from lamella.service.routes.failures import OF_A_FILTER, OF_A_SNAPSHOT
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
 from lamella.service.state import trusted_manifests
+from lamella.service.tracing import tell_of_prune
 from lamella.snapshot.errors import InvalidPageToken, LocationRefused, NotSignable, Overloaded, SegmentNotFound
 from lamella.snapshot.prune.found import Found
 from lamella.snapshot.wire import PruneAnswer, PruneRequest
@@ -60,7 +61,10 @@ class PruneRoutes:
         record = services.catalog.current(namespace, name)
         if record is None or asked.snapshot_id not in (None, record.pointer.snapshot_id):
             return None
-        found = services.warehouse.find_now(record.pointer, asked)
+        with services.traces.span("prune") as span:
+            found = services.warehouse.find_now(record.pointer, asked)
+            if span is not None:
+                tell_of_prune(span, found)
         if found is not None:
             self._note(record, asked, found)
         return found
@@ -78,7 +82,10 @@ class PruneRoutes:
             time_zone=asked.time_zone,
         )
         with trusted_manifests():
-            found = services.warehouse.find(pointer, asked)
+            with services.traces.span("prune") as span:
+                found = services.warehouse.find(pointer, asked)
+                if span is not None:
+                    tell_of_prune(span, found)
             self._note(record, asked, found)
             if asked.sign_urls:
                 found = services.block_urls.in_answer(record, found)

@@ -50,7 +50,7 @@ class PruneManyRoutes:
         pointer = self._services.history.pointer(
             record, snapshot_id=asked.snapshot_id, timestamp=asked.timestamp, time_zone=asked.time_zone
         )
-        with trusted_manifests():
+        with trusted_manifests(), self._services.traces.span("prune batch"):
             answer = self._services.warehouse.prune_batch(pointer, asked)
         for each in answer.answers:
             self._services.metrics.pruned(each)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lamella.service.catalog.observed import CatalogListener, CatalogOperation, CatalogOutcome
-from lamella.service.tracing.port import Traces
+from lamella.service.tracing.port import Traces, Value
 from lamella.snapshot.layout.observed import StoreListener, StoreOperation, StoreOutcome
 
 
@@ -29,16 +29,13 @@ class TracedCalls:
         self._store.store_called(operation, outcome, took_s, read_bytes=read_bytes, written_bytes=written_bytes)
         if self._traces.here() is None:
             return
-        self._traces.done(
-            f"store {operation}",
-            took_s,
-            {
-                "lamella.store.outcome": outcome,
-                "lamella.store.read_bytes": read_bytes,
-                "lamella.store.written_bytes": written_bytes,
-            },
-            error="store_error" if outcome == "failed" else None,
-        )
+        attributes: dict[str, Value] = {"lamella.store.outcome": outcome}
+        if read_bytes:
+            attributes["lamella.store.read_bytes"] = read_bytes
+        if written_bytes:
+            attributes["lamella.store.written_bytes"] = written_bytes
+        error = "store_error" if outcome == "failed" else None
+        self._traces.done(f"store {operation}", took_s, attributes, error=error)
 
     def catalog_called(self, operation: CatalogOperation, outcome: CatalogOutcome, took_s: float, /) -> None:
         """A call of the catalog's database is over."""

@@ -37,9 +37,7 @@ class Traces(Protocol):
 
     is_on: bool
 
-    def span(
-        self, name: str, attributes: Mapping[str, Value] | None = None
-    ) -> AbstractContextManager[Span | None]:
+    def span(self, name: str, attributes: Mapping[str, Value] | None = None) -> AbstractContextManager[Span | None]:
         """A part that begins now and ends with the block; None: nobody wants to know."""
         ...
 

@@ -13,7 +13,9 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from lamella.service.problem import status_of
 from lamella.service.tracing.port import Place, Request, Span, Value
+from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.tracing import close_provider
 
 #: Spans of calls that one request has at most: a registration of 10,000 files would have some 30,000.
@@ -149,8 +151,13 @@ class OtelTraces:
         token = _HERE.set(at)
         try:
             yield _Part(span, began_ns)
+        except LamellaError as error:
+            span.set_attribute("lamella.code", error.code)
+            if status_of(type(error)) >= 500:
+                _fail(span, error.code)
+            raise
         except BaseException as error:
-            _fail(span, str(getattr(error, "code", type(error).__name__)))
+            _fail(span, type(error).__name__)
             raise
         finally:
             _HERE.reset(token)

@@ -133,10 +133,10 @@ def _is_inside(root: tuple[str, str], at: Location) -> bool:
 
 def _is_below(folder: str, location: str) -> bool:
     """Whether a location is in a folder, letter by letter, and stays in there however the rest of it is read."""
-    if not location.startswith(folder) or len(location) == len(folder):
+    if not location.startswith(folder):
         return False
     readings = _readings(location[len(folder) :])
-    return bool(readings) and not any(map(_climbs, readings))
+    return bool(readings) and all(reading.strip("/") and not _climbs(reading) for reading in readings)
 
 
 def _climbs(path: str) -> bool:

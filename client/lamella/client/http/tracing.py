@@ -1,0 +1,94 @@
+"""Spans of calls: one for the call and one for each of its tries, which the service goes on with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from lamella.client import tracing
+from lamella.client.http.address import Address
+from lamella.client.http.call import Call
+from lamella.client.http.steps import Outcome, Send, Steps
+from lamella.client.http.transport import HttpResponse
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, Tracer
+
+Answer = TypeVar("Answer")
+
+#: What stands behind these parts of a path is a name or an id.
+_NAMED: Final = {
+    "indexes": "{index}",
+    "jobs": "{job_id}",
+    "keys": "{key}",
+    "leases": "{lease_id}",
+    "namespaces": "{namespace}",
+    "schedules": "{schedule}",
+    "segments": "{segment_id}",
+    "snapshots": "{snapshot_id}",
+    "tables": "{table}",
+    "tags": "{tag}",
+}
+_NOT_NAMES: Final = frozenset({("jobs", "claim"), ("jobs", "due")})
+
+
+def template_of(path: str) -> str:
+    """A path of the API without names and ids, as the service calls the route; one of few texts."""
+    parts = path.partition("?")[0].split("/")
+    found, before = [], ""
+    for part in parts:
+        name = _NAMED.get(before) if (before, part) not in _NOT_NAMES else None
+        found.append(part if name is None else name)
+        before = part if name is None else ""
+    return "/".join(found)
+
+
+def followed(tracer: Tracer, call: Call[Answer], address: Address, steps: Steps[Answer]) -> Steps[Answer]:
+    """The same steps, with spans around them and the trace in every request."""
+    from opentelemetry import trace
+
+    where: dict[str, Any] = {
+        "http.request.method": call.method,
+        "url.template": template_of(call.path),
+        "server.address": address.host,
+        "server.port": address.port,
+    }
+    name = f"{call.method} {where['url.template']}"
+    whole = tracer.start_span(f"lamella {name}", attributes=where, record_exception=False)
+    context = trace.set_span_in_context(whole)
+    outcome: Outcome | None = None
+    tries = 0
+    try:
+        while True:
+            step = steps.send(outcome)
+            if not isinstance(step, Send):
+                outcome = yield step
+                continue
+            again = {"http.request.resend_count": tries} if tries else {}
+            tries += 1
+            one = tracer.start_span(name, context, kind=trace.SpanKind.CLIENT, attributes=where | again)
+            try:
+                headers = tuple(tracing.carried(trace.set_span_in_context(one)).items())
+                request = msgspec.structs.replace(step.request, headers=(*step.request.headers, *headers))
+                outcome = yield Send(request)
+                _tell(one, outcome)
+            finally:
+                one.end()
+    except StopIteration as done:
+        answer: Answer = done.value
+        return answer
+    except BaseException as error:
+        tracing.fail(whole, error)
+        raise
+    finally:
+        whole.end()
+
+
+def _tell(span: Span, outcome: Outcome | None) -> None:
+    if isinstance(outcome, HttpResponse):
+        span.set_attribute("http.response.status_code", outcome.status)
+        if outcome.status >= 400:
+            tracing.fail(span, str(outcome.status))
+    elif outcome is not None:
+        tracing.fail(span, "not_sent" if not outcome.sent else "no_answer")

@@ -1,0 +1,133 @@
+"""Who may do what: the keys and grants that the one who looks may see, and forms to make and take them."""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamella.service.access import ANYBODY, principal_of
+from lamella.service.audit import about
+from lamella.service.dashboard.forms import Form
+from lamella.service.dashboard.pages import ROOT, Page, Pages, link
+from lamella.service.problem import status_of
+from lamella.service.services import Services
+from lamella.snapshot.errors import InvalidRequest, LamellaError
+from lamella.snapshot.wire import ROLES, CreateKey, Grant, GrantRequest, NewKey, Role, RotateKey
+from lamella.snapshot.wire.place import place_text, read_place
+
+_ACCESS: Final = ROOT + "/access"
+_DAY_S: Final = 86_400
+
+
+class AccessPages:
+    """Draws them. A key's text is on the page that made it, and nowhere else."""
+
+    def __init__(self, services: Services, pages: Pages) -> None:
+        self._services = services
+        self._pages = pages
+
+    async def show(self, request: Request) -> Response:
+        return await self._drawn(request)
+
+    async def create_key(self, request: Request) -> Response:
+        form = await self._pages.form(request)
+        about(request, f"key:{form.text('name')}")
+        by = principal_of(request)
+
+        def made() -> NewKey:
+            grants = (self._grant(form),) if form.text("role") else ()
+            days = form.text("days")
+            asked = CreateKey(name=form.text("name"), grants=grants, expires_s=_days(days) * _DAY_S if days else None)
+            return self._services.administration.create_key(by, asked)
+
+        try:
+            return await self._drawn(request, made=await self._services.read(made))
+        except LamellaError as error:
+            return await self._drawn(request, problem=error, of="key")
+
+    async def rotate_key(self, request: Request) -> Response:
+        await self._pages.form(request)
+        by, name = principal_of(request), request.path_params["key"]
+        about(request, f"key:{name}")
+        administration = self._services.administration
+
+        def made() -> NewKey:
+            key, now_ms = administration.key(by, name), self._services.clock()
+            left_s = None if key.expires_ms is None else max(1, (key.expires_ms - now_ms) // 1000)
+            return administration.rotate_key(by, name, RotateKey(expires_s=left_s))
+
+        return await self._drawn(request, made=await self._services.read(made))
+
+    async def revoke_key(self, request: Request) -> Response:
+        await self._pages.form(request)
+        by, name = principal_of(request), request.path_params["key"]
+        about(request, f"key:{name}")
+        await self._services.read(lambda: self._services.administration.revoke_key(by, name))
+        return self._pages.see(link("access", done="key_revoked"))
+
+    async def give(self, request: Request) -> Response:
+        form = await self._pages.form(request)
+        by = principal_of(request)
+        try:
+            asked = self._request(request, form)
+            await self._services.read(lambda: self._services.administration.give(by, asked))
+        except LamellaError as error:
+            return await self._drawn(request, problem=error, of="grant")
+        return self._pages.see(link("access", done="granted"))
+
+    async def take(self, request: Request) -> Response:
+        form = await self._pages.form(request)
+        by, asked = principal_of(request), self._request(request, form)
+        await self._services.read(lambda: self._services.administration.take(by, asked))
+        return self._pages.see(link("access", done="taken"))
+
+    def pages(self) -> tuple[Page, ...]:
+        if not self._services.gate.is_on:
+            return ()
+        one = _ACCESS + "/keys/{key}"
+        return (
+            Page(_ACCESS, self.show, "ui_access", ANYBODY),
+            Page(_ACCESS + "/keys", self.create_key, "ui_create_key", ANYBODY, "POST"),
+            Page(one + "/rotate", self.rotate_key, "ui_rotate_key", ANYBODY, "POST"),
+            Page(one + "/revoke", self.revoke_key, "ui_revoke_key", ANYBODY, "POST"),
+            Page(_ACCESS + "/give", self.give, "ui_give_grant", ANYBODY, "POST"),
+            Page(_ACCESS + "/take", self.take, "ui_take_grant", ANYBODY, "POST"),
+        )
+
+    async def _drawn(
+        self, request: Request, *, made: NewKey | None = None, problem: LamellaError | None = None, of: str = ""
+    ) -> Response:
+        by, administration = principal_of(request), self._services.administration
+        keys, grants = await self._services.read(lambda: (administration.keys(by), administration.grants(by, None)))
+        values: dict[str, Any] = {
+            "me": by.described(),
+            "keys": keys.keys,
+            "grants": grants.grants,
+            "place_text": place_text,
+            "roles": ROLES,
+            "made": made,
+            "problems": {} if problem is None else {of: problem.message},
+            "can_give": by.rights.places("admin") != (),
+        }
+        status = 200 if problem is None else status_of(type(problem))
+        return self._pages.html(request, "access.html", values, status=status, title="Access")
+
+    def _request(self, request: Request, form: Form) -> GrantRequest:
+        grant, principal = self._grant(form), form.text("principal")
+        about(request, f"{principal}={grant.role}@{place_text(grant)}")
+        return GrantRequest(principal=principal, role=grant.role, namespace=grant.namespace, table=grant.table)
+
+    def _grant(self, form: Form) -> Grant:
+        namespace, table = read_place(form.text("place"))
+        role = form.text("role")
+        if role not in ROLES:
+            raise InvalidRequest(f"a role is one of {', '.join(ROLES)}, not {role!r}", parameter="role")
+        return Grant(role=cast("Role", role), namespace=namespace, table=table)
+
+
+def _days(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:6]) <= 3_660):
+        raise InvalidRequest("a key lasts 1 to 3660 days, or for good when nothing is given", parameter="days")
+    return int(text[:6])

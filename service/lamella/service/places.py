@@ -1,0 +1,121 @@
+"""Places for requests that are at work at once, and a line of those that wait for one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from typing import Final, Literal
+
+from lamella.service.metrics import Metrics
+from lamella.snapshot.errors import Overloaded
+from lamella.snapshot.patience import left_s, too_late
+
+#: What a request is refused for: everybody's places are taken, or all that one principal may have.
+_OF_ALL: Final = "requests"
+_OF_ONE: Final = "share"
+
+
+class Places:
+    """``at_once`` requests are at work and ``waiting`` more wait. Belongs to one event loop, so it needs no lock.
+
+    One ``whose`` has half of the places and half of the line at most, or all of both without ``shared``. Those who wait
+    are served in turn: the next place goes to the next one of them, and with each to the request that came first. So
+    nobody waits behind another one's line. ``kind`` names the places in metrics.
+    """
+
+    def __init__(
+        self, kind: Literal["read", "change"], *, at_once: int, waiting: int, shared: bool, metrics: Metrics
+    ) -> None:
+        self._at_once = at_once
+        self._most_waiting = waiting
+        self._own = max(1, at_once // 2) if shared else at_once
+        self._own_waiting = (waiting + 1) // 2 if shared else waiting
+        self._held = 0
+        self._waiting = 0
+        self._held_by: Counter[str] = Counter()
+        self._lines: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        self._refused = {limit: metrics.limits.refused.labels(kind, limit) for limit in (_OF_ALL, _OF_ONE)}
+        self._shown = metrics.limits.waiting.labels(kind)
+
+    def take(self, whose: str) -> bool:
+        """Take a place if there is one; False: it is to be waited for."""
+        # Where a place is free, whoever waits has all that it may have.
+        if self._held < self._at_once and self._held_by[whose] < self._own:
+            self._held += 1
+            self._held_by[whose] += 1
+            return True
+        return False
+
+    def check(self, whose: str) -> None:
+        """Raises Overloaded when there is neither a place nor room in the line."""
+        is_full = self._held >= self._at_once
+        if not is_full and self._held_by[whose] < self._own:
+            return
+        limit = _OF_ALL if is_full else _OF_ONE
+        if self._waiting < self._most_waiting:
+            if len(self._lines.get(whose, ())) < self._own_waiting:
+                return
+            limit = _OF_ONE
+        self._refused[limit].inc()
+        text = "of yours " if limit == _OF_ONE else ""
+        raise Overloaded(f"too many requests {text}are under way", retry_after_s=1, limit=limit)
+
+    async def wait(self, whose: str) -> None:
+        """Wait for a place and take it.
+
+        Raises:
+            Overloaded: too many wait.
+            Unavailable: the request's time was over before its turn came.
+        """
+        self.check(whose)
+        turn = asyncio.get_running_loop().create_future()
+        self._lines.setdefault(whose, deque()).append(turn)
+        self._waiting += 1
+        self._shown.set(self._waiting)
+        try:
+            async with asyncio.timeout(left_s()):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():
+                self.give_back(whose)  # its turn came at the very moment that it gave up
+            else:
+                self._leave(whose, turn)
+            if isinstance(error, TimeoutError):
+                raise too_late() from error
+            raise
+
+    def give_back(self, whose: str) -> None:
+        """Let the next one have a place."""
+        self._held -= 1
+        left = self._held_by[whose] - 1
+        if left:
+            self._held_by[whose] = left
+        else:
+            del self._held_by[whose]
+        if self._waiting:
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        for whose, line in self._lines.items():
+            # One that gave up leaves by itself, in a moment.
+            turn = next((each for each in line if not each.done()), None)
+            if turn is not None and self._held_by[whose] < self._own:
+                line.remove(turn)
+                self._waiting -= 1
+                self._shown.set(self._waiting)
+                if line:
+                    self._lines.move_to_end(whose)
+                else:
+                    del self._lines[whose]
+                self._held += 1
+                self._held_by[whose] += 1
+                turn.set_result(None)
+                return
+
+    def _leave(self, whose: str, turn: asyncio.Future[None]) -> None:
+        line = self._lines[whose]
+        line.remove(turn)
+        if not line:
+            del self._lines[whose]
+        self._waiting -= 1
+        self._shown.set(self._waiting)
