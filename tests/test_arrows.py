@@ -42,9 +42,14 @@ RULES = (
             # Only inside Table.scan, and for type checkers: see the test of what importing the client loads.
             "lamella.client.scan",
             "lamella.client.presigned",
+            "lamella.client.tracing",  # which loads nothing of ours but the errors
             "lamella.snapshot.layout.Store",
         ),
     ),
+    # Everything works without OpenTelemetry.
+    Forbidden("lamella.snapshot", ("opentelemetry",), exempt=("lamella.snapshot.tracing",)),
+    Forbidden("lamella.service", ("opentelemetry",), exempt=("lamella.service.tracing.spans",)),
+    Forbidden("lamella.client", ("opentelemetry",), exempt=("lamella.client.tracing", "lamella.client.http.tracing")),
     # The reader stands on the core alone: whatever plans a scan for it is handed in.
     Forbidden("lamella.client.scan", ("lamella.client",), allowed=("lamella.client.scan",)),
     # Spark imports every top-level module named pyspark_* when it looks for data sources.

@@ -95,10 +95,10 @@ def _service(name: str, body: dict[str, Any], secrets: Mapping[str, str]) -> Ser
     if unknown:
         raise ValueError(f"{name}: {', '.join(sorted(unknown))}: not understood here")
     mounts = [_volume(name, each) for each in body.get("volumes", ())]
-    for secret in body.get("secrets", ()):
-        mounts.append(Mount(source=secrets[secret], target=f"/run/secrets/{secret}", kind="secret"))
-    for each in body.get("tmpfs", ()):
-        mounts.append(Mount(source=each, target=each.partition(":")[0], kind="tmpfs"))
+    given = body.get("secrets", ())
+    mounts += [Mount(source=secrets[each], target=f"/run/secrets/{each}", kind="secret") for each in given]
+    given = body.get("tmpfs", ())
+    mounts += [Mount(source=each, target=each.partition(":")[0], kind="tmpfs") for each in given]
     restart = body.get("restart", "no")
     check = body.get("healthcheck")
     networks = body.get("networks") or {}

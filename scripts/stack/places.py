@@ -1,7 +1,7 @@
 """From names, addresses and paths of containers to those of this machine.
 
 Every service gets a loopback address of its own, so ports stay what they are in docker-compose.yml. Paths that are
-mounted become folders below one folder; files that are mounted are copied there with the same replacements made in them.
+mounted become folders below one folder; mounted files are copied there, with the same replacements made in them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Places:
         self._fixed = _prefix(compose.subnet)
         self.mounts = {mount.target: self._source(mount) for mount in service.mounts}
         names = sorted(compose.services, key=len, reverse=True)
-        self._name = re.compile(rf"(?<![\w./-])({'|'.join(map(re.escape, names))})(?=:\d)")
+        self._name = re.compile(rf"(?<![\w.-])({'|'.join(map(re.escape, names))})(?=:\d)")
         targets = sorted(self.mounts, key=len, reverse=True)
         self._target = re.compile(rf"(?<![\w./-])({'|'.join(map(re.escape, targets))})(?![\w-])") if targets else None
 
@@ -93,7 +93,7 @@ class Places:
             if mount.kind in ("volume", "tmpfs"):
                 place.mkdir(parents=True, exist_ok=True)
             elif mount.kind == "bind":
-                self._copy(self._root / mount.source, place)
+                self.copy(self._root / mount.source, place)
 
     def add(self, target: str, source: Path) -> None:
         """What an image has at a path of its own."""
@@ -101,12 +101,13 @@ class Places:
         targets = sorted(self.mounts, key=len, reverse=True)
         self._target = re.compile(rf"(?<![\w./-])({'|'.join(map(re.escape, targets))})(?![\w-])")
 
-    def _copy(self, source: Path, place: Path) -> None:
+    def copy(self, source: Path, place: Path) -> None:
+        """A file or folder, with the replacements made in texts."""
         if source.is_dir():
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir(parents=True)
             for each in source.iterdir():
-                self._copy(each, place / each.name)
+                self.copy(each, place / each.name)
         elif source.suffix in _TEXTS:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(self.text(source.read_text("utf-8")), "utf-8")

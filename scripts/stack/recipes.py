@@ -10,6 +10,7 @@ import os
 import pwd
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -21,7 +22,7 @@ import msgspec
 
 from stack.compose import Health, Service, seconds
 from stack.places import Places
-from stack.tools import ROOT, TOOLS, VERSITYGW, MissingTool, built, debian, printed, say
+from stack.tools import ROOT, TOOLS, VERSITYGW, MissingTool, built, debian, printed, say, spark_jars
 
 #: PostgreSQL refuses to run as root; the first of these users that exists runs it then.
 _USERS: Final = ("postgres", "nobody")
@@ -64,7 +65,7 @@ class Kitchen:
             case "nginx":
                 return self._nginx(service, places, found)
             case "postgres":
-                return self._postgres(service, places, found)
+                return self._postgres(places, found)
             case "versity/versitygw":
                 return self._store(places, found)
             case "prom/prometheus":
@@ -82,6 +83,11 @@ class Kitchen:
         if image == "lamella-spark":
             home = Path(sysconfig.get_path("purelib")) / "pyspark"
             more |= {"SPARK_HOME": str(home), "JAVA_HOME": str(printed("java_home.py"))}
+            places.add("/opt/spark-s3", spark_jars())
+            more["SPARK_CONF_DIR"] = str(places.temporary / "conf")
+            places.copy(
+                ROOT / "deploy" / "spark" / "spark-defaults.conf", places.temporary / "conf" / "spark-defaults.conf"
+            )
             more["PYSPARK_PYTHON"] = sys.executable
             # A container's name is its address; here Spark would ask how this host's name resolves.
             more["SPARK_LOCAL_IP"] = places.text("0.0.0.0")  # noqa: S104  # stands for its own address
@@ -115,7 +121,7 @@ class Kitchen:
             health=Health(command=(sys.executable, "-c", check), interval_s=0.2, timeout_s=5, retries=100),
         )
 
-    def _postgres(self, service: Service, places: Places, found: Recipe) -> Recipe:
+    def _postgres(self, places: Places, found: Recipe) -> Recipe:
         """As the image's entrypoint does: a database cluster when there is none, and in it a database."""
         programs = printed("postgres_bin.py", "--install")
         user = next((name for name in _USERS if _exists(name)), None) if os.geteuid() == 0 else None
@@ -153,26 +159,20 @@ def _open_to(user: str | None, data: Path) -> tuple[Path, tuple[Path, ...]]:
     """A folder that a user can enter and own; elsewhere, behind a link, where the way to it is closed."""
     if user is None:
         return data, ()
-    shutil.chown(data, user)
-    data.chmod(0o700)
-    probe = [sys.executable, "-c", "import os, sys; os.listdir(sys.argv[1])", str(data)]
-    if subprocess.run(probe, check=False, user=user, cwd="/", capture_output=True).returncode == 0:
-        return data / "pgdata" if _made(data / "pgdata", user) else data, ()
-    if data.is_symlink():
-        return data.resolve(), (data.resolve().parent,)
-    other = Path(tempfile.mkdtemp(prefix="lamella-stack-"))
-    shutil.chown(other, user)
-    data.rmdir()
-    _made(other / "pgdata", user)
-    data.symlink_to(other / "pgdata")
-    return other / "pgdata", (other,)
-
-
-def _made(folder: Path, user: str) -> bool:
+    leftovers = () if not data.is_symlink() else (data.resolve().parent,)
+    if not leftovers and not all(parent.stat().st_mode & stat.S_IXOTH for parent in data.resolve().parents):
+        other = Path(tempfile.mkdtemp(prefix="lamella-stack-"))
+        other.chmod(0o711)
+        data.rmdir()
+        (other / "data").mkdir(mode=0o711)
+        data.symlink_to(other / "data")
+        leftovers = (other,)
+    folder = data.resolve() / "pgdata"
     folder.mkdir(exist_ok=True)
-    shutil.chown(folder, user)
+    for each in (folder, folder.parent):
+        shutil.chown(each, user)
     folder.chmod(0o700)
-    return True
+    return folder, leftovers
 
 
 def _exists(user: str) -> bool:

@@ -1,4 +1,4 @@
-"""The programs that images bring, found on this machine or installed: nginx, versitygw, Prometheus, PostgreSQL, Java."""
+"""The programs that images bring, found on this machine or installed: nginx, versitygw, Prometheus and so on."""
 
 from __future__ import annotations
 
@@ -80,3 +80,24 @@ def printed(script: str, *arguments: str) -> Path:
     if done.returncode != 0:
         raise MissingTool(f"{script} found nothing; see above")
     return Path(done.stdout.strip())
+
+
+def spark_jars() -> Path:
+    """The folder of the jars with which Spark reads S3, which Maven fills once."""
+    folder = ROOT / "build" / "spark-s3"
+    if not any(folder.glob("hadoop-aws-*.jar")):
+        maven = shutil.which("mvn")
+        if maven is None:
+            raise MissingTool("mvn is missing: install Maven (apt-get install maven), which fetches the jars for S3")
+        say("fetching the jars with which Spark reads S3 (19 MB, once)")
+        pom = ROOT / "deploy" / "spark" / "pom.xml"
+        words = [
+            "--batch-mode",
+            "--quiet",
+            "-f",
+            str(pom),
+            "dependency:copy-dependencies",
+            f"-DoutputDirectory={folder}",
+        ]
+        subprocess.run([maven, *words], check=True, stdout=sys.stderr)
+    return folder

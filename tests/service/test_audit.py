@@ -18,6 +18,7 @@ from starlette.testclient import TestClient
 
 from fixtures_server import StartServer
 from lamella.service.access import actor_of
+from lamella.service.access.principal import OPEN, set_principal
 from lamella.service.api import REQUEST_ID
 from lamella.service.app import create_app
 from lamella.service.audit import Audit, about
@@ -343,10 +344,23 @@ async def test_a_request_without_an_answer_is_noted_too(world: World) -> None:
     async def cut(_: Request) -> Response:
         raise KeyboardInterrupt
 
+    asked = request(namespace="db", table="t")
+    set_principal(asked, OPEN)
     with pytest.raises(KeyboardInterrupt):
-        await world.audit.watched("cut", cut)(request(namespace="db", table="t"))
+        await world.audit.watched("cut", cut)(asked)
     (entry,) = world.audit.page(None, 10, "db.t")
     assert (entry.operation, entry.status, entry.code, entry.client) == ("cut", 499, None, "10.0.0.1")
+
+
+@pytest.mark.anyio
+async def test_who_is_not_known_cannot_fill_the_trail(world: World) -> None:
+    """A request of nobody known leaves no entry, whatever it asked for."""
+
+    async def refused(_: Request) -> Response:
+        return Response(status_code=401)
+
+    await world.audit.watched("refused", refused)(request(namespace="db", table="t"))
+    assert world.audit.page(None, 10, "db.t") == []
 
 
 @pytest.fixture

@@ -430,4 +430,4 @@ def test_a_body_over_the_limit_is_refused(local: World, table: TableApi, chunked
     connection.close()
     assert (response.status, document["status"], document["code"]) == (413, 413, "body_too_large")
     assert response.headers["content-type"] == "application/problem+json"
-    assert document["details"] == {"limit_bytes": LIMIT_BYTES}
+    assert document["details"] == {"limit": "body_bytes", "limit_bytes": LIMIT_BYTES}

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import msgspec
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 
 from lamella.service.metrics import Metrics
@@ -65,9 +66,12 @@ def test_every_metric_is_documented_with_its_kind_and_labels() -> None:
         if name.startswith("lamella_")
     }
     assert {name: kind for name, (kind, _) in documented.items()} == registered
-    metrics = vars(Metrics())
-    for collector in metrics.values():
-        name = getattr(collector, "_name", None)
-        if name is not None:
-            _, labels = documented.get(f"{name}_total") or documented[name]
-            assert tuple(re.findall(r"`(\w+)`", labels)) == collector._labelnames
+    labelled = {
+        collector._name: collector._labelnames
+        for collector in Metrics().registry._collector_to_names
+        if isinstance(collector, MetricWrapperBase)
+    }
+    assert len(labelled) == len(documented)
+    for name, own in labelled.items():
+        _, labels = documented.get(f"{name}_total") or documented[name]
+        assert tuple(re.findall(r"`(\w+)`", labels)) == own

@@ -7,9 +7,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message
 
 
-async def ask(
-    app: ASGIApp, method: str, path: str, body: bytes = b"", *, key: str | None = None
-) -> tuple[int, bytes]:
+async def ask(app: ASGIApp, method: str, path: str, body: bytes = b"", *, key: str | None = None) -> tuple[int, bytes]:
     """The status and body of an answer; ``key``: an API key to show."""
     status = 0
     parts: list[bytes] = []

@@ -16,6 +16,8 @@ from starlette.routing import Route
 from structlog.typing import FilteringBoundLogger
 
 from lamella.service.access import Gate, Need
+from lamella.service.admission import Admission
+from lamella.service.deadline import MOST_MS
 from lamella.service.metrics import Metrics
 from lamella.service.problem import problem_response, status_of
 from lamella.snapshot.errors import InvalidRequest, LamellaError, LimitExceeded
@@ -59,6 +61,15 @@ IF_NONE_MATCH: Final = Parameter(
 )
 
 
+TIMEOUT: Final = Parameter(
+    name="Lamella-Timeout-Ms",
+    place="header",
+    description="How long the client waits for the begin of the answer, in milliseconds: the service gives up what only "
+    "asks by then, and does not begin a change any more.",
+    schema={"type": "integer", "minimum": 1, "maximum": MOST_MS},
+)
+
+
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """One method of one path. ``request_type`` and ``answer_type`` are msgspec types, None: no body."""
 
@@ -82,6 +93,12 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     direct: bool = False
     #: False for a POST, PUT or DELETE that changes nothing, or is only a sign of life of a reader or worker.
     changes: bool = True
+    #: A POST that only asks, as a GET does: it is given up once nobody waits for it.
+    is_question: bool = False
+    #: Its body may be as large as the service takes; others have a mebibyte.
+    is_large: bool = False
+    #: Answered however busy the process is.
+    is_urgent: bool = False
 
     @property
     def is_audited(self) -> bool:
@@ -102,11 +119,13 @@ class Boundary:
         log: FilteringBoundLogger,
         metrics: Metrics,
         gate: Gate,
+        admission: Admission,
         watched: Callable[[str, Handler], Handler],
     ) -> None:
         """``watched`` makes of an operation's id and handler one whose requests are all in the audit trail."""
         self._log = log
         self._gate = gate
+        self._admission = admission
         self._metrics = metrics
         self._watched = watched
 
@@ -114,6 +133,13 @@ class Boundary:
         """The handler of one operation: only for those who may, with a problem document for whatever it raises."""
         handler, template, needs, gate = operation.handler, operation.path, operation.needs, self._gate
         is_for_all = needs.place == "nobody"
+        if not (is_for_all or operation.is_urgent):
+            handler = self._admission.admitted(
+                handler,
+                changes=not (operation.is_question or operation.method == "GET"),
+                has_body=operation.request_type is not None,
+                is_large=operation.is_large,
+            )
 
         async def endpoint(request: Request) -> Response:
             request.scope[ROUTE] = template
@@ -152,7 +178,7 @@ class Boundary:
     def shown(self, request: Request, error: Exception) -> LamellaError:
         """An error as clients may see it, once it was counted and, where it is the service's, logged."""
         if isinstance(error, RecursionError):
-            error = LimitExceeded("the request is nested too deeply")
+            error = LimitExceeded("the request is nested too deeply", limit="depth")
         if not isinstance(error, LamellaError):
             self._log.error("request failed", exc_info=error, request_id=request.scope.get(REQUEST_ID))
             error = LamellaError("the service failed; its log has the reason", request_id=request.scope.get(REQUEST_ID))
@@ -182,6 +208,9 @@ class PreparedResponse(Response):
 
 async def body_of(request: Request) -> bytes:
     """The whole body; raises ClientDisconnect when the client went away before its end."""
+    held: bytes | None = getattr(request, "_body", None)  # most have been read: see lamella.service.bodies
+    if held is not None:
+        return held
     message = await request.receive()
     if message["type"] == "http.request" and not message.get("more_body", False):  # small ones come at once
         return bytes(message.get("body", b""))

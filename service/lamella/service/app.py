@@ -10,13 +10,13 @@ import gc
 import os
 import secrets
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -24,13 +24,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from lamella.service.access.starting import refuse_unsafe, unsafe_warnings
 from lamella.service.api import Boundary
 from lamella.service.catalog import Catalog, open_catalog
+from lamella.service.client_connection import ClientConnection
 from lamella.service.configuration import load_settings
+from lamella.service.connections import STATE, Connections
 from lamella.service.dashboard import dashboard_routes
 from lamella.service.lifecycle import Lifecycle
 from lamella.service.logs import RequestLog, library_logging, make_log
 from lamella.service.middleware import AccessMiddleware, BodyLimitMiddleware, DirectMiddleware, traced
 from lamella.service.openapi import describe
 from lamella.service.processes import run_alone, run_workers
+from lamella.service.quotas import Quotas
 from lamella.service.reference_page import CONTENT_SECURITY_POLICY, reference_page
 from lamella.service.release import release
 from lamella.service.routes import operations
@@ -44,6 +47,9 @@ from lamella.snapshot.errors import InvalidRequest, NotFound
 from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.layout import FsspecStore, Store
 
+#: A worker that says nothing for so long is taken for hung, and ended. On a busy machine one can take longer than
+#: uvicorn's own five seconds to load, and would be ended and started for ever.
+_HUNG_S = 60
 _TITLE = "Lamella"
 _DESCRIPTION = "A layered snapshot metadata service: which Parquet blocks a query must read, and why."
 
@@ -53,13 +59,16 @@ class _App(FastAPI):
 
     outermost: ASGIApp
     lifecycle: Lifecycle
+    connections: Connections
 
     async def framework(self, scope: Scope, receive: Receive, send: Send) -> None:
         """FastAPI with all routes."""
         await super().__call__(scope, receive, send)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.outermost(scope, receive, send)
+        # Whoever went away is missed by nobody: no server need write its log full of it.
+        with suppress(ClientDisconnect):
+            await self.outermost(scope, receive, send)
 
 
 def create_app(
@@ -90,17 +99,17 @@ def create_app(
         clock=clock,
         traces=traces if traces is not None else open_traces(settings),
     )
-    boundary = Boundary(log, services.metrics, services.gate, services.audit.watched)
+    boundary = Boundary(log, services.metrics, services.gate, services.admission, services.audit.watched)
     described = operations(services)
     document = describe(described, title=_TITLE, version=release(), description=_DESCRIPTION)
 
     @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_app: FastAPI) -> AsyncIterator[Mapping[str, Any]]:
         for text in unsafe_warnings(settings):
             log.warning("unsafe", detail=text)
         log.info("started", version=release(), pid=os.getpid())
         async with services.pulse.beating():
-            yield
+            yield {STATE: app.connections}
         services.close()
         log.info("stopped", pid=os.getpid())
 
@@ -108,6 +117,7 @@ def create_app(
         title=_TITLE, version=release(), lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     app.lifecycle = services.lifecycle
+    app.connections = Connections(settings, services.metrics)
     app.router.routes[:0] = [boundary.route(operation) for operation in described]
     if settings.dashboard:
         secret = services.catalog.secret("dashboard forms", secrets.token_bytes(32))
@@ -147,6 +157,10 @@ def serve(settings: Settings) -> None:
         "access_log": False,
         "server_header": False,
         "timeout_graceful_shutdown": settings.shutdown_grace_s,
+        "timeout_worker_healthcheck": _HUNG_S,
+        "timeout_keep_alive": settings.keep_alive_s,
+        "http": ClientConnection,
+        "ws": "none",
         "proxy_headers": bool(settings.trusted_proxies),
         "forwarded_allow_ips": settings.trusted_proxies,
         "ssl_certfile": settings.tls_cert_file,
@@ -175,6 +189,9 @@ def served(settings: Settings, *, is_alone: bool) -> FastAPI:
     app = create_app(settings)
     log = make_log(settings.log_level, settings.log_format)
     drain_on_signals(app, app.lifecycle, settings, log, is_alone=is_alone)
+    most = app.connections.make_room()
+    if most < settings.connections_max:
+        log.warning("fewer connections than settings say", most=most, detail="the system lets us open so few files")
     gc.collect()
     gc.freeze()
     return app
@@ -187,6 +204,13 @@ def _open_catalog(settings: Settings) -> Catalog:
         timeout_s=settings.catalog_timeout_s,
         connections=connections,
         auto_migrate=settings.auto_migrate,
+        quotas=Quotas(
+            namespaces=settings.quota_namespaces,
+            tables=settings.quota_tables,
+            blocks=settings.quota_blocks,
+            bytes=settings.quota_bytes,
+            table_blocks=settings.quota_table_blocks,
+        ),
     )
 
 
@@ -210,7 +234,7 @@ def _add_fallbacks(app: FastAPI, boundary: Boundary) -> None:
         return boundary.answer(request, NotFound(f"there is nothing at {path}"))
 
     async def failed(request: Request, error: Exception) -> Response:
-        return boundary.answer(request, error)
+        return Response(None, 499) if isinstance(error, ClientDisconnect) else boundary.answer(request, error)
 
     app.add_exception_handler(HTTPException, no_route)
     app.add_exception_handler(Exception, failed)

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from structlog.typing import FilteringBoundLogger
 
-from lamella.service.access import actor_of
+from lamella.service.access import actor_of, is_known
 from lamella.service.api import CODE, REQUEST_ID, Handler
 from lamella.service.catalog import Catalog
 from lamella.service.forgetting import Forgetting
@@ -82,15 +82,20 @@ class Audit:
         )
 
     def watched(self, operation: str, handler: Handler) -> Handler:
-        """A handler whose requests are all noted as that operation, whatever comes of them."""
+        """A handler whose requests are all noted as that operation, whatever comes of them.
+
+        But for those of nobody known, which are counted and logged: who has no key must not fill the trail.
+        """
 
         async def watched(request: Request) -> Response:
             try:
                 response = await handler(request)
             except BaseException:
-                self.note(request, operation, _NO_ANSWER)
+                if is_known(request):
+                    self.note(request, operation, _NO_ANSWER)
                 raise
-            self.note(request, operation, response.status_code, _code(request, response))
+            if is_known(request):
+                self.note(request, operation, response.status_code, _code(request, response))
             return response
 
         return watched

@@ -7,17 +7,21 @@ merely missing is fine and keeps the block in every answer.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
 from lamella.service.json_body import read_json
-from lamella.snapshot.errors import InvalidRequest, ManifestError, SchemaMismatch, UnknownColumn
+from lamella.snapshot.errors import InvalidRequest, LimitExceeded, ManifestError, SchemaMismatch, UnknownColumn
 from lamella.snapshot.layout.location import normal
 from lamella.snapshot.manifest import MOST_LEVEL, Block
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.sketch import check as check_sketch
 from lamella.snapshot.stats import Bound, ColumnStats, from_bound
 from lamella.snapshot.stats.ranges import problem as range_problem
+
+#: Of one block as JSON: statistics of some ten thousand columns.
+MOST_BYTES: Final = 8 << 20
 
 _DECODER = msgspec.json.Decoder(Block)
 
@@ -28,7 +32,14 @@ def read_blocks(added: Sequence[msgspec.Raw]) -> list[Block]:
     Raises:
         InvalidRequest, LimitExceeded: one of them is no block; ``details.path`` says which and where.
     """
-    return [read_json(_DECODER, raw, root=f"$.added[{position}]") for position, raw in enumerate(added)]
+    blocks = []
+    for position, raw in enumerate(added):
+        path = f"$.added[{position}]"
+        if len(raw) > MOST_BYTES:
+            text = f"the block at {path} has {len(raw)} bytes; one may have {MOST_BYTES}"
+            raise LimitExceeded(text, limit="block_bytes", most=MOST_BYTES, path=path)
+        blocks.append(read_json(_DECODER, raw, root=path))
+    return blocks
 
 
 def check_block(block: Block, columns: Mapping[int, Leaf], *, last_key_id: int = -1) -> Block:

@@ -25,7 +25,10 @@ class Bodies:
         self._metrics = metrics.limits
 
     async def read(self, request: Request, whose: str, limit_bytes: int) -> int:
-        """Read a body, which :func:`~lamella.service.api.body_of` gives from now on; returns what :meth:`forget` is told.
+        """Read a body, which :func:`~lamella.service.api.body_of` gives from now on.
+
+        Returns:
+            The bytes that are held for it until :meth:`forget` is told of them.
 
         Raises:
             BodyTooLarge: more than ``limit_bytes``.

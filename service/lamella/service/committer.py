@@ -19,6 +19,7 @@ from lamella.service.catalog import Catalog, CommitGuard, TableRecord
 from lamella.service.change import Answer, Change, Step
 from lamella.service.commit_check import check_request
 from lamella.service.commit_queue import CommitQueue
+from lamella.service.deadline import begin_within_s
 from lamella.service.group import GroupCommit
 from lamella.service.idempotency import Claim, Sealed
 from lamella.service.intake import Intake, duplicate
@@ -268,7 +269,7 @@ class Committer:
         self._queue.close()
 
     def _submit(self, table: TableRecord, change: Change | Step, blocks: int) -> Future[Sealed]:
-        deadline_s = time.monotonic() + self._deadline_s
+        deadline_s = time.monotonic() + begin_within_s(self._deadline_s)
         alone = isinstance(change, Step) or change.no_new_matches is not None
         ended = self._metrics.process.commit_begun()
         entry = self._queue.submit(

@@ -163,8 +163,10 @@ def _variables(problems: list[str], warnings: list[str]) -> tuple[_Texts, _Texts
             problems.append(f"{variable} is no setting; did you mean {ENV_PREFIX}{near[0].upper()}?")
         else:
             warnings.append(f"{variable} is no setting, and is ignored")
-    for name in sorted(files.keys() & variables.keys()):
-        problems.append(f"{variables[name][0]} and {files[name][0]} are both set; one of them must go")
+    problems += [
+        f"{variables[name][0]} and {files[name][0]} are both set; one of them must go"
+        for name in sorted(files.keys() & variables.keys())
+    ]
     return files, variables
 
 

@@ -81,7 +81,11 @@ class Feedback:
             SnapshotNotFound: no such snapshot in the history.
         """
         if len(request.empty) > MOST_LOCATIONS:
-            raise LimitExceeded(f"a report names at most {MOST_LOCATIONS} blocks, not {len(request.empty)}")
+            raise LimitExceeded(
+                f"a report names at most {MOST_LOCATIONS} blocks, not {len(request.empty)}",
+                limit="empty",
+                most=MOST_LOCATIONS,
+            )
         pointer = self._history.pointer(table, snapshot_id=request.snapshot_id)
         self._require_on(table)
         with trusted_manifests():

@@ -26,6 +26,7 @@ from lamella.snapshot.errors import (
     IdempotencyMismatch,
     LamellaError,
     OutcomeUnknown,
+    QuotaExceeded,
     SnapshotNotFound,
     StoreError,
     TableNotFound,
@@ -36,6 +37,9 @@ from lamella.snapshot.warehouse import CommitResult, Warehouse
 
 _FIRST_PAUSE_S: Final = 0.005
 _LONGEST_PAUSE_S: Final = 0.25
+#: How long, and for how many tables, a quota that was reached is asked about before anything is written.
+_FULL_S: Final = 5.0
+_FULL_KEPT: Final = 1_024
 
 Waiting = Entry[Change | Step, Sealed]
 
@@ -58,6 +62,8 @@ class GroupCommit:
         self._traces = traces
         self._clock = clock
         self._random = random.SystemRandom()
+        #: Until when a table is one that reached a quota a moment ago.
+        self._full: dict[str, float] = {}
 
     def lead(self, table_id: str, group: Sequence[Waiting]) -> None:
         """Commit what can be committed of a group, in one snapshot if possible, and answer all."""
@@ -86,6 +92,9 @@ class GroupCommit:
             group = self._unswept(group, guard)
             if not group:
                 return
+            group = self._with_room(table_id, group)
+            if not group:
+                return
             record = self._catalog.table_by_id(table_id)
             self._metrics.commit_attempts.inc()
             attempts += 1
@@ -108,6 +117,14 @@ class GroupCommit:
                     return
             except IdempotencyMismatch:
                 group = self._without_replays(group)
+            except QuotaExceeded as error:
+                if len(self._full) >= _FULL_KEPT:
+                    self._full = {}
+                self._full[table_id] = time.monotonic() + _FULL_S
+                if len(group) == 1:
+                    raise
+                self._isolate(table_id, group, error)
+                return
             else:
                 self._metrics.commit_retries.inc()
             # Some of it by chance, or two processes with the same rhythm would let the same one win every time.
@@ -194,6 +211,27 @@ class GroupCommit:
                     entry.answer(earlier)
         return [entry for entry in group if not entry.answered.done()]
 
+    def _with_room(self, table_id: str, group: Sequence[Waiting]) -> Sequence[Waiting]:
+        """Those that a quota which was reached a moment ago has room for; others are refused before they are written.
+
+        Only appends are looked at: what removes blocks as well is decided by the swap alone.
+        """
+        until_s = self._full.get(table_id)
+        if until_s is None:
+            return group
+        if time.monotonic() > until_s:
+            self._full.pop(table_id, None)
+            return group
+        for entry in group:
+            change = entry.change
+            if isinstance(change, Change) and change.added and not change.removed:
+                size_bytes = sum(block.file_size for block in change.blocks)
+                try:
+                    self._catalog.check_room(table_id, blocks=change.added, size_bytes=size_bytes)
+                except QuotaExceeded as error:
+                    self._refuse(entry, error)
+        return [entry for entry in group if not entry.answered.done()]
+
     def _isolate(self, table_id: str, group: Sequence[Waiting], error: Exception) -> None:
         """Try the parts of a group that failed as a whole, so that only those fail whose fault it is.
 
@@ -217,6 +255,8 @@ class GroupCommit:
         if entry.answered.done():
             return
         code = error.code if isinstance(error, LamellaError) else LamellaError.code
+        if isinstance(error, QuotaExceeded):
+            self._metrics.limits.quotas_reached.labels(error.details["limit"]).inc()
         self._metrics.commits_rejected.labels(code).inc()
         entry.refuse(error)
 

@@ -23,6 +23,7 @@ from lamella.snapshot.errors import (
     InvalidRequest,
     InvalidSchema,
     LamellaError,
+    LimitExceeded,
     NamespaceNotFound,
     OutcomeUnknown,
     PolicyNotFound,
@@ -36,6 +37,8 @@ from lamella.snapshot.errors import (
 )
 
 MAX_KEY_LENGTH: Final = 255
+#: Of the method, who asks, and the path: as the catalog keeps them.
+_MOST_SCOPE: Final = 600
 
 #: Errors that the state of the catalog and of the table decides.
 _FINAL: Final = (
@@ -93,13 +96,17 @@ def claim(key: str | None, method: str, path: str, query: str, body: bytes, now_
 
     Raises:
         InvalidRequest: empty, longer than 255 characters, or not printable ASCII.
+        LimitExceeded: the path is longer than that of anything there is.
     """
     if key is not None and not (0 < len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
         raise InvalidRequest(f"an Idempotency-Key is 1 to {MAX_KEY_LENGTH} printable ASCII characters")
+    scope = f"{method} {path}"
+    if key is not None and len(scope) > _MOST_SCOPE:
+        raise LimitExceeded(f"the path is longer than {_MOST_SCOPE} characters", limit="path", most=_MOST_SCOPE)
     asked = hashlib.sha256(body)
     if query:
         asked.update(b"?" + query.encode())
-    return Claim(key, f"{method} {path}", asked.hexdigest(), now_ms)
+    return Claim(key, scope, asked.hexdigest(), now_ms)
 
 
 def replay_of(catalog: Catalog, request: Claim) -> Sealed | None:

@@ -12,6 +12,7 @@ from lamella.service.access import actor_of
 from lamella.service.access.principal import ANONYMOUS
 from lamella.service.api import JSON
 from lamella.service.catalog import Catalog
+from lamella.service.deadline import begin_within_s
 from lamella.service.door import Door
 from lamella.service.forgetting import Forgetting
 from lamella.service.idempotency import Claim, Sealed, claim, replay_of, settle
@@ -21,6 +22,7 @@ from lamella.service.problem import MEDIA_TYPE, problem_bytes
 from lamella.service.settings import Settings
 from lamella.service.threads import Threads, ThreadUse
 from lamella.snapshot.errors import LamellaError, Unavailable
+from lamella.snapshot.patience import too_late
 
 #: What a route wants done; it runs in a thread.
 Work = Callable[[Claim], Sealed | Pending]
@@ -82,11 +84,13 @@ class Mutations:
         return self._response(outcome)
 
     def _begin(self, claimed: Claim, work: Work) -> Sealed | Pending:
+        if begin_within_s(1.0) == 0:  # whoever sent it does not wait any more
+            raise too_late()
         return replay_of(self._catalog, claimed) or work(claimed)
 
     async def _wait(self, pending: Pending, threads: Threads) -> Sealed | Pending:
         try:
-            return await answer_of(pending.answered, self._settings.commit_deadline_s)
+            return await answer_of(pending.answered, begin_within_s(self._settings.commit_deadline_s))
         except LamellaError as error:
             again, failed = pending.again, error
             if again is None:

@@ -8,11 +8,24 @@ from typing import Any, Final
 
 import msgspec
 
-from lamella.service.api import IDEMPOTENCY_KEY, IF_NONE_MATCH, JSON, Operation
+from lamella.service.api import IDEMPOTENCY_KEY, IF_NONE_MATCH, JSON, TIMEOUT, Operation
 from lamella.service.problem import MEDIA_TYPE, status_of
-from lamella.snapshot.errors import LamellaError, PermissionDenied, RateLimited, Unauthenticated
+from lamella.snapshot.errors import (
+    BodyTooLarge,
+    InvalidRequest,
+    LamellaError,
+    LimitExceeded,
+    Overloaded,
+    PermissionDenied,
+    RateLimited,
+    Unauthenticated,
+    Unavailable,
+)
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.wire import Problem
+
+#: What any request can be refused for that is not open to all.
+_REFUSALS: Final = (InvalidRequest, Unauthenticated, PermissionDenied, RateLimited, Overloaded, Unavailable)
 
 VERSION: Final = "3.1.0"
 _REF: Final = "#/components/schemas/{name}"
@@ -82,7 +95,7 @@ def _operation(operation: Operation, schema_of: dict[int, dict[str, Any]]) -> di
     ]
     parameters += [
         {"name": p.name, "in": p.place, "required": False, "description": p.description, "schema": p.schema}
-        for p in operation.parameters
+        for p in (*operation.parameters, *((TIMEOUT,) if operation.needs.place != "nobody" else ()))
     ]
     if parameters:
         described["parameters"] = parameters
@@ -111,8 +124,9 @@ def _responses(operation: Operation, schema_of: dict[int, dict[str, Any]]) -> di
     if IF_NONE_MATCH in operation.parameters:
         responses["304"] = {"description": "The client has it: nothing changed since the `ETag` that it names."}
     by_status: dict[int, list[type[LamellaError]]] = {}
-    refusals = (Unauthenticated, PermissionDenied, RateLimited) if operation.needs.place != "nobody" else ()
-    for kind in dict.fromkeys((*operation.errors, *refusals)):
+    refusals = _REFUSALS if operation.needs.place != "nobody" else ()
+    bodies = (BodyTooLarge, LimitExceeded) if operation.request_type is not None else ()
+    for kind in dict.fromkeys((*operation.errors, *refusals, *bodies)):
         by_status.setdefault(status_of(kind), []).append(kind)
     for status, kinds in sorted(by_status.items()):
         responses[str(status)] = _problem(", ".join(f"`{kind.code}`" for kind in kinds))

@@ -13,6 +13,7 @@ from lamella.snapshot.errors import (
     BlocksRefused,
     BodyTooLarge,
     Conflict,
+    HeadersTooLarge,
     InvalidRequest,
     LamellaError,
     LocationRefused,
@@ -24,6 +25,7 @@ from lamella.snapshot.errors import (
     SchemaMismatch,
     SnapshotExpired,
     StoreError,
+    TooSlow,
     Unauthenticated,
     Unavailable,
 )
@@ -36,6 +38,7 @@ STATUS: Final[dict[type[LamellaError], int]] = {
     SchemaMismatch: 422,
     BlocksRefused: 422,
     BodyTooLarge: 413,
+    HeadersTooLarge: 431,
     LocationRefused: 403,
     Unauthenticated: 401,
     PermissionDenied: 403,
@@ -47,6 +50,7 @@ STATUS: Final[dict[type[LamellaError], int]] = {
     StoreError: 502,
     Unavailable: 503,
     Overloaded: 429,
+    TooSlow: 408,
 }
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -79,7 +83,7 @@ def problem_of(error: LamellaError, *, instance: str | None = None, status: int 
     )
 
 
-def problem_bytes(error: LamellaError, *, instance: str) -> tuple[int, bytes]:
+def problem_bytes(error: LamellaError, *, instance: str | None = None) -> tuple[int, bytes]:
     """The status and body that :func:`problem_response` sends for an error."""
     document = problem_of(error, instance=instance)
     return document.status, _ENCODER.encode(document)

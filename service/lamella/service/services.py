@@ -5,13 +5,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.access import Gate
 from lamella.service.access.administration import Administration
+from lamella.service.admission import Admission
 from lamella.service.advice import Advice
 from lamella.service.audit import Audit
 from lamella.service.block_urls import BlockUrls
@@ -58,6 +59,9 @@ from lamella.snapshot.vacuum import Retention
 from lamella.snapshot.warehouse import Warehouse
 
 _T = TypeVar("_T")
+
+#: Probes and scrapes that are at work at once.
+_PROBES: Final = 2
 
 #: The object by which a warehouse is known to be there.
 MARKER = "_lamella_v1.json"
@@ -106,6 +110,7 @@ class Services:
             sessions_secret=catalog.secret("dashboard log-ins", secrets.token_bytes(32)),
             clock=clock,
         )
+        self.admission = Admission(settings, self.metrics)
         self.administration = Administration(catalog, self.gate.authenticator, clock)
         kinds()  # one of another package that cannot be loaded is told of here, and not by every prune
         secret = _token_secret(settings, catalog)
@@ -243,6 +248,7 @@ class Services:
         )
         self._readers = Threads(settings.read_threads)
         self._maintainers = Threads(1)
+        self._probes = Threads(_PROBES)
         self._mutations = Mutations(settings, catalog, self.metrics, clock)
         self.pulse = Pulse(self.metrics, catalog, self._thread_use)
 
@@ -253,6 +259,10 @@ class Services:
     async def read(self, work: Callable[[], _T]) -> _T:
         """Run blocking work that changes nothing in a thread; slow mutations do not take its place."""
         return await self._readers.run(work)
+
+    async def probe(self, work: Callable[[], _T]) -> _T:
+        """Run what tells how the service is in a thread; reads do not take its place."""
+        return await self._probes.run(work)
 
     async def maintain(self, work: Callable[[], _T]) -> _T:
         """Run a part of a clean-up in a thread; one at a time in this process, so that it takes no other's place."""

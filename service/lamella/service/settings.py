@@ -219,6 +219,108 @@ class Settings(BaseSettings):
         gt=0,
         description="How long a client may take nothing of a large answer before it is cut off, in seconds.",
     )
+    requests_at_once: int = Field(
+        default=64,
+        ge=1,
+        le=10_000,
+        description=(
+            "Requests that only read which are at work at once in a process, those that wait for a thread among them."
+        ),
+    )
+    requests_waiting: int = Field(
+        default=256,
+        ge=0,
+        le=100_000,
+        description="Further such requests that wait for a place in a process; one more is answered with 429.",
+    )
+    changes_at_once: int = Field(
+        default=2_048,
+        ge=1,
+        le=100_000,
+        description="Requests that change something which a process takes on at once; one more is answered with 429.",
+    )
+    request_deadline_s: float = Field(
+        default=60.0,
+        gt=0,
+        le=86_400,
+        description=(
+            "How long a request that only reads may take, from the end of its body to the begin of its answer, in "
+            "seconds; then it is answered with 503."
+        ),
+    )
+    body_memory_bytes: int = Field(
+        default=512 << 20,
+        ge=1024,
+        description="Bodies of requests that a process holds, in bytes; beyond it the answer is 429.",
+    )
+    connections_max: int = Field(
+        default=10_000,
+        ge=8,
+        le=1_000_000,
+        description=(
+            "Connections that a process holds. One more ends the connection that has been without a request for "
+            "longest, or is refused where there is none."
+        ),
+    )
+    keep_alive_s: float = Field(
+        default=5.0, gt=0, le=3_600, description="How long a connection stays open without a request, in seconds."
+    )
+    header_timeout_s: float = Field(
+        default=10.0, gt=0, le=3_600, description="How long the head of a request may take to come, in seconds."
+    )
+    header_bytes_max: int = Field(
+        default=32 << 10,
+        ge=1024,
+        le=1 << 20,
+        description=(
+            "Largest head of a request (its first line and headers), in bytes; a larger one is answered with 431."
+        ),
+    )
+    body_stall_s: float = Field(
+        default=20.0,
+        gt=0,
+        le=3_600,
+        description="Time in which a request's body must bring 64 KiB or its end, again and again, in seconds.",
+    )
+    slow_readers_max: int = Field(
+        default=256,
+        ge=1,
+        le=100_000,
+        description=(
+            "Connections that take their answers slower than they are sent; with one more, the one that is behind for "
+            "longest is cut off."
+        ),
+    )
+    quota_namespaces: int | None = Field(
+        default=None, ge=0, description="Namespaces that there may be. Default: any number. See limits.md for quotas."
+    )
+    quota_tables: int | None = Field(
+        default=None,
+        ge=0,
+        description=(
+            "Tables that a namespace may have, where its property `lamella.quota.tables` does not say. Default: any "
+            "number."
+        ),
+    )
+    quota_blocks: int | None = Field(
+        default=None,
+        ge=0,
+        description=(
+            "Blocks that the tables of a namespace may have together, where its property `lamella.quota.blocks` does "
+            "not say. Default: any number."
+        ),
+    )
+    quota_bytes: int | None = Field(
+        default=None,
+        ge=0,
+        description=(
+            "Bytes that these blocks may have together, where its property `lamella.quota.bytes` does not say. "
+            "Default: any number."
+        ),
+    )
+    quota_table_blocks: int | None = Field(
+        default=None, ge=0, description="Blocks that a table may have. Default: any number."
+    )
     write_threads: int = Field(
         default=8,
         ge=1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -10,9 +11,10 @@ from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.idempotency import Claim, Sealed
 from lamella.service.location_rules import LocationRules
 from lamella.service.naming import check_name
+from lamella.service.quotas import check_quotas
 from lamella.service.state import history_entry, table_info, trusted_manifests
 from lamella.snapshot.advice.recording import check_recording
-from lamella.snapshot.errors import AlreadyExists, InvalidRequest, TableNotFound
+from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LimitExceeded, TableNotFound, Unavailable
 from lamella.snapshot.feedback import check_feedback
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import Places, Store
@@ -36,10 +38,17 @@ from lamella.snapshot.wire import (
     CreateTable,
     DroppedList,
     DroppedTable,
+    NamespaceChange,
     NamespaceInfo,
+    NamespaceQuota,
+    QuotaUse,
     TableInfo,
     UndropRequest,
 )
+from lamella.snapshot.wire.bounds import MOST_PROPERTIES
+
+#: How often a change of a namespace's properties is tried when others change them too.
+_TRIES: Final = 20
 
 
 class Tables:
@@ -67,11 +76,49 @@ class Tables:
         self._rules = rules
 
     def create_namespace(self, request: CreateNamespace, claim: Claim) -> Sealed:
-        """Raises InvalidRequest, AlreadyExists."""
+        """Raises InvalidRequest, AlreadyExists, QuotaExceeded."""
+        check_quotas(request.properties)
         info = NamespaceInfo(name=check_name("namespace", request.name), properties=request.properties)
         sealed = claim.seal(201, info)
         self._catalog.create_namespace(info, now_ms=self._clock(), remember=sealed.stored)
         return sealed
+
+    def change_namespace(self, name: str, request: NamespaceChange, claim: Claim) -> Sealed:
+        """Set and remove properties.
+
+        Raises:
+            InvalidRequest: nothing to do, a property that is both set and removed, or a quota that is none.
+            LimitExceeded: more properties than a namespace may have.
+            NamespaceNotFound: no such namespace.
+            Unavailable: others change it all the time.
+        """
+        if not (request.set or request.remove):
+            raise InvalidRequest("there is nothing to set and nothing to remove")
+        both = sorted(set(request.set) & set(request.remove))
+        if both:
+            raise InvalidRequest(f"property {both[0]!r} is both set and removed", property=both[0])
+        check_quotas(request.set)
+        for _ in range(_TRIES):
+            before = self._catalog.namespace(name)
+            left = {key: value for key, value in before.properties.items() if key not in request.remove}
+            properties = {**left, **request.set}
+            if len(properties) > MOST_PROPERTIES:
+                text = f"a namespace has at most {MOST_PROPERTIES} properties"
+                raise LimitExceeded(text, limit="properties", most=MOST_PROPERTIES)
+            after = msgspec.structs.replace(before, properties=properties)
+            sealed = claim.seal(200, after)
+            if self._catalog.change_namespace(before, after, remember=sealed.stored):
+                return sealed
+        raise Unavailable("others are changing the namespace", retry_after_s=1)
+
+    def namespace_quota(self, name: str) -> NamespaceQuota:
+        """How much there is in a namespace, and may be. Raises NamespaceNotFound."""
+        use = self._catalog.namespace_use(name)
+        return NamespaceQuota(
+            tables=QuotaUse(used=use.tables, most=use.quotas.tables),
+            blocks=QuotaUse(used=use.blocks, most=use.quotas.blocks),
+            bytes=QuotaUse(used=use.bytes, most=use.quotas.bytes),
+        )
 
     def drop_namespace(self, name: str, claim: Claim) -> Sealed:
         """Raises NamespaceNotFound, NamespaceNotEmpty. Dropped tables do not keep it; they outlive it."""
@@ -88,7 +135,7 @@ class Tables:
             LocationRefused: ``schema_from``, the source or a file that it names is where the table may have none.
             InvalidSchema, UnknownColumn: the columns, or a cluster key that is none of them.
             NotParquet, ObjectNotFound, StoreError: ``schema_from``, or the source.
-            NamespaceNotFound, AlreadyExists: what is there.
+            NamespaceNotFound, AlreadyExists, QuotaExceeded: what is there.
         """
         name = check_name("table", request.name)
         check_retention(request.properties)
@@ -154,6 +201,7 @@ class Tables:
             InvalidRequest: both or none of ``table_id`` and ``name``, or a new name that is none.
             NamespaceNotFound, TableNotFound: no such dropped table.
             AlreadyExists: the name is taken.
+            QuotaExceeded: there is no room for it.
         """
         if (request.table_id is None) == (request.name is None):
             raise InvalidRequest("give exactly one of table_id and name")
@@ -181,10 +229,11 @@ class Tables:
             return table_info(record, self._warehouse.snapshot(record.pointer))
 
     def _refuse_taken(self, namespace: str, name: str) -> None:
-        # Only so that a name that is taken writes no snapshot first: the catalog decides when two ask at once.
+        # Only so that what is refused writes no snapshot first: the catalog decides when two ask at once.
         try:
             self._catalog.table(namespace, name)
         except TableNotFound:
+            self._catalog.check_room_for_table(namespace)
             return
         raise AlreadyExists(f"table '{namespace}.{name}' exists", namespace=namespace, table=name)
 

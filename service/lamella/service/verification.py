@@ -117,7 +117,7 @@ class Verifications:
         return _Place(pointer.snapshot_id, seq, 0, asked)
 
     def _records(self, table_id: str, below: int, limit: int) -> Sequence[Recorded]:
-        return [_recorded(entry) for entry in self._catalog.history(table_id, before_seq=below, limit=limit)]
+        return [recorded(entry) for entry in self._catalog.history(table_id, before_seq=below, limit=limit)]
 
 
 def _deep(request: VerifyRequest) -> Deep | None:
@@ -130,7 +130,8 @@ def _deep(request: VerifyRequest) -> Deep | None:
     return deep if request.deep else None
 
 
-def _recorded(entry: HistoryEntry) -> Recorded:
+def recorded(entry: HistoryEntry) -> Recorded:
+    """What a verification is to know of a snapshot of the history."""
     return Recorded(**{name: getattr(entry, name) for name in Recorded.__struct_fields__})
 
 

@@ -90,12 +90,15 @@ def checked_lists(
         if each.size_bytes > most_bytes:
             raise LimitExceeded(
                 f"a list of blocks has at most {most_bytes} bytes, not {each.size_bytes}",
+                limit="list_bytes",
+                most=most_bytes,
                 location=each.location,
-                limit_bytes=most_bytes,
             )
     count = sum(each.block_count for each in found)
     if count > most_blocks:
-        raise LimitExceeded(f"a commit brings at most {most_blocks} blocks in lists, not {count}", limit=most_blocks)
+        raise LimitExceeded(
+            f"a commit brings at most {most_blocks} blocks in lists, not {count}", limit="list_blocks", most=most_blocks
+        )
     return tuple(found)
 
 
@@ -173,7 +176,7 @@ def _block(location: str, number: int, line: memoryview) -> Block:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"{where} is not JSON: {error}", location=location, index=number) from error
     except RecursionError as error:
-        raise LimitExceeded(f"{where} is nested too deeply", location=location, index=number) from error
+        raise LimitExceeded(f"{where} is nested too deeply", limit="depth", location=location, index=number) from error
 
 
 def _wrong(sent: BlockListSent, reason: str) -> InvalidRequest:

@@ -13,6 +13,7 @@
     │   ├── SchemaMismatch          a file's schema does not fit the table's
     │   ├── BlocksRefused           not one of the files could be registered (carries ``refused``)
     │   ├── BodyTooLarge            the request body is over the limit
+    │   ├── HeadersTooLarge         the head of the request is over the limit
     │   ├── InvalidPageToken        not one of this service, or of another request
     │   ├── LocationRefused         a place that the table may not use (carries ``location``)
     │   ├── NotSignable             a place for which no URL can be signed (carries ``location``)
@@ -43,6 +44,7 @@
     │   ├── AlreadyExists
     │   ├── NamespaceNotEmpty
     │   ├── DuplicateBlock
+    │   ├── QuotaExceeded           there would be more than there may be (carries ``limit``)
     │   ├── CommitConflict          another commit won (carries ``blocks`` and ``snapshot_id``)
     │   │   └── NewMatches          blocks came that may match what the change rests on
     │   ├── BlocksGone              files of an old snapshot are not there as they were (carries ``blocks``)
@@ -60,6 +62,7 @@
     └── Unavailable                 try again later (carries ``retry_after_s``)
         ├── Overloaded              too much is waiting already; nothing was done
         │   └── RateLimited         this client asks too often; nothing was done
+        ├── TooSlow                 the request did not come in time (carries ``limit``)
         ├── CatalogOutdated         the catalog's database is to be migrated first
         └── OutcomeUnknown          a mutation may or may not have happened; the idempotency key resolves it
 
@@ -155,6 +158,12 @@ class BodyTooLarge(InvalidRequest):
     """The request body is larger than the service accepts."""
 
     code = "body_too_large"
+
+
+class HeadersTooLarge(InvalidRequest):
+    """The first line and the headers of the request are larger than the service accepts."""
+
+    code = "headers_too_large"
 
 
 class InvalidPageToken(InvalidRequest):
@@ -337,6 +346,15 @@ class DuplicateBlock(Conflict):
     code = "duplicate_block"
 
 
+class QuotaExceeded(Conflict):
+    """There would be more than the service, or the namespace, may have.
+
+    ``limit`` names the quota, ``most`` is what it allows, ``used`` what there would be.
+    """
+
+    code = "quota_exceeded"
+
+
 class CommitConflict(Conflict):
     """Blocks to be removed are no longer in the table; ``blocks`` names them, ``snapshot_id`` the winner."""
 
@@ -437,6 +455,12 @@ class RateLimited(Overloaded):
     """The principal, or the address, has asked more often than it may; ``retry_after_s`` says when there is room."""
 
     code = "rate_limited"
+
+
+class TooSlow(Unavailable):
+    """The request did not come in the time that it has; ``limit`` says which part of it. Nothing was done."""
+
+    code = "too_slow"
 
 
 class CatalogOutdated(Unavailable):

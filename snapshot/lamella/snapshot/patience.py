@@ -1,6 +1,7 @@
 """Until when somebody waits for what is being done: known to all that is done for it, in whatever thread.
 
-Work in a thread cannot be ended from outside. So it asks from time to time whether anybody still waits, and ends itself.
+Work in a thread cannot be ended from outside. So it asks from time to time whether anybody still waits, and ends
+itself.
 """
 
 from __future__ import annotations

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
-from lamella.client.cli import catalog
+from lamella.client.cli import catalog, catalog_database
 from lamella.client.cli.advice import advise, recorded, what_if, why_not
 from lamella.client.cli.aggregate import aggregate
 from lamella.client.cli.clustering import cluster_by, clustering, regroup
 from lamella.client.cli.completion import completion
+from lamella.client.cli.config import config
 from lamella.client.cli.demo import demo
 from lamella.client.cli.diff import diff
 from lamella.client.cli.external import external
@@ -73,6 +74,8 @@ for command in (
     schedule,
     policy,
     worker,
+    config,
+    catalog_database.catalog,
     keys,
     grants,
     whoami,

@@ -9,8 +9,9 @@ from click.shell_completion import CompletionItem
 
 from lamella.client.cli.connection import Session, connected
 from lamella.client.cli.output import print_table, time_text
-from lamella.client.cli.place import complete_key, place_of, place_text
+from lamella.client.cli.place import complete_key, place_of
 from lamella.snapshot.wire import ROLES, GrantList, Role
+from lamella.snapshot.wire.place import place_text
 
 _KEY = "key:"
 _KINDS = (_KEY, "user:", "group:")

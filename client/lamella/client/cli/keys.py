@@ -10,9 +10,10 @@ import msgspec
 from lamella.client.cli.connection import Session, connected
 from lamella.client.cli.job_options import seconds_of
 from lamella.client.cli.output import print_table, time_text
-from lamella.client.cli.place import complete_role, grants_of, key_argument, place_text
+from lamella.client.cli.place import complete_role, grants_of, key_argument
 from lamella.snapshot.api_key import RANDOM_BYTES, key_sha256, key_text
 from lamella.snapshot.wire import KeyInfo, KeyList, NewKey
+from lamella.snapshot.wire.place import place_text
 
 
 @click.group()

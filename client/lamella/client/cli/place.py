@@ -8,37 +8,20 @@ import click
 from click.shell_completion import CompletionItem
 
 from lamella.client.cli.connection import Connect, Target, connect, shown_by
-from lamella.client.http.call import TableName
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.wire import ROLES, Grant
+from lamella.snapshot.wire.place import read_place
 
-_ALL = "*"
-_WITHIN = ".*"
 #: A shell waits for names no longer than this.
 _COMPLETION_S = 2.0
 
 
 def place_of(text: str, option: str) -> tuple[str | None, str | None]:
-    """Namespace and table: ``*`` is everything, ``NS.*`` a namespace with its tables; raises BadParameter."""
-    if text == _ALL:
-        return None, None
-    if text.endswith(_WITHIN) and len(text) > len(_WITHIN):
-        return text.removesuffix(_WITHIN), None
+    """Namespace and table, as of :func:`~lamella.snapshot.wire.place.read_place`; raises BadParameter."""
     try:
-        name = TableName.parse(text)
+        return read_place(text)
     except InvalidRequest as error:
-        raise click.BadParameter(
-            f"{text!r} is no place: * is everything, NAMESPACE.* a namespace with its tables, NAMESPACE.TABLE a table",
-            param_hint=option,
-        ) from error
-    return name.namespace, name.table
-
-
-def place_text(grant: Grant) -> str:
-    """The place of a grant, as :func:`place_of` reads it."""
-    if grant.namespace is None:
-        return _ALL
-    return f"{grant.namespace}.{grant.table}" if grant.table is not None else grant.namespace + _WITHIN
+        raise click.BadParameter(error.message, param_hint=option) from error
 
 
 def grants_of(texts: Iterable[str]) -> tuple[Grant, ...]:

@@ -16,7 +16,7 @@ TOKEN: Final = "LAMELLA_TOKEN"  # noqa: S105  # the name of a variable
 TOKEN_FILE: Final = "LAMELLA_TOKEN_FILE"  # noqa: S105  # the name of a variable
 #: What a file holds is as old as this, in seconds, at most.
 _FRESH_S: Final = 30.0
-#: A file of any other kind is not read to its end.
+#: A larger file holds something else.
 _MOST_BYTES: Final = 64 * 1024
 
 #: Gives the token to show next.
@@ -48,10 +48,11 @@ class TokenFile:
     def _read(self) -> str:
         try:
             with self.path.open("rb") as file:
-                data = file.read(_MOST_BYTES)
+                data = file.read(_MOST_BYTES + 1)
         except OSError as error:
             raise InvalidRequest(f"the token file {self.path} cannot be read: {error.strerror}") from error
-        return check_token(data.decode("ascii", "replace").strip(), f"the token file {self.path} holds no token")
+        text = data.decode("ascii", "replace").strip() if len(data) <= _MOST_BYTES else ""
+        return check_token(text, f"the token file {self.path} holds no token")
 
 
 def credential_of(token: str | None, token_file: str | os.PathLike[str] | None) -> Credential | None:

@@ -13,6 +13,8 @@ from lamella.snapshot.wire import BlocksAnswer, BlocksRequest, PlanAnswer, PlanR
 
 #: Locations that one request looks up; the service takes no more.
 _AT_ONCE: Final = 10_000
+#: The same with URLs, of which a service may be told to give fewer.
+_SIGNED_AT_ONCE: Final = 1_000
 
 
 class Plan(TypedDict, total=False):
@@ -40,8 +42,9 @@ def blocks_calls(
     name: TableName, locations: Sequence[str], snapshot_id: str | None, *, sign_urls: bool
 ) -> Iterator[Call[BlocksAnswer]]:
     """The calls that look up blocks, some of them each."""
-    for start in range(0, max(len(locations), 1), _AT_ONCE):
-        some = tuple(locations[start : start + _AT_ONCE])
+    at_once = _SIGNED_AT_ONCE if sign_urls else _AT_ONCE
+    for start in range(0, max(len(locations), 1), at_once):
+        some = tuple(locations[start : start + at_once])
         asked = BlocksRequest(locations=some, snapshot_id=snapshot_id, sign_urls=sign_urls)
         yield Call(method="POST", path=f"{name.path}/blocks", answer=BlocksAnswer, body=msgspec.json.encode(asked))
 

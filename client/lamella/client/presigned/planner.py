@@ -71,8 +71,8 @@ class SignedPlanner:
             body = msgspec.json.encode(msgspec.structs.replace(request, page_token=token))
             pages.append(self._lake.run(msgspec.structs.replace(call, body=body)))
         first = pages[0].block_columns
-        if first is not None:
-            self._urls.learn(first)
+        if first is not None and first.url is not None:
+            self._urls.learn(first.location, first.file_size, first.url)
             bare = msgspec.structs.replace(first, url=None)
             pages[0] = msgspec.structs.replace(pages[0], block_columns=bare, url_expires_ms=None)
         answer = merged(pages)

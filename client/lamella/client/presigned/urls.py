@@ -13,7 +13,7 @@ from lamella.client.http.call import TableName
 from lamella.client.http.rewriting import blocks_calls, joined
 from lamella.client.http.running import Runs
 from lamella.snapshot.errors import LamellaError, ObjectNotFound
-from lamella.snapshot.wire import BlockColumns, BlocksAnswer
+from lamella.snapshot.wire import BlocksAnswer
 
 #: Looks up blocks of a snapshot (None: the current one) by their locations, with URLs.
 Ask = Callable[[Sequence[str], str | None], BlocksAnswer]
@@ -58,11 +58,11 @@ class BlockUrls:
             self._order = locations
             self._places = {location: place for place, location in enumerate(locations)}
 
-    def learn(self, columns: BlockColumns) -> None:
-        """Take over the URLs of an answer, if it has any."""
+    def learn(self, locations: Sequence[str], sizes_bytes: Sequence[int], urls: Sequence[str]) -> None:
+        """Take over URLs that came another way."""
         with self._lock:
             self._turn += 1
-            for location, size_bytes, url in zip(columns.location, columns.file_size, columns.url or (), strict=False):
+            for location, size_bytes, url in zip(locations, sizes_bytes, urls, strict=True):
                 self._hold(location, SignedBlock(url=url, size_bytes=size_bytes, content_id=None, turn=self._turn))
 
     def of(self, location: str) -> SignedBlock:

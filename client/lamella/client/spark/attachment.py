@@ -126,6 +126,7 @@ def attach(
     mode: Mode | None = None,
     storage_options: Mapping[str, Mapping[str, Any]] | None = None,
     scratch: str | None = None,
+    signed_urls: bool = False,
 ) -> Attached:
     """Make a Lamella service the catalog ``name`` of a classic Spark session.
 
@@ -138,11 +139,13 @@ def attach(
     keys is sent as their range. ``page_index``: let Spark skip pages inside files by their column indexes:
     None for reads whose blocks were all written by Lamella's jobs, True always (you trust the writers), False never.
     ``storage_options``, ``scratch``: for what SQL writes, as of :func:`lamella.client.spark.write`.
+    ``signed_urls``: read blocks by URLs that the service signs, without credentials for the store; in Python workers,
+    which is slower, and never in mode "views". See ``docs/data-access.md``.
     ``mode``: insist on one way; by default "catalog", or "views" with a
     :class:`LamellaSparkWarning` when this version of Spark lacks the internals that a catalog needs.
 
     Raises:
-        InvalidRequest: a Spark Connect session, a reserved name.
+        InvalidRequest: a Spark Connect session, a reserved name, signed URLs in mode "views".
         LamellaError: neither way works with this version of Spark.
     """
     if not name or name == "spark_catalog" or "`" in name:
@@ -151,13 +154,17 @@ def attach(
     lake = client_of(url_or_client)
     owns_client = lake is not url_or_client
     writing = Layout(storage_options=storage_options or {}, scratch=scratch)
-    settings = Settings(allow_fallback=allow_fallback, max_join_keys=max_join_keys, page_index=page_index)
+    settings = Settings(
+        allow_fallback=allow_fallback, max_join_keys=max_join_keys, page_index=page_index, signed_urls=signed_urls
+    )
     reason = "asked for" if mode == "views" else _missing(lambda: _probe_catalog(gateway))
     if reason is None:
         _catalogs(gateway).put(name, LakeCatalog(gateway, name, lake, settings, writing))
         return Attached(gateway, name, lake, settings, reason=None, owns_client=owns_client)
     if mode == "catalog":
         raise LamellaError(f"this version of Spark lacks what a catalog needs: {reason}")
+    if signed_urls:
+        raise InvalidRequest(f"only a catalog reads by signed URLs, and there is none: {reason}")
     worse = _missing(lambda: _probe_relation(gateway))
     if worse is not None:
         raise LamellaError(f"this version of Spark is not supported: {worse}")

@@ -1,6 +1,6 @@
 """The JVM's own scan over the kept blocks of one read, whatever their columns were called when they were written.
 
-Four ways, the first that is right for the blocks at hand:
+Five ways, the first that is right for the blocks at hand:
 
 ``name``    every block has the columns that are read under their names of today (or lacks them, and has nothing under
             those names): Spark's Parquet reader, as ever.
@@ -9,6 +9,8 @@ Four ways, the first that is right for the blocks at hand:
             by the field ids that it wrote into the files, which are the column ids.
 ``python``  names differ from block to block in files of other writers: the blocks are read by pyarrow in Spark's
             Python workers, several times slower. Compaction ends it.
+``signed``  the blocks are read by signed URLs, whatever their columns are called; in Python workers too, since Spark's
+            own readers know no such URLs.
 
 Spark's own skipping inside files goes by the names of its plan, so it is off in all ways but the first.
 """
@@ -25,12 +27,13 @@ from lamella.client.spark.gateway import DATASOURCES, SQL, Gateway
 from lamella.client.spark.lake import Kept, LakeTable
 from lamella.client.spark.python_blocks import python_scan
 
-Way = Literal["name", "renamed", "id", "python"]
+Way = Literal["name", "renamed", "id", "python", "signed"]
 #: What a plan's text says of the ways that are not the usual one.
 NOTES: Final[dict[Way, str]] = {
     "renamed": "columns by earlier names",
     "id": "columns by field ids",
     "python": "READ IN PYTHON, files name columns differently",
+    "signed": "READ IN PYTHON, by signed URLs",
 }
 
 _BY_ID: Final = {"spark.sql.parquet.fieldId.read.enabled": "true"}
@@ -55,7 +58,7 @@ class BlockScan:
         plain = json.dumps(wanted)
         self.way: Way = _way(table, kept, list(found) or [plain], plain)
         self.schema = required
-        if self.way == "python":
+        if self.way in ("python", "signed"):
             self._native = None
             self._batch = python_scan(gateway, table, kept, plain).toBatch()
             return
@@ -94,6 +97,8 @@ class BlockScan:
 
 
 def _way(table: LakeTable, kept: Kept, found: Sequence[str], plain: str) -> Way:
+    if table.settings.signed_urls:
+        return "signed"
     if list(found) == [plain]:
         return "name"
     if len(found) == 1:

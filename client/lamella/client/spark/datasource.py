@@ -27,10 +27,9 @@ from pyspark.sql.types import StructType
 
 from lamella.client.http import Lamella
 from lamella.client.http.credential import token_of
-from lamella.client.rewrite.block_reader import read_rows
 from lamella.client.spark.arrow_types import spark_arrow_schema
 from lamella.client.spark.lake import LakeTable, Settings, load_table
-from lamella.client.spark.python_blocks import PARTITION_BYTES, BlockGroup, grouped
+from lamella.client.spark.python_blocks import PARTITION_BYTES, BlockGroup, grouped, signed_blocks
 from lamella.snapshot.errors import InvalidRequest
 
 __all__ = ["PARTITION_BYTES", "BlockGroup", "LamellaDataSource", "LamellaReader", "open_table"]
@@ -47,7 +46,8 @@ class LamellaDataSource(DataSource):
 
     Further: ``snapshotId`` or ``timestampMs`` (Unix milliseconds) pin the table, ``token`` is the service's,
     ``allowFallback`` reads all blocks when pruning fails, ``partitionBytes`` sizes the partitions, ``storageOptions``
-    are fsspec options by scheme as JSON.
+    are fsspec options by scheme as JSON. ``signedUrls``: read by URLs that the service signs when the read is planned,
+    without credentials for the store.
     """
 
     @classmethod
@@ -83,21 +83,24 @@ class LamellaReader(DataSourceReader):
         """The blocks to read, in groups of about ``partitionBytes``."""
         with open_table(self._options) as table:
             kept = table.kept(self._options.get("prune"), time_zone=self._options.get("timezone", "UTC"))
+            signed = signed_blocks(table, kept)
         limit = int(self._options.get("partitionbytes", PARTITION_BYTES))
-        return grouped(kept.locations, kept.sizes, kept.schema_ids, table.history, limit)
+        return grouped(kept.locations, kept.sizes, kept.schema_ids, table.history, limit, signed)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a group of blocks. Spark passes None when there is none."""
         if not isinstance(partition, BlockGroup):
             return
-        target = spark_arrow_schema(self._schema_json)
         storage = json.loads(self._options.get("storageoptions", "{}"))
-        for location, written in zip(partition.locations, partition.written, strict=True):
-            yield from read_rows(location, target, storage, written=written, current=partition.current)
+        yield from partition.rows(spark_arrow_schema(self._schema_json), storage)
 
 
 def _without_token(options: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in options.items() if key.lower() != "token"}
+
+
+def _is_true(options: Mapping[str, str], name: str) -> bool:
+    return options.get(name, "false").lower() == "true"
 
 
 @contextmanager
@@ -116,7 +119,7 @@ def open_table(options: Any) -> Iterator[LakeTable]:
         yield load_table(
             lake,
             name,
-            Settings(allow_fallback=given.get("allowfallback", "false").lower() == "true"),
+            Settings(allow_fallback=_is_true(given, "allowfallback"), signed_urls=_is_true(given, "signedurls")),
             snapshot_id=given.get("snapshotid"),
             timestamp_ms=int(timestamp) if timestamp is not None else None,
         )

@@ -45,11 +45,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     filter than this are sent as their range. ``page_index``: let Spark skip pages inside files by their column
     indexes. A wrong column index loses rows (parquet-java trusts ``null_pages`` without checks), so by default (None)
     that is done for a read whose blocks were all written by Lamella's own jobs; True does it always, False never.
+    ``signed_urls``: read blocks by URLs that the service signs, in Python workers, without credentials for the store.
     """
 
     allow_fallback: bool = False
     max_join_keys: int = 100_000
     page_index: bool | None = None
+    signed_urls: bool = False
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -128,6 +130,7 @@ class LakeTable:
         self.settings = settings
         self.block_count, self.row_count, self.size_bytes = totals
         self._handle = lake.table(name)
+        self.service_url = lake.url
         self._own_blocks = TableLayout(location).blocks + "/"
 
     @property
@@ -158,6 +161,16 @@ class LakeTable:
     def wrote_all(self, kept: Kept) -> bool:
         """True when Lamella's own writers made all of these blocks."""
         return all(location.startswith(self._own_blocks) for location in kept.locations)
+
+    def signed(self, locations: Sequence[str]) -> list[str]:
+        """URLs of blocks of the snapshot, in their order.
+
+        Raises:
+            LamellaError: what the service answered; NotSignable, LocationRefused among others.
+        """
+        found = self._handle.blocks(locations, snapshot_id=self.snapshot_id, sign_urls=True)
+        urls = {block.location: block.url for block in found.blocks}
+        return [str(urls[location]) for location in locations]
 
     def kept(
         self,

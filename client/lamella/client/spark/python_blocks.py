@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -11,31 +11,47 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from lamella.client.rewrite.block_reader import read_rows
+from lamella.client.rewrite.block_reader import rows_of_file
 from lamella.client.spark.arrow_types import spark_arrow_schema
+from lamella.client.spark.signed_blocks import Signed
 from lamella.snapshot.errors import LamellaError
+from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.schema import Schema
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
     from lamella.client.spark.gateway import Gateway
     from lamella.client.spark.lake import Kept, LakeTable
 
 #: File bytes of one Spark partition.
 PARTITION_BYTES: Final = 64 << 20
 _FORMAT: Final = "lamella_blocks"
+#: The option that has the blocks' URLs.
+URLS: Final = "blockUrls"
 
 
 class BlockGroup(InputPartition):
     """The blocks of one Spark partition: locations, and what tells their columns apart.
 
-    ``written`` are the schemas that the blocks were written with, ``current`` is the table's.
+    ``written`` are the schemas that the blocks were written with, ``current`` is the table's. ``signed``: the URLs to
+    read them by, None where the worker has credentials for the store.
     """
 
-    def __init__(self, locations: Sequence[str], written: Sequence[Schema], current: Schema) -> None:
+    def __init__(
+        self, locations: Sequence[str], written: Sequence[Schema], current: Schema, signed: Signed | None = None
+    ) -> None:
         super().__init__(None)
         self.locations = tuple(locations)
         self.written = tuple(written)
         self.current = current
+        self.signed = signed
+
+    def rows(self, target: pa.Schema, storage_options: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        """The rows of the blocks, one block after another; raises as reading a block does."""
+        store = FsspecStore(storage_options) if self.signed is None else self.signed.store(self.locations)
+        for location, written in zip(self.locations, self.written, strict=True):
+            yield from rows_of_file(store, store.stat(location), target, written=written, current=self.current)
 
 
 def grouped(
@@ -44,8 +60,12 @@ def grouped(
     schema_ids: Sequence[int],
     history: Sequence[Schema],
     partition_bytes: int,
+    signed: Signed | None = None,
 ) -> list[BlockGroup]:
-    """Blocks in groups of about ``partition_bytes`` of file; ``history`` has the schemas, the current one last."""
+    """Blocks in groups of about ``partition_bytes`` of file; ``history`` has the schemas, the current one last.
+
+    ``signed``: the URLs of all of them.
+    """
     schemas = {schema.schema_id: schema for schema in history}
     groups: list[list[tuple[str, Schema]]] = []
     room = 0
@@ -55,14 +75,17 @@ def grouped(
             room = partition_bytes
         groups[-1].append((location, schemas[schema_id]))
         room -= size_bytes
-    return [
-        BlockGroup([location for location, _ in group], [written for _, written in group], history[-1])
-        for group in groups
-    ]
+    made = []
+    start = 0
+    for group in groups:
+        part = None if signed is None else signed.part(start, len(group))
+        made.append(BlockGroup([place for place, _ in group], [written for _, written in group], history[-1], part))
+        start += len(group)
+    return made
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """The blocks of a read, as they travel in an option."""
+    """The blocks of a read, as they travel in an option. URLs are in an option of their own."""
 
     locations: list[str]
     sizes: list[int]
@@ -71,7 +94,11 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 class BlocksSource(DataSource):
-    """``format("lamella_blocks")``: exactly the blocks that the option ``blocks`` lists. Used by the catalog alone."""
+    """``format("lamella_blocks")``: exactly the blocks that the option ``blocks`` lists.
+
+    ``blockUrls``: :class:`~lamella.client.spark.signed_blocks.Signed` as JSON. Spark shows no option whose name has
+    "url" in it. Used by the catalog and by :func:`lamella.client.spark.read` alone.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -80,28 +107,57 @@ class BlocksSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of these columns."""
-        return BlocksReader(self.options["blocks"], schema.json())
+        made = BlocksReader(self.options["blocks"], self.options.get(URLS), schema.json())
+        self.options = type(self.options)()  # Spark sends this to executors, who know their own blocks
+        return made
 
 
 class BlocksReader(DataSourceReader):
     """Plans from the list, reads by pyarrow. Planning and reading happen in different processes."""
 
-    def __init__(self, listed: str, schema_json: str) -> None:
+    def __init__(self, listed: str, signed: str | None, schema_json: str) -> None:
         self._listed = listed
+        self._signed = signed
         self._schema_json = schema_json
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_listed": "", "_signed": None}
 
     def partitions(self) -> Sequence[InputPartition]:
         """The blocks in groups."""
         listed = msgspec.json.decode(self._listed, type=Listed)
-        return grouped(listed.locations, listed.sizes, listed.schema_ids, listed.history, PARTITION_BYTES)
+        signed = None if self._signed is None else msgspec.json.decode(self._signed, type=Signed)
+        return grouped(listed.locations, listed.sizes, listed.schema_ids, listed.history, PARTITION_BYTES, signed)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a group of blocks."""
         if not isinstance(partition, BlockGroup):
             return
-        target = spark_arrow_schema(self._schema_json)
-        for location, written in zip(partition.locations, partition.written, strict=True):
-            yield from read_rows(location, target, {}, written=written, current=partition.current)
+        yield from partition.rows(spark_arrow_schema(self._schema_json), {})
+
+
+def signed_blocks(table: LakeTable, kept: Kept) -> Signed | None:
+    """The URLs of the kept blocks, if the table is to be read by such; raises what the service answers."""
+    if not table.settings.signed_urls:
+        return None
+    return Signed(
+        service_url=table.service_url,
+        table=table.name,
+        snapshot_id=table.snapshot_id,
+        urls=tuple(table.signed(kept.locations)),
+        sizes=tuple(kept.sizes),
+    )
+
+
+def blocks_frame(spark: SparkSession, table: LakeTable, kept: Kept, struct: str) -> DataFrame:
+    """The rows of the kept blocks, read in Python workers; ``struct``: the columns, as JSON."""
+    listed = Listed(kept.locations, kept.sizes, kept.schema_ids, table.history)
+    spark.dataSource.register(BlocksSource)
+    reader = spark.read.format(_FORMAT).schema(StructType.fromJson(json.loads(struct)))
+    signed = signed_blocks(table, kept)
+    if signed is not None:
+        reader = reader.option(URLS, msgspec.json.encode(signed).decode())
+    return reader.option("blocks", msgspec.json.encode(listed).decode()).load()
 
 
 def python_scan(gateway: Gateway, table: LakeTable, kept: Kept, struct: str) -> Any:
@@ -110,14 +166,7 @@ def python_scan(gateway: Gateway, table: LakeTable, kept: Kept, struct: str) -> 
     Raises:
         LamellaError: this version of Spark plans it in another way than is known here.
     """
-    listed = Listed(kept.locations, kept.sizes, kept.schema_ids, table.history)
-    gateway.spark.dataSource.register(BlocksSource)
-    frame = (
-        gateway.spark.read.format(_FORMAT)
-        .schema(StructType.fromJson(json.loads(struct)))
-        .option("blocks", msgspec.json.encode(listed).decode())
-        .load()
-    )
+    frame = blocks_frame(gateway.spark, table, kept, struct)
     plan = frame._jdf.queryExecution().optimizedPlan()
     if str(plan.getClass().getSimpleName()) != "DataSourceV2ScanRelation":
         raise LamellaError(

@@ -18,7 +18,7 @@ from lamella.client.spark.hadoop_path import refuse_hidden
 from lamella.client.spark.lake import LakeTable, Settings, client_of, load_table, service, unix_ms
 from lamella.client.spark.reader_options import askable_columns, reader_options, refuse_case_sensitive
 from lamella.client.spark.relation import relation_frame
-from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.errors import InvalidRequest, LamellaError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -39,6 +39,7 @@ def read(
     timestamp: dt.datetime | int | None = None,
     allow_fallback: bool = False,
     page_index: bool | None = None,
+    signed_urls: bool = False,
 ) -> DataFrame:
     """``namespace.table`` as a frame, of which only the blocks that ``where`` leaves are read.
 
@@ -48,7 +49,7 @@ def read(
 
     ``url`` or ``client``: the service. ``columns``: only these; needed when the table has a column that Spark cannot
     read. ``snapshot_id`` or ``timestamp`` (aware datetime or Unix milliseconds): as it was then. ``allow_fallback``,
-    ``page_index``: as of :func:`lamella.client.spark.attach`.
+    ``page_index``, ``signed_urls``: as of :func:`lamella.client.spark.attach`.
 
     Raises:
         TableNotFound, NamespaceNotFound, SnapshotNotFound; InvalidFilter for SQL text that the service cannot read;
@@ -56,7 +57,7 @@ def read(
     """
     if (url is None) == (client is None):
         raise InvalidRequest("give either the service's url or a client")
-    settings = Settings(allow_fallback=allow_fallback, page_index=page_index)
+    settings = Settings(allow_fallback=allow_fallback, page_index=page_index, signed_urls=signed_urls)
     time_type = spark.conf.get("spark.sql.timeType.enabled", "false") == "true"
 
     def load(lake: Lamella) -> LakeTable:
@@ -69,8 +70,13 @@ def read(
     if getattr(spark, "_jsparkSession", None) is not None:
         # The frame asks the service each time it runs, so the client lives as long as the frame.
         lake = client if client is not None else client_of(str(url))
-        table = load(lake)
-        if table.is_plain(columns):
+        try:
+            table = load(lake)
+        except LamellaError:
+            if client is None:
+                lake.close()
+            raise
+        if table.is_plain(columns) and not signed_urls:
             frame = relation_frame(Gateway(spark), table, columns)
         else:
             frame = _catalog_frame(spark, lake, table, columns)
@@ -91,6 +97,10 @@ def _path_frame(spark: SparkSession, table: LakeTable, where: Column | str | Non
     schema = StructType.fromJson(readable)
     time_zone = str(spark.conf.get("spark.sql.session.timeZone", "UTC"))
     kept = table.kept(_filter(table, where), time_zone=time_zone, reader_columns=askable_columns(table.schema))
+    if table.settings.signed_urls:
+        from lamella.client.spark.python_blocks import blocks_frame
+
+        return blocks_frame(spark, table, kept, table.columns.readable)
     refuse_hidden(kept.locations)
     paths = [_GLOB.sub(r"\\\1", path) for path, _ in kept.files()]
     if not paths:
@@ -124,10 +134,11 @@ def _catalog_frame(spark: SparkSession, lake: Lamella, table: LakeTable, columns
     settings = table.settings
     attached = attach(
         spark,
-        f"lamella_read_{crc32(lake.url.encode()):x}",
+        f"lamella_read_{crc32(lake.url.encode()):x}{'_signed' if settings.signed_urls else ''}",
         lake,
         allow_fallback=settings.allow_fallback,
         page_index=settings.page_index,
+        signed_urls=settings.signed_urls,
         mode="catalog",
     )
     return attached.table(table.name, snapshot_id=table.snapshot_id, columns=columns)

@@ -212,12 +212,13 @@ def make_table(
     handle = lake.table(name)
     try:
         handle.info()
-    except (TableNotFound, NamespaceNotFound):
+    except (TableNotFound, NamespaceNotFound) as missing:
         columns = columns_of(frame.schema.json())
         schema = Schema.assign(columns)
         for key in cluster_by or ():
             schema.leaf(key)
-        with contextlib.suppress(AlreadyExists):
-            lake.create_namespace(handle.namespace)
+        if isinstance(missing, NamespaceNotFound):  # to make one takes more than to write into one
+            with contextlib.suppress(AlreadyExists):
+                lake.create_namespace(handle.namespace)
         with contextlib.suppress(AlreadyExists):  # someone else was first
             lake.create_table(name, schema=columns, cluster_key=list(cluster_by or ()), properties=properties)

@@ -17,7 +17,7 @@ from lamella.service.access.needs import (
     require,
     require_sight,
 )
-from lamella.service.access.principal import Principal, actor_of, principal_of
+from lamella.service.access.principal import Principal, actor_of, is_known, principal_of
 
 __all__ = [
     "ANYBODY",
@@ -29,6 +29,7 @@ __all__ = [
     "actor_of",
     "check",
     "decided",
+    "is_known",
     "on_namespace",
     "on_server",
     "on_table",

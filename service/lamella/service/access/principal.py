@@ -66,6 +66,11 @@ def principal_of(request: HTTPConnection) -> Principal:
     return found
 
 
+def is_known(request: HTTPConnection) -> bool:
+    """Whether it was found out who a request is from."""
+    return isinstance(request.scope.get(_SCOPE), Principal)
+
+
 def actor_of(request: HTTPConnection) -> str:
     """The name of who a request is from, for logs and the audit trail."""
     found = request.scope.get(_SCOPE)

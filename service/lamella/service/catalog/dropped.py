@@ -10,8 +10,8 @@ from sqlalchemy.exc import IntegrityError
 from lamella.service.catalog import statements as sql
 from lamella.service.catalog.missing import no_namespace
 from lamella.service.catalog.port import DroppedTable, StoredAnswer
+from lamella.service.catalog.quotas import SqlQuotas
 from lamella.service.catalog.rows import table_record
-from lamella.service.catalog.session import SqlSession, never_stored
 from lamella.service.catalog.tables import (
     condemned,
     feedback,
@@ -65,7 +65,7 @@ _FORGET = (
 )
 
 
-class SqlDropped(SqlSession):
+class SqlDropped(SqlQuotas):
     """The part of :class:`~lamella.service.catalog.port.Catalog` that knows dropped tables."""
 
     def dropped_tables(self, namespace: str) -> list[DroppedTable]:
@@ -74,12 +74,9 @@ class SqlDropped(SqlSession):
         return [_dropped(row) for row in self._rows(_SELECT_OF_NAMESPACE, {"namespace": namespace})]
 
     def undrop_table(self, table_id: str, namespace: str, name: str, *, remember: StoredAnswer | None = None) -> None:
-        which = {"namespace": namespace}
         with self._transaction(remember) as connection:
-            row = None if never_stored(which) else connection.execute(sql.SHARE_NAMESPACE, which).mappings().first()
-            if row is None:
-                raise no_namespace(namespace)
-            change: dict[str, Any] = {"id": table_id, "to_namespace_id": row["namespace_id"], "to_name": name}
+            namespace_id = self._hold_for_table(connection, namespace, table_id)
+            change: dict[str, Any] = {"id": table_id, "to_namespace_id": namespace_id, "to_name": name}
             try:
                 undropped = connection.execute(_UNDROP, change)
             except IntegrityError as error:

@@ -33,7 +33,7 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchemaState(msgspec.Struct, frozen=True, kw_only=True):
-    """The schema that a database has. ``revision``: None while there is nothing; ``pending``: what is missing, in order.
+    """The schema that a database has. ``revision``: None while there is nothing; ``pending``: what is missing.
 
     ``is_known``: False when a newer release was here, or somebody who is no catalog of ours.
     """
@@ -139,8 +139,8 @@ def steps_to(state: SchemaState, to: str | None) -> tuple[Revision, ...]:
         if step.revision == to:
             return state.pending[:place]
     raise InvalidRequest(
-        f"no way from schema revision {state.revision or 'none'} to {to}: there is no such revision, or it is an earlier "
-        "one. There is no way back; restore a backup instead",
+        f"no way from schema revision {state.revision or 'none'} to {to}: there is no such revision, or it is an "
+        "earlier one. There is no way back; restore a backup instead",
         revision=state.revision,
         to=to,
     )
@@ -162,6 +162,6 @@ def _unknown(state: SchemaState) -> str:
     if state.revision is None:
         return "the database has tables of a catalog's names but no schema revision: it is no catalog of Lamella's"
     return (
-        f"the catalog has schema revision {state.revision}, which this release does not know: it was written by a newer "
-        f"Lamella. This one knows revisions up to {state.newest}"
+        f"the catalog has schema revision {state.revision}, which this release does not know: it was written by a "
+        f"newer Lamella. This one knows revisions up to {state.newest}"
     )

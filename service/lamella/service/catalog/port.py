@@ -17,6 +17,7 @@ from lamella.service.catalog.access_port import AccessCatalog
 from lamella.service.catalog.job_port import JobCatalog
 from lamella.service.catalog.observed import CatalogListener
 from lamella.service.catalog.watch_port import WatchCatalog
+from lamella.service.quotas import Quotas
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.wire import NamespaceInfo
 
@@ -157,6 +158,15 @@ class RecordedBounds(msgspec.Struct, frozen=True, kw_only=True):
     most_bytes: int
 
 
+class NamespaceUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What the current snapshots of a namespace's tables have, and what they may have."""
+
+    quotas: Quotas
+    tables: int
+    blocks: int
+    bytes: int
+
+
 class StoredAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """An answer kept under its ``Idempotency-Key``. ``scope`` is the request's method and path."""
 
@@ -187,7 +197,21 @@ class Catalog(AccessCatalog, JobCatalog, WatchCatalog, Protocol):
         """Return when the database answers; else raise :class:`Unavailable`."""
 
     def create_namespace(self, info: NamespaceInfo, *, now_ms: int, remember: StoredAnswer | None = None) -> None:
-        """Raises AlreadyExists."""
+        """Raises AlreadyExists, QuotaExceeded."""
+
+    def change_namespace(
+        self, before: NamespaceInfo, after: NamespaceInfo, *, remember: StoredAnswer | None = None
+    ) -> bool:
+        """Give a namespace other properties, if it still has those that it had ``before``; False: it has not."""
+
+    def namespace_use(self, name: str) -> NamespaceUse:
+        """How much there is in a namespace, and may be. Raises NamespaceNotFound."""
+
+    def check_room(self, table_id: str, *, blocks: int, size_bytes: int) -> None:
+        """Raises QuotaExceeded when so much more of a table would be beyond a quota now; nothing is held."""
+
+    def check_room_for_table(self, namespace: str) -> None:
+        """Raises NamespaceNotFound, and QuotaExceeded when one more table would be beyond a quota now."""
 
     def namespaces(self) -> list[NamespaceInfo]:
         """All of them, by name."""
@@ -199,7 +223,7 @@ class Catalog(AccessCatalog, JobCatalog, WatchCatalog, Protocol):
         """Raises NamespaceNotFound, NamespaceNotEmpty."""
 
     def create_table(self, table: TableRecord, first: HistoryEntry, *, remember: StoredAnswer | None = None) -> None:
-        """Raises NamespaceNotFound, AlreadyExists."""
+        """Raises NamespaceNotFound, AlreadyExists, QuotaExceeded."""
 
     def tables(self, namespace: str) -> list[str]:
         """Names of the live tables, sorted. Raises NamespaceNotFound."""
@@ -233,7 +257,8 @@ class Catalog(AccessCatalog, JobCatalog, WatchCatalog, Protocol):
     def undrop_table(self, table_id: str, namespace: str, name: str, *, remember: StoredAnswer | None = None) -> None:
         """Bring a dropped table back under that name.
 
-        Raises NamespaceNotFound, TableNotFound (not dropped, or doomed), AlreadyExists (the name is taken).
+        Raises NamespaceNotFound, TableNotFound (not dropped, or doomed), AlreadyExists (the name is taken),
+        QuotaExceeded.
         """
 
     def dropped_before(self, before_ms: int) -> list[DroppedTable]:
@@ -262,6 +287,7 @@ class Catalog(AccessCatalog, JobCatalog, WatchCatalog, Protocol):
 
         ``while_kept``: only if the snapshot with this ``seq`` is still in the history; else raises SnapshotExpired.
         ``guard``: only if no clean-up deleted meanwhile what the commit relies on; else raises Unavailable.
+        Raises QuotaExceeded when the table would grow beyond a quota, whatever others commit at the same time.
         """
 
     def history(self, table_id: str, *, before_seq: int | None = None, limit: int) -> list[HistoryEntry]:

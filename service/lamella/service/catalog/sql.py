@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from sqlalchemy import Connection, Engine, Executable, RowMapping
+from sqlalchemy import Engine, RowMapping
 from sqlalchemy.exc import IntegrityError
 
 from lamella.service.catalog import statements as sql
@@ -24,12 +24,14 @@ from lamella.service.catalog.migrate import migrate
 from lamella.service.catalog.missing import no_namespace, no_table
 from lamella.service.catalog.observed import CatalogListener
 from lamella.service.catalog.port import CommitGuard, HistoryEntry, StoredAnswer, TableRecord
+from lamella.service.catalog.quotas import SqlQuotas, namespace_row
 from lamella.service.catalog.recorded import SqlRecorded
 from lamella.service.catalog.rows import entry_record, json_text, snapshot_row, table_record
-from lamella.service.catalog.session import SqlSession, database_errors, never_stored
+from lamella.service.catalog.session import SqlSession, database_errors
 from lamella.service.catalog.tags import SqlTags
 from lamella.service.catalog.upkeep import SqlUpkeep
 from lamella.service.catalog.watch import SqlWatch
+from lamella.service.quotas import NO_QUOTAS, Quotas
 from lamella.snapshot.errors import (
     AlreadyExists,
     NamespaceNotEmpty,
@@ -42,7 +44,12 @@ _MAX_SEQ = (1 << 63) - 1
 
 
 def open_catalog(
-    url: str, *, timeout_s: float = 30.0, connections: int = 8, auto_migrate: bool | None = None
+    url: str,
+    *,
+    timeout_s: float = 30.0,
+    connections: int = 8,
+    auto_migrate: bool | None = None,
+    quotas: Quotas = NO_QUOTAS,
 ) -> SqlCatalog:
     """Connect, see to the schema, and return the catalog.
 
@@ -62,7 +69,9 @@ def open_catalog(
     except BaseException:
         engine.dispose()
         raise
-    return SqlCatalog(engine)
+    catalog = SqlCatalog(engine)
+    catalog.quotas = quotas
+    return catalog
 
 
 class SqlCatalog(
@@ -79,6 +88,7 @@ class SqlCatalog(
     SqlCleanup,
     SqlExpiry,
     SqlDropped,
+    SqlQuotas,
     SqlSession,
 ):
     """:class:`~lamella.service.catalog.port.Catalog` over an engine whose schema is up to date."""
@@ -108,6 +118,7 @@ class SqlCatalog(
     def create_namespace(self, info: NamespaceInfo, *, now_ms: int, remember: StoredAnswer | None = None) -> None:
         row = {"name": info.name, "properties": json_text(info.properties), "created_at_ms": now_ms}
         with self._transaction(remember) as connection:
+            self._hold_namespaces(connection)
             try:
                 connection.execute(sql.INSERT_NAMESPACE, row)
             except IntegrityError as error:
@@ -122,10 +133,25 @@ class SqlCatalog(
             return _namespace(row)
         raise no_namespace(name)
 
+    def change_namespace(
+        self, before: NamespaceInfo, after: NamespaceInfo, *, remember: StoredAnswer | None = None
+    ) -> bool:
+        change = {
+            "namespace": before.name,
+            "old_properties": json_text(before.properties),
+            "new_properties": json_text(after.properties),
+        }
+        try:
+            with self._transaction(remember) as connection:
+                if connection.execute(sql.CHANGE_NAMESPACE, change).rowcount != 1:
+                    raise _LostRace
+        except _LostRace:
+            return False
+        return True
+
     def drop_namespace(self, name: str, *, now_ms: int, remember: StoredAnswer | None = None) -> None:
         with self._transaction(remember) as connection:
-            namespace_id = _namespace_id(connection, sql.LOCK_NAMESPACE, name)
-            which = {"in_namespace_id": namespace_id}
+            which = {"in_namespace_id": namespace_row(connection, sql.LOCK_NAMESPACE, name)["namespace_id"]}
             count = connection.execute(sql.COUNT_TABLES, which).scalar_one()
             if count:
                 raise NamespaceNotEmpty(f"namespace {name!r} holds {count} tables", namespace=name, tables=count)
@@ -133,7 +159,7 @@ class SqlCatalog(
 
     def create_table(self, table: TableRecord, first: HistoryEntry, *, remember: StoredAnswer | None = None) -> None:
         with self._transaction(remember) as connection:
-            namespace_id = _namespace_id(connection, sql.SHARE_NAMESPACE, table.namespace)
+            namespace_id = self._hold_for_table(connection, table.namespace)
             row = {
                 "table_id": table.table_id,
                 "namespace_id": namespace_id,
@@ -197,6 +223,7 @@ class SqlCatalog(
         }
         try:
             with self._transaction(remember) as connection:
+                self._hold_for_commit(connection, table_id, entry)
                 if connection.execute(sql.SWAP_POINTER, swap).rowcount != 1:
                     raise _LostRace
                 if while_kept is not None:
@@ -228,15 +255,7 @@ class SqlCatalog(
 
 
 class _LostRace(Exception):
-    """Another commit swapped the pointer first."""
-
-
-def _namespace_id(connection: Connection, statement: Executable, name: str) -> int:
-    which = {"namespace": name}
-    row = None if never_stored(which) else connection.execute(statement, which).mappings().first()
-    if row is None:
-        raise no_namespace(name)
-    return int(row["namespace_id"])
+    """Another commit swapped the pointer first, or somebody changed the properties."""
 
 
 def _namespace(row: RowMapping) -> NamespaceInfo:

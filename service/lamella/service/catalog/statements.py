@@ -35,6 +35,16 @@ COUNT_TABLES = (
     select(func.count()).select_from(tables).where(_live_table, tables.c.namespace_id == bindparam("in_namespace_id"))
 )
 
+CHANGE_NAMESPACE = (
+    update(namespaces)
+    .where(
+        _live_namespace,
+        namespaces.c.name == bindparam("namespace"),
+        namespaces.c.properties == bindparam("old_properties"),
+    )
+    .values(properties=bindparam("new_properties"))
+)
+
 DROP_NAMESPACE = (
     update(namespaces)
     .where(namespaces.c.namespace_id == bindparam("in_namespace_id"))

@@ -21,6 +21,7 @@ from starlette.responses import RedirectResponse, Response
 from lamella.service.access import NOBODY
 from lamella.service.access.keys import PREFIX, key_sha256
 from lamella.service.access.oidc import Identity, exchange_json
+from lamella.service.access.principal import set_principal
 from lamella.service.access.session import Session
 from lamella.service.dashboard.pages import ROOT, Page, Pages
 from lamella.service.services import Services
@@ -76,6 +77,7 @@ class LoginPages:
         except (Unauthenticated, RateLimited, Unavailable) as error:
             text = "This key does not hold." if isinstance(error, Unauthenticated) else error.message
             return self._drawn(request, text, 401 if isinstance(error, Unauthenticated) else 429)
+        set_principal(request, principal)
         until_ms = self._until_ms(principal.expires_ms)
         by_key = shown.startswith(PREFIX)
         session = Session(

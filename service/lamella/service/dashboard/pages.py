@@ -161,13 +161,17 @@ class Pages:
         return self.html(request, "problem.html", values, status=status, title=heading)
 
     def _endpoint(self, page: Page) -> Handler:
+        handler, is_post = page.handler, page.method == "POST"
+        if page.needs.place != "nobody" or is_post:
+            handler = self._services.admission.admitted(handler, changes=is_post, has_body=is_post, is_large=False)
+
         async def endpoint(request: Request) -> Response:
             request.scope[ROUTE] = page.path
             try:
                 refuse_embedded(request)
                 if page.needs.place != "nobody":
                     page.needs.check(request, await self._services.gate.admit_page(request))
-                response = await page.handler(request)
+                response = await handler(request)
                 page.needs.check_decided(request)
                 return response
             except ClientDisconnect:

@@ -46,8 +46,11 @@ class LimitMetrics:
             multiprocess_mode="livesum",
         )
         self.connections_cut = Counter(
-            "lamella_connections_cut", "Connections that the service ended, by the reason.", ("reason",), registry=registry
+            "lamella_connections_cut",
+            "Connections that the service ended, by the reason.",
+            ("reason",),
+            registry=registry,
         )
         self.quotas_reached = Counter(
-            "lamella_quotas_reached", "Changes refused because of a quota, by the quota.", ("quota",), registry=registry
+            "lamella_quotas_reached", "Commits refused because of a quota, by the quota.", ("limit",), registry=registry
         )

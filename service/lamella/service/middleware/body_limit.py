@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lamella.service.bodies import too_large
 from lamella.snapshot.errors import BodyTooLarge
 
 
@@ -54,4 +55,4 @@ class BodyLimitMiddleware:
         await self._app(scope, counted, send)
 
     def _too_large(self) -> BodyTooLarge:
-        return BodyTooLarge(f"the body is larger than {self._limit_bytes} bytes", limit_bytes=self._limit_bytes)
+        return too_large(self._limit_bytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lamella.service.api import Handler, Operation
@@ -49,6 +49,8 @@ class DirectMiddleware:
         try:
             response = await target.handler(request)
             await response(scope, receive, send)
+        except ClientDisconnect:
+            raise
         except Exception as error:
             self._failed(request, error)
             raise

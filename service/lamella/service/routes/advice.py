@@ -88,6 +88,7 @@ class AdviceRoutes:
                 description="How much look-ups of single values skip, from 0 to 100, by the bounds in manifests and by "
                 "an index beside them; how large an index gets, and how sharp within a budget. From manifests alone: "
                 "no block is read, and what manifests do not say is said to be unknown.",
+                is_question=True,
                 request_type=AdviceRequest,
                 answer_type=AdviceAnswer,
                 errors=(*OF_A_SNAPSHOT, UnknownColumn),
@@ -102,6 +103,8 @@ class AdviceRoutes:
                 tag="Advice",
                 description="An index more, another cluster key, or another block size: what given or recorded filters "
                 "read now, and would read then. With `sample_blocks` some blocks are read to measure it, else nothing.",
+                is_question=True,
+                is_large=True,
                 request_type=WhatIfRequest,
                 answer_type=WhatIfAnswer,
                 errors=(*OF_A_SNAPSHOT, *OF_A_FILTER),
@@ -115,6 +118,8 @@ class AdviceRoutes:
                 summary="Say why indexes do not help with a filter",
                 tag="Advice",
                 description="For each index and each predicate of the filter: why it is not asked, or what it said.",
+                is_question=True,
+                is_large=True,
                 request_type=WhyNotRequest,
                 answer_type=WhyNotAnswer,
                 errors=(*OF_A_SNAPSHOT, *OF_A_FILTER, IndexNotFound),

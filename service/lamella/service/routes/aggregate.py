@@ -57,6 +57,8 @@ class AggregateRoutes:
                 description="`groups` hold what the statistics prove; the matching rows of the blocks in `scan` are to "
                 "be added. Never from bounds that may not occur. With `mode` `bounded` nothing is to be scanned, and "
                 "the answer says what the true values lie between.",
+                is_question=True,
+                is_large=True,
                 request_type=AggregateRequest,
                 answer_type=AggregateAnswer,
                 errors=(*OF_A_SNAPSHOT, *OF_A_FILTER),

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from lamella.service.access import on_table
 from lamella.service.api import IDEMPOTENCY_KEY, Operation, require_json
 from lamella.service.idempotency import Claim
-from lamella.service.json_body import read_json
+from lamella.service.json_body import MOST_RAW_VALUES, read_json
 from lamella.service.pending import Pending
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
@@ -28,6 +28,7 @@ from lamella.snapshot.errors import (
     NewMatches,
     ObjectNotFound,
     OutcomeUnknown,
+    QuotaExceeded,
     SchemaConflict,
     SnapshotNotFound,
     StoreError,
@@ -65,7 +66,7 @@ class CommitRoutes:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
         def work(claim: Claim) -> Pending:
-            asked = read_json(_COMMIT, body)
+            asked = read_json(_COMMIT, body, most_values=MOST_RAW_VALUES)
             return self._services.committer.commit(self._services.catalog.table(namespace, name), asked, claim)
 
         # Only a guess, made before the body is read as JSON: it decides whose turn the request waits for.
@@ -82,6 +83,7 @@ class CommitRoutes:
             NamespaceNotFound,
             TableNotFound,
             IdempotencyMismatch,
+            QuotaExceeded,
             StoreError,
             Unavailable,
             OutcomeUnknown,
@@ -99,6 +101,7 @@ class CommitRoutes:
                 "listed under `refused` with the reason, and the others are registered, unless `strict` is true. "
                 "With `verify` the statistics are taken from the values, all of which are read, not from the footers. "
                 "When nothing could be registered the answer is an error and the table is as it was.",
+                is_large=True,
                 request_type=Register,
                 answer_type=RegisterAnswer,
                 parameters=(IDEMPOTENCY_KEY,),
@@ -119,6 +122,7 @@ class CommitRoutes:
                 "blocks, for which they are filled by the same snapshot; those of an index that is no longer used are "
                 "left out and named in the answer. With `no_new_matches` the commit is refused when blocks came since "
                 "`base_snapshot_id` that may hold rows of a filter: for changes that rest on having seen all of these.",
+                is_large=True,
                 request_type=CommitRequest,
                 answer_type=CommitAnswer,
                 parameters=(IDEMPOTENCY_KEY,),

@@ -77,6 +77,7 @@ class FeedbackRoutes:
                 tag="Feedback",
                 description="Remembered for everyone who asks the same of the same files, if the service and the table "
                 "take feedback. It is the reader's word: a false report leaves out rows. Saying it twice does no harm.",
+                is_large=True,
                 request_type=FeedbackRequest,
                 answer_type=FeedbackAnswer,
                 errors=(

@@ -30,18 +30,18 @@ class HealthRoutes:
         self._services = services
 
     async def startup(self, _request: Request) -> Response:
-        await self._services.read(self._services.check_started)
+        await self._services.probe(self._services.check_started)
         return json_response(Health(status="started"))
 
     async def live(self, _request: Request) -> Response:
         return json_response(Health(status="live"))
 
     async def ready(self, _request: Request) -> Response:
-        await self._services.read(self._services.check_ready)
+        await self._services.probe(self._services.check_ready)
         return json_response(Health(status="ready"))
 
     async def metrics(self, _request: Request) -> Response:
-        text = await self._services.read(self._services.metrics.text)
+        text = await self._services.probe(self._services.metrics.text)
         return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     def operations(self) -> tuple[Operation, ...]:
@@ -86,6 +86,7 @@ class HealthRoutes:
                 needs=NOBODY if self._services.settings.public_metrics else on_server("read"),
                 summary="Prometheus metrics",
                 tag="Operations",
+                is_urgent=True,
                 media_type=_TEXT,
             ),
         )

@@ -250,6 +250,7 @@ class IndexRoutes:
                 summary="Take up parts of a skip index that were built elsewhere",
                 description="Each must be in the table's `_ix` folder under a fresh name, whole, and of the index's "
                 "definition. What it says of its blocks is believed, as statistics of committed blocks are.",
+                is_large=True,
                 request_type=PartsRequest,
                 answer_type=PartsAnswer,
                 errors=(InvalidRequest, ObjectNotFound, Overloaded),
@@ -275,6 +276,7 @@ def _changing(
     description: str = "",
     method: Method = "POST",
     request_type: Any = None,
+    is_large: bool = False,
     answer_type: Any = IndexInfo,
     errors: tuple[type[LamellaError], ...] = (),
 ) -> Operation:
@@ -288,6 +290,7 @@ def _changing(
         tag=_TAG,
         description=description,
         request_type=request_type,
+        is_large=is_large,
         answer_type=answer_type,
         parameters=(IDEMPOTENCY_KEY,),
         errors=(*_MISSING, IndexNotFound, *errors, *_FAILURES),

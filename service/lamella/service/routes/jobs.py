@@ -119,6 +119,7 @@ class JobRoutes:
                 tag="Jobs",
                 description="It waits for a worker. With `unique`, a job that is pending and would be the same is "
                 "answered in its place, with status 200.",
+                is_large=True,
                 request_type=SubmitJob,
                 answer_type=JobInfo,
                 status=201,

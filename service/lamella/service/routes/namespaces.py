@@ -10,6 +10,7 @@ from lamella.service.access import ANYBODY, ASKED, on_namespace, principal_of, r
 from lamella.service.api import IDEMPOTENCY_KEY, Operation, json_response, require_json
 from lamella.service.audit import about
 from lamella.service.json_body import read_json
+from lamella.service.quotas import sets_quotas
 from lamella.service.routes.paths import NAMESPACE, NAMESPACES
 from lamella.service.services import Services
 from lamella.snapshot.errors import (
@@ -18,10 +19,13 @@ from lamella.snapshot.errors import (
     InvalidRequest,
     NamespaceNotEmpty,
     NamespaceNotFound,
+    QuotaExceeded,
+    Unavailable,
 )
-from lamella.snapshot.wire import CreateNamespace, NamespaceInfo, NamespaceList
+from lamella.snapshot.wire import CreateNamespace, NamespaceChange, NamespaceInfo, NamespaceList, NamespaceQuota
 
 _CREATE = msgspec.json.Decoder(CreateNamespace)
+_CHANGE = msgspec.json.Decoder(NamespaceChange)
 
 
 class NamespaceRoutes:
@@ -36,6 +40,8 @@ class NamespaceRoutes:
         asked = read_json(_CREATE, body)
         about(request, asked.name)
         require(request, "maintain", asked.name)
+        if sets_quotas(asked.properties):
+            require(request, "admin")
         tables = self._services.tables
         return await self._services.mutate(request, lambda claim: tables.create_namespace(asked, claim), body)
 
@@ -48,6 +54,21 @@ class NamespaceRoutes:
         name = request.path_params["namespace"]
         require_sight(request, name)
         return json_response(await self._services.read(lambda: self._services.catalog.namespace(name)))
+
+    async def change_namespace(self, request: Request) -> Response:
+        require_json(request)
+        body = await request.body()
+        name = request.path_params["namespace"]
+        require(request, "maintain", name)
+        asked = read_json(_CHANGE, body)
+        if sets_quotas((*asked.set, *asked.remove)):
+            require(request, "admin")
+        tables = self._services.tables
+        return await self._services.mutate(request, lambda claim: tables.change_namespace(name, asked, claim), body)
+
+    async def namespace_quota(self, request: Request) -> Response:
+        name = request.path_params["namespace"]
+        return json_response(await self._services.read(lambda: self._services.tables.namespace_quota(name)))
 
     async def drop_namespace(self, request: Request) -> Response:
         name = request.path_params["namespace"]
@@ -68,7 +89,7 @@ class NamespaceRoutes:
                 answer_type=NamespaceInfo,
                 status=201,
                 parameters=(IDEMPOTENCY_KEY,),
-                errors=(InvalidRequest, AlreadyExists, IdempotencyMismatch),
+                errors=(InvalidRequest, AlreadyExists, QuotaExceeded, IdempotencyMismatch),
             ),
             Operation(
                 method="GET",
@@ -87,6 +108,30 @@ class NamespaceRoutes:
                 summary="Look at a namespace",
                 tag="Namespaces",
                 answer_type=NamespaceInfo,
+                errors=(NamespaceNotFound,),
+            ),
+            Operation(
+                method="POST",
+                path=NAMESPACE + "/properties",
+                handler=self.change_namespace,
+                needs=ASKED,
+                summary="Set and remove properties of a namespace",
+                tag="Namespaces",
+                description="Others stay as they are. Quotas (`lamella.quota.*`) are for those with `admin` on the "
+                "server, others for those with `maintain` on the namespace.",
+                request_type=NamespaceChange,
+                answer_type=NamespaceInfo,
+                parameters=(IDEMPOTENCY_KEY,),
+                errors=(InvalidRequest, NamespaceNotFound, IdempotencyMismatch, Unavailable),
+            ),
+            Operation(
+                method="GET",
+                path=NAMESPACE + "/quota",
+                handler=self.namespace_quota,
+                needs=on_namespace("read"),
+                summary="How much there is in a namespace, and may be",
+                tag="Namespaces",
+                answer_type=NamespaceQuota,
                 errors=(NamespaceNotFound,),
             ),
             Operation(

@@ -118,6 +118,8 @@ class PruneRoutes:
                 "Large answers come in pieces, compressed by `Accept-Encoding`.",
                 direct=True,
                 other_media_types=(ARROW, MSGPACK),
+                is_question=True,
+                is_large=True,
                 request_type=PruneRequest,
                 answer_type=PruneAnswer,
                 errors=(

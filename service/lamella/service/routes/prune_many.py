@@ -83,6 +83,8 @@ class PruneManyRoutes:
                 tag="Prune",
                 description="As many prunes of one snapshot, but each segment is read once for all of them. "
                 "`details.filter` of an error is the number of the filter, from 0.",
+                is_question=True,
+                is_large=True,
                 request_type=BatchRequest,
                 answer_type=BatchAnswer,
                 errors=_ERRORS,
@@ -96,6 +98,8 @@ class PruneManyRoutes:
                 summary="Ask which blocks came and went between two snapshots",
                 tag="Prune",
                 description="Only blocks that may match the filter. Segments that both snapshots have are not read.",
+                is_question=True,
+                is_large=True,
                 request_type=DiffRequest,
                 answer_type=DiffAnswer,
                 errors=_ERRORS,

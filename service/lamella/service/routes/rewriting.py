@@ -105,6 +105,8 @@ class RewritingRoutes:
                 tag=tag,
                 description="The blocks that a compaction or a reclustering would write anew now, in tasks that are "
                 "independent of each other, with what is gained and what it costs. Nothing is changed.",
+                is_question=True,
+                is_large=True,
                 request_type=PlanRequest,
                 answer_type=PlanAnswer,
                 errors=(
@@ -128,6 +130,8 @@ class RewritingRoutes:
                 description="What tells the blocks from other files that may come to stand in their places, and what "
                 "they were written for; with `sign_urls` also a URL that reads it without "
                 "credentials. Locations that are not in the snapshot are listed as `missing`.",
+                is_question=True,
+                is_large=True,
                 request_type=BlocksRequest,
                 answer_type=BlocksAnswer,
                 errors=(InvalidRequest, LimitExceeded, LocationRefused, NotSignable, *missing, StoreError),

@@ -91,6 +91,7 @@ class SchemaRoutes:
                 description="Add, drop, rename, widen or move columns, in one new snapshot; no file is written again. "
                 "The changes are applied in order, all of them or none. With `base_schema_id` they are made only if "
                 "that schema is in force.",
+                is_large=True,
                 request_type=EvolveRequest,
                 answer_type=SchemaInfo,
                 parameters=(IDEMPOTENCY_KEY,),

@@ -30,6 +30,7 @@ from lamella.snapshot.errors import (
     NamespaceNotFound,
     NotParquet,
     ObjectNotFound,
+    QuotaExceeded,
     StoreError,
     TableNotFound,
     UnknownColumn,
@@ -92,6 +93,7 @@ class TableRoutes:
                 tag="Tables",
                 description="Its columns are given in `schema`, or read from the Parquet file at `schema_from`. "
                 "The table starts with an empty snapshot.",
+                is_large=True,
                 request_type=CreateTable,
                 answer_type=TableInfo,
                 status=201,
@@ -104,6 +106,7 @@ class TableRoutes:
                     ObjectNotFound,
                     NamespaceNotFound,
                     AlreadyExists,
+                    QuotaExceeded,
                     IdempotencyMismatch,
                     StoreError,
                 ),

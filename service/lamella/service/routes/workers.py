@@ -87,6 +87,7 @@ class WorkerRoutes:
                 changes=False,
                 summary="Keep a job, and tell how far it is",
                 tag="Workers",
+                is_large=True,
                 request_type=Heartbeat,
                 answer_type=HeartbeatAnswer,
                 errors=theirs,
@@ -101,6 +102,7 @@ class WorkerRoutes:
                 tag="Workers",
                 description="It succeeded, failed, was cancelled, or is handed back. Telling the same end twice does "
                 "no harm.",
+                is_large=True,
                 request_type=FinishJob,
                 answer_type=JobInfo,
                 errors=theirs,

@@ -86,7 +86,8 @@ def read_sql(text: str, *, time_zone: str = "UTC") -> Predicate:
     if len(text) > MAX_SQL_CHARACTERS:
         raise LimitExceeded(
             f"the filter has {len(text)} characters; SQL text may have {MAX_SQL_CHARACTERS}, use a JSON filter",
-            limit=MAX_SQL_CHARACTERS,
+            limit="sql_characters",
+            most=MAX_SQL_CHARACTERS,
         )
     if not text.strip():
         raise InvalidFilter("the filter is empty", position=0)
@@ -115,7 +116,7 @@ def read_fully(text: str, time_zone: str) -> Predicate:
             message = (
                 f"the filter is nested too deeply; {SURE_SQL_DEPTH} levels are always read, a JSON filter has more"
             )
-            raise LimitExceeded(message, limit=SURE_SQL_DEPTH) from error
+            raise LimitExceeded(message, limit="filter_depth", most=SURE_SQL_DEPTH) from error
 
 
 def _read(text: str, time_zone: str) -> Predicate:
@@ -144,9 +145,13 @@ class _Reader:
     def _predicate(self, node: exp.Expr, depth: int) -> Predicate:
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            raise LimitExceeded(f"the filter has more than {MAX_NODES} predicates", limit=MAX_NODES)
+            raise LimitExceeded(
+                f"the filter has more than {MAX_NODES} predicates", limit="filter_predicates", most=MAX_NODES
+            )
         if depth > MAX_DEPTH:
-            raise LimitExceeded(f"the filter is nested deeper than {MAX_DEPTH} levels", limit=MAX_DEPTH)
+            raise LimitExceeded(
+                f"the filter is nested deeper than {MAX_DEPTH} levels", limit="filter_depth", most=MAX_DEPTH
+            )
         for kind, reader in _READERS.items():
             if isinstance(node, kind):
                 if _has_more(node):
@@ -234,7 +239,7 @@ class _Reader:
         if term is None or isinstance(term, Literal) or not items:
             return self._unknown(node, "only IN of a column and a list of constants is used")
         if len(items) > MAX_IN_LITERALS:
-            raise LimitExceeded(f"IN lists may have {MAX_IN_LITERALS} values", limit=MAX_IN_LITERALS)
+            raise LimitExceeded(f"IN lists may have {MAX_IN_LITERALS} values", limit="in_values", most=MAX_IN_LITERALS)
         literals = [self._terms.constant(item) for item in items]
         if any(literal is None for literal in literals):
             return self._unknown(node, "a value of the IN list is not a constant")

@@ -97,7 +97,9 @@ class TermReader:
     def read(self, node: exp.Expr) -> Term | None:
         """The term of a node, None when it is not understood; raises LimitExceeded when it is too deep."""
         if self._depth >= MAX_DEPTH:
-            raise LimitExceeded(f"a term is nested deeper than {MAX_DEPTH} levels", limit=MAX_DEPTH)
+            raise LimitExceeded(
+                f"a term is nested deeper than {MAX_DEPTH} levels", limit="filter_depth", most=MAX_DEPTH
+            )
         self._depth += 1
         try:
             return self._read(node)

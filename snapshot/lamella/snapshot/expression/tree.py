@@ -69,9 +69,13 @@ class _Reader:
     def predicate(self, node: Any, path: str, depth: int) -> Predicate:
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            raise LimitExceeded(f"the filter has more than {MAX_NODES} predicates", limit=MAX_NODES)
+            raise LimitExceeded(
+                f"the filter has more than {MAX_NODES} predicates", limit="filter_predicates", most=MAX_NODES
+            )
         if depth > MAX_DEPTH:
-            raise LimitExceeded(f"the filter is nested deeper than {MAX_DEPTH} levels", limit=MAX_DEPTH)
+            raise LimitExceeded(
+                f"the filter is nested deeper than {MAX_DEPTH} levels", limit="filter_depth", most=MAX_DEPTH
+            )
         if isinstance(node, bool):
             return Constant(node)
         if not isinstance(node, dict) or not isinstance(node.get("type"), str):
@@ -142,7 +146,7 @@ class _Reader:
         if not isinstance(values, list):
             raise wrong(f"{path}.values", "a list of values is needed")
         if len(values) > MAX_IN_LITERALS:
-            raise LimitExceeded(f"IN lists may have {MAX_IN_LITERALS} values", limit=MAX_IN_LITERALS)
+            raise LimitExceeded(f"IN lists may have {MAX_IN_LITERALS} values", limit="in_values", most=MAX_IN_LITERALS)
         literals = json_literals(values, f"{path}.values")
         if isinstance(term, Unknown):
             return term
@@ -196,9 +200,13 @@ class _Reader:
     def _read_term(self, term: Any, path: str, depth: int) -> Term | Unknown:
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            raise LimitExceeded(f"the filter has more than {MAX_NODES} predicates", limit=MAX_NODES)
+            raise LimitExceeded(
+                f"the filter has more than {MAX_NODES} predicates", limit="filter_predicates", most=MAX_NODES
+            )
         if depth > MAX_DEPTH:
-            raise LimitExceeded(f"a term is nested deeper than {MAX_DEPTH} levels", limit=MAX_DEPTH)
+            raise LimitExceeded(
+                f"a term is nested deeper than {MAX_DEPTH} levels", limit="filter_depth", most=MAX_DEPTH
+            )
         if isinstance(term, str) and term:
             encodable(term, path)
             return Ref(term)

@@ -125,7 +125,7 @@ class FsspecStore:
         """URLs of objects, see :class:`~lamella.snapshot.layout.store.SigningStore`."""
         places = [parse(location) for location in locations]
         signing: _SigningFiles | None = None
-        for at in {at.scheme: at for at in places}.values():
+        for at in {at.scheme: at for at in reversed(places)}.values():
             files = self._of(at)
             if not isinstance(files, _SigningFiles):
                 raise NotSignable(f"no URL can be signed for {at}: only for what is on S3", location=str(at))

@@ -92,7 +92,11 @@ def _read(store: Store, stat: ObjectStat) -> bytes:
     if length > size - 12:
         raise TruncatedParquet(f"{stat.location} has a footer of {length} bytes in a file of {size}")
     if length > MAX_FOOTER_BYTES:
-        raise LimitExceeded(f"{stat.location} has a footer of {length} bytes; the limit is {MAX_FOOTER_BYTES}")
+        raise LimitExceeded(
+            f"{stat.location} has a footer of {length} bytes; the limit is {MAX_FOOTER_BYTES}",
+            limit="footer_bytes",
+            most=MAX_FOOTER_BYTES,
+        )
     if length + 8 <= len(tail):
         return tail[-8 - length : -8]
     footer = store.read_range(stat.location, size - 8 - length, length)

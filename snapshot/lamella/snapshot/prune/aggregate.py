@@ -192,7 +192,9 @@ class _State:
         found = self.groups.get(key)
         if found is None:
             if len(self.groups) >= MAX_GROUPS:
-                raise LimitExceeded(f"there are more than {MAX_GROUPS:,} groups; narrow the filter", limit=MAX_GROUPS)
+                raise LimitExceeded(
+                    f"there are more than {MAX_GROUPS:,} groups; narrow the filter", limit="groups", most=MAX_GROUPS
+                )
             width = len(self._plan.asked)
             found = self.groups[key] = Group(not self._plan.group_by, [0] * width, [None] * width)
         return found

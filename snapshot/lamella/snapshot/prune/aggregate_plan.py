@@ -58,7 +58,9 @@ def read_plan(request: AggregateRequest, schema: Schema) -> Plan:
         raise InvalidRequest("aggregates is empty")
     for name, given in (("aggregates", request.aggregates), ("group_by", request.group_by)):
         if len(given) > MAX_TERMS:
-            raise LimitExceeded(f"{name} has {len(given)} entries; the limit is {MAX_TERMS}", limit=MAX_TERMS)
+            raise LimitExceeded(
+                f"{name} has {len(given)} entries; the limit is {MAX_TERMS}", limit=name, most=MAX_TERMS
+            )
     asked = tuple(_asked(text, schema, request.case_sensitive) for text in request.aggregates)
     groups = tuple(_leaf(text, schema, request.case_sensitive) for text in request.group_by)
     return Plan(asked, groups)

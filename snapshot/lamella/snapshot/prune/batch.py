@@ -15,7 +15,7 @@ MAX_FILTERS: Final = 1_000
 def single_requests(request: BatchRequest) -> Iterator[PruneRequest]:
     """The request of each filter; raises LimitExceeded."""
     if len(request.filters) > MAX_FILTERS:
-        raise LimitExceeded(f"a batch may have {MAX_FILTERS} filters", limit=MAX_FILTERS)
+        raise LimitExceeded(f"a batch may have {MAX_FILTERS} filters", limit="filters", most=MAX_FILTERS)
     for each in request.filters:
         yield PruneRequest(
             filter=each,

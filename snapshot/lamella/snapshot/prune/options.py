@@ -143,4 +143,4 @@ def _check(request: PruneRequest) -> None:
         raise InvalidRequest("signed URLs are for blocks one by one: ask for the shape columns, and not for segments")
     for name, parts in (("order_by", request.order_by), ("join", request.join)):
         if len(parts) > MAX_PARTS:
-            raise LimitExceeded(f"{name} may have {MAX_PARTS} parts", limit=MAX_PARTS)
+            raise LimitExceeded(f"{name} may have {MAX_PARTS} parts", limit=name, most=MAX_PARTS)

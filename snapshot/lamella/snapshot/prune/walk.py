@@ -8,6 +8,7 @@ a whole, and stops when they are enough; a page stops when it is full; a time bu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from lamella.snapshot.columnar import Companion
 from lamella.snapshot.columnar.keys import Mask
 from lamella.snapshot.errors import SegmentNotFound
+from lamella.snapshot.patience import left_s
 from lamella.snapshot.prune.kept import Codes, Indexes, Kept, chosen_parts, joined_numbers, totals
 from lamella.snapshot.prune.limit import limited
 from lamella.snapshot.prune.options import Options
@@ -22,6 +24,9 @@ from lamella.snapshot.prune.paging import Position
 from lamella.snapshot.prune.top_k import Entries, SortKey, order_bound, rank
 from lamella.snapshot.prune.verdict import ALL, NONE, SOME
 from lamella.snapshot.wire import LimitUse, OrderBound, Stage
+
+#: The part of the time that somebody waits in which segments are opened.
+_WORKED: Final = 0.8
 
 
 class Walked(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +67,7 @@ class Walk:
         self._open = open
         self._timer = timer
         self._started = timer()
+        self._budget_ms = _budget_ms(options.max_ms)
         self._codes = codes
         self._alive: Mask = codes != NONE
         self._whole: Mask = codes == ALL
@@ -223,8 +229,7 @@ class Walk:
         return limit is not None and not self._options.ordered and self._certain_rows >= limit
 
     def _out_of_time(self) -> bool:
-        budget_ms = self._options.max_ms
-        return budget_ms is not None and (self._timer() - self._started) * 1e3 >= budget_ms
+        return self._budget_ms is not None and (self._timer() - self._started) * 1e3 >= self._budget_ms
 
     def _unresolved(self) -> tuple[int, ...]:
         if self._options.max_ms is None or self._next is not None or self._has_enough():
@@ -302,3 +307,9 @@ class Walk:
     def _stage(self, name: str, considered: int, kept: int, kept_bytes: int, began: float) -> None:
         ms = (self._timer() - began) * 1e3
         self._stages.append(Stage(stage=name, considered=considered, kept=kept, bytes=kept_bytes, ms=ms))
+
+
+def _budget_ms(asked_ms: float | None) -> float | None:
+    """The time budget, where one was asked for: none that is longer than somebody waits, less some for the answer."""
+    waited_for_s = None if asked_ms is None else left_s()
+    return asked_ms if asked_ms is None or waited_for_s is None else min(asked_ms, _WORKED * waited_for_s * 1e3)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
+from typing import Final
 
 import msgspec
 
-from lamella.snapshot.errors import InvalidSchema, UnknownColumn
+from lamella.snapshot.errors import InvalidSchema, LimitExceeded, UnknownColumn
 from lamella.snapshot.schema.default import canonical_default
 from lamella.snapshot.schema.types import DataType, parse_type
+
+#: Columns of a schema, with those inside of others.
+MOST_COLUMNS: Final = 20_000
+#: Characters of a column's name and type, and of what is said about it.
+MOST_CHARACTERS: Final = 1_024
+MOST_DOC_CHARACTERS: Final = 65_536
 
 _CHILDREN = {"list": ("element",), "map": ("key", "value")}
 
@@ -74,8 +82,10 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
 
         Raises:
             InvalidSchema: no columns, doubled names (without regard to case) or ids, wrong children.
+            LimitExceeded: too many columns, or a text of one that is too long.
         """
         columns = tuple(columns)
+        _check_size(columns)
         taken = [c.id for c in _walk(columns) if c.id]
         counter = max([last_column_id, *taken])
 
@@ -116,8 +126,8 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
         if nested:
             raise InvalidSchema("only columns of the top level can have a default", column=nested[0])
         for siblings in _levels(self.columns):
-            lowered = [c.name.lower() for c in siblings]
-            doubled = {c.name for c in siblings if lowered.count(c.name.lower()) > 1}
+            counts = Counter(c.name.lower() for c in siblings)
+            doubled = {c.name for c in siblings if counts[c.name.lower()] > 1}
             if doubled:
                 raise InvalidSchema(f"column names are not unique: {sorted(doubled)}", columns=sorted(doubled))
 
@@ -234,6 +244,20 @@ def _walk(columns: Iterable[Column]) -> Iterator[Column]:
     for column in columns:
         yield column
         yield from _walk(column.fields)
+
+
+def _check_size(columns: tuple[Column, ...]) -> None:
+    for number, column in enumerate(_walk(columns)):
+        if number >= MOST_COLUMNS:
+            raise LimitExceeded(f"a schema has at most {MOST_COLUMNS} columns", limit="columns", most=MOST_COLUMNS)
+        for name, text, most in (
+            ("name", column.name, MOST_CHARACTERS),
+            ("type", column.type, MOST_CHARACTERS),
+            ("doc", column.doc or "", MOST_DOC_CHARACTERS),
+        ):
+            if len(text) > most:
+                what = f"the {name} of column {column.name[:100]!r}"
+                raise LimitExceeded(f"{what} has more than {most} characters", limit=f"column_{name}", most=most)
 
 
 def _levels(columns: tuple[Column, ...]) -> Iterator[tuple[Column, ...]]:

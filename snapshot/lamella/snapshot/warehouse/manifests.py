@@ -30,6 +30,7 @@ from lamella.snapshot.manifest import (
     decode_snapshot,
 )
 from lamella.snapshot.manifest.block_key import BlockKeys, Identity, block_keys, identities
+from lamella.snapshot.patience import check_patience
 from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.warehouse.stored import StoredObjects
 
@@ -268,7 +269,11 @@ class Manifests:
         return None if companion is None else _seen(head, companion)
 
     def blocks(self, head: Snapshot, ref: ObjectRef) -> Companion:
-        """The companion of a segment (or group) as it looks from the schema of ``head``."""
+        """The companion of a segment (or group) as it looks from the schema of ``head``.
+
+        Raises Unavailable once nobody waits any more: whatever goes through a table asks for one after another.
+        """
+        check_patience()
         return _seen(head, self.companion(ref))
 
     def is_near(self, ref: ObjectRef) -> bool:
@@ -277,6 +282,7 @@ class Manifests:
 
     def many_blocks(self, head: Snapshot, refs: Sequence[ObjectRef], *, keep: bool = True) -> list[Companion]:
         """As :meth:`blocks` for each, read as :meth:`companions` are."""
+        check_patience()
         return [_seen(head, companion) for companion in self.companions(refs, keep=keep)]
 
     def ranges_of(self, location: str) -> Fetch:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
+
+from lamella.snapshot.wire.bounds import Word
 
 #: Each one may also do what those before it may.
 Role = Literal["read", "write", "maintain", "admin"]
@@ -19,11 +22,11 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
 
     role: Role
-    namespace: str | None = None
-    table: str | None = None
+    namespace: Word | None = None
+    table: Word | None = None
 
 
-class GrantInfo(Grant, frozen=True, kw_only=True, omit_defaults=False):
+class GrantInfo(Grant, frozen=True, kw_only=True, forbid_unknown_fields=False, omit_defaults=False):
     """A grant that was given: to whom (``key:NAME``, ``user:SUBJECT``, ``group:NAME``), when and by whom."""
 
     principal: str
@@ -40,15 +43,15 @@ class GrantList(msgspec.Struct, frozen=True, kw_only=True):
 class GrantRequest(Grant, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``PUT /v1/grants`` gives it, ``POST /v1/grants/take`` takes it away."""
 
-    principal: str
+    principal: Word
 
 
 class CreateKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``POST /v1/keys``. ``expires_s``: how long it holds (None: until it is revoked). ``requests_per_s``: how often it
     may be used, in place of the service's own limit."""
 
-    name: str
-    grants: tuple[Grant, ...]
+    name: Word
+    grants: Annotated[tuple[Grant, ...], Meta(max_length=1_000)]
     expires_s: int | None = None
     requests_per_s: float | None = None
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
+
+from lamella.snapshot.wire.bounds import ColumnPaths, Expression, FewPaths, Filters, Moment, Options, Word, Words
 
 AdviceLayer = Literal["block", "segment"]
 
@@ -17,14 +20,14 @@ class AdviceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     one of ``snapshot_id`` (an id or a tag) and ``timestamp``.
     """
 
-    columns: tuple[str, ...] | None = None
-    kinds: tuple[str, ...] | None = None
-    options: dict[str, dict[str, Any]] = {}
+    columns: ColumnPaths | None = None
+    kinds: Words | None = None
+    options: Annotated[dict[Word, Options], Meta(max_length=1_000)] = {}
     budget_bytes: float | None = None
     budget_share: float | None = None
-    snapshot_id: str | None = None
-    timestamp: int | str | None = None
-    time_zone: str = "UTC"
+    snapshot_id: Word | None = None
+    timestamp: int | Moment | None = None
+    time_zone: Moment = "UTC"
     case_sensitive: bool = False
 
 
@@ -85,10 +88,10 @@ class AdviceAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 class IndexChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """An index that the table might have."""
 
-    kind: str
-    expression: str
-    options: dict[str, Any] = {}
-    time_zone: str = "UTC"
+    kind: Word
+    expression: Expression
+    options: Options = {}
+    time_zone: Moment = "UTC"
 
 
 class WhatIfRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -100,15 +103,15 @@ class WhatIfRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """
 
     index: IndexChange | None = None
-    cluster_key: tuple[str, ...] | None = None
+    cluster_key: FewPaths | None = None
     rows_per_block: int | None = None
-    filters: tuple[Any, ...] = ()
+    filters: Filters = ()
     recorded: int = 100
     sample_blocks: int = 0
     seed: int = 0
-    snapshot_id: str | None = None
-    timestamp: int | str | None = None
-    time_zone: str = "UTC"
+    snapshot_id: Word | None = None
+    timestamp: int | Moment | None = None
+    time_zone: Moment = "UTC"
     case_sensitive: bool = False
 
 
@@ -158,10 +161,10 @@ class WhyNotRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """``POST .../why-not``: why indexes do not help with a filter. ``index``: only that one (its name)."""
 
     filter: Any = None
-    index: str | None = None
-    snapshot_id: str | None = None
-    timestamp: int | str | None = None
-    time_zone: str = "UTC"
+    index: Word | None = None
+    snapshot_id: Word | None = None
+    timestamp: int | Moment | None = None
+    time_zone: Moment = "UTC"
     case_sensitive: bool = False
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from lamella.snapshot.stats.bound import Bound
+from lamella.snapshot.wire.bounds import ColumnPath, Moment, Word
 from lamella.snapshot.wire.prune import PrunedBlock
 from lamella.snapshot.wire.report import Report
 
@@ -22,13 +24,13 @@ class AggregateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     limits that hold the true values, and nothing to scan. The rest as of :class:`PruneRequest`.
     """
 
-    aggregates: tuple[str, ...]
-    group_by: tuple[str, ...] = ()
+    aggregates: Annotated[tuple[ColumnPath, ...], Meta(max_length=64)]
+    group_by: Annotated[tuple[ColumnPath, ...], Meta(max_length=64)] = ()
     filter: Any = None
     mode: AggregateMode = "exact"
-    snapshot_id: str | None = None
-    timestamp: int | str | None = None
-    time_zone: str = "UTC"
+    snapshot_id: Word | None = None
+    timestamp: int | Moment | None = None
+    time_zone: Moment = "UTC"
     case_sensitive: bool = False
 
 

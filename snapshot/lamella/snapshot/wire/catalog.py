@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import SchemaChange
+from lamella.snapshot.wire.bounds import MOST_COLUMNS, FewPaths, Location, Properties, Word, Words
 from lamella.snapshot.wire.external import ExternalSource
 
 
 class CreateNamespace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``POST /v1/namespaces``."""
 
-    name: str
-    properties: dict[str, str] = {}
+    name: Word
+    properties: Properties = {}
 
 
 class NamespaceInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +26,31 @@ class NamespaceInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     properties: dict[str, str] = {}
+
+
+class NamespaceChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``POST /v1/namespaces/{ns}/properties``: properties that are set, and others that are removed if they are there.
+
+    ``lamella.quota.tables``, ``lamella.quota.blocks`` and ``lamella.quota.bytes`` say how much the namespace may have.
+    """
+
+    set: Properties = {}
+    remove: Words = ()
+
+
+class QuotaUse(msgspec.Struct, frozen=True, kw_only=True):
+    """How much there is, and may be (None: any number)."""
+
+    used: int
+    most: int | None = None
+
+
+class NamespaceQuota(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET /v1/namespaces/{ns}/quota``: tables, and the blocks and bytes of their current snapshots together."""
+
+    tables: QuotaUse
+    blocks: QuotaUse
+    bytes: QuotaUse
 
 
 class NamespaceList(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,11 +66,11 @@ class CreateTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     are its first file's, unless they are given. ``cluster_kind``: "linear" when it is not said.
     """
 
-    name: str
-    schema: tuple[Column, ...] | None = None
-    schema_from: str | None = None
-    cluster_key: tuple[str, ...] = ()
-    properties: dict[str, str] = {}
+    name: Word
+    schema: Annotated[tuple[Column, ...], Meta(max_length=MOST_COLUMNS)] | None = None
+    schema_from: Location | None = None
+    cluster_key: FewPaths = ()
+    properties: Properties = {}
     source: ExternalSource | msgspec.UnsetType = msgspec.UNSET
     cluster_kind: ClusterKind | msgspec.UnsetType = msgspec.UNSET
 
@@ -85,9 +114,9 @@ class ClusterKeyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     ``base_snapshot_id``: do it only if the key in force is still that of this snapshot; else a conflict.
     """
 
-    columns: tuple[str, ...] = ()
+    columns: FewPaths = ()
     kind: ClusterKind = "linear"
-    base_snapshot_id: str | None = None
+    base_snapshot_id: Word | None = None
 
 
 class ClusterKeyInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +134,7 @@ class EvolveRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ``base_schema_id``: do it only if that is the schema in force; else a conflict.
     """
 
-    changes: tuple[SchemaChange, ...]
+    changes: Annotated[tuple[SchemaChange, ...], Meta(max_length=1_000)]
     base_schema_id: int | None = None
 
 

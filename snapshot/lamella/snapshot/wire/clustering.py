@@ -8,6 +8,7 @@ import msgspec
 
 from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.wire.advice import Cost
+from lamella.snapshot.wire.bounds import FewPaths
 
 
 class DepthFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +100,7 @@ class RegroupRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     replaced. ``dry_run``: only say what would be done.
     """
 
-    key: tuple[str, ...] = ()
+    key: FewPaths = ()
     kind: ClusterKind = "linear"
     max_segments: int | None = None
     max_ms: float | None = None

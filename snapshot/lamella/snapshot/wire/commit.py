@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
+from lamella.snapshot.wire.bounds import MOST_LOCATIONS, Location, Locations, Moment, Properties, Word
 from lamella.snapshot.wire.indexes import PartSent
 
 
@@ -15,7 +17,7 @@ class Register(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ``verify``: take the statistics from the files' values, all of which are read, and not from their footers.
     """
 
-    paths: tuple[str, ...]
+    paths: Annotated[tuple[Location, ...], Meta(max_length=100_000)]
     strict: bool = False
     verify: bool = False
 
@@ -49,9 +51,9 @@ class IndexPartsSent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ``index_id``: they are for the index of that id. When the table does not use it any more they are left out.
     """
 
-    name: str
-    index_id: str
-    parts: tuple[PartSent, ...]
+    name: Word
+    index_id: Word
+    parts: Annotated[tuple[PartSent, ...], Meta(max_length=10_000)]
 
 
 class BlockListSent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,9 +62,9 @@ class BlockListSent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ``size_bytes``, ``sha256`` (hexadecimal): of the whole object.
     """
 
-    location: str
+    location: Location
     size_bytes: int
-    sha256: str
+    sha256: Word
     block_count: int
 
 
@@ -73,7 +75,7 @@ class NoNewMatches(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """
 
     filter: Any = None
-    time_zone: str = "UTC"
+    time_zone: Moment = "UTC"
     case_sensitive: bool = False
 
 
@@ -91,13 +93,13 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     when blocks came since then that may hold matching rows.
     """
 
-    added: tuple[msgspec.Raw, ...] = ()
-    removed: tuple[str, ...] = ()
-    base_snapshot_id: str | None = None
-    operation: str = "append"
-    properties: dict[str, str] = {}
-    added_from: tuple[BlockListSent, ...] | msgspec.UnsetType = msgspec.UNSET
-    index_parts: tuple[IndexPartsSent, ...] | msgspec.UnsetType = msgspec.UNSET
+    added: Annotated[tuple[msgspec.Raw, ...], Meta(max_length=MOST_LOCATIONS)] = ()
+    removed: Locations = ()
+    base_snapshot_id: Word | None = None
+    operation: Word = "append"
+    properties: Properties = {}
+    added_from: Annotated[tuple[BlockListSent, ...], Meta(max_length=10_000)] | msgspec.UnsetType = msgspec.UNSET
+    index_parts: Annotated[tuple[IndexPartsSent, ...], Meta(max_length=1_000)] | msgspec.UnsetType = msgspec.UNSET
     no_new_matches: NoNewMatches | msgspec.UnsetType = msgspec.UNSET
 
 

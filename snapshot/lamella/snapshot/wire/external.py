@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from lamella.snapshot.wire.bounds import Location, Word
 from lamella.snapshot.wire.commit import RefusedFile
 
 SourceKind = Literal["directory", "delta", "iceberg"]
@@ -22,9 +23,9 @@ class ExternalSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """
 
     kind: SourceKind
-    location: str | None = None
-    catalog: str | None = None
-    table: str | None = None
+    location: Location | None = None
+    catalog: Word | None = None
+    table: Location | None = None
     path_columns: Literal["refuse", "ignore"] = "refuse"
 
 
@@ -41,7 +42,7 @@ class RefreshTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     mode: SourceMode = "incremental"
     strict: bool | None = None
     verify: bool = False
-    location: str | None = None
+    location: Location | None = None
     allow_empty: bool = False
 
 

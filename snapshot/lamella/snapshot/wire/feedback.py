@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
+
+from lamella.snapshot.wire.bounds import Location, Moment, Word
 
 
 class FeedbackRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -14,10 +17,10 @@ class FeedbackRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     are those that it was planned with.
     """
 
-    snapshot_id: str
+    snapshot_id: Word
     filter: Any
-    empty: tuple[str, ...]
-    time_zone: str = "UTC"
+    empty: Annotated[tuple[Location, ...], Meta(max_length=10_000)]
+    time_zone: Moment = "UTC"
     case_sensitive: bool = False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from lamella.snapshot.wire.bounds import Moment, Word
 from lamella.snapshot.wire.prune import PrunedBlock
 
 
@@ -36,10 +37,10 @@ class TagRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     stays. ``move``: the tag is there and gets another snapshot; unless a time is given it keeps its own.
     """
 
-    name: str
-    snapshot_id: str | None = None
-    timestamp: int | str | None = None
-    time_zone: str = "UTC"
+    name: Word
+    snapshot_id: Word | None = None
+    timestamp: int | Moment | None = None
+    time_zone: Moment = "UTC"
     expires_at_ms: int | None = None
     max_age_ms: int | None = None
     move: bool = False
@@ -68,10 +69,10 @@ class RollbackRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ``base_snapshot_id``: do it only if that is the current snapshot; else a conflict.
     """
 
-    snapshot_id: str | None = None
-    timestamp: int | str | None = None
-    time_zone: str = "UTC"
-    base_snapshot_id: str | None = None
+    snapshot_id: Word | None = None
+    timestamp: int | Moment | None = None
+    time_zone: Moment = "UTC"
+    base_snapshot_id: Word | None = None
 
 
 class RollbackAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,9 +113,9 @@ class UndropRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ``as``: the name that it gets; by default the one it had.
     """
 
-    table_id: str | None = None
-    name: str | None = None
-    as_name: str | None = msgspec.field(name="as", default=None)
+    table_id: Word | None = None
+    name: Word | None = None
+    as_name: Word | None = msgspec.field(name="as", default=None)
 
 
 class SnapshotChanges(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
+
+from lamella.snapshot.wire.bounds import MOST_LOCATIONS, Expression, Location, Moment, Options, Token, Word
 
 RefreshMode = Literal["incremental", "full", "quick"]
 
@@ -16,11 +19,11 @@ class CreateIndex(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     in the expression that have one.
     """
 
-    name: str
-    kind: str
-    expression: str
-    options: dict[str, Any] = {}
-    time_zone: str = "UTC"
+    name: Word
+    kind: Word
+    expression: Expression
+    options: Options = {}
+    time_zone: Moment = "UTC"
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +110,7 @@ class RefreshRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     mode: RefreshMode = "incremental"
     max_blocks: int | None = None
     max_ms: float | None = None
-    page_token: str | None = None
+    page_token: Token | None = None
 
 
 class LeftOutBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,20 +154,20 @@ class PartSent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     places of its blocks among those that are ``added`` (from 0; then those of ``added_from``), in the part's order.
     """
 
-    location: str
+    location: Location
     size_bytes: int
     tail_bytes: int
-    tail_sha256: str
-    keys: bytes = b""
-    blocks: tuple[int, ...] = ()
+    tail_sha256: Word
+    keys: Annotated[bytes, Meta(max_length=16 * MOST_LOCATIONS)] = b""
+    blocks: Annotated[tuple[int, ...], Meta(max_length=MOST_LOCATIONS)] = ()
 
 
 class PartsRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``POST .../indexes/{index}/parts``: take up parts that were built elsewhere. ``index_id``: they are for the index
     with this id, and not for another one of the same name that came later."""
 
-    parts: tuple[PartSent, ...]
-    index_id: str
+    parts: Annotated[tuple[PartSent, ...], Meta(max_length=10_000)]
+    index_id: Word
 
 
 class PartsAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
+
+from lamella.snapshot.wire.bounds import Options, TableText, Word, Words
 
 JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 JobOrigin = Literal["request", "schedule", "policy"]
@@ -51,9 +54,9 @@ class SubmitJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ``unique``: when a job of that kind with these arguments is pending for that table, answer that one and add none.
     """
 
-    kind: str
-    table: str | None = None
-    arguments: dict[str, Any] = {}
+    kind: Word
+    table: TableText | None = None
+    arguments: Options = {}
     priority: int = 0
     max_attempts: int | None = None
     timeout_s: int | None = None
@@ -130,10 +133,10 @@ class ClaimJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     jobs of these; None: of any.
     """
 
-    worker: str
-    lease_token: str
+    worker: Word
+    lease_token: Word
     lease_s: int
-    kinds: tuple[str, ...] | None = None
+    kinds: Words | None = None
 
 
 class ClaimAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -156,10 +159,10 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     are left out, so that a heartbeat can be sent again.
     """
 
-    lease_token: str
+    lease_token: Word
     lease_s: int
     progress: Progress | None = None
-    log: tuple[JobLine, ...] = ()
+    log: Annotated[tuple[JobLine, ...], Meta(max_length=10_000)] = ()
     checkpoint: Any = None
 
 
@@ -178,14 +181,14 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     doubles with each attempt. The rest: as of :class:`Heartbeat`.
     """
 
-    lease_token: str
+    lease_token: Word
     outcome: JobOutcome
     result: Any = None
     error: JobError | None = None
     retry: bool = True
     retry_after_s: float | None = None
     progress: Progress | None = None
-    log: tuple[JobLine, ...] = ()
+    log: Annotated[tuple[JobLine, ...], Meta(max_length=10_000)] = ()
     checkpoint: Any = None
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from lamella.snapshot.wire.bounds import Moment, Token, Word
+
 
 class VacuumRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``POST .../vacuum`` and ``POST /v1/vacuum-dropped``: one part of a clean-up.
@@ -18,10 +20,10 @@ class VacuumRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """
 
     execute: bool = False
-    older_than: str | None = None
+    older_than: Moment | None = None
     include_external_blocks: bool = False
     max_objects: int | None = None
-    page_token: str | None = None
+    page_token: Token | None = None
 
 
 class SnapshotFate(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,8 +80,8 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """``POST .../leases``: hold a snapshot (None: the current one) for ``ttl_s`` seconds from now."""
 
     ttl_s: int
-    owner: str
-    snapshot_id: str | None = None
+    owner: Word
+    snapshot_id: Word | None = None
 
 
 class RenewRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from lamella.snapshot.wire.bounds import ColumnPaths, Filters, Moment, Word
 from lamella.snapshot.wire.prune import Level, PruneAnswer, PrunedBlock, Shape
 
 
@@ -15,11 +16,11 @@ class BatchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     The other members are as of :class:`PruneRequest` and hold for every filter.
     """
 
-    filters: tuple[Any, ...]
-    columns: tuple[str, ...] | None = None
-    snapshot_id: str | None = None
-    timestamp: int | str | None = None
-    time_zone: str = "UTC"
+    filters: Filters
+    columns: ColumnPaths | None = None
+    snapshot_id: Word | None = None
+    timestamp: int | Moment | None = None
+    time_zone: Moment = "UTC"
     case_sensitive: bool = False
     level: Level = "block"
     shape: Shape = "records"
@@ -42,13 +43,13 @@ class DiffRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     default the current snapshot. Times as of :class:`PruneRequest`.
     """
 
-    from_snapshot_id: str | None = None
-    to_snapshot_id: str | None = None
-    from_timestamp: int | str | None = None
-    to_timestamp: int | str | None = None
+    from_snapshot_id: Word | None = None
+    to_snapshot_id: Word | None = None
+    from_timestamp: int | Moment | None = None
+    to_timestamp: int | Moment | None = None
     filter: Any = None
-    columns: tuple[str, ...] | None = None
-    time_zone: str = "UTC"
+    columns: ColumnPaths | None = None
+    time_zone: Moment = "UTC"
     case_sensitive: bool = False
 
 

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from lamella.snapshot.stats.bound import Bound
+from lamella.snapshot.wire.bounds import (
+    MOST_LOCATIONS,
+    BloomText,
+    ColumnPath,
+    ColumnPaths,
+    KeyRanges,
+    Keys,
+    Moment,
+    Token,
+    Word,
+)
 from lamella.snapshot.wire.report import Report
 
 Verdict = Literal["ALL", "SOME", "UNKNOWN"]
@@ -17,7 +29,7 @@ Shape = Literal["records", "columns", "ranges"]
 class OrderBy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A column of an order. ``nulls_first`` None: Spark's default, first when ascending, last when descending."""
 
-    column: str
+    column: ColumnPath
     descending: bool = False
     nulls_first: bool | None = None
 
@@ -29,10 +41,10 @@ class JoinKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     split block bloom filter as Parquet's, over XXH64 of the keys' plain encoding, base64. Several forms must all hold.
     """
 
-    column: str
-    values: tuple[Any, ...] | None = None
-    ranges: tuple[tuple[Any, Any], ...] | None = None
-    bloom: str | None = None
+    column: ColumnPath
+    values: Keys | None = None
+    ranges: KeyRanges | None = None
+    bloom: BloomText | None = None
 
 
 class PruneRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -53,24 +65,24 @@ class PruneRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """
 
     filter: Any = None
-    columns: tuple[str, ...] | None = None
-    snapshot_id: str | None = None
-    timestamp: int | str | None = None
-    time_zone: str = "UTC"
+    columns: ColumnPaths | None = None
+    snapshot_id: Word | None = None
+    timestamp: int | Moment | None = None
+    time_zone: Moment = "UTC"
     case_sensitive: bool = False
     level: Level = "block"
     shape: Shape = "records"
     explain: bool = False
-    reader_columns: tuple[str, ...] = ()
+    reader_columns: ColumnPaths = ()
     sign_urls: bool = False
     limit: int | None = None
-    order_by: tuple[OrderBy, ...] = ()
-    join: tuple[JoinKeys, ...] = ()
+    order_by: Annotated[tuple[OrderBy, ...], Meta(max_length=32)] = ()
+    join: Annotated[tuple[JoinKeys, ...], Meta(max_length=32)] = ()
     residuals: bool = False
-    segments: tuple[str, ...] | None = None
+    segments: Annotated[tuple[Word, ...], Meta(max_length=MOST_LOCATIONS)] | None = None
     max_ms: float | None = None
     page_size: int | None = None
-    page_token: str | None = None
+    page_token: Token | None = None
 
 
 class OrderBound(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

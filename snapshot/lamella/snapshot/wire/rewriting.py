@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from lamella.snapshot.stats import ColumnStats
+from lamella.snapshot.wire.bounds import Locations, Moment, Word
 
 
 class BlocksRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -15,8 +16,8 @@ class BlocksRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ``sign_urls``: with each a URL by which it can be read for a time, without credentials for the store.
     """
 
-    locations: tuple[str, ...]
-    snapshot_id: str | None = None
+    locations: Locations
+    snapshot_id: Word | None = None
     sign_urls: bool = False
 
 
@@ -60,9 +61,9 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """
 
     job: Literal["compact", "recluster"]
-    snapshot_id: str | None = None
+    snapshot_id: Word | None = None
     filter: Any = None
-    time_zone: str = "UTC"
+    time_zone: Moment = "UTC"
     case_sensitive: bool = False
     max_bytes: int | None = None
     max_blocks: int | None = None

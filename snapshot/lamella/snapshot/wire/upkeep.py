@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from lamella.snapshot.wire.bounds import Moment, Options, Word, Words
+
 
 class PutSchedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``PUT .../schedules/{schedule}``: have a job done again and again.
@@ -15,11 +17,11 @@ class PutSchedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     False: it stays, and does nothing. The rest is what each job gets; see :class:`~lamella.snapshot.wire.SubmitJob`.
     """
 
-    kind: str
-    arguments: dict[str, Any] = {}
+    kind: Word
+    arguments: Options = {}
     every_s: int | None = None
-    cron: str | None = None
-    time_zone: str = "UTC"
+    cron: Word | None = None
+    time_zone: Moment = "UTC"
     enabled: bool = True
     priority: int = 0
     max_attempts: int | None = None
@@ -60,7 +62,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     every_s: int | None = None
     cool_down_s: int = 3600
-    arguments: dict[str, Any] = {}
+    arguments: Options = {}
     priority: int = 0
     timeout_s: int | None = None
 
@@ -82,7 +84,7 @@ class IndexRefreshRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ``indexes``: only these (None: all that are in use)."""
 
     not_indexed_blocks: int | None = None
-    indexes: tuple[str, ...] | None = None
+    indexes: Words | None = None
 
 
 class VacuumRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

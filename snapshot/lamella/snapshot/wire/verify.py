@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from lamella.snapshot.wire.bounds import Moment, Token, Word
+
 Severity = Literal["error", "warning", "info"]
 
 
@@ -24,8 +26,8 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     An answer comes after about ``max_ms``; ``page_token`` asks for what follows.
     """
 
-    snapshot_id: str | None = None
-    timestamp: int | str | None = None
+    snapshot_id: Word | None = None
+    timestamp: int | Moment | None = None
     files: bool = True
     history: int = 100
     pages: bool | None = None
@@ -36,7 +38,7 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     filters: int = 20
     repair: bool = False
     max_ms: float | None = None
-    page_token: str | None = None
+    page_token: Token | None = None
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,0 +1,73 @@
+"""What is done to the parts of a stack, and undone."""
+
+from __future__ import annotations
+
+import time
+from signal import SIGCONT, SIGKILL, SIGSTOP
+from typing import Final, Literal
+
+import msgspec
+
+from stack.process import send
+from stack.supervisor import CABLED, Stack
+
+Way = Literal["killed", "stopped", "frozen", "silent", "cut"]
+#: What each way means, for people.
+WAYS: Final[dict[Way, str]] = {
+    "killed": "SIGKILL to all of its processes; started again as the compose file says",
+    "stopped": "its own stop signal; started again",
+    "frozen": "SIGSTOP for {hold_s:.0f} s: connections are taken, nothing is answered",
+    "silent": "for {hold_s:.0f} s the network delivers nothing and tells nobody",
+    "cut": "for {hold_s:.0f} s connections are reset, and new ones refused",
+}
+#: Longer than clients wait for an answer.
+HOLD_S: Final = 12.0
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """One way in which some services fail at once."""
+
+    services: tuple[str, ...]
+    way: Way
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        return " and ".join(self.services)
+
+    def befall(self, stack: Stack) -> None:
+        """Do it, for :data:`HOLD_S` where it lasts; returns when it is over."""
+        match self.way:
+            case "killed" | "stopped":
+                for name in self.services:
+                    pid = stack.members[name].pid
+                    if pid is not None:
+                        send(pid, SIGKILL) if self.way == "killed" else stack.members[name].ask_to_stop()
+            case "frozen":
+                pids = [pid for name in self.services if (pid := stack.members[name].pid) is not None]
+                for pid in pids:
+                    send(pid, SIGSTOP)
+                time.sleep(HOLD_S)
+                for pid in pids:
+                    send(pid, SIGCONT)
+            case "silent" | "cut":
+                for name in self.services:
+                    stack.cables[name].switch("swallow" if self.way == "silent" else "cut")
+                time.sleep(HOLD_S)
+                for name in self.services:
+                    stack.cables[name].switch("pass")
+
+
+def faults() -> list[Fault]:
+    """All that are tried, in this order."""
+    both = ("lamella-1", "lamella-2")
+    parts: list[tuple[str, ...]] = [("catalog",), ("store",), ("lamella-1",), both, ("proxy",), ("worker",)]
+    found = []
+    for services in parts:
+        ways: list[Way] = ["killed", "frozen"]
+        if services in (("lamella-1",), ("catalog",)):
+            ways.append("stopped")
+        if all(name in CABLED for name in services):
+            ways += ["silent", "cut"]
+        found += [Fault(services=services, way=way) for way in ways]
+    return found

@@ -1,0 +1,175 @@
+"""Clients that commit numbered blocks, prune and have jobs done, and note what came of every single request."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Literal
+
+import httpx2
+import msgspec
+
+#: A request that takes longer has failed, as far as these clients are concerned.
+TIMEOUT_S: Final = 10.0
+_PAUSE_S: Final = 0.05
+
+Kind = Literal["commit", "prune", "job"]
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One request. ``outcome``: ``ok``, or what went wrong: an HTTP status with the service's code, or how it broke."""
+
+    kind: Kind
+    began_s: float
+    ended_s: float
+    outcome: str
+
+
+class Ledger:
+    """What was asked and what came of it. Clocks are monotonic seconds. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._attempts: list[Attempt] = []
+        #: Locations of commits that were acknowledged, and of those that have begun.
+        self.acknowledged: set[str] = set()
+        self.begun: set[str] = set()
+        self.refused: list[str] = []
+        self.jobs: dict[str, str] = {}
+
+    def note(self, attempt: Attempt) -> None:
+        """One more."""
+        with self._lock:
+            self._attempts.append(attempt)
+
+    def since(self, began_s: float) -> list[Attempt]:
+        """Those that ended at that time or later."""
+        with self._lock:
+            return [attempt for attempt in self._attempts if attempt.ended_s >= began_s]
+
+
+class Asker:
+    """Sends requests to one address with one key, and notes them; each on a connection that was there, or a new one."""
+
+    def __init__(self, url: str, key: str, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._http = httpx2.Client(
+            base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=TIMEOUT_S, trust_env=False
+        )
+
+    def ask(
+        self, kind: Kind, method: str, path: str, body: Any = None, key: str | None = None
+    ) -> httpx2.Response | None:
+        """The answer; None when there was none, or one that says to try again."""
+        began_s = time.monotonic()
+        headers = {} if key is None else {"Idempotency-Key": key}
+        answer: httpx2.Response | None = None
+        try:
+            answer = self._http.request(method, path, json=body, headers=headers)
+            outcome = "ok" if answer.is_success else f"{answer.status_code} {_code(answer)}"
+        except httpx2.TimeoutException:
+            outcome = f"no answer within {TIMEOUT_S:.0f} s"
+        except httpx2.ConnectError:
+            outcome = "connection refused"
+        except httpx2.TransportError:
+            outcome = "connection broken"
+        self._ledger.note(Attempt(kind=kind, began_s=began_s, ended_s=time.monotonic(), outcome=outcome))
+        return answer if answer is not None and (answer.is_success or 400 <= answer.status_code < 429) else None
+
+    def close(self) -> None:
+        """Hang up."""
+        self._http.close()
+
+
+def _code(answer: httpx2.Response) -> str:
+    if answer.headers.get("content-type") != "application/problem+json":
+        return "of nginx"
+    return str(answer.json()["code"])
+
+
+class Load:
+    """``locations``: files that no table has yet, numbered. A context manager: it runs as long as the block does."""
+
+    def __init__(self, url: str, key: str, table: str, locations: Iterator[str]) -> None:
+        self.ledger = Ledger()
+        namespace, _, name = table.partition(".")
+        self._path = f"/v1/namespaces/{namespace}/tables/{name}"
+        self._table = table
+        self._locations = locations
+        self._ended = threading.Event()
+        self._finishing = threading.Event()
+        self._lock = threading.Lock()
+        loops: list[Callable[[Asker], None]] = [self._commit, self._commit, self._commit, self._prune, self._prune]
+        self._threads = [
+            threading.Thread(target=self._run, args=(loop, Asker(url, key, self.ledger)), daemon=True)
+            for loop in [*loops, self._job]
+        ]
+        self.failures: list[BaseException] = []
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Begin nothing new; what has begun is asked for until its outcome is known."""
+        self._finishing.set()
+        for thread in self._threads:
+            thread.join(180)
+        self._ended.set()
+
+    def _run(self, loop: Callable[[Asker], None], asker: Asker) -> None:
+        try:
+            while not self._finishing.is_set():
+                loop(asker)
+                time.sleep(_PAUSE_S)
+        except BaseException as error:
+            self.failures.append(error)
+            raise
+        finally:
+            asker.close()
+
+    def _commit(self, asker: Asker) -> None:
+        """One file, asked for with one key until it is known what became of it."""
+        with self._lock:
+            location = next(self._locations)
+            self.ledger.begun.add(location)
+        key = str(uuid.uuid4())
+        for tries in itertools.count():
+            answer = asker.ask("commit", "POST", f"{self._path}/register", {"paths": [location]}, key)
+            if answer is not None and answer.is_success:
+                self.ledger.acknowledged.add(location)
+                return
+            if answer is not None:
+                self.ledger.refused.append(f"{location}: {answer.status_code} {answer.text}")
+                return
+            if self._ended.is_set() or tries > 2_000:
+                return
+            time.sleep(2 * _PAUSE_S)
+
+    def _prune(self, asker: Asker) -> None:
+        asker.ask("prune", "POST", f"{self._path}/prune", {"filter": "n >= 0 AND n < 10"})
+
+    def _job(self, asker: Asker) -> None:
+        """One job, looked at until it is over."""
+        key = str(uuid.uuid4())
+        submitted = None
+        while submitted is None:
+            body = {"kind": "verify", "table": self._table, "arguments": {}}
+            submitted = asker.ask("job", "POST", "/v1/jobs", body, key)
+            if submitted is None:
+                if self._finishing.is_set():
+                    return
+                time.sleep(1)
+        job_id = submitted.json()["job_id"]
+        self.ledger.jobs[job_id] = "queued"
+        while not self._ended.is_set():
+            time.sleep(1)
+            answer = asker.ask("job", "GET", f"/v1/jobs/{job_id}")
+            if answer is not None:
+                self.ledger.jobs[job_id] = answer.json()["state"]
+                if answer.json()["state"] in ("succeeded", "failed", "cancelled"):
+                    return

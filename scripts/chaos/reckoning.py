@@ -1,0 +1,86 @@
+"""What is true of the tables when all is over: nothing that was acknowledged is lost, nothing is there twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import httpx2
+import msgspec
+
+from chaos.load import Ledger
+from stack.supervisor import Stack
+
+
+class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
+    """``lost``: acknowledged and not there; ``twice``: there more than once; ``unknown``: there, and nobody committed
+    it; ``refused``: commits that were refused for good; ``findings``: of a deep verification."""
+
+    acknowledged: int
+    blocks: int
+    lost: tuple[str, ...]
+    twice: tuple[str, ...]
+    unknown: tuple[str, ...]
+    refused: tuple[str, ...]
+    findings: tuple[str, ...]
+    jobs: dict[str, int]
+    replicas_agree: bool
+
+    @property
+    def is_clean(self) -> bool:
+        """Nothing is wrong."""
+        wrong = (self.lost, self.twice, self.unknown, self.refused, self.findings)
+        return not any(wrong) and self.replicas_agree and set(self.jobs) <= {"succeeded"}
+
+
+def reckon(stack: Stack, table: str, ledger: Ledger) -> Reckoning:
+    """Hold the ledger against the table, as each replica has it."""
+    namespace, _, name = table.partition(".")
+    path = f"/v1/namespaces/{namespace}/tables/{name}"
+    found: list[list[str]] = []
+    headers = {"Authorization": f"Bearer {stack.key}"}
+    for number in (1, 2):
+        with httpx2.Client(base_url=stack.replica_url(number), headers=headers, timeout=120, trust_env=False) as http:
+            found.append(_locations(http, path))
+            if number == 1:
+                findings = _verify(http, path)
+    counted = Counter(found[0])
+    return Reckoning(
+        acknowledged=len(ledger.acknowledged),
+        blocks=len(found[0]),
+        lost=tuple(sorted(ledger.acknowledged - counted.keys())),
+        twice=tuple(sorted(location for location, count in counted.items() if count > 1)),
+        unknown=tuple(sorted(counted.keys() - ledger.begun)),
+        refused=tuple(ledger.refused),
+        findings=tuple(findings),
+        jobs=dict(Counter(ledger.jobs.values())),
+        replicas_agree=sorted(found[0]) == sorted(found[1]),
+    )
+
+
+def _locations(http: httpx2.Client, path: str) -> list[str]:
+    """Of all blocks, segment by segment, without any pruning."""
+    info = _answer(http.get(path))
+    snapshot = _answer(http.get(f"{path}/snapshots/{info['snapshot_id']}"))
+    return [
+        block["location"]
+        for segment in snapshot["segments"]
+        for block in _answer(http.get(f"{path}/segments/{segment['segment_id']}"))["blocks"]
+    ]
+
+
+def _verify(http: httpx2.Client, path: str) -> list[str]:
+    """What a deep verification finds, all pages of it."""
+    found: list[str] = []
+    token: str | None = None
+    while True:
+        page = _answer(http.post(f"{path}/verify", json={"deep": True, "page_token": token}))
+        found += [str(finding) for finding in page.get("findings", ()) if finding["severity"] != "info"]
+        token = page.get("next_page_token")
+        if token is None:
+            return found
+
+
+def _answer(answer: httpx2.Response) -> Any:
+    answer.raise_for_status()
+    return answer.json()

@@ -1,0 +1,128 @@
+"""The cable between a service and those who ask it: passes bytes on, swallows them, or is cut."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+from contextlib import suppress
+from typing import Final, Literal
+
+Way = Literal["pass", "swallow", "cut"]
+_PIECE_BYTES: Final = 64 << 10
+_LOOK_S: Final = 0.02
+
+
+class Cable:
+    """Listens at ``outside`` and connects to ``inside``, both an address and a port, in a thread of its own.
+
+    While nobody listens inside nobody does outside, so that connections are refused as they would be without it.
+    """
+
+    def __init__(self, outside: tuple[str, int], inside: tuple[str, int]) -> None:
+        self._outside = outside
+        self._inside = inside
+        self._way: Way = "pass"
+        self._changed = asyncio.Event()
+        self._open: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=f"cable {outside}", daemon=True)
+        self._thread.start()
+
+    def switch(self, way: Way) -> None:
+        """From now on: ``swallow`` keeps connections open and delivers nothing; ``cut`` resets them, refuses others."""
+        asyncio.run_coroutine_threadsafe(self._switch(way), self._loop).result()
+
+    def close(self) -> None:
+        """Break everything, and end."""
+        self.switch("cut")
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    async def _switch(self, way: Way) -> None:
+        self._way = way
+        self._changed.set()
+        self._changed = asyncio.Event()
+        if way == "cut":
+            self._refuse()
+            for writer in list(self._open):
+                _reset(writer)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.create_task(self._watch())
+        self._loop.run_forever()
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.close()
+
+    async def _watch(self) -> None:
+        """Listen as long as somebody does inside, which a connection there that nobody uses tells."""
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection(*self._inside)
+            except OSError:
+                self._refuse()
+                await asyncio.sleep(_LOOK_S)
+                continue
+            try:
+                while self._way == "cut":
+                    await self._changed.wait()
+                await self._listen()
+                with suppress(OSError, TimeoutError):
+                    # it ends when the service does, or when that has waited long enough for a request
+                    await asyncio.wait_for(reader.read(1), 1.0)
+            finally:
+                writer.close()
+
+    async def _listen(self) -> None:
+        if self._server is None:
+            self._server = await asyncio.start_server(self._connected, *self._outside)
+
+    def _refuse(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        other: asyncio.StreamWriter | None = None
+        try:
+            await self._passing()
+            back, other = await asyncio.open_connection(*self._inside)
+            self._open.add(other)
+            await asyncio.gather(self._carry(reader, other), self._carry(back, writer))
+        except OSError:
+            _reset(writer)
+        finally:
+            for each in (writer, other):
+                if each is not None:
+                    self._open.discard(each)
+                    each.close()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while piece := await reader.read(_PIECE_BYTES):
+            await self._passing()
+            writer.write(piece)
+            await writer.drain()
+        with suppress(OSError):
+            writer.write_eof()
+
+    async def _passing(self) -> None:
+        while self._way == "swallow":
+            await self._changed.wait()
+        if self._way == "cut":
+            raise ConnectionResetError
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """End a connection at once, so that the other side is told (RST)."""
+    found = writer.get_extra_info("socket")
+    with suppress(OSError):
+        if found is not None:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()

@@ -1,0 +1,185 @@
+"""A whole stack: its services in the order in which they wait for each other, and its end in the other order."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import make_secrets
+from stack.cable import Cable
+from stack.compose import Compose, Service, read_compose
+from stack.places import Places, addresses
+from stack.process import DidNotStart, Member
+from stack.recipes import NOT_RUN, Kitchen
+from stack.tools import ROOT, say
+
+START_S: Final = 180.0
+STATE: Final = "state.json"
+#: What is cut off in trials: what others ask, and by which port.
+CABLED: Final = {"catalog": 5432, "store": 9000, "lamella-1": 8181, "lamella-2": 8181, "proxy": 8080}
+
+
+class Stack:
+    """The services of docker-compose.yml without profiles, and those with these. A context manager.
+
+    ``cabled``: a cable lies before each service of :data:`CABLED`. ``keep``: data stays in the folder at the end.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        profiles: Collection[str] = (),
+        with_moto: bool = False,
+        cabled: bool = False,
+        keep: bool = False,
+        settings: dict[str, str] | None = None,
+    ) -> None:
+        self.folder = folder.resolve()
+        self.compose: Compose = read_compose(ROOT / "docker-compose.yml")
+        self.addresses = addresses(self.compose, self.folder, cabled=CABLED if cabled else ())
+        self.members: dict[str, Member] = {}
+        self.cables: dict[str, Cable] = {}
+        self._profiles = set(profiles)
+        self._kitchen = Kitchen(with_moto=with_moto)
+        self._keep = keep
+        self._settings = settings or {}
+
+    @property
+    def url(self) -> str:
+        """Of the service, through nginx."""
+        return f"http://{self.addresses.by_name['proxy']}:8080"
+
+    def replica_url(self, number: int) -> str:
+        """Of one replica, past nginx and past its cable."""
+        return f"http://{self.addresses.own[f'lamella-{number}']}:8181"
+
+    @property
+    def key(self) -> str:
+        """An API key that may do everything."""
+        return (self.folder / "secrets" / "root_key").read_text("utf-8")
+
+    def __enter__(self) -> Stack:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "log").mkdir(exist_ok=True)
+        make_secrets.make(self.folder / "secrets")
+        (self.folder / "secrets").chmod(0o711)
+        places = {service.name: self._places(service) for service in self._wanted()}
+        # Secrets name containers, too.
+        url = self.folder / "secrets" / "catalog_url"
+        url.chmod(0o600)
+        template = make_secrets.CATALOG.format(
+            password=(self.folder / "secrets" / "catalog_password").read_text("utf-8")
+        )
+        url.write_text(places["migrate"].text(template), "utf-8")
+        try:
+            for service in self._ordered():
+                self._start(service, places[service.name])
+            for member in self.members.values():
+                if not member.service.is_one_shot:
+                    member.wait_well(START_S)
+        except BaseException:
+            self.close()
+            raise
+        self.write_state()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End everything, those first that others do not need; delete the data unless it is kept."""
+        for member in reversed(self.members.values()):
+            member.end()
+        for cable in self.cables.values():
+            cable.close()
+        leftovers = [path for member in self.members.values() for path in member.recipe.leftovers]
+        shutil.rmtree(self.folder / "tmp", ignore_errors=True)
+        (self.folder / STATE).unlink(missing_ok=True)
+        if not self._keep:
+            for path in (*leftovers, self.folder / "data", self.folder / "files", self.folder / "secrets"):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _wanted(self) -> Iterator[Service]:
+        for service in self.compose.services.values():
+            if service.image.partition(":")[0] in NOT_RUN:
+                if self._profiles.intersection(service.profiles):
+                    say(f"{service.name} is not run: {service.image} is not to be had as a program")
+            elif not service.profiles or self._profiles.intersection(service.profiles):
+                yield service
+
+    def _places(self, service: Service) -> Places:
+        return Places(self.compose, service, self.addresses, self.folder, ROOT)
+
+    def _ordered(self) -> Iterator[Service]:
+        """Those first that others wait for."""
+        left = {service.name: service for service in self._wanted()}
+        done: set[str] = set()
+        while left:
+            ready = [service for service in left.values() if set(service.depends_on) <= done]
+            if not ready:
+                raise ValueError(f"these wait for each other, or for one that is not run: {', '.join(left)}")
+            for service in ready:
+                yield service
+                done.add(service.name)
+                del left[service.name]
+
+    def _start(self, service: Service, places: Places) -> None:
+        for name, condition in service.depends_on.items():
+            if condition == "service_completed_successfully":
+                self.members[name].wait_done(START_S)
+            elif condition == "service_healthy":
+                self.members[name].wait_well(START_S)
+        recipe = self._kitchen.recipe(service, places)
+        if service.name.startswith("lamella-"):
+            recipe.environment.update(self._settings)
+        own, outside = self.addresses.own[service.name], self.addresses.by_name[service.name]
+        if own != outside:
+            port = CABLED[service.name]
+            self.cables[service.name] = Cable((outside, port), (own, port))
+        member = Member(service, recipe, self.folder / "log" / f"{service.name}.log")
+        self.members[service.name] = member
+        member.start()
+
+    def state(self) -> dict[str, Any]:
+        """What runs where, for programs."""
+        return {
+            "url": self.url,
+            "key_file": str(self.folder / "secrets" / "root_key"),
+            "folder": str(self.folder),
+            "pid": os.getpid(),
+            "services": {
+                name: {
+                    "address": self.addresses.by_name[name],
+                    "own_address": self.addresses.own[name],
+                    "pid": member.pid,
+                    "starts": member.starts,
+                    "log": str(member.log),
+                }
+                for name, member in self.members.items()
+            },
+        }
+
+    def write_state(self) -> None:
+        """Write it to ``state.json``."""
+        draft = self.folder / f"{STATE}.{os.getpid()}"
+        draft.write_text(json.dumps(self.state(), indent=1), "utf-8")
+        draft.replace(self.folder / STATE)
+
+    def wait_well(self, name: str, timeout_s: float = START_S) -> float:
+        """Seconds until a service is well, looked at anew."""
+        began = time.monotonic()
+        member = self.members[name]
+        while not member.check():
+            if time.monotonic() - began > timeout_s:
+                raise DidNotStart(f"{name} did not become well again:\n{member.tail()}")
+            time.sleep(0.05)
+        return time.monotonic() - began

@@ -1,0 +1,229 @@
+"""All connections of a process, by what each of them waits for, and an end for those that take too long.
+
+A client that opens connections and says nothing, or says it slowly, or takes its answers slowly, costs a little memory
+each, and what it costs together is bounded here. No such client keeps others out: a new connection ends the one that
+has been without a request for longest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+from collections.abc import Callable
+from typing import Final, Literal, Protocol
+
+import msgspec
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from lamella.service.metrics import Metrics
+from lamella.service.settings import Settings
+from lamella.snapshot.errors import LamellaError, TooSlow, Unavailable
+
+#: Scope state by which a server's connections find this.
+STATE: Final = "lamella.connections"
+
+#: What must come, or be taken, within the time for it, unless less is left.
+STEP_BYTES: Final = 64 << 10
+_TICK_S: Final = 1.0
+#: Files that a process may have open beside its connections: of the catalog, the store, the cache.
+_OTHER_FILES: Final = 1_024
+
+Reason = Literal["head", "body", "answer", "crowded", "refused", "unused"]
+
+
+class Watched(Protocol):
+    """A connection, as far as it is watched."""
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes of the request at hand that have come."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of answers that the client has not taken yet."""
+
+    @property
+    def is_held_back(self) -> bool:
+        """True while the service itself takes no more of the request."""
+
+    def end(self, error: LamellaError | None = None) -> None:
+        """Close it, with an answer where the client can still be given one."""
+
+
+class _Mark(msgspec.Struct):
+    """How far something was, and when."""
+
+    since_s: float
+    done_bytes: int = 0
+
+
+class Connections:
+    """Belongs to one event loop. ``timer`` gives seconds that only go up."""
+
+    def __init__(self, settings: Settings, metrics: Metrics, timer: Callable[[], float] = time.monotonic) -> None:
+        self._most = settings.connections_max
+        self._most_unstarted = settings.requests_at_once + settings.requests_waiting
+        self.head_bytes = settings.header_bytes_max
+        self._most_slow = settings.slow_readers_max
+        self._head_s = settings.header_timeout_s
+        self._body_s = settings.body_stall_s
+        self._answer_s = settings.answer_stall_s
+        # The server closes them itself after that time; but closing waits until all was taken.
+        self._unused_s = settings.keep_alive_s + settings.answer_stall_s
+        self._tick_s = min(_TICK_S, self._head_s / 4, self._body_s / 4, self._answer_s / 4)
+        self._timer = timer
+        self._metrics = metrics.limits
+        self._refused = metrics.limits.refused.labels("any", "requests")
+        #: Requests that have come and are not begun.
+        self.unstarted = 0
+        # In each of these, those come first that have been there for longest.
+        self._all: dict[Watched, None] = {}
+        self._quiet: dict[Watched, float] = {}
+        self._heads: dict[Watched, float] = {}
+        self._bodies: dict[Watched, _Mark] = {}
+        self._slow: dict[Watched, _Mark] = {}
+        self._tick: asyncio.TimerHandle | None = None
+        self._counted: tuple[ASGIApp, ASGIApp] | None = None
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._all)
+
+    def make_room(self) -> int:
+        """Have the system let this process open enough files; returns how many connections it takes, maybe fewer."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = self._most + _OTHER_FILES
+        if 0 <= soft < wanted:
+            soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            self._most = max(1, min(self._most, soft - _OTHER_FILES))
+        return self._most
+
+    def opened(self, connection: Watched) -> bool:
+        """A client has connected; False: there is no room for it, and it was told so."""
+        if len(self._all) >= self._most:
+            first = next(iter(self._quiet), None)
+            if first is None:
+                self._cut(connection, "refused", Unavailable(_FULL, retry_after_s=1, limit="connections"))
+                return False
+            self._cut(first, "crowded")
+        self._all[connection] = None
+        now_s = self._timer()
+        self._quiet[connection] = self._heads[connection] = now_s
+        self._metrics.connections.set(len(self._all))
+        if self._tick is None:
+            self._tick = asyncio.get_running_loop().call_later(self._tick_s, self._look)
+        return True
+
+    def head_begun(self, connection: Watched) -> None:
+        """A part of a request's head has come."""
+        self._heads.setdefault(connection, self._timer())
+
+    def body_begun(self, connection: Watched) -> None:
+        """A part of a request's body has come, or is to come."""
+        if connection not in self._bodies:
+            self._bodies[connection] = _Mark(self._timer())
+
+    def head_ended(self, connection: Watched) -> None:
+        """The head is there: the connection has a request."""
+        self._quiet.pop(connection, None)
+        self._heads.pop(connection, None)
+
+    def body_ended(self, connection: Watched) -> None:
+        """The request is there."""
+        self._bodies.pop(connection, None)
+
+    def answered(self, connection: Watched) -> None:
+        """The connection has no request any more."""
+        if connection in self._all:
+            self._quiet.pop(connection, None)
+            self._quiet[connection] = self._timer()
+
+    def held_up(self, connection: Watched) -> None:
+        """The client takes its answer slower than it is sent."""
+        if connection not in self._all or connection in self._slow:
+            return
+        if len(self._slow) >= self._most_slow:
+            self._cut(next(iter(self._slow)), "answer")
+        self._slow[connection] = _Mark(self._timer(), connection.unsent_bytes)
+
+    def went_on(self, connection: Watched) -> None:
+        """The client has taken almost all."""
+        self._slow.pop(connection, None)
+
+    def closed(self, connection: Watched) -> None:
+        """It is gone."""
+        if connection in self._all:
+            for kept in (self._all, self._quiet, self._heads, self._bodies, self._slow):
+                kept.pop(connection, None)
+            self._metrics.connections.set(len(self._all))
+
+    @property
+    def is_busy(self) -> bool:
+        """True when as many requests have come and not begun as may be."""
+        return self.unstarted >= self._most_unstarted
+
+    def refused(self) -> None:
+        """A request was refused because of that."""
+        self._refused.inc()
+
+    def counted(self, app: ASGIApp) -> ASGIApp:
+        """The application, which counts the requests that it begins."""
+        if self._counted is None or self._counted[0] is not app:
+
+            async def begun(scope: Scope, receive: Receive, send: Send) -> None:
+                self.unstarted -= 1
+                await app(scope, receive, send)
+
+            self._counted = app, begun
+        return self._counted[1]
+
+    def _look(self) -> None:
+        now_s = self._timer()
+        for connection in _late(self._heads, now_s - self._head_s):
+            is_begun = connection.received_bytes > 0
+            self._cut(connection, "head", TooSlow(_HEAD_LATE, retry_after_s=1, limit="head") if is_begun else None)
+        for connection in _late(self._quiet, now_s - self._unused_s):
+            self._cut(connection, "unused")
+        for connection in _late_marks(self._bodies, now_s - self._body_s):
+            done_bytes = self._bodies.pop(connection).done_bytes
+            if connection.is_held_back or connection.received_bytes - done_bytes >= STEP_BYTES:
+                self._bodies[connection] = _Mark(now_s, connection.received_bytes)
+            else:
+                self._cut(connection, "body", TooSlow(_BODY_LATE, retry_after_s=1, limit="body"))
+        for connection in _late_marks(self._slow, now_s - self._answer_s):
+            if self._slow.pop(connection).done_bytes - connection.unsent_bytes >= STEP_BYTES:
+                self._slow[connection] = _Mark(now_s, connection.unsent_bytes)
+            else:
+                self._cut(connection, "answer")
+        self._tick = asyncio.get_running_loop().call_later(self._tick_s, self._look) if self._all else None
+
+    def _cut(self, connection: Watched, reason: Reason, error: LamellaError | None = None) -> None:
+        self.closed(connection)
+        self._metrics.connections_cut.labels(reason).inc()
+        connection.end(error)
+
+
+_FULL: Final = "the service has as many connections as it takes"
+_HEAD_LATE: Final = "the head of the request did not come in time"
+_BODY_LATE: Final = "the body of the request does not come on"
+
+
+def _late(since: dict[Watched, float], before_s: float) -> list[Watched]:
+    found = []
+    for connection, since_s in since.items():
+        if since_s > before_s:
+            break
+        found.append(connection)
+    return found
+
+
+def _late_marks(marks: dict[Watched, _Mark], before_s: float) -> list[Watched]:
+    found = []
+    for connection, mark in marks.items():
+        if mark.since_s > before_s:
+            break
+        found.append(connection)
+    return found

@@ -1,0 +1,47 @@
+"""How long a request may take: as long as the service allows, or less if its client says that it waits less.
+
+What only reads is given up then (:mod:`lamella.snapshot.patience`). A change is never given up half-way: it has a time
+by which it must have begun, ``commit_deadline_s``, or what its client says if that is less.
+"""
+
+from __future__ import annotations
+
+import time
+from contextvars import ContextVar
+from typing import Final
+
+from starlette.types import Scope
+
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.patience import wait_until
+
+_HEADER: Final = b"lamella-timeout-ms"
+MOST_MS: Final = 86_400_000
+_BEGIN_UNTIL: Final[ContextVar[float | None]] = ContextVar("lamella_begin_until", default=None)
+
+
+def asked_s(scope: Scope) -> float | None:
+    """How long the client waits, by its header, in seconds; None: it does not say. Raises InvalidRequest."""
+    for name, value in scope["headers"]:
+        if name == _HEADER:
+            if not (value.isdigit() and len(value) <= 9 and 1 <= int(value) <= MOST_MS):
+                text = f"Lamella-Timeout-Ms is a number from 1 to {MOST_MS}"
+                raise InvalidRequest(text, parameter="Lamella-Timeout-Ms")
+            return int(value) / 1000
+    return None
+
+
+def begin_read(most_s: float, asked: float | None) -> None:
+    """From now on, in this context, work that only reads has so long at most."""
+    wait_until(time.monotonic() + (most_s if asked is None else min(most_s, asked)))
+
+
+def begin_change(asked: float | None) -> None:
+    """From now on, in this context, a change must have begun within that time (None: the service's own)."""
+    _BEGIN_UNTIL.set(None if asked is None else time.monotonic() + asked)
+
+
+def begin_within_s(most_s: float) -> float:
+    """How much longer the change at hand may wait before it begins, in seconds: not below 0, ``most_s`` at most."""
+    until_s = _BEGIN_UNTIL.get()
+    return most_s if until_s is None else max(0.0, min(most_s, until_s - time.monotonic()))

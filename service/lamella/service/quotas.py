@@ -1,0 +1,77 @@
+"""Quotas: how much there may be, by the settings, and for a namespace by its properties."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from lamella.snapshot.errors import InvalidRequest, QuotaExceeded
+
+#: Properties of a namespace that only an admin of everything sets begin so.
+PREFIX: Final = "lamella.quota."
+_MEMBERS: Final = ("tables", "blocks", "bytes")
+_MOST: Final = (1 << 63) - 1
+
+Member = Literal["namespaces", "tables", "blocks", "bytes", "table_blocks"]
+
+
+class Quotas(msgspec.Struct, frozen=True, kw_only=True):
+    """None: any number. ``namespaces``: in all. ``tables``, ``blocks``, ``bytes``: of one namespace, over the current
+    snapshots of its tables. ``table_blocks``: of one table."""
+
+    namespaces: int | None = None
+    tables: int | None = None
+    blocks: int | None = None
+    bytes: int | None = None
+    table_blocks: int | None = None
+
+    def within(self, properties: Mapping[str, str]) -> Quotas:
+        """Those of a namespace with these properties."""
+        own = {name: int(properties[PREFIX + name]) for name in _MEMBERS if PREFIX + name in properties}
+        return msgspec.structs.replace(self, **own) if own else self
+
+    @property
+    def bounds_commits(self) -> bool:
+        """True when a commit may be refused because of them."""
+        return (self.blocks, self.bytes, self.table_blocks) != (None, None, None)
+
+    def check(self, member: Member, used: int, *, before: int = -1) -> None:
+        """Raise QuotaExceeded when there would be ``used``, which is too much and more than there was ``before``."""
+        most: int | None = getattr(self, member)
+        if most is not None and used > max(most, before):
+            raise QuotaExceeded(
+                f"{_TEXTS[member]}: {most} at most, and there would be {used}",
+                limit=f"quota_{member}",
+                most=most,
+                used=used,
+            )
+
+
+NO_QUOTAS: Final = Quotas()
+
+_TEXTS: Final[dict[Member, str]] = {
+    "namespaces": "namespaces",
+    "tables": "tables of the namespace",
+    "blocks": "blocks of the tables of the namespace",
+    "bytes": "bytes of the blocks of the namespace",
+    "table_blocks": "blocks of the table",
+}
+
+
+def sets_quotas(names: Iterable[str]) -> bool:
+    """True when one of these properties is a quota."""
+    return any(name.startswith(PREFIX) for name in names)
+
+
+def check_quotas(properties: Mapping[str, str]) -> None:
+    """Raise InvalidRequest for a quota that there is none, or that is no number."""
+    for name, text in properties.items():
+        if not name.startswith(PREFIX):
+            continue
+        if name.removeprefix(PREFIX) not in _MEMBERS:
+            known = ", ".join(PREFIX + member for member in _MEMBERS)
+            raise InvalidRequest(f"there is no property {name}; quotas of a namespace are {known}", property=name)
+        if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= _MOST):
+            raise InvalidRequest(f"{name} is a number from 0 on, not {text[:100]!r}", property=name)

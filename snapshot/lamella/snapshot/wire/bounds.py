@@ -1,0 +1,44 @@
+"""How large the members of requests may be. The service refuses larger ones by name; docs/limits.md lists them all.
+
+They are wide: they keep requests from taking memory and time without end, and no sensible use comes near them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+
+#: Columns that one request names.
+MOST_COLUMNS: Final = 20_000
+#: Files, blocks or segments that one request names.
+MOST_LOCATIONS: Final = 1_000_000
+#: Values of join keys.
+MOST_KEYS: Final = 1_000_000
+#: Properties of a namespace, a table or a snapshot.
+MOST_PROPERTIES: Final = 1_000
+
+#: Names, ids, kinds, hashes.
+Word = Annotated[str, Meta(max_length=255)]
+#: A namespace and a table.
+TableText = Annotated[str, Meta(max_length=300)]
+#: Time zones, times, durations.
+Moment = Annotated[str, Meta(max_length=64)]
+Token = Annotated[str, Meta(max_length=4_096)]
+Location = Annotated[str, Meta(max_length=4_096)]
+ColumnPath = Annotated[str, Meta(max_length=4_096)]
+#: As long as a filter in SQL may be.
+Expression = Annotated[str, Meta(max_length=262_144)]
+#: A bloom filter of 128 MiB in Base64.
+BloomText = Annotated[str, Meta(max_length=180_000_000)]
+
+ColumnPaths = Annotated[tuple[ColumnPath, ...], Meta(max_length=MOST_COLUMNS)]
+#: Of a cluster key, an order, join keys: few.
+FewPaths = Annotated[tuple[ColumnPath, ...], Meta(max_length=100)]
+Locations = Annotated[tuple[Location, ...], Meta(max_length=MOST_LOCATIONS)]
+Words = Annotated[tuple[Word, ...], Meta(max_length=10_000)]
+Keys = Annotated[tuple[Any, ...], Meta(max_length=MOST_KEYS)]
+KeyRanges = Annotated[tuple[tuple[Any, Any], ...], Meta(max_length=100_000)]
+Filters = Annotated[tuple[Any, ...], Meta(max_length=1_000)]
+Options = Annotated[dict[Word, Any], Meta(max_length=1_000)]
+Properties = Annotated[dict[Word, Annotated[str, Meta(max_length=65_536)]], Meta(max_length=MOST_PROPERTIES)]

@@ -1,0 +1,125 @@
+"""Pages about commits, indexes, jobs and what keeps tables in shape."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from docs.scene import as_type, reads, scene
+from docs.scenes.rows import events, orders
+from docs.stage import Stage
+from lamella.client.jobs.events import read_event
+from lamella.snapshot.wire import (
+    AuditList,
+    CommitRequest,
+    CreateTable,
+    Policy,
+    Problem,
+    RefreshTable,
+    VacuumRequest,
+)
+
+
+def _told(_stage: Stage, text: str) -> None:
+    for line in text.splitlines():
+        assert read_event(line.encode()) is not None, line
+
+
+@scene("docs/commits.md", data=[as_type(CommitRequest)] * 3)
+def commits(_stage: Stage) -> None:
+    """Only requests are shown."""
+
+
+@scene("docs/errors.md", data=[as_type(Problem)])
+def errors(_stage: Stage) -> None:
+    """Only an answer is shown."""
+
+
+@scene("docs/audit.md", data=[as_type(AuditList)])
+def audit(stage: Stage) -> None:
+    """A table with something in its trail."""
+    stage.table("sales.orders", orders())
+    stage.names["lake"] = stage.lake
+
+
+@scene("docs/jobs.md", data=[as_type(Policy)], texts=[_told])
+def jobs(stage: Stage) -> None:
+    """Orders in many files, and a program of one's own."""
+    stage.table("sales.orders", orders(), count=6)
+    stage.names |= {"total": 3, "step": lambda done: done + 1}
+
+
+@scene("docs/vacuum.md", data=[as_type(VacuumRequest)])
+def vacuum(stage: Stage) -> None:
+    """A table with two snapshots of its own."""
+    table = stage.table("sales.orders", orders())
+    stage.names |= {"table": table, "old": table.info().snapshot_id, "spark_job": lambda table: table.prune()}
+    table.commit(properties={"a": "b"}, operation="set")
+
+
+@scene("docs/verify.md")
+def verify(stage: Stage) -> None:
+    """Orders."""
+    stage.table("shop.orders", orders())
+    stage.names["lake"] = stage.lake
+
+
+@scene("docs/indexes.md", data=[reads], spark=True)
+def indexes(stage: Stage) -> None:
+    """Orders, and events with documents."""
+    stage.table("shop.orders", orders())
+    stage.table("shop.events", {"payload": [f'{{"user": {{"id": {n}}}}}' for n in range(100)]})
+    stage.names["lake"] = stage.lake
+
+
+def iceberg_catalog(folder: Any) -> str:
+    """The setting that names one Iceberg catalog in a file."""
+    import json
+
+    properties = {"type": "sql", "uri": f"sqlite:///{folder}/iceberg.db", "warehouse": f"file://{folder}/iceberg"}
+    return json.dumps({"prod": properties})
+
+
+@scene(
+    "docs/external.md",
+    data=[as_type(CreateTable), as_type(RefreshTable)],
+    settings=lambda folder: {"iceberg_catalogs": iceberg_catalog(folder)},
+)
+def external(stage: Stage) -> None:
+    """A directory, two Delta tables and an Iceberg table."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    stage.namespace("sales")
+    stage.files("events", {"a": list(range(100))})
+    rows = pa.table({"id": list(range(100))})
+    for name in ("orders", "returns"):
+        write_deltalake(str(stage.folder / "data" / name), rows)
+    with contextlib.closing(
+        SqlCatalog("prod", uri=f"sqlite:///{stage.folder}/iceberg.db", warehouse=f"file://{stage.folder}/iceberg")
+    ) as catalog:
+        catalog.create_namespace("shop")
+        catalog.create_table("shop.items", rows.schema).append(rows)
+    stage.names["lake"] = stage.lake
+
+
+@scene("docs/schema.md", spark=True)
+def schema(stage: Stage) -> None:
+    """Events with more columns, attached to Spark."""
+    from lamella.client.spark import attach
+
+    count = 100
+    more = {
+        "note": ["n"] * count,
+        "remark": ["r"] * count,
+        "city": ["Ulm"] * count,
+        "zip": pa.array(range(count), pa.int32()),
+        "visits": pa.array(range(count), pa.int32()),
+    }
+    columns = {name: values for name, values in events(count).items() if name not in ("country", "region")}
+    table = stage.table("db.events", {**columns, **more})
+    attach(stage.names["spark"], "lake", stage.lake)
+    block = table.segment(table.snapshot(table.info().snapshot_id).segments[0].segment_id).blocks[0]
+    stage.names |= {"lake": stage.lake, "table": table, "block": block}

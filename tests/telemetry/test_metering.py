@@ -1,0 +1,335 @@
+"""What is measured: store, catalog, memory, event loop, commits; and that the figures hold."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+from starlette.testclient import TestClient
+
+from fixtures_server import StartServer
+from lamella.service.app import create_app
+from lamella.service.catalog import SqlCatalog, open_catalog
+from lamella.service.catalog.observed import CatalogOperation, CatalogOutcome
+from lamella.service.metering import MemoryMetrics, ProcessMetrics
+from lamella.service.metering.bounds import REQUEST_S
+from lamella.service.metrics import Metrics
+from lamella.service.pulse import Pulse
+from lamella.service.request_figures import quantile_ms
+from lamella.service.settings import Settings
+from lamella.service.threads import Threads
+from lamella.snapshot.cache import Counts, Resident
+from lamella.snapshot.errors import AlreadyExists, Unavailable
+from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.layout.faulty import Fault, FaultyStore, Script
+from lamella.snapshot.wire import NamespaceInfo
+from support.faulty_catalog import CatalogFaults
+from support.operations import CountedStore
+from support.service_api import World
+
+
+def samples(families: Iterable[Metric]) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """All samples by name."""
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in families:
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def total(families: Iterable[Metric], name: str, **labels: str) -> float:
+    """The sum of a metric over all samples with these labels."""
+    return sum(value for given, value in samples(families).get(name, ()) if labels.items() <= given.items())
+
+
+class Heard:
+    """A catalog's listener."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[CatalogOperation, CatalogOutcome]] = []
+        self.waits: list[bool] = []
+
+    def catalog_called(self, operation: CatalogOperation, outcome: CatalogOutcome, took_s: float, /) -> None:
+        """Remember it."""
+        assert took_s >= 0
+        self.calls.append((operation, outcome))
+
+    def connection_awaited(self, took_s: float, /, *, in_vain: bool) -> None:
+        """Remember it."""
+        assert took_s >= 0
+        self.waits.append(in_vain)
+
+
+CATALOGS = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
+
+
+@pytest.fixture(params=CATALOGS)
+def catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a catalog may be made."""
+    if request.param == "sqlite":
+        return str(tmp_path / "catalog.db")
+    return str(request.getfixturevalue("postgres_database"))
+
+
+def listened(url: str, **options: Any) -> tuple[SqlCatalog, Heard]:
+    """A catalog, and who listens to it."""
+    catalog, heard = open_catalog(url, **options), Heard()
+    catalog.listen_to(heard)
+    return catalog, heard
+
+
+def test_statements_are_told_by_what_they_are(catalog_url: str) -> None:
+    """Reads, writes, commits, and what the database refuses because of what is there; each with its connection."""
+    catalog, heard = listened(catalog_url)
+    catalog.create_namespace(NamespaceInfo(name="a"), now_ms=1)
+    begin = [("begin", "ok")] if catalog.backend == "sqlite" else []
+    assert heard.calls == [*begin, ("insert", "ok"), ("commit", "ok")]
+    heard.calls.clear()
+    with pytest.raises(AlreadyExists):
+        catalog.create_namespace(NamespaceInfo(name="a"), now_ms=1)
+    assert [call for call in heard.calls if call[0] != "begin"] == [("insert", "conflict")]
+    heard.calls.clear()
+    assert [each.name for each in catalog.namespaces()] == ["a"]
+    assert catalog.current("a", "t") is None
+    assert heard.calls == [("select", "ok"), ("lookup", "ok")]
+    assert heard.waits == [False] * 3
+    catalog.close()
+
+
+def test_a_database_that_fails_is_told(tmp_path: Path) -> None:
+    """Before a statement was sent, and around a COMMIT."""
+    catalog, heard = listened(str(tmp_path / "catalog.db"))
+    faults = CatalogFaults(catalog)
+    faults.arm("statement")
+    with pytest.raises(Unavailable):
+        catalog.namespaces()
+    assert heard.calls == [("select", "failed")]
+    heard.calls.clear()
+    faults.arm("before commit")
+    with pytest.raises(Unavailable):
+        catalog.create_namespace(NamespaceInfo(name="a"), now_ms=1)
+    assert heard.calls[-1] == ("commit", "failed")
+    catalog.close()
+
+
+def test_a_pool_without_a_free_connection_is_told(tmp_path: Path) -> None:
+    """The wait in vain is counted, and how many connections are in use."""
+    catalog, heard = listened(str(tmp_path / "catalog.db"), connections=1, timeout_s=0.05)
+    assert catalog.connections == (0, 1)
+    with catalog._reader.connect():
+        assert catalog.connections == (1, 1)
+        with pytest.raises(Unavailable):
+            catalog.namespaces()
+    assert catalog.connections == (0, 1)
+    assert (heard.calls, heard.waits) == ([], [True])
+    catalog.close()
+
+
+def test_a_statement_of_a_broken_connection_is_told_once(tmp_path: Path) -> None:
+    """What a connection kept is gone with it, and the failure is counted all the same."""
+    catalog, heard = listened(str(tmp_path / "catalog.db"))
+    with catalog._reader.connect() as connection, pytest.raises(OperationalError):
+        connection.execute(text("SELECT * FROM nowhere"))
+    assert heard.calls == [("select", "failed")]
+    catalog.close()
+
+
+KINDS = ("a", "b")
+
+
+@given(
+    limit=st.integers(0, 60),
+    steps=st.lists(
+        st.tuples(st.sampled_from(["get", "put", "remember", "load"]), st.sampled_from(KINDS), st.integers(0, 5)),
+        max_size=60,
+    ),
+)
+def test_memory_counts_what_happened(limit: int, steps: list[tuple[str, str, int]]) -> None:
+    """Hits are values that were found, misses those that were made, and what came and did not stay was evicted."""
+    resident = Resident(limit)
+    expected = {kind: Counts() for kind in KINDS}
+    for step, kind, name in steps:
+        held = (kind, name) in resident._held
+        size = 10 * (name + 1)
+        if step == "get":
+            resident.get((kind, name))
+            expected[kind].hits += held
+        elif step == "load":
+            resident.load((kind, name), lambda size=size: (0, size))  # type: ignore[misc]  # a default
+            expected[kind].hits += held
+            expected[kind].misses += not held
+        else:
+            resident.put((kind, name), 0, size, was_missed=step == "put")
+            expected[kind].misses += step == "put"
+    found = resident.counts()
+    for kind, counts in found.items():
+        assert (counts.hits, counts.misses) == (expected[kind].hits, expected[kind].misses)
+        sizes = [size for key, (_, size, _) in resident._held.items() if key[0] == kind]
+        assert counts.size_bytes == sum(sizes)
+    assert sum(counts.size_bytes for counts in found.values()) == resident.size_bytes
+
+
+def test_evictions_are_counted_by_the_kind_that_went() -> None:
+    """A value of one kind makes room by pushing out those of another."""
+    resident = Resident(30)
+    for name in range(3):
+        resident.put(("old", name), 0, 10)
+    resident.put(("new", 0), 0, 25)
+    counts = resident.counts()
+    assert (counts["old"].evicted, counts["new"].evicted) == (3, 0)
+    assert (counts["old"].size_bytes, counts["new"].size_bytes) == (0, 25)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5), st.integers(0, 99)), max_size=8))
+def test_what_is_taken_over_adds_up(steps: list[tuple[int, int, int, int]]) -> None:
+    """However often it is looked: the counters have what was counted, the gauge the last size."""
+    registry = CollectorRegistry()
+    metrics, now = MemoryMetrics(registry), Counts()
+    metrics.watch(lambda: {"x": Counts(now.hits, now.misses, now.evicted, now.size_bytes)}, {"cache_bytes": 7})
+    for hits, misses, evicted, size_bytes in steps:
+        now.hits, now.misses, now.evicted = now.hits + hits, now.misses + misses, now.evicted + evicted
+        now.size_bytes = size_bytes
+        metrics.fold()
+        metrics.fold()
+    found = list(registry.collect())
+    for event, count in (("hit", now.hits), ("miss", now.misses), ("evicted", now.evicted)):
+        assert total(found, "lamella_memory_cache_events_total", kind="x", event=event) == count
+    assert total(found, "lamella_memory_cache_size_bytes", kind="x") == now.size_bytes
+    assert total(found, "lamella_memory_cache_limit_bytes", setting="cache_bytes") == 7
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.4, 0.8])
+@pytest.mark.parametrize("median_ms", [0.6, 1.0, 2.0, 5.0])
+def test_quantiles_around_a_millisecond_are_near_the_truth(median_ms: float, spread: float) -> None:
+    """Of the median, p95 and p99 of requests as prunes are, the buckets tell within 15 %."""
+    chance = random.Random(7)
+    values = sorted(chance.lognormvariate(0, spread) * median_ms for _ in range(20_000))
+    registry = CollectorRegistry()
+    histogram = Histogram("x", "x", buckets=REQUEST_S, registry=registry)
+    for value in values:
+        histogram.observe(value / 1000)
+    counts = sorted((float(labels["le"]), count) for labels, count in samples(registry.collect())["x_bucket"])
+    for share in (0.5, 0.95, 0.99):
+        told, truth = quantile_ms(counts, share), values[int(share * len(values))]
+        assert told is not None
+        assert abs(told - truth) <= 0.15 * truth
+
+
+def test_the_oldest_commit_is_the_one_that_began_first() -> None:
+    """Its age grows until it ends, in whatever order others end; afterwards it is that of the next one."""
+    clock = iter([0.0, 10.0, 15.0, 20.0, 21.0]).__next__
+    registry = CollectorRegistry()
+    metrics = ProcessMetrics(registry, clock)
+
+    def told() -> tuple[float, float]:
+        metrics.fold()
+        found = list(registry.collect())
+        return total(found, "lamella_commits_in_progress"), total(found, "lamella_commit_oldest_seconds")
+
+    assert told() == (0, 0)
+    first, second = metrics.commit_begun(), metrics.commit_begun()
+    assert told() == (2, 15.0)
+    first()
+    first()
+    assert told() == (1, 10.0)
+    second()
+    assert told() == (0, 0)
+
+
+def test_a_loop_that_is_held_up_shows_it(tmp_path: Path) -> None:
+    """What keeps the event loop from going on is in the next beat's lag; a beat brings the rest up to date."""
+    metrics, catalog = Metrics(), open_catalog(str(tmp_path / "c.db"))
+    threads, go = Threads(1), threading.Event()
+    pulse = Pulse(metrics, catalog, lambda: {"read": threads.use})
+
+    def beats() -> tuple[float, float]:
+        found = metrics.families()
+        return total(found, "lamella_event_loop_lag_seconds_count"), total(found, "lamella_event_loop_lag_seconds_sum")
+
+    async def go_on() -> None:
+        async with pulse.beating():
+            await asyncio.sleep(0)
+            time.sleep(0.6)  # longer than a beat takes to come
+            while not beats()[0]:
+                await asyncio.sleep(0.01)
+            count, lag_s = beats()
+            assert lag_s > 0.3 * count
+            works = [asyncio.ensure_future(threads.run(go.wait)) for _ in range(3)]
+            while threads.use.waiting < 2:
+                await asyncio.sleep(0.01)
+            pulse.look()
+            found = metrics.families()
+            assert [total(found, f"lamella_threads_{what}", pool="read") for what in ("busy", "max", "waiting")] == [
+                1,
+                1,
+                2,
+            ]
+            go.set()
+            await asyncio.gather(*works)
+
+    asyncio.run(go_on())
+    assert total(metrics.families(), "lamella_catalog_connections_max") == catalog.connections[1]
+    catalog.close()
+
+
+def test_the_stores_calls_and_bytes_are_counted(tmp_path: Path) -> None:
+    """As many as the store itself counts, also those that fail, and by threads at once."""
+    counted = CountedStore(FsspecStore())
+    store = FaultyStore(counted, Script([Fault(how="before", operation="stat", nth=2, times=2)]))
+    with TestClient(create_app(Settings(warehouse=str(tmp_path)), store=store), base_url="http://localhost") as client:
+        with ThreadPoolExecutor(4) as pool:
+            answers = [each.status_code for each in pool.map(lambda _: client.get("/health/ready"), range(8))]
+        found = families(client)
+    assert sorted(answers) == [200] * 6 + [502] * 2
+    calls = "lamella_store_seconds_count"
+    assert total(found, calls, operation="stat", outcome="failed") == 2
+    assert total(found, calls, operation="put") == counted.puts > 0
+    assert total(found, calls, operation="put", outcome="exists") > 0  # the check that nobody can replace an object
+    assert 0 < total(found, "lamella_store_written_bytes_total") < counted.put_bytes
+    assert total(found, "lamella_store_read_bytes_total") == counted.read_bytes
+
+
+def families(client: TestClient) -> list[Metric]:
+    """What a service shows."""
+    return list(text_string_to_metric_families(client.get("/metrics").text))
+
+
+def test_several_workers_show_all_of_it(start_server: StartServer, tmp_path: Path) -> None:
+    """Each worker's store, catalog and memory are in the one answer, whoever is asked."""
+    server = start_server(warehouse=tmp_path / "w", workers=2)
+    with World(server.url, f"file://{tmp_path}/data", FsspecStore()) as world:
+        table = world.table()
+        table.register(*world.numbers(world.folder(), 3))
+        for literal in range(20):
+            other = World(server.url, world.root, world.store)  # a connection of its own, so perhaps another worker
+            assert other.api.call("POST", f"{table.path}/prune", {"filter": f"a > {literal}"})
+            other.api.close()
+        give_up_s = time.monotonic() + 60
+        while True:
+            shown = list(text_string_to_metric_families(world.api.send("GET", "/metrics").text))
+            hits = total(shown, "lamella_memory_cache_events_total", event="hit")
+            if hits and total(shown, "lamella_catalog_connections_max") == 32:
+                break
+            assert time.monotonic() < give_up_s
+            time.sleep(0.1)
+    assert total(shown, "lamella_catalog_seconds_count", operation="lookup", outcome="ok") >= 20
+    assert total(shown, "lamella_store_seconds_count", operation="put", outcome="ok") >= 5
+    assert total(shown, "lamella_store_written_bytes_total") > 1_000
+    assert total(shown, "lamella_memory_cache_size_bytes") > 1_000
+    assert total(shown, "lamella_build_info") == 1
+    assert total(shown, "lamella_event_loop_lag_seconds_count") > 0
+    assert total(shown, "lamella_threads_max", pool="read") == 16

@@ -1,0 +1,139 @@
+"""Nothing private is logged: no literal of a filter, no key or token, no query string, at any level and in any form."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import random
+import socket
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+import pytest
+
+from fixtures_server import ServerProcess, StartServer
+from lamella.snapshot.layout import FsspecStore
+from support.service_api import World
+from support.tenants import ROOT_KEY, ROOT_SHA256
+
+LITERAL: Final = "Zq7secretliteral"
+BAD_TOKEN: Final = "Zq7badtoken.Zq7badtoken.Zq7badtoken"
+
+
+def filters() -> list[Any]:
+    """Filters with the literal, right and wrong ones, as SQL and as trees."""
+    return [
+        f"s = '{LITERAL}'",
+        f"a = '{LITERAL}'",
+        f"{LITERAL} = 1",
+        f"s = '{LITERAL}' AND AND (",
+        f"s LIKE '{LITERAL}%' OR s IN ('{LITERAL}', 'b')",
+        f"CAST('{LITERAL}' AS int) = a",
+        f"set {LITERAL} = '{LITERAL}'",
+        {"type": "eq", "term": "s", "value": LITERAL},
+        {"type": LITERAL, "term": LITERAL},
+    ]
+
+
+def bodies(chance: random.Random) -> list[bytes]:
+    """What is sent to every route: well and badly formed, each with the literal in it."""
+    made = []
+    for filter in filters():
+        body: dict[str, Any] = {
+            "filter": filter,
+            "filters": [filter],
+            "aggregates": [f"max({LITERAL})"],
+            "properties": {LITERAL: LITERAL},
+            "columns": [LITERAL],
+            "arguments": {"filter": filter},
+            "kind": "delete",
+            "no_new_matches": {"filter": filter},
+        }
+        wanted = chance.sample(sorted(body), chance.randint(1, 3))
+        made.append(json.dumps({name: body[name] for name in {"filter", *wanted}}).encode())
+        made.append(json.dumps({"filter": filter}).encode())
+    return [*made, b'{"filter": "' + LITERAL.encode(), LITERAL.encode(), b"\xff" + LITERAL.encode()]
+
+
+def ask_everything(server: ServerProcess, table_path: str, authorization: str) -> int:
+    """Every operation and page, with the literal in bodies and queries; how many requests there were."""
+    chance = random.Random(3)
+    asked = 0
+    with httpx2.Client(base_url=server.url, timeout=60) as http:
+        described = http.get("/openapi.json", headers={"Authorization": authorization}).json()["paths"]
+        operations = [(method, path, each) for path, methods in described.items() for method, each in methods.items()]
+        assert len(operations) > 80
+        for method, path, operation in operations:
+            filled = path.replace("/v1/namespaces/{namespace}/tables/{table}", table_path)
+            filled = "/".join("x" if part.startswith("{") else part for part in filled.split("/"))
+            if method == "delete" and filled == table_path:
+                continue  # the others need it
+            given = operation.get("parameters", [])
+            query = {each["name"]: LITERAL for each in given if each["in"] == "query"}
+            # What is well formed, so that it gets as far as it can, and what is not.
+            some = chance.sample(bodies(chance), 6) if "requestBody" in operation else [b""]
+            for body, parameters in itertools.product(some, ({}, {**query, LITERAL: LITERAL})):
+                headers = {
+                    "Authorization": authorization,
+                    "Content-Type": chance.choice(["application/json", "application/json", "text/plain"]),
+                    "Cookie": f"session={BAD_TOKEN}",
+                }
+                http.request(method, filled, content=body, params=parameters, headers=headers)
+                asked += 1
+        for page in ("", "/jobs", "/service", "/access", "/login", f"/tables{table_path.removeprefix('/v1')}"):
+            for place in ("", "/lab", "/history", "/indexes"):
+                headers = {"Authorization": authorization}
+                http.get(f"/ui{page}{place}", params={"filter": f"s = '{LITERAL}'", "q": LITERAL}, headers=headers)
+                http.post(f"/ui{page}{place}", data={"filter": f"s = '{LITERAL}'", "key": BAD_TOKEN}, headers=headers)
+                asked += 2
+    return asked
+
+
+def send_nonsense(server: ServerProcess) -> None:
+    """What is no HTTP, with a token in it."""
+    for text in (
+        f"GET / HTTP/1.1\r\nAuthorization: Bearer {BAD_TOKEN}\r\nbad header\r\n\r\n",
+        f"POST /v1/namespaces HTTP/1.1\r\nAuthorization: Bearer {BAD_TOKEN}\r\nContent-Length: x\r\n\r\n{LITERAL}",
+        f"{LITERAL} {BAD_TOKEN}\r\n\r\n",
+        f"GET /v1/namespaces?q={LITERAL} HTTP/1.1\r\nHost: localhost\r\nX: {BAD_TOKEN * 5_000}\r\n\r\n",
+    ):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+            connection.sendall(text.encode())
+            connection.shutdown(socket.SHUT_WR)
+            try:
+                while connection.recv(65_536):
+                    pass
+            except ConnectionResetError:
+                continue
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+@pytest.mark.parametrize("auth", [False, True])
+def test_no_line_of_the_log_has_a_literal_or_a_token(
+    start_server: StartServer, tmp_path: Path, log_format: str, auth: bool
+) -> None:
+    """All routes and pages, answered, refused and not understood, at the level that tells most. All output is
+    searched."""
+    places = json.dumps({"*": [f"file://{tmp_path}/data"]})
+    options = {"auth": "true", "root_key_sha256": ROOT_SHA256, "allowed_locations": places} if auth else {}
+    settings = {"log_level": "debug", "log_format": log_format, "feedback": "true", "record_prunes": "full"}
+    server = start_server(warehouse=tmp_path / "w", auth_failures_per_minute=10**6, **settings, **options)
+    tokens = [ROOT_KEY, BAD_TOKEN] if auth else [BAD_TOKEN]
+    with World(server.url, f"file://{tmp_path}/data", FsspecStore()) as world:
+        if auth:
+            world.api.http.headers["Authorization"] = f"Bearer {ROOT_KEY}"
+        table = world.table()
+        table.register(*world.numbers(world.folder(), 2))
+        asked = 0
+        for token in tokens:
+            asked += ask_everything(server, table.path, f"Bearer {token}")
+        basic = base64.b64encode(f"user:{BAD_TOKEN}".encode()).decode()
+        world.api.http.get("/v1/namespaces", headers={"Authorization": f"Basic {basic}"})
+    send_nonsense(server)
+    server.stop()
+    text = server.log_text()
+    assert text.count("/v1/") > asked / 2  # the requests are there
+    for hidden in (LITERAL, "Zq7", ROOT_KEY, basic, "secretliteral", "badtoken"):
+        assert hidden not in text, next(line for line in text.splitlines() if hidden in line)
