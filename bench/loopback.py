@@ -26,7 +26,7 @@ class Service:
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             self.port = int(listener.getsockname()[1])
-        given = {"port": str(self.port), "log_requests": "false", **settings}
+        given = {"port": str(self.port), "log_requests": "false", "drain_s": "0", **settings}
         environment = {f"LAMELLA_{name.upper()}": value for name, value in given.items()}
         self._log = (folder / "service.log").open("wb")
         self._process = subprocess.Popen(

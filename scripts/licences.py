@@ -66,6 +66,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "python software foundation license": "PSF-2.0",
     "the mit license (mit)": "MIT",
 }
+_LICENSING: Final = get_spdx_licensing()
 _PIN: Final = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^ ;\\]+)(?: *; *(.+?))? *\\?$", re.MULTILINE)
 
 
@@ -123,7 +124,7 @@ def licence_of(name: str) -> str | None:
     for text in _told(installed):
         expression = _WORDS.get(text.strip().lower(), text.strip())
         try:
-            parsed = get_spdx_licensing().parse(expression, validate=True)
+            parsed = _LICENSING.parse(expression, validate=True)
         except ExpressionError:
             continue
         if parsed is not None:
@@ -145,11 +146,10 @@ def check(package: Package) -> None:
     """Raises NotAllowed unless one of the licences that a package offers is allowed, with all that it asks for."""
     if package.licence is None:
         raise NotAllowed(f"{package.name} {package.version}: unknown licence; look at its files, and add to _WORDS")
-    licensing = get_spdx_licensing()
-    allowed = {licensing.parse(key) for key in (*ALLOWED, *WITH_REASON)}
-    expression = licensing.parse(package.licence)
-    bare = expression.subs({symbol: licensing.TRUE for symbol in expression.symbols if symbol in allowed})
-    if bare.simplify() != licensing.TRUE:
+    allowed = {_LICENSING.parse(key) for key in (*ALLOWED, *WITH_REASON)}
+    expression = _LICENSING.parse(package.licence)
+    bare = expression.subs({symbol: _LICENSING.TRUE for symbol in expression.symbols if symbol in allowed})
+    if bare.simplify() != _LICENSING.TRUE:
         raise NotAllowed(f"{package.name} {package.version}: {package.licence} is not among the allowed licences")
 
 

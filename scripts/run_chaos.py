@@ -7,6 +7,7 @@ acknowledged is lost. The exit status is 0 when nothing is, and everything recov
 import argparse
 import itertools
 import json
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ def main() -> int:
     """All faults, or those that are asked for; returns the exit status."""
     given = _arguments()
     wanted = [fault for fault in faults() if not given.only or f"{fault.services[0]}:{fault.way}" in given.only]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with Stack(given.folder, with_moto=given.moto, cabled=True) as stack:
         with Lamella(stack.url, token=stack.key) as lake:
             lake.create_namespace("chaos")

@@ -1,7 +1,8 @@
 """Run what docker-compose.yml describes as processes of this machine, on loopback addresses (`make stack`).
 
 The commands, environments, health checks and their order are read from that file; docs/deploy.md says what is put in
-for host names, paths and images. Ends with Ctrl-C, or with `--down` from elsewhere.
+for host names, paths and images. Ends with Ctrl-C, or with `--down` from elsewhere. `--exec worker
+lamella job list` is what `docker compose exec worker lamella job list` would be.
 """
 
 import argparse
@@ -27,6 +28,8 @@ def main() -> int:
     folder = given.folder.resolve()
     if given.down:
         return down(folder)
+    if given.exec:
+        return inside(folder, given.exec)
     if (folder / STATE).exists() and _pid_of(folder) is not None:
         say(f"a stack runs already in {folder}; `make stack ARGS=--down` ends it")
         return 1
@@ -55,6 +58,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--moto", action="store_true", help="moto as the S3 server: in memory, nothing to build")
     parser.add_argument("--rm", action="store_true", help="delete data and secrets at the end")
     parser.add_argument("--json", action="store_true", help="print what runs where as JSON, once it is well")
+    parser.add_argument("--exec", nargs=argparse.REMAINDER, metavar="SERVICE WORD ...", help="a command in its place")
     parser.add_argument("--down", action="store_true", help="end the stack that runs in the folder")
     return parser.parse_args()
 
@@ -70,6 +74,15 @@ def down(folder: Path) -> int:
     while (folder / STATE).exists() and time.monotonic() < give_up:
         time.sleep(0.1)
     return 0 if not (folder / STATE).exists() else 1
+
+
+def inside(folder: Path, words: list[str]) -> int:
+    """Run a command with what a service of a running stack has; does not return when that works."""
+    if _pid_of(folder) is None:
+        say(f"no stack runs in {folder}")
+        return 1
+    command, environment = Stack(folder).inside(words[0], words[1:])
+    os.execvpe(command[0], command, environment)  # noqa: S606  # the command of whoever asks
 
 
 def _pid_of(folder: Path) -> int | None:

@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,14 @@ class S3Server:
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """A server for the whole session; its buckets are in memory and end with it."""
-    log = tmp_path_factory.mktemp("s3") / "server.log"
+    with s3_server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@contextmanager
+def s3_server(folder: Path) -> Iterator[S3Server]:
+    """A server while the block runs, with its log in the folder."""
+    log = folder / "server.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"],

@@ -158,6 +158,24 @@ def family(pid: int) -> Iterator[int]:
     yield pid
 
 
+#: The variable by which a process is known to belong to a stack.
+FOLDER: Final = "STACK_FOLDER"
+
+
+def members_of(folder: Path) -> list[int]:
+    """The processes that belong to the stack of a folder, whoever looks after it."""
+    mark = os.fsencode(f"{FOLDER}={folder}") + b"\0"
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            # PostgreSQL writes over its environment, and stays in its own folder
+            is_database = (process / "comm").read_text("utf-8") == "postgres\n"
+            is_in_data = is_database and (process / "cwd").readlink().is_relative_to(folder / "data")
+            if is_in_data or mark in (process / "environ").read_bytes():
+                found.append(int(process.name))
+    return found
+
+
 def send(pid: int, number: signal.Signals) -> None:
     """A signal to a process and all that descend from it, as a container gets it: nothing in it goes on."""
     if number is signal.SIGKILL:

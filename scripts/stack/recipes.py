@@ -84,6 +84,8 @@ class Kitchen:
             home = Path(sysconfig.get_path("purelib")) / "pyspark"
             more |= {"SPARK_HOME": str(home), "JAVA_HOME": str(printed("java_home.py"))}
             places.add("/opt/spark-s3", spark_jars())
+            places.add("/opt/entrypoint.sh", ROOT / "deploy" / "spark" / "entrypoint.sh")
+            places.add("/opt/spark-jobs", ROOT / "deploy" / "spark")
             more["SPARK_CONF_DIR"] = str(places.temporary / "conf")
             places.copy(
                 ROOT / "deploy" / "spark" / "spark-defaults.conf", places.temporary / "conf" / "spark-defaults.conf"
@@ -92,7 +94,7 @@ class Kitchen:
             # A container's name is its address; here Spark would ask how this host's name resolves.
             more["SPARK_LOCAL_IP"] = places.text("0.0.0.0")  # noqa: S104  # stands for its own address
         return msgspec.structs.replace(
-            found, command=[*entrypoint, *found.command], environment=found.environment | more
+            found, command=[*places.words(entrypoint), *found.command], environment=found.environment | more
         )
 
     def _nginx(self, service: Service, places: Places, found: Recipe) -> Recipe:

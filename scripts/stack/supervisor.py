@@ -6,8 +6,9 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from signal import SIGKILL
 from types import TracebackType
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ import make_secrets
 from stack.cable import Cable
 from stack.compose import Compose, Service, read_compose
 from stack.places import Places, addresses
-from stack.process import DidNotStart, Member
+from stack.process import FOLDER, DidNotStart, Member, members_of, send
 from stack.recipes import NOT_RUN, Kitchen
 from stack.tools import ROOT, say
 
@@ -66,6 +67,11 @@ class Stack:
         return (self.folder / "secrets" / "root_key").read_text("utf-8")
 
     def __enter__(self) -> Stack:
+        left = members_of(self.folder)
+        for pid in left:
+            # of one that was killed: its services would keep ports and data
+            say(f"ending process {pid}, which an earlier stack left in {self.folder}")
+            send(pid, SIGKILL)
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "log").mkdir(exist_ok=True)
         make_secrets.make(self.folder / "secrets")
@@ -139,6 +145,7 @@ class Stack:
             elif condition == "service_healthy":
                 self.members[name].wait_well(START_S)
         recipe = self._kitchen.recipe(service, places)
+        recipe.environment[FOLDER] = str(self.folder)
         if service.name.startswith("lamella-"):
             recipe.environment.update(self._settings)
         own, outside = self.addresses.own[service.name], self.addresses.by_name[service.name]
@@ -148,6 +155,13 @@ class Stack:
         member = Member(service, recipe, self.folder / "log" / f"{service.name}.log")
         self.members[service.name] = member
         member.start()
+
+    def inside(self, name: str, words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+        """A command as it is run in a container of a service: its words and its environment, for this machine."""
+        service = self.compose.services[name]
+        places = self._places(service)
+        recipe = self._kitchen.recipe(service, places)
+        return places.words(words), recipe.environment
 
     def state(self) -> dict[str, Any]:
         """What runs where, for programs."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from lamella.snapshot.errors import (
     NamespaceNotFound,
     NotFound,
     PermissionDenied,
+    QuotaExceeded,
     TableNotFound,
     Unauthenticated,
 )
@@ -229,14 +230,51 @@ def test_who_made_a_key_rotates_it_only_while_admin_of_all_that_it_may_do(house:
     assert house.catalog.api_keys() == []
 
 
-def test_what_a_key_was_given_later_counts_for_its_rotation_too(house: House) -> None:
-    """By an admin of another place, who did not mean its maker to have that."""
+def test_what_others_give_a_key_does_not_keep_its_maker_from_rotating_it(house: House) -> None:
+    """Else anybody could have a key stay as it is for ever, by giving it something; whoever made it had its text."""
     ann = of("user:ann", on("admin", "a"))
     house.create(ann, "k0", on("read", "a"))
     house.give(ROOT, "key:k0", on("write", "b"))
+    assert is_key(house.rotate(ann, "k0"))
     with pytest.raises(NamespaceNotFound):
-        house.rotate(ann, "k0")
-    assert house.rotate(of("user:ann", on("admin", "a"), on("admin", "b")), "k0")
+        house.rotate(of("user:ann", on("admin", "b")), "k0")
+
+
+def test_a_key_is_theirs_who_rotated_it_last(house: House) -> None:
+    """Whoever made it cannot have its text again, with all that it was given for others to use since."""
+    ann = of("user:ann", on("admin", "a"))
+    first = house.create(ann, "k0", on("read", "a"))
+    house.rotate(ROOT, "k0", overlap_s=0)
+    house.give(ROOT, "key:k0", on("write", "b"))
+    for use in (lambda: house.rotate(ann, "k0"), lambda: house.admin.key(ann, "k0")):
+        with pytest.raises(KeyNotFound):
+            use()
+    assert house.holder(first) is None
+    assert house.admin.key(ROOT, "k0").created_by == "root"
+
+
+def test_nobody_is_burdened_with_grants_without_end(house: House) -> None:
+    """Of one principal there are so many on tables of one namespace; and it can give back what it does not want."""
+    ann, bob = of("user:ann", on("admin", "a")), of("user:bob")
+    for number in range(100):
+        house.give(ann, "user:bob", on("read", "a", f"t{number}"))
+    with pytest.raises(QuotaExceeded):
+        house.give(ann, "user:bob", on("read", "a", "one-more"))
+    house.give(ann, "user:bob", on("write", "a", "t7"))  # in place of one that is there
+    house.take(bob, "user:bob", ("a", "t0"))
+    house.give(ann, "user:bob", on("read", "a", "one-more"))
+    with pytest.raises(NamespaceNotFound):
+        house.take(bob, "user:cid", ("a", "t1"))
+
+
+def test_a_key_makes_none_that_may_be_used_oftener(house: House) -> None:
+    """Nor more than a hundred."""
+    limited = msgspec.structs.replace(of("key:k", on("admin", "a")), requests_per_s=1.0)
+    for number in range(100):
+        house.create(limited, f"c{number}", on("read", "a"))
+    assert {key.requests_per_s for key in house.admin.keys(limited).keys} == {1.0}
+    with pytest.raises(QuotaExceeded):
+        house.create(limited, "one-more", on("read", "a"))
 
 
 def test_a_key_without_grants_is_for_an_admin_of_everything(house: House) -> None:
@@ -441,7 +479,11 @@ def test_grants_are_given_and_taken_by_admins_of_the_place_alone(
         wanted = NamespaceNotFound
     elif grant.table is not None and not may(ann, "read", place):
         wanted = TableNotFound
-    for use in (lambda: house.give(ann, "user:bob", grant), lambda: house.take(ann, "user:bob", place)):
+    uses: list[Callable[[], None]] = [
+        lambda: house.give(ann, "user:bob", grant),
+        lambda: house.take(ann, "user:bob", place),
+    ]
+    for use in uses:
         with pytest.raises(LamellaError) as caught:
             use()
         assert type(caught.value) is wanted

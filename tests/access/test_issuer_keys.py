@@ -183,9 +183,10 @@ def test_keys_that_cannot_be_used_take_nothing_from_the_others(clock: Monotonic)
     good = offline.listed.pop()
     short = published("RS256", private_key("RS256", 3, 1_024), kid="short")
     secret = {"kty": "oct", "k": "c2VjcmV0", "kid": "secret", "alg": "RS256"}
+    odd: list[Any] = ["none", "HS256", 5, None, []]
     offline.listed[:] = [
         *(None, 7, "key", [], {}, {"kty": "XYZ", "kid": "unknown"}, {"kty": [], "alg": {}}, secret, short),
-        *({"kty": "RSA", "alg": alg, "kid": "odd"} for alg in ("none", "HS256", 5, None, [])),
+        *({"kty": "RSA", "alg": alg, "kid": "odd"} for alg in odd),
         {**good, "kid": "damaged", "n": "AA"},
         {**good, "kid": "for encryption", "use": "enc"},
         {**good, "kid": 7},

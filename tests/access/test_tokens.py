@@ -46,7 +46,7 @@ def refused(issuer: Issuer, token: str) -> str:
 def test_a_token_of_every_algorithm_counts_where_it_is_allowed(algorithm: str, is_named: bool) -> None:
     """Whether or not the issuer says with its key which algorithm that is for; and nowhere else."""
     offline = OfflineIssuer()
-    offline.add("k", algorithm, **({"alg": algorithm} if is_named else {}))
+    offline.add("k", algorithm, 0, **({"alg": algorithm} if is_named else {}))
     token = offline.token("k")
     found = offline.issuer(algorithms=(algorithm,)).identity(token, AUDIENCE)
     assert found.names == ("user:ann",)

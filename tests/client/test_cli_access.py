@@ -225,9 +225,9 @@ def test_an_option_for_the_token_wins_over_a_variable() -> None:
     run = Run(ME)
 
     def shown(*args: str, **env: str) -> tuple[int, str | None, str | None]:
-        run.target = None
         done = run("whoami", *args, env=dict(env))
-        return done.exit_code, run.target and run.target.token, run.target and run.target.token_file
+        assert run.target is not None
+        return done.exit_code, run.target.token, run.target.token_file
 
     assert shown(LAMELLA_TOKEN="t") == (0, "t", None)
     assert shown(LAMELLA_TOKEN_FILE="f") == (0, None, "f")
@@ -318,7 +318,7 @@ def test_a_key_goes_its_way_from_the_first_one_to_its_end(lamella: Command, tmp_
     def refused(token: str | None, *words: str) -> str:
         result = lamella(token, *words)
         assert result.exit_code == 1, result.output
-        return re.findall(r"\[(\w+)\]", result.stderr)[0]
+        return str(re.findall(r"\[(\w+)\]", result.stderr)[0])
 
     assert refused(None, "namespaces", "list") == "unauthenticated"
     assert refused(key_text(b"x" * 32), "namespaces", "list") == "unauthenticated"

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
+from stack.process import members_of
 from stack.tools import ROOT
-from support.stacked import Lake, RunningStack, users_of
+from support.stacked import Lake, RunningStack
 
 pytestmark = pytest.mark.postgres
 
@@ -45,7 +46,7 @@ def test_the_stack_tells_what_runs(stack: RunningStack) -> None:
     started = {name: stack.state(name)["pid"] for name in stack.services()}
     assert {name for name, pid in started.items() if pid is None} == {"migrate", "bucket"}
     assert started.keys() == {name for name, service in stack.plan.compose.services.items() if not service.profiles}
-    assert {pid for pid in started.values() if pid is not None} <= set(users_of(stack.folder))
+    assert {pid for pid in started.values() if pid is not None} <= set(members_of(stack.folder))
 
 
 def test_a_second_stack_in_the_same_folder_is_refused(stack: RunningStack) -> None:

@@ -20,7 +20,16 @@ class NotRun(msgspec.Struct, frozen=True):
 
 
 NOT_RUN = (
-    NotRun("docs/cli.md", r"lamella update", "starts Spark anew; docs/rewriting.md updates in the session of the tests"),
+    NotRun(
+        "docs/cli.md", r"lamella update", "starts Spark anew; docs/rewriting.md updates in the session of the tests"
+    ),
+    NotRun("docs/deploy.md", r"make stack", "takes a minute; tests/deploy runs it, with all profiles and without"),
+    NotRun("docs/deploy.md", r"make secrets", "writes into the repository; tests/test_deploy.py makes them elsewhere"),
+    NotRun(
+        "docs/deploy.md", r"docker compose", "needs a container engine; tests/deploy runs the same file without one"
+    ),
+    NotRun("docs/deploy.md", r"kubectl create", "needs a cluster"),
+    NotRun("docs/deploy.md", r"helm install", "needs a cluster; tests/deploy/test_chart.py renders the chart"),
     NotRun("docs/spark.md", r"spark-submit .*__main__", "needs a cluster; tests/spark/test_cluster.py runs it on one"),
     NotRun("docs/spark.md", r"cp lamella-<version>", "needs a wheel; tests/spark/test_cluster.py builds and sends it"),
     NotRun("docs/spark.md", r"spark-submit .*--py-files", "the same"),

@@ -20,9 +20,12 @@ import pyarrow.parquet as pq
 
 from lamella.client import Lamella
 from lamella.client.http import Table
+from lamella.service.access.keys import key_text
 from support.ports import free_port
 
 COMMAND_S = 300
+#: The first key of services that ask for keys.
+ROOT_KEY = key_text(bytes(range(32)))
 READY_S = 60
 #: Addresses that pages use for a service.
 _EXAMPLE_URLS = ("http://127.0.0.1:8181", "http://lamella:8181", "http://lake:8181", "http://localhost:8181")
@@ -72,6 +75,11 @@ class Stage:
         for shown, here in self.swaps.items():
             text = text.replace(here, shown)
         return text
+
+    def become_root(self) -> None:
+        """Ask with the first key from now on, in Python and in the shell."""
+        self.variables["LAMELLA_TOKEN"] = ROOT_KEY
+        self._lake = Lamella(self.url, token=ROOT_KEY, timeout_s=COMMAND_S)
 
     # Data.
 

@@ -12,8 +12,8 @@ from functools import cache
 from typing import Any
 
 import pytest
-from aiobotocore.credentials import AioRefreshableCredentials
-from aiobotocore.session import AioSession
+from aiobotocore.credentials import AioRefreshableCredentials  # type: ignore[import-untyped]
+from aiobotocore.session import AioSession  # type: ignore[import-untyped]
 from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
@@ -146,16 +146,20 @@ class Rotating(AioSession):  # type: ignore[misc]  # botocore is untyped
     def __init__(self, lifetime_s: float) -> None:
         super().__init__()
         self.lifetime_s = lifetime_s
+        self.held: Any = None
         self.made = 0
         self.ends = dt.datetime.now(dt.UTC)
 
     async def get_credentials(self) -> AioRefreshableCredentials:
         """Credentials with a session token."""
-        if self._credentials is None:
-            self._credentials = AioRefreshableCredentials.create_from_metadata(
-                await self._fetch(), refresh_using=self._fetch, method="test"
-            )
-        return self._credentials
+        if self.held is None:
+            first = await self._fetch()
+            self.held = AioRefreshableCredentials.create_from_metadata(first, refresh_using=self._fetch, method="test")
+        return self.held
+
+    def about_to_end(self) -> None:
+        """As if their time were nearly over."""
+        self.held._expiry_time = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=1)
 
     async def _fetch(self) -> dict[str, str]:
         self.made += 1
@@ -175,7 +179,7 @@ def test_credentials_that_end_end_their_urls_and_are_renewed() -> None:
         assert signed.expires_ms == int(session.ends.timestamp() * 1000)
         assert all(f"X-Amz-Credential=AK{made}%2F" in url for url in signed.urls)
         assert all(f"X-Amz-Security-Token=token%20{made}&" in url for url in signed.urls)
-        session._credentials._expiry_time = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=1)
+        session.about_to_end()
 
 
 def test_credentials_that_change_all_the_time_still_sign() -> None:

@@ -119,13 +119,14 @@ def expected(condition: Any) -> list[int]:
 def test_a_reader_without_credentials_reads_what_one_with_them_does(lake: Lake) -> None:
     """Filters, columns, orders, limits and counts; by URLs alone, each for a range, and all of them granted."""
     before = lake.asked_for_urls()
-    for asked in (
+    cases: list[dict[str, Any]] = [
         {"filter": "a BETWEEN 1990 AND 2010"},
         {"filter": "s = 's05' AND a > 9000", "columns": ["a"]},
         {"columns": ["s"], "limit": 17},
         {"order_by": "a DESC", "limit": 30},
         {},
-    ):
+    ]
+    for asked in cases:
         one = lake.table.scan(**asked, signed_urls=True).to_arrow()
         other = lake.table.scan(**asked, store=lake.store).to_arrow()
         assert one.sort_by(one.schema.names[0]) == other.sort_by(one.schema.names[0]), asked
@@ -188,9 +189,9 @@ def test_a_long_scan_asks_for_urls_as_it_goes(lake: Lake, monkeypatch: pytest.Mo
     """The plan brings the first ones; the others are asked for a few at a time, in the order of reading."""
     monkeypatch.setattr("lamella.client.presigned.planner.AT_ONCE", 3)
     monkeypatch.setattr(presigned_urls, "AT_ONCE", 2)
-    for asked in ({}, {"order_by": "a DESC"}):
+    for order in ("", "a DESC"):
         before = lake.asked_for_urls()
-        found = lake.table.scan(columns=["a"], **asked, signed_urls=True).to_arrow()["a"].to_pylist()
+        found = lake.table.scan(columns=["a"], order_by=order or (), signed_urls=True).to_arrow()["a"].to_pylist()
         assert sorted(found) == list(range(FILES * ROWS))
         assert lake.asked_for_urls() - before == 3  # five blocks, two at a time
     assert lake.gate.refused == 0
@@ -236,7 +237,7 @@ def test_a_url_that_was_tampered_with_reads_nothing(lake: Lake) -> None:
     """Another key, and more time, need another signature."""
     answer = lake.table.prune("a < 10", sign_urls=True)
     assert answer.block_columns is not None
-    (url,) = answer.block_columns.url or ()
+    (url,) = answer.block_columns.url or [""]
     assert status_of(url) == 200
     for changed in (url.replace("part%200", "part%201"), url.replace("Expires=900", "Expires=90000")):
         assert status_of(changed) == 403
@@ -245,9 +246,10 @@ def test_a_url_that_was_tampered_with_reads_nothing(lake: Lake) -> None:
 
 def test_a_store_and_signed_urls_exclude_each_other(lake: Lake) -> None:
     """Whoever gives both would be surprised by either."""
-    for given in ({"store": lake.store}, {"storage_options": {}}):
-        with pytest.raises(InvalidRequest, match="signed"):
-            lake.table.scan(signed_urls=True, **given)
+    with pytest.raises(InvalidRequest, match="signed"):
+        lake.table.scan(signed_urls=True, store=lake.store)
+    with pytest.raises(InvalidRequest, match="signed"):
+        lake.table.scan(signed_urls=True, storage_options={})
 
 
 def test_no_url_is_in_the_services_log(lake: Lake) -> None:

@@ -131,8 +131,8 @@ def test_an_entry_says_what_a_change_was_about(tmp_path: Path) -> None:
         app.post("/v1/namespaces/db/undrop", json={"name": "t", "as": "u"})
         app.post("/v1/vacuum-dropped", json={})
         assert told(trail(app)) == [
-            ("create_namespace", "db", 201, None),
-            ("create_namespace", "db", 409, "already_exists"),
+            ("create_namespace", "db.*", 201, None),
+            ("create_namespace", "db.*", 409, "already_exists"),
             ("create_table", "db.t", 201, None),
             ("register", "db.t", 200, None),
             ("register", "db.t", 400, "invalid_request"),
@@ -159,7 +159,7 @@ def test_text_that_is_no_name_is_not_noted(tmp_path: Path) -> None:
         app.delete("/v1/namespaces/db/tables/" + "x" * 2_000 + "%00")
         found = trail(app)
     assert "private" not in json.dumps(found)
-    assert [entry["target"] for entry in reversed(found)][:5] == [None, "db", "db", "db", None]
+    assert [entry["target"] for entry in reversed(found)][:5] == [None, "db.*", "db.*", "db.*", None]
     assert len(found[0]["target"]) == 300
 
 
@@ -171,10 +171,10 @@ def test_a_request_that_is_answered_again_is_in_the_trail_again(tmp_path: Path) 
         for _ in range(2):
             app.delete("/v1/namespaces/none", headers={"Idempotency-Key": "b"})
         assert told(trail(app)) == [
-            ("create_namespace", "db", 201, None),
-            ("create_namespace", "db", 201, None),
-            ("drop_namespace", "none", 404, "namespace_not_found"),
-            ("drop_namespace", "none", 404, "namespace_not_found"),
+            ("create_namespace", "db.*", 201, None),
+            ("create_namespace", "db.*", 201, None),
+            ("drop_namespace", "none.*", 404, "namespace_not_found"),
+            ("drop_namespace", "none.*", 404, "namespace_not_found"),
         ]
 
 
@@ -184,7 +184,7 @@ def test_the_trail_is_read_page_by_page(tmp_path: Path) -> None:
         for number in range(7):
             app.post("/v1/namespaces", json={"name": f"n{number}"})
         whole = trail(app)
-        assert [entry["target"] for entry in whole] == [f"n{number}" for number in reversed(range(7))]
+        assert [entry["target"] for entry in whole] == [f"n{number}.*" for number in reversed(range(7))]
         found, query = [], ""
         while True:
             page = app.get(f"/v1/audit?page_size=3{query}").json()
@@ -223,7 +223,7 @@ def test_a_service_that_is_stopped_loses_no_entry(start_server: StartServer, tmp
     api = Api(server.url)
     entries = api.call("GET", "/v1/audit")["entries"]
     api.close()
-    assert sorted(entry["target"] for entry in entries) == sorted(f"n{number}" for number in range(20))
+    assert sorted(entry["target"] for entry in entries) == sorted(f"n{number}.*" for number in range(20))
 
 
 class World:

@@ -127,19 +127,25 @@ def test_a_key_that_is_dropped_leaves_nothing_behind(catalog: SqlCatalog) -> Non
 
 
 def test_a_rotation_keeps_the_text_before_and_no_other(catalog: SqlCatalog) -> None:
-    """What else is known of the key stays."""
+    """It is theirs from then on who rotated it; what else is known of it stays."""
     catalog.add_key(key(requests_per_s=2.0, used_ms=9), [grant("key:etl", "a")])
-    first = catalog.rotate_key("etl", sha256="1" * 64, old_until_ms=100, expires_ms=None, now_ms=50)
+    first = catalog.rotate_key("etl", sha256="1" * 64, old_until_ms=100, expires_ms=None, now_ms=50, by="user:ann")
     assert first == key(
-        sha256="1" * 64, old_sha256=key().sha256, old_until_ms=100, rotated_ms=50, requests_per_s=2.0, used_ms=9
+        sha256="1" * 64,
+        old_sha256=key().sha256,
+        old_until_ms=100,
+        created_by="user:ann",
+        rotated_ms=50,
+        requests_per_s=2.0,
+        used_ms=9,
     )
-    second = catalog.rotate_key("etl", sha256="2" * 64, old_until_ms=200, expires_ms=900, now_ms=60)
+    second = catalog.rotate_key("etl", sha256="2" * 64, old_until_ms=200, expires_ms=900, now_ms=60, by="root")
     assert (second.sha256, second.old_sha256, second.expires_ms) == ("2" * 64, "1" * 64, 900)
     assert catalog.key("etl") == second
     assert catalog.key_of(key().sha256) is None
     assert catalog.grants(["key:etl"]) == [grant("key:etl", "a")]
     with pytest.raises(KeyNotFound):
-        catalog.rotate_key("nothing", sha256="3" * 64, old_until_ms=1, expires_ms=None, now_ms=1)
+        catalog.rotate_key("nothing", sha256="3" * 64, old_until_ms=1, expires_ms=None, now_ms=1, by="root")
 
 
 @pytest.mark.parametrize(("ends_ms", "old_until_ms"), [(None, 100), (100, 100), (99, 99), (101, 100), (1, 1)])
@@ -148,7 +154,7 @@ def test_the_text_before_ends_no_later_than_it_would_have(
 ) -> None:
     """Whatever the rotation says."""
     catalog.add_key(key(expires_ms=ends_ms), [])
-    rotated = catalog.rotate_key("etl", sha256="1" * 64, old_until_ms=100, expires_ms=None, now_ms=50)
+    rotated = catalog.rotate_key("etl", sha256="1" * 64, old_until_ms=100, expires_ms=None, now_ms=50, by="root")
     assert rotated.old_until_ms == old_until_ms
 
 
@@ -261,7 +267,7 @@ def test_rotations_at_once_follow_one_another(url: str, catalog: SqlCatalog) -> 
 
     def rotate(each: SqlCatalog, at: int) -> None:
         for number in range(10):
-            made = each.rotate_key("etl", sha256=f"{at}{number:063}", old_until_ms=9, expires_ms=None, now_ms=5)
+            made = each.rotate_key("etl", sha256=f"{at}{number:063}", old_until_ms=9, expires_ms=None, now_ms=5, by="x")
             with lock:
                 found.append(made)
 

@@ -267,7 +267,9 @@ def rules_of(tmp_path: Path, **options: Any) -> Places:
 def test_without_the_setting_rules_come_with_authentication(tmp_path: Path) -> None:
     """A service that asks nobody who they are allows all places; one that does allows the table's own folder."""
     assert isinstance(rules_of(tmp_path), Anywhere)
-    for options in ({"auth": True}, {"allowed_locations": {}}, {"auth": True, "allowed_locations": {"x": ["/data"]}}):
+    elsewhere: dict[str, Any] = {"x": ["/data"]}
+    cases: list[dict[str, Any]] = [{"auth": True}, {"allowed_locations": {}}]
+    for options in (*cases, {"auth": True, "allowed_locations": elsewhere}):
         places = rules_of(tmp_path, **options)
         assert places.allows(f"{tmp_path}/01920000-0000-7000-8000-000000000001/x")
         assert not places.allows("/data/x")
@@ -289,4 +291,4 @@ def test_the_setting_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("LAMELLA_ALLOWED_LOCATIONS", json.dumps(rules))
     made = Settings()  # type: ignore[call-arg]  # from the environment
     assert made.allowed_locations == rules
-    assert json.loads(made.environment()["LAMELLA_ALLOWED_LOCATIONS"]) == rules
+    assert json.loads(made.model_dump_json())["allowed_locations"] == rules

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from pydantic import ValidationError
 
 from lamella.service.app import serve
 from lamella.service.settings import Settings
+from lamella.service.worker_app import WorkerApp
 from lamella.snapshot.errors import InvalidRequest
 
 
@@ -47,14 +49,18 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert settings.store_options == {"s3": {"endpoint_url": "http://x"}}
 
 
-def test_settings_survive_the_way_through_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker process has the same settings as the process that started it."""
+def test_settings_survive_the_way_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker process has the same settings as the process that started it, whatever its environment says."""
     settings = Settings(
         warehouse="/w", store_options={"s3": {"anon": True}}, insecure=True, commit_deadline_s=0.5, log_format="text"
     )
-    for name, value in settings.environment().items():
-        monkeypatch.setenv(name, value)
-    assert Settings() == settings  # type: ignore[call-arg]  # all of it comes from the environment
+    seen: list[Settings] = []
+    monkeypatch.setattr("lamella.service.app.served", lambda found, **_: seen.append(found))
+    given = pickle.dumps(WorkerApp(settings.model_dump_json()))
+    monkeypatch.setenv("LAMELLA_COMMIT_DEADLINE_S", "9")
+    monkeypatch.setenv("LAMELLA_CACHE_DIR", "/set/meanwhile")
+    pickle.loads(given)()  # noqa: S301  # our own
+    assert seen == [settings]
 
 
 @pytest.mark.parametrize(

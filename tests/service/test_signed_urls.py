@@ -165,12 +165,13 @@ def test_every_form_of_an_answer_has_a_url_for_each_block(service: Service, acce
 
 def test_pages_have_urls_as_they_are_asked_for(service: Service) -> None:
     """A token goes on with or without them, and each page has its own."""
-    for asked in ({}, {"limit": 33, "order_by": [{"column": "a"}]}):
+    cases: list[dict[str, Any]] = [{}, {"limit": 33, "order_by": [{"column": "a"}]}]
+    for asked in cases:
         whole = [location for location, _ in signed(service.prune(**asked))[0]]
         for flags in ((True, True, True), (True, False, False), (False, True, False)):
             seen, token = [], None
             for flag in (*flags, *([flags[-1]] * 9)):
-                more = {} if token is None else {"page_token": token}
+                more: dict[str, Any] = {} if token is None else {"page_token": token}
                 response = service.prune(**asked, page_size=13, sign_urls=flag, **more)
                 found, _ = signed(response)
                 assert all(is_of(*each) == flag for each in found)
@@ -273,9 +274,12 @@ def test_blocks_of_other_stores_are_not_signable(start: Callable[..., Service]) 
 def test_a_block_outside_of_allowed_places_is_not_signed(start: Callable[..., Service]) -> None:
     """It was registered before there were rules, and is pruned as ever; but nobody gets a URL of it."""
     service = start(allowed_locations={"db": ["s3://data/a folder/part 1"]})
-    inside = {"filter": "a >= 10 AND a < 20", "sign_urls": True}
-    assert all(is_of(*each) for each in signed(service.prune(**inside))[0])
-    for path, body in (("prune", {"filter": "a < 20"}), ("blocks", {"locations": [service.blocks[0].location]})):
+    assert all(is_of(*each) for each in signed(service.prune(filter="a >= 10 AND a < 20", sign_urls=True))[0])
+    bodies: list[tuple[str, dict[str, Any]]] = [
+        ("prune", {"filter": "a < 20"}),
+        ("blocks", {"locations": [service.blocks[0].location]}),
+    ]
+    for path, body in bodies:
         problem = service.refused(path, {**body, "sign_urls": True})
         assert (problem["code"], problem["status"]) == ("location_refused", 403)
         assert problem["details"] == {"location": service.blocks[0].location}

@@ -19,7 +19,7 @@ KEYS_URL = "https://issuer.test/keys"
 AUDIENCE = "lamella"
 #: Longer than any test takes, so that a token's times lie on one side of now whatever the machine does.
 LEEWAY_S = 600.0
-_CURVES = {"ES256": ec.SECP256R1, "ES384": ec.SECP384R1, "ES512": ec.SECP521R1}
+_CURVES: dict[str, ec.EllipticCurve] = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1(), "ES512": ec.SECP521R1()}
 
 
 class Monotonic:
@@ -36,7 +36,7 @@ class Monotonic:
 def private_key(algorithm: str, _number: int = 0, bits: int = 2048) -> Any:
     """A key of that algorithm; another number is another key."""
     if algorithm in _CURVES:
-        return ec.generate_private_key(_CURVES[algorithm]())
+        return ec.generate_private_key(_CURVES[algorithm])
     if algorithm == "EdDSA":
         return ed25519.Ed25519PrivateKey.generate()
     return rsa.generate_private_key(65_537, bits)
@@ -72,7 +72,7 @@ class OfflineIssuer:
         for number, algorithm in enumerate(algorithms or ("RS256",)):
             self.add(f"key{number}", algorithm)
 
-    def add(self, name: str, algorithm: str, number: int = 0, **more: Any) -> None:
+    def add(self, name: str, algorithm: str, number: int = 0, /, **more: Any) -> None:
         """Sign with one more key, and publish it."""
         key = private_key(algorithm, number)
         self.keys[name] = (algorithm, key)

@@ -102,6 +102,8 @@ PROBES: Final[Mapping[str, Probe]] = {
     "show": Probe(),
     "evolve": Probe(body=lambda p: {"changes": [{"change": "drop", "column": p.column}]}),
     "create_namespace": Probe(body=lambda p: {"name": p.namespace}, also=(409,)),
+    "change_namespace": Probe(body=lambda p: {"set": {"owner": f"{p.namespace}-other"}}),
+    "namespace_quota": Probe(),
     "list_namespaces": Probe(),
     "get_namespace": Probe(),
     "drop_namespace": Probe(also=(409,)),

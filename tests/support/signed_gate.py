@@ -99,14 +99,15 @@ class _Handler(BaseHTTPRequestHandler):
             gate.meanwhile(self.path)
         wanted = self.headers.get("Range")
         signed = "Authorization" in self.headers
+        given: dict[str, str] = {}
         refusal = gate.refusal(self.command, self.headers["Host"], self.path, signed)
         with gate.lock:
             is_busy = refusal is None and gate.busy > 0
             gate.busy -= is_busy
         if is_busy:
-            status, given, data = 503, {}, b"<Error><Code>SlowDown</Code></Error>"
+            status, data = 503, b"<Error><Code>SlowDown</Code></Error>"
         elif refusal is not None:
-            status, given, data = 403, {}, f"<Error><Code>{refusal}</Code></Error>".encode()
+            status, data = 403, f"<Error><Code>{refusal}</Code></Error>".encode()
         else:
             with closing(HTTPConnection(gate.target.removeprefix("http://"), timeout=30)) as upstream:
                 upstream.request(self.command, self.path, headers={} if wanted is None else {"Range": wanted})

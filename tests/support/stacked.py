@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -22,7 +21,7 @@ import pytest
 import s3fs
 
 from lamella.client.http import Lamella
-from stack.process import send
+from stack.process import members_of, send
 from stack.supervisor import STATE, Stack
 from stack.tools import ROOT
 from support.kept_connections import LIMITS
@@ -65,7 +64,7 @@ class RunningStack:
         assert ended.returncode == 0, ended.stderr
         assert self._process.wait(60) == 0
         self._process.stdout.close()
-        assert users_of(self.folder) == []
+        assert members_of(self.folder) == []
         assert {path.name for path in self.folder.iterdir()} == {"log", "stack.log"}
         shutil.rmtree(self.folder)
 
@@ -102,19 +101,6 @@ class RunningStack:
                     pass
             time.sleep(0.1)
         pytest.fail(f"the replica did not come back:\n{self.log(f'lamella-{number}')[-4_000:]}")
-
-
-def users_of(folder: Path) -> list[int]:
-    """Processes that were started with a path of the folder among their words or variables."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            told = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
-        except OSError:
-            continue
-        if os.fsencode(folder) in told and int(process.name) != os.getpid():
-            found.append(int(process.name))
-    return found
 
 
 class Lake:

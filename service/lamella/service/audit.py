@@ -28,7 +28,7 @@ from lamella.service.metrics import Metrics
 from lamella.service.page_token import read_id, write_token
 from lamella.service.problem import MEDIA_TYPE
 from lamella.service.settings import Settings
-from lamella.snapshot.errors import LamellaError
+from lamella.snapshot.errors import LamellaError, RateLimited
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.wire import AuditEntry, AuditList, Problem
 
@@ -94,8 +94,10 @@ class Audit:
                 if is_known(request):
                     self.note(request, operation, _NO_ANSWER)
                 raise
-            if is_known(request):
-                self.note(request, operation, response.status_code, _code(request, response))
+            # nor who asks too often: that is counted, too
+            code = _code(request, response)
+            if is_known(request) and code != RateLimited.code:
+                self.note(request, operation, response.status_code, code)
             return response
 
         return watched
@@ -175,8 +177,10 @@ def _target(request: Request) -> str | None:
     if said is not None:
         return str(said)
     given = request.path_params
-    names = [given[part] for part in ("namespace", "table") if part in given]
-    text = ".".join(names) if names else given.get("job_id")
+    text = given.get("job_id")
+    if "namespace" in given:
+        # a namespace may be called as a table is; who may read what was done with one may not know of the other
+        text = f"{given['namespace']}.{given.get('table', '*')}"
     if text is None:
         return None
     # PostgreSQL holds no NUL, and a terminal obeys what else cannot be printed

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
@@ -10,6 +11,7 @@ from starlette.requests import Request
 from lamella.service.access import decided, principal_of, require
 from lamella.service.catalog import JobFilter
 from lamella.service.catalog.missing import no_job
+from lamella.snapshot.jobs import job_kinds
 from lamella.snapshot.wire import JobInfo, Role
 
 _TABLE: Final = "."
@@ -22,6 +24,22 @@ def require_of_job(request: Request, role: Role, table: str | None) -> None:
         require(request, role)
     else:
         require(request, role, namespace, name)
+
+
+def require_new_job(
+    request: Request, kind: str, arguments: Mapping[str, Any], priority: int, table: str | None
+) -> None:
+    """The decision about a job that is asked for, now or by a schedule or policy; raises as :func:`require_of_job`.
+
+    A job runs in a worker, with rights on everything. What could make use of these, or come before the jobs of all
+    others, is asked for by those who have such rights themselves.
+    """
+    require_of_job(request, "maintain", table)
+    known = job_kinds().get(kind)
+    if known is None:
+        return  # it will be refused for that
+    if known.server_only or priority > 0 or any(name in arguments for name in known.server_arguments):
+        require(request, "maintain")
 
 
 def require_job(request: Request, role: Role, job: JobInfo) -> None:

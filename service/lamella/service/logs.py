@@ -11,6 +11,8 @@ import msgspec
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
+from lamella.snapshot.api_key import unspelt
+
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -90,7 +92,10 @@ class RequestLog:
         """One line."""
         if not self._is_on:
             return
+        path = unspelt(path)
         if not self._direct:
+            # a terminal obeys what cannot be printed
+            path = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in path)
             traced = {} if trace_id is None else {"trace_id": trace_id}
             self._log.info(
                 "request",

@@ -7,7 +7,7 @@ With several workers the numbers of all of them are added up through ``PROMETHEU
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 from prometheus_client import (
@@ -117,6 +117,8 @@ class Metrics:
         self.answers_cut = self._counter(
             "lamella_answers_cut", "Answers that were not sent to their end, by the reason.", ("reason",)
         )
+        for reason in ("client", "stalled", "failed"):  # so that the first one is seen as an increase
+            self.answers_cut.labels(reason)
         self.urls_signed = self._counter("lamella_urls_signed", "URLs of blocks that were signed for readers.")
         self.commits = self._counter("lamella_commits", "Snapshots that registrations and commits made.")
         self.commit_retries = self._counter(
@@ -265,6 +267,12 @@ class Metrics:
         """Count one object that a clean-up deleted."""
         self.vacuum_deleted.labels(kind).inc()
         self.vacuum_deleted_bytes.labels(kind).inc(size_bytes)
+
+    def expect_jobs(self, kinds: Iterable[str]) -> None:
+        """Show at once that none has failed: of a series that begins with its first failure, no increase is seen."""
+        for kind in kinds:
+            for outcome in ("failed", "lost"):
+                self.job_attempts.labels(kind, outcome)
 
     def job_enqueued(self, kind: str, origin: str) -> None:
         """Count one job that was asked for."""

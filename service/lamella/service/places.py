@@ -67,6 +67,8 @@ class Places:
             Overloaded: too many wait.
             Unavailable: the request's time was over before its turn came.
         """
+        if self.take(whose):
+            return
         self.check(whose)
         turn = asyncio.get_running_loop().create_future()
         self._lines.setdefault(whose, deque()).append(turn)

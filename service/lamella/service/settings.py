@@ -9,7 +9,6 @@ import ipaddress
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -551,14 +550,3 @@ class Settings(BaseSettings):
             return ipaddress.ip_address(self.host.strip("[]")).is_loopback
         except ValueError:
             return False
-
-    def environment(self) -> dict[str, str]:
-        """These settings as environment variables, for worker processes that read them from there."""
-        variables = {}
-        for name in type(self).model_fields:
-            value = getattr(self, name)
-            if value is None:
-                continue
-            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-            variables[ENV_PREFIX + name.upper()] = text
-        return variables

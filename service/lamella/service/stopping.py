@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
 from typing import Any, Final
@@ -37,7 +37,7 @@ def drain_on_signals(
     inner = app.router.lifespan_context
 
     @asynccontextmanager
-    async def lifespan(started: FastAPI) -> AsyncIterator[Mapping[str, Any] | None]:
+    async def lifespan(started: FastAPI) -> AsyncIterator[Any]:
         with _handled(_Drain(lifecycle, settings, log, is_alone=is_alone)):
             async with inner(started) as state:
                 yield state
@@ -95,5 +95,5 @@ def _handled(drain: _Drain) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, before in drain.servers.items():
-            signal.signal(number, before)
+        for handled, before in drain.servers.items():
+            signal.signal(handled, before)

@@ -178,8 +178,11 @@ class Tables:
         self._catalog.drop_table(namespace, name, now_ms=self._clock(), purge=purge, remember=sealed.stored)
         return sealed
 
-    def dropped(self, namespace: str) -> DroppedList:
-        """The tables that can be undropped, newest drop first; raises NamespaceNotFound."""
+    def dropped(self, namespace: str, *, earlier: bool) -> DroppedList:
+        """The tables that can be undropped, newest drop first; raises NamespaceNotFound.
+
+        ``earlier``: also of earlier namespaces of that name, which may have been somebody else's.
+        """
         return DroppedList(
             tables=tuple(
                 DroppedTable(
@@ -190,12 +193,12 @@ class Tables:
                     dropped_at_ms=found.dropped_at_ms,
                     undrop_before_ms=found.dropped_at_ms + self._drop_grace_ms,
                 )
-                for found in self._catalog.dropped_tables(namespace)
+                for found in self._catalog.dropped_tables(namespace, earlier=earlier)
             )
         )
 
-    def undrop(self, namespace: str, request: UndropRequest, claim: Claim) -> Sealed:
-        """Bring a dropped table back, with its history and tags.
+    def undrop(self, namespace: str, request: UndropRequest, claim: Claim, *, earlier: bool) -> Sealed:
+        """Bring a dropped table back, with its history and tags. ``earlier`` as in :meth:`dropped`.
 
         Raises:
             InvalidRequest: both or none of ``table_id`` and ``name``, or a new name that is none.
@@ -208,7 +211,7 @@ class Tables:
         found = next(
             (
                 each.record
-                for each in self._catalog.dropped_tables(namespace)
+                for each in self._catalog.dropped_tables(namespace, earlier=earlier)
                 if request.name == each.record.name or request.table_id == each.record.table_id
             ),
             None,

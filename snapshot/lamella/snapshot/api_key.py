@@ -41,6 +41,11 @@ def key_sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def unspelt(text: str) -> str:
+    """A text without the keys that stand in it, for what is written down; nobody should have put one there."""
+    return _FORM.sub(f"{PREFIX}hidden", text) if PREFIX in text else text
+
+
 def _check_of(body: str) -> str:
     crc = zlib.crc32(body.encode()).to_bytes(4, "big")
     return base64.urlsafe_b64encode(crc).decode().rstrip("=")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from docs.fenced import ROOT
 from docs.scene import scene
+from docs.scenes.access import settings_file
 from docs.scenes.rows import line_items, now_and_then, orders
 from docs.stage import Stage
 
@@ -22,3 +26,21 @@ def cli(stage: Stage) -> None:
     for folder in (".local/share/bash-completion/completions", ".zfunc", ".config/fish/completions"):
         (home / folder).mkdir(parents=True)
     stage.start(["lamella", "worker", "--poll-s", "0.1"])
+
+
+def _own_warehouse(folder: Path) -> dict[str, str]:
+    """A warehouse that the page's commands look after, too."""
+    return {"warehouse": str(folder / "warehouse")}
+
+
+@scene("docs/operations.md", settings=_own_warehouse, data=[settings_file])
+def operations(stage: Stage) -> None:
+    """A table, and the settings of its service in the shell."""
+    stage.table("sales.orders", orders())
+    stage.variables["LAMELLA_WAREHOUSE"] = str(stage.folder / "warehouse")
+    stage.swaps["scripts/"] = f"{ROOT}/scripts/"
+
+
+@scene("docs/deploy.md")
+def deploy(_stage: Stage) -> None:
+    """Nothing: what its commands start is tried by tests/deploy."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+import json
+from pathlib import Path
 
 import pyarrow as pa
 from deltalake import write_deltalake
+from pyiceberg.catalog.sql import SqlCatalog
 
 from docs.scene import as_type, reads, scene
 from docs.scenes.rows import events, orders
 from docs.stage import Stage
 from lamella.client.jobs.events import read_event
+from lamella.client.spark import attach
 from lamella.snapshot.wire import (
     AuditList,
     CommitRequest,
@@ -75,41 +78,40 @@ def indexes(stage: Stage) -> None:
     stage.names["lake"] = stage.lake
 
 
-def iceberg_catalog(folder: Any) -> str:
-    """The setting that names one Iceberg catalog in a file."""
-    import json
-
+def iceberg_settings(folder: Path) -> dict[str, str]:
+    """Settings of a service that knows an Iceberg catalog, which is a file."""
     properties = {"type": "sql", "uri": f"sqlite:///{folder}/iceberg.db", "warehouse": f"file://{folder}/iceberg"}
-    return json.dumps({"prod": properties})
+    return {"iceberg_catalogs": json.dumps({"prod": properties})}
+
+
+def make_iceberg_items(stage: Stage) -> None:
+    """The table `shop.items` in that catalog."""
+    rows = pa.table({"id": list(range(100))})
+    uri, warehouse = f"sqlite:///{stage.folder}/iceberg.db", f"file://{stage.folder}/iceberg"
+    with contextlib.closing(SqlCatalog("prod", uri=uri, warehouse=warehouse)) as catalog:
+        catalog.create_namespace("shop")
+        catalog.create_table("shop.items", rows.schema).append(rows)
 
 
 @scene(
     "docs/external.md",
     data=[as_type(CreateTable), as_type(RefreshTable)],
-    settings=lambda folder: {"iceberg_catalogs": iceberg_catalog(folder)},
+    settings=iceberg_settings,
 )
 def external(stage: Stage) -> None:
     """A directory, two Delta tables and an Iceberg table."""
-    from pyiceberg.catalog.sql import SqlCatalog
-
     stage.namespace("sales")
     stage.files("events", {"a": list(range(100))})
     rows = pa.table({"id": list(range(100))})
     for name in ("orders", "returns"):
         write_deltalake(str(stage.folder / "data" / name), rows)
-    with contextlib.closing(
-        SqlCatalog("prod", uri=f"sqlite:///{stage.folder}/iceberg.db", warehouse=f"file://{stage.folder}/iceberg")
-    ) as catalog:
-        catalog.create_namespace("shop")
-        catalog.create_table("shop.items", rows.schema).append(rows)
+    make_iceberg_items(stage)
     stage.names["lake"] = stage.lake
 
 
 @scene("docs/schema.md", spark=True)
 def schema(stage: Stage) -> None:
     """Events with more columns, attached to Spark."""
-    from lamella.client.spark import attach
-
     count = 100
     more = {
         "note": ["n"] * count,

@@ -51,6 +51,7 @@ class ServiceProcess:
         ]
         # The demo's service is what is written here, whatever LAMELLA_* says of another one.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("LAMELLA_")}
+        environment["LAMELLA_DRAIN_S"] = "0"  # nobody has to notice its end
         with self._folder.service_log.open("wb") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment

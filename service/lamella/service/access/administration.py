@@ -18,7 +18,7 @@ from lamella.service.access.principal import Principal
 from lamella.service.catalog import Catalog, KeyRecord
 from lamella.service.naming import check_name
 from lamella.snapshot.api_key import RANDOM_BYTES, key_sha256, key_text
-from lamella.snapshot.errors import InvalidRequest, KeyNotFound
+from lamella.snapshot.errors import InvalidRequest, KeyNotFound, QuotaExceeded
 from lamella.snapshot.wire import (
     CreateKey,
     Grant,
@@ -32,6 +32,10 @@ from lamella.snapshot.wire import (
 )
 
 _MOST_GRANTS: Final = 1_000
+#: Grants of one principal on tables of one namespace, one by one.
+_MOST_IN_ONE: Final = 100
+#: Keys that one who is no admin of everything makes.
+_MOST_KEYS: Final = 100
 _LONGEST_S: Final = 10 * 366 * 86_400
 _LONGEST_OVERLAP_S: Final = 30 * 86_400
 _MOST_PER_S: Final = 1_000_000
@@ -68,6 +72,7 @@ class Administration:
             check(by, "admin", grant.namespace, grant.table)
         if not asked.grants or asked.requests_per_s is not None:
             check(by, "admin")  # limits are for who runs the service to set
+        self._check_room_for_key(by)
         now_ms = self._clock()
         text = key_text(self._random(RANDOM_BYTES))
         key = KeyRecord(
@@ -76,7 +81,8 @@ class Administration:
             created_ms=now_ms,
             created_by=by.name,
             expires_ms=None if expires_s is None else now_ms + expires_s * 1000,
-            requests_per_s=asked.requests_per_s,
+            # a key that may be used so often makes none that may be used oftener
+            requests_per_s=by.requests_per_s if asked.requests_per_s is None else asked.requests_per_s,
         )
         grants = [_given(grant, key.principal, by, now_ms) for grant in asked.grants]
         self._catalog.add_key(key, grants)
@@ -108,8 +114,9 @@ class Administration:
         before = self._theirs(by, name)
         grants = self._catalog.grants([before.principal])
         for grant in grants:
-            check(by, "admin", grant.namespace, grant.table)
-        if not grants:
+            if grant.created_by == by.name:  # what others gave to this key is no matter of its maker's
+                check(by, "admin", grant.namespace, grant.table)
+        if not any(grant.created_by == by.name for grant in grants):
             check(by, "admin")
         if expires_s is None and before.expires_ms is not None:
             made_ms = before.created_ms if before.rotated_ms is None else before.rotated_ms
@@ -122,6 +129,7 @@ class Administration:
             old_until_ms=now_ms + overlap_s * 1000,
             expires_ms=None if expires_s is None else now_ms + expires_s * 1000,
             now_ms=now_ms,
+            by=by.name,  # else who made it could have its text again, with all that it was given since
         )
         self._authenticator.forget()
         return NewKey(key=text, info=_info(key, grants))
@@ -145,17 +153,37 @@ class Administration:
         _check_place(asked)
         check(by, "admin", asked.namespace, asked.table)
         grant = _given(asked, principal, by, self._clock())
+        self._check_room(grant)
         self._catalog.put_grant(grant)
         self._authenticator.forget()
         return grant
 
     def take(self, by: Principal, asked: GrantRequest) -> None:
-        """What is not there is taken away already. Raises as :meth:`give`."""
+        """What is not there is taken away already. Raises as :meth:`give`; what is one's own may be given back."""
         principal = _check_principal(asked.principal)
         _check_place(asked)
-        check(by, "admin", asked.namespace, asked.table)
+        if principal != by.name:
+            check(by, "admin", asked.namespace, asked.table)
         self._catalog.drop_grant(principal, asked.namespace, asked.table)
         self._authenticator.forget()
+
+    def _check_room(self, grant: GrantInfo) -> None:
+        """Each look-up of a principal reads all of its grants; nobody may burden another one with thousands."""
+        there = [each for each in self._catalog.grants([grant.principal]) if each.namespace == grant.namespace]
+        if len(there) >= _MOST_IN_ONE and not any(each.table == grant.table for each in there):
+            raise QuotaExceeded(
+                f"{grant.principal} has {len(there)} grants in namespace {grant.namespace!r}: give one on all of it",
+                limit="grants",
+                most=_MOST_IN_ONE,
+                used=len(there) + 1,
+            )
+
+    def _check_room_for_key(self, by: Principal) -> None:
+        if by.rights.may("admin"):
+            return
+        made = sum(key.created_by == by.name for key in self._catalog.api_keys())
+        if made >= _MOST_KEYS:
+            raise QuotaExceeded(f"{by.name} has made {made} keys", limit="keys", most=_MOST_KEYS, used=made + 1)
 
     def _theirs(self, by: Principal, name: str) -> KeyRecord:
         key = self._catalog.key(name)

@@ -22,6 +22,7 @@ from lamella.snapshot.api_key import PREFIX, is_key, key_sha256
 from lamella.snapshot.errors import LamellaError, Unauthenticated
 
 _MOST_KEPT: Final = 10_000
+_HELD_S: Final = 3_600.0
 #: How long after a use of a key was noted it is noted again.
 _USED_EVERY_MS: Final = 60_000
 ROOT_NAME: Final = "root"
@@ -50,12 +51,23 @@ class Authenticator:
         self._root_key_sha256 = root_key_sha256
         self._clock = clock
         self._kept: TTLCache[bytes, Principal] = TTLCache(_MOST_KEPT, cache_s, timer=monotonic)
+        self._held: TTLCache[bytes, None] = TTLCache(_MOST_KEPT, _HELD_S, timer=monotonic)
         self._lock = threading.Lock()
         self._generation = 0
 
     def near(self, shown: str) -> Principal | None:
         """Who shows this, if that was asked a moment ago and holds still."""
         return self._near(_digest(b"shown", shown))
+
+    def held(self, shown: str) -> bool:
+        """Whether this was a key or token within the last hour; it may not be any more."""
+        with self._lock:
+            return _digest(b"shown", shown) in self._held
+
+    def note_held(self, shown: str) -> None:
+        """Note that it is one."""
+        with self._lock:
+            self._held[_digest(b"shown", shown)] = None
 
     def find(self, shown: str) -> Principal:
         """Who shows this key or token.

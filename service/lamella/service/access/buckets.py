@@ -36,6 +36,12 @@ class Buckets:
             self._levels.popitem(last=False)
         return wait_s
 
+    def give_back(self, name: str) -> None:
+        """Put back the token that was taken last."""
+        found = self._levels.get(name)
+        if found is not None:
+            self._levels[name] = (found[0] + 1, found[1])
+
     def wait_s(self, name: str, rate_per_s: float) -> float | None:
         """As :meth:`take`, and the token stays."""
         return self._look(name, rate_per_s)[0]

@@ -8,14 +8,14 @@ from __future__ import annotations
 import ipaddress
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from starlette.requests import HTTPConnection, Request
 from structlog.typing import FilteringBoundLogger
 
 from lamella.service.access.authenticator import Authenticator
 from lamella.service.access.buckets import Buckets, limited
-from lamella.service.access.host import Hosts
+from lamella.service.access.host import Hosts, refuse_foreign
 from lamella.service.access.oidc import Issuer
 from lamella.service.access.principal import OPEN, Principal, set_principal
 from lamella.service.access.session import Session, Sessions
@@ -28,6 +28,8 @@ from lamella.snapshot.errors import Unauthenticated
 
 #: So that an issuer that does not answer takes no thread of those that serve requests, or that look up keys.
 _THREADS: Final = 4
+_MOST_WAITING: Final = 64
+_T = TypeVar("_T")
 _SCHEME: Final = "bearer "
 
 
@@ -60,7 +62,7 @@ class Gate:
         self._metrics = metrics
         self._log = log
         self._threads = Threads(_THREADS)
-        self._issuer_threads = Threads(_THREADS)
+        self._issuer_threads = Threads(_THREADS, most_waiting=_MOST_WAITING, what="questions to the issuer of tokens")
         self._rate_per_s = settings.requests_per_s
         self._rates = Buckets(settings.requests_burst_s, monotonic)
         self._failures_per_s = settings.auth_failures_per_minute / 60
@@ -77,6 +79,7 @@ class Gate:
         """
         self._hosts.check(request)
         if not self.is_on:
+            refuse_foreign(request)
             return self._admitted(request, OPEN)
         shown = _bearer(request)
         found = None if shown is None else self.authenticator.near(shown)
@@ -102,28 +105,42 @@ class Gate:
         self._hosts.check(request)
         return await self._found(request, shown)
 
-    def check_failures(self, request: HTTPConnection) -> None:
-        """Raises RateLimited for an address that has shown too much that does not hold."""
-        wait_s = self._failures.wait_s(_address(request), self._failures_per_s)
-        if wait_s is not None:
-            self._metrics.rate_limited.labels("failures").inc()
-            raise limited("too many keys or tokens from this address did not hold", wait_s)
-
     async def _found(self, request: HTTPConnection, shown: str | None) -> Principal:
-        self.check_failures(request)
         try:
             if shown is None:
                 raise Unauthenticated("send an API key or a token as Authorization: Bearer ...", reason="none")
-            threads = self._threads if shown.startswith(PREFIX) else self._issuer_threads
-            return await threads.run(lambda: self.authenticator.find(shown))
+            return await self._tried(request, shown)
         except Unauthenticated as error:
             # Why is for the operator, and not for who tries.
             reason = error.details.pop("reason", "other")
             self._metrics.auth_failures.labels(_LABELS.get(reason, "token")).inc()
             self._log.info("not authenticated", reason=reason, client=_address(request))
-            if shown is not None:
-                self._failures.take(_address(request), self._failures_per_s)
             raise
+
+    async def _tried(self, request: HTTPConnection, shown: str) -> Principal:
+        """Who shows this. What held a while ago is looked at also when others from its address try what does not."""
+        if not self.authenticator.held(shown):
+            self._count_try(request)
+        threads = self._threads if shown.startswith(PREFIX) else self._issuer_threads
+        found = await threads.run(lambda: self.authenticator.find(shown))
+        if not self.authenticator.held(shown):
+            self._failures.give_back(_address(request))
+            self.authenticator.note_held(shown)
+        return found
+
+    async def of_issuer(self, request: HTTPConnection, work: Callable[[], _T]) -> _T:
+        """Do what asks the issuer of tokens, in threads of its own, and count it as a try until it succeeds."""
+        self._count_try(request)
+        found = await self._issuer_threads.run(work)
+        self._failures.give_back(_address(request))
+        return found
+
+    def _count_try(self, request: HTTPConnection) -> None:
+        # Before it is tried: of many at once all would be let by, were they counted only when they have failed.
+        wait_s = self._failures.take(_address(request), self._failures_per_s)
+        if wait_s is not None:
+            self._metrics.rate_limited.labels("failures").inc()
+            raise limited("too many keys or tokens from this address did not hold", wait_s)
 
     def _admitted(self, request: Request, principal: Principal) -> Principal:
         set_principal(request, principal)

@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from typing import Final
+from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
 
 from lamella.snapshot.errors import PermissionDenied
+
+_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_FOREIGN: Final = frozenset({"cross-site", "same-site"})
 
 
 class Hosts:
@@ -40,6 +45,20 @@ class Hosts:
 
     def _is_ours(self, name: str) -> bool:
         return name in self._allowed or _is_plain(name) or _is_address(name)
+
+
+def refuse_foreign(request: HTTPConnection) -> None:
+    """Raises PermissionDenied for a change that a page of another site has a browser ask for.
+
+    It can do so without asking first, as long as the request has no body of a kind that forms cannot send.
+    """
+    if request.scope["method"] in _READS:
+        return
+    headers = request.headers
+    origin = headers.get("origin")
+    is_foreign = headers.get("sec-fetch-site") in _FOREIGN
+    if is_foreign or (origin is not None and urlsplit(origin).netloc != headers.get("host", "")):
+        raise PermissionDenied("a page of another site asked for this", reason="origin")
 
 
 def _is_plain(name: str) -> bool:

@@ -11,7 +11,7 @@ import base64
 import gzip
 import hashlib
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import IO, Any, Final, Literal
 
@@ -29,6 +29,14 @@ _VALUES: Final[dict[Kind, tuple[type, ...]]] = {
     "text": (str,),
     "boolean": (bool, int),
     "bytes": (bytes, bytearray, memoryview),
+}
+
+
+#: How it is made what a line can hold, where it is not that already.
+_WRITERS: Final[dict[Kind, Callable[[Any], Any]]] = {
+    "bytes": lambda value: base64.b64encode(value).decode(),
+    "boolean": bool,
+    "real": float,
 }
 
 
@@ -214,24 +222,16 @@ def _written(kind: Kind, value: Any) -> Any:
         return None
     if not isinstance(value, _VALUES[kind]):
         raise TypeError(f"a value of type {type(value).__name__} in a column of kind {kind}")
-    match kind:
-        case "bytes":
-            return base64.b64encode(value).decode()
-        case "boolean":
-            return bool(value)
-        case "real":
-            return float(value)
-    return value
+    return _WRITERS[kind](value) if kind in _WRITERS else value
 
 
 def _read(kind: Kind, value: Any) -> Any:
     """The reverse of :func:`_written`, of a line that may be anybody's."""
     if value is None:
         return None
-    stands_as = str if kind == "bytes" else bool if kind == "boolean" else _VALUES[kind]
-    if isinstance(value, stands_as):
-        if kind != "bytes":
-            return value
+    if kind == "bytes" and isinstance(value, str):
         with suppress(ValueError):
             return base64.b64decode(value, validate=True)
+    elif kind != "bytes" and isinstance(value, bool if kind == "boolean" else _VALUES[kind]):
+        return value
     raise InvalidRequest("the export was changed since it was made, or is damaged")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, Table, and_, func, select
+from sqlalchemy import Connection, Table, and_, func, select
 
 from lamella.service.backup.contents import PARTS
 from lamella.service.catalog.tables import namespaces, snapshots, tables
@@ -42,7 +42,7 @@ class PointInTime:
         self._all_spaces = {row.namespace_id: row for row in connection.execute(namespaces.select())}
         #: The namespaces that there were, and one that came later where a table has no other.
         self._spaces = {each for each, row in self._all_spaces.items() if row.created_at_ms <= at_ms}
-        self._live_spaces = {
+        self._live_spaces: dict[str, int] = {
             self._all_spaces[each].name: each
             for each in self._spaces
             if self._not_later(self._all_spaces[each].dropped_at_ms) is None
@@ -70,7 +70,7 @@ class PointInTime:
             if kept is not None:
                 yield [kept[name] for name in names]
 
-    def _at(self, row: Row[Any], last: Row[Any] | None) -> _Then | str:
+    def _at(self, row: Any, last: Any) -> _Then | str:
         """The table as it was, or why that cannot be told."""
         dropped_at_ms = self._not_later(row.dropped_at_ms)
         if row.doomed_at_ms is not None and dropped_at_ms is None:
@@ -88,7 +88,7 @@ class PointInTime:
         """Where a table is to be that is in this namespace now, which may be later than the instant."""
         if namespace_id in self._spaces:
             return namespace_id
-        name = self._all_spaces[namespace_id].name
+        name = str(self._all_spaces[namespace_id].name)
         if name not in self._live_spaces:
             self._live_spaces[name] = namespace_id
             self._spaces.add(namespace_id)
@@ -134,7 +134,7 @@ class PointInTime:
         return dropped_at_ms if dropped_at_ms is not None and dropped_at_ms <= self._at_ms else None
 
 
-def _in_force(connection: Connection, at_ms: int) -> dict[str, Row[Any]]:
+def _in_force(connection: Connection, at_ms: int) -> dict[str, Any]:
     """By table the last snapshot of its history that was made by then."""
     last = (
         select(snapshots.c.table_id, func.max(snapshots.c.seq).label("seq"))

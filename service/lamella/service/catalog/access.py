@@ -37,6 +37,7 @@ _ROTATE: Final = (
         old_until_ms=bindparam("former_until_ms"),
         expires_ms=bindparam("until_ms"),
         rotated_ms=bindparam("now_ms"),
+        created_by=bindparam("rotated_by"),
     )
 )
 _USED: Final = update(api_keys).where(_named).values(used_ms=bindparam("at_ms"))
@@ -79,7 +80,7 @@ class SqlAccess(SqlSession):
         return None
 
     def rotate_key(
-        self, name: str, *, sha256: str, old_until_ms: int, expires_ms: int | None, now_ms: int
+        self, name: str, *, sha256: str, old_until_ms: int, expires_ms: int | None, now_ms: int, by: str
     ) -> KeyRecord:
         with self._transaction(None) as connection:
             row = connection.execute(_LOCKED, {"key": name}).mappings().first()
@@ -94,6 +95,7 @@ class SqlAccess(SqlSession):
                 "former_until_ms": old_until_ms if ends is None else min(old_until_ms, ends),
                 "until_ms": expires_ms,
                 "now_ms": now_ms,
+                "rotated_by": by,
             }
             connection.execute(_ROTATE, given)
             return _key(connection.execute(_ONE, {"key": name}).mappings().one())

@@ -53,10 +53,10 @@ class AccessCatalog(Protocol):
         """The key whose text, or old text, has that hash."""
 
     def rotate_key(
-        self, name: str, *, sha256: str, old_until_ms: int, expires_ms: int | None, now_ms: int
+        self, name: str, *, sha256: str, old_until_ms: int, expires_ms: int | None, now_ms: int, by: str
     ) -> KeyRecord:
         """Give a key another text; the one before it becomes the old one, until then or its own end, whichever comes
-        first. Raises KeyNotFound."""
+        first. It is theirs from then on who has the new one. Raises KeyNotFound."""
 
     def drop_key(self, name: str) -> None:
         """Forget a key and all that was granted to it. Keys that it made go to nobody, not even to another key that

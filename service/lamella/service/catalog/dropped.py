@@ -36,6 +36,7 @@ _dropped_row = sql.table_row.add_columns(tables.c.dropped_at_ms, tables.c.doomed
 _SELECT_OF_NAMESPACE = _dropped_row.where(~_is_doomed, namespaces.c.name == bindparam("namespace")).order_by(
     tables.c.dropped_at_ms.desc(), tables.c.table_id.desc()
 )
+_SELECT_OF_THIS_NAMESPACE = _SELECT_OF_NAMESPACE.where(namespaces.c.dropped_at_ms.is_(None))
 _SELECT_OLD = _dropped_row.where(or_(_is_doomed, tables.c.dropped_at_ms < bindparam("before_ms"))).order_by(
     tables.c.dropped_at_ms, tables.c.table_id
 )
@@ -68,10 +69,11 @@ _FORGET = (
 class SqlDropped(SqlQuotas):
     """The part of :class:`~lamella.service.catalog.port.Catalog` that knows dropped tables."""
 
-    def dropped_tables(self, namespace: str) -> list[DroppedTable]:
+    def dropped_tables(self, namespace: str, *, earlier: bool = True) -> list[DroppedTable]:
         if not self._rows(sql.SELECT_NAMESPACE, {"namespace": namespace}):
             raise no_namespace(namespace)
-        return [_dropped(row) for row in self._rows(_SELECT_OF_NAMESPACE, {"namespace": namespace})]
+        wanted = _SELECT_OF_NAMESPACE if earlier else _SELECT_OF_THIS_NAMESPACE
+        return [_dropped(row) for row in self._rows(wanted, {"namespace": namespace})]
 
     def undrop_table(self, table_id: str, namespace: str, name: str, *, remember: StoredAnswer | None = None) -> None:
         with self._transaction(remember) as connection:

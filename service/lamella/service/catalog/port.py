@@ -248,8 +248,8 @@ class Catalog(AccessCatalog, JobCatalog, WatchCatalog, Protocol):
         ``purge``: it is doomed at once. Raises NamespaceNotFound, TableNotFound.
         """
 
-    def dropped_tables(self, namespace: str) -> list[DroppedTable]:
-        """Those that can be undropped, newest drop first, also of earlier namespaces of that name.
+    def dropped_tables(self, namespace: str, *, earlier: bool = True) -> list[DroppedTable]:
+        """Those that can be undropped, newest drop first; with ``earlier``, also of earlier namespaces of that name.
 
         Raises NamespaceNotFound.
         """

@@ -13,6 +13,7 @@ from lamella.service.dashboard.forms import Form
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link
 from lamella.service.problem import status_of
 from lamella.service.services import Services
+from lamella.snapshot.api_key import unspelt
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.wire import ROLES, CreateKey, Grant, GrantRequest, NewKey, Role, RotateKey
 from lamella.snapshot.wire.place import place_text, read_place
@@ -33,7 +34,7 @@ class AccessPages:
 
     async def create_key(self, request: Request) -> Response:
         form = await self._pages.form(request)
-        about(request, f"key:{form.text('name')}")
+        about(request, f"key:{unspelt(form.text('name'))}")
         by = principal_of(request)
 
         def made() -> NewKey:
@@ -50,7 +51,7 @@ class AccessPages:
     async def rotate_key(self, request: Request) -> Response:
         await self._pages.form(request)
         by, name = principal_of(request), request.path_params["key"]
-        about(request, f"key:{name}")
+        about(request, f"key:{unspelt(name)}")
         administration = self._services.administration
 
         def made() -> NewKey:
@@ -63,7 +64,7 @@ class AccessPages:
     async def revoke_key(self, request: Request) -> Response:
         await self._pages.form(request)
         by, name = principal_of(request), request.path_params["key"]
-        about(request, f"key:{name}")
+        about(request, f"key:{unspelt(name)}")
         await self._services.read(lambda: self._services.administration.revoke_key(by, name))
         return self._pages.see(link("access", done="key_revoked"))
 
@@ -116,7 +117,7 @@ class AccessPages:
 
     def _request(self, request: Request, form: Form) -> GrantRequest:
         grant, principal = self._grant(form), form.text("principal")
-        about(request, f"{principal}={grant.role}@{place_text(grant)}")
+        about(request, f"{unspelt(principal)}={grant.role}@{place_text(grant)}")
         return GrantRequest(principal=principal, role=grant.role, namespace=grant.namespace, table=grant.table)
 
     def _grant(self, form: Form) -> Grant:

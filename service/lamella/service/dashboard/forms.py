@@ -18,8 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.api import body_of
-from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.errors import BodyTooLarge, InvalidRequest
 
 COOKIE: Final = "lamella_ui"
 #: The form field that holds the token, and the one with the key by which a form that is sent twice is done once.
@@ -27,6 +26,8 @@ TOKEN: Final = "csrf"  # noqa: S105  # a name, and no secret
 KEY: Final = "once"
 _TYPE: Final = "application/x-www-form-urlencoded"
 _MOST_FIELDS: Final = 200
+#: Room for the longest filters and rules that a job takes.
+MOST_BYTES: Final = 1 << 20
 _SESSION: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 _FOREIGN: Final = frozenset({"cross-site", "same-site"})
 _OURS: Final = frozenset({"same-origin", "none"})
@@ -75,12 +76,17 @@ class Tokens:
             secure=request.url.scheme == "https",
         )
 
-    async def form(self, request: Request) -> Form:
-        """The form that a request brings. Raises InvalidRequest for one that no page of ours sent."""
+    async def form(self, request: Request, most_bytes: int = MOST_BYTES) -> Form:
+        """The form that a request brings. Raises InvalidRequest for one that no page of ours sent, BodyTooLarge.
+
+        What can be seen without the body is looked at first: whoever sends one may not be known.
+        """
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != _TYPE:
             raise InvalidRequest(f"a form comes as {_TYPE}, not {kind or 'without a type'}")
-        body = await body_of(request)
+        if self.session(request) is None or not _is_ours(request):
+            raise _not_ours()
+        body = await _body_of(request, most_bytes)
         try:
             fields = dict(
                 parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
@@ -95,11 +101,26 @@ class Tokens:
         given = fields.get(TOKEN, "")
         same = session is not None and hmac.compare_digest(given.encode(), self.token(session).encode())
         if not (same and _is_ours(request)):
-            raise InvalidRequest(
-                "this form did not come from a page of this service, or the page is older than the browser's session: "
-                "open the page again",
-                reason="csrf",
-            )
+            raise _not_ours()
+
+
+def _not_ours() -> InvalidRequest:
+    return InvalidRequest(
+        "this form did not come from a page of this service, or the page is older than the browser's session: open the "
+        "page again",
+        reason="csrf",
+    )
+
+
+async def _body_of(request: Request, most_bytes: int) -> bytes:
+    """The whole body, of which no more is ever held."""
+    size_bytes, parts = 0, []
+    async for part in request.stream():
+        size_bytes += len(part)
+        if size_bytes > most_bytes:
+            raise BodyTooLarge(f"the form is larger than {most_bytes} bytes", limit_bytes=most_bytes)
+        parts.append(part)
+    return b"".join(parts)
 
 
 def new_key() -> str:

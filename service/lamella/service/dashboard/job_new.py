@@ -29,7 +29,7 @@ from lamella.service.dashboard.pages import ROOT, Page, Pages, link
 from lamella.service.dashboard.prepared import FRESH_S, MOST_READY, WAIT_S, Prepared
 from lamella.service.dashboard.previewing import Preview
 from lamella.service.idempotency import Claim, Sealed
-from lamella.service.job_access import require_of_job
+from lamella.service.job_access import require_new_job, require_of_job
 from lamella.service.problem import status_of
 from lamella.service.services import Services
 from lamella.snapshot.errors import (
@@ -127,7 +127,8 @@ class NewJobPages:
         if not asked.is_right:
             return await self._drawn(request, asked, None, status=400)
         try:
-            require_of_job(request, "maintain", asked.table or None)
+            priority = whole_number(asked.priority or "0")
+            require_new_job(request, kind.name, asked.values, priority, asked.table or None)
         except (TableNotFound, NamespaceNotFound) as error:
             return await self._drawn(request, _placed(asked, error), None, status=404)
         arguments = {**asked.values, **({EXECUTE: True} if has_execute(kind) and form.text(EXECUTE) else {})}

@@ -25,7 +25,7 @@ from lamella.service.dashboard.job_facts import (
 from lamella.service.dashboard.job_fields import texts_of
 from lamella.service.dashboard.job_new import NewJobPages
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link
-from lamella.service.job_access import require_job, seen_jobs
+from lamella.service.job_access import require_job, require_new_job, seen_jobs
 from lamella.service.services import Services
 from lamella.service.upkeep import JOB_STATES, job_filter
 from lamella.snapshot.errors import InvalidRequest
@@ -75,7 +75,13 @@ class JobPages:
 
     async def retry(self, request: Request) -> Response:
         await self._pages.form(request)
-        job = await self._services.read(lambda: self._services.jobs.retry(self._theirs(request, "maintain").job_id))
+
+        def again() -> JobInfo:
+            job = self._theirs(request, "maintain")
+            require_new_job(request, job.kind, job.arguments, job.priority, job.table)
+            return self._services.jobs.retry(job.job_id)
+
+        job = await self._services.read(again)
         return self._pages.see(link("jobs", job.job_id, done="retried"))
 
     def pages(self) -> tuple[Page, ...]:

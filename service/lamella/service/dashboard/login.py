@@ -39,6 +39,8 @@ LOGIN: Final = ROOT + "/login"
 _BACK: Final = LOGIN + "/back"
 _COOKIE: Final = "lamella_oidc"
 _WAY_S: Final = 600
+#: A key, or a token, and where to go on. Whoever sends it is not known yet.
+_MOST_BYTES: Final = 32_768
 #: A page of ours, and nothing that a browser could take for another site.
 _OURS: Final = re.compile(rf"{ROOT}(?:[/?][!-\[\]-~]*)?")
 _SCOPES: Final = "openid profile email"
@@ -70,7 +72,7 @@ class LoginPages:
         return self._drawn(request, "", 200)
 
     async def enter(self, request: Request) -> Response:
-        form = await self._pages.form(request)
+        form = await self._pages.form(request, most_bytes=_MOST_BYTES)
         shown, onward = form.text("key"), onward_of(form.text("next"))
         try:
             principal = await self._gate.log_in(request, shown)
@@ -88,7 +90,7 @@ class LoginPages:
         return self._started(request, session, self._pages.see(onward))
 
     async def leave(self, request: Request) -> Response:
-        await self._pages.form(request)
+        await self._pages.form(request, most_bytes=_MOST_BYTES)
         response = self._pages.see(LOGIN)
         self._gate.sessions.end(response)
         return response
@@ -97,7 +99,7 @@ class LoginPages:
         settings, issuer = self._services.settings, self._gate.authenticator.issuer
         if issuer is None or settings.oidc_client_id is None:
             raise NotFound("this service knows no issuer to log in at")
-        found = await self._services.read(issuer.document)
+        found = await self._gate.of_issuer(request, issuer.document)
         way = _Way(
             state=secrets.token_urlsafe(24),
             nonce=secrets.token_urlsafe(24),
@@ -137,7 +139,7 @@ class LoginPages:
             raise InvalidRequest("this is not the way back of a log-in that began here a while ago: log in again")
         if "code" not in given:
             raise InvalidRequest("the issuer did not let you in", reason=given.get("error", "")[:100])
-        identity = await self._services.read(lambda: self._identity(given["code"], given.get("iss"), way))
+        identity = await self._gate.of_issuer(request, lambda: self._identity(given["code"], given.get("iss"), way))
         session = Session(expires_ms=self._until_ms(None), names=identity.names)
         # Not a redirect: the browser would take that for a part of the way from the issuer's site, and not send the
         # cookie that is strict about it.

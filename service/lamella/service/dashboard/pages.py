@@ -20,7 +20,7 @@ from lamella.service.access.principal import OPEN
 from lamella.service.api import REQUEST_ID, ROUTE, Boundary
 from lamella.service.compression import LEAST_BYTES, compressed
 from lamella.service.dashboard import charts, words
-from lamella.service.dashboard.forms import KEY, TOKEN, Form, Tokens, new_key, refuse_embedded
+from lamella.service.dashboard.forms import KEY, MOST_BYTES, TOKEN, Form, Tokens, new_key, refuse_embedded
 from lamella.service.dashboard.messages import MESSAGES
 from lamella.service.mutations import Work
 from lamella.service.negotiation import coding
@@ -122,9 +122,9 @@ class Pages:
             self._tokens.keep(request, response, started)
         return response
 
-    async def form(self, request: Request) -> Form:
-        """The form that was posted; raises InvalidRequest for one that none of our pages sent."""
-        return await self._tokens.form(request)
+    async def form(self, request: Request, *, most_bytes: int = MOST_BYTES) -> Form:
+        """The form that was posted; raises InvalidRequest for one that none of our pages sent, BodyTooLarge."""
+        return await self._tokens.form(request, most_bytes)
 
     async def change(self, request: Request, form: Form, work: Work) -> bytes:
         """Run a mutation, once for each sending of a form, and give its answer's JSON.

@@ -13,6 +13,7 @@ from lamella.service.api import Operation, Parameter, json_response, require_jso
 from lamella.service.audit import about
 from lamella.service.json_body import read_json
 from lamella.service.services import Services
+from lamella.snapshot.api_key import unspelt
 from lamella.snapshot.errors import (
     AlreadyExists,
     BodyTooLarge,
@@ -60,7 +61,7 @@ class AccessRoutes:
     async def create_key(self, request: Request) -> Response:
         require_json(request)
         asked = read_json(_CREATE, await request.body())
-        about(request, f"key:{asked.name}")
+        about(request, f"key:{unspelt(asked.name)}")
         by = principal_of(request)
         made = await self._services.read(lambda: self._services.administration.create_key(by, asked))
         return _unkept(json_response(made, 201))
@@ -73,13 +74,13 @@ class AccessRoutes:
         require_json(request)
         asked = read_json(_ROTATE, await request.body())
         by, name = principal_of(request), request.path_params["key"]
-        about(request, f"key:{name}")
+        about(request, f"key:{unspelt(name)}")
         made = await self._services.read(lambda: self._services.administration.rotate_key(by, name, asked))
         return _unkept(json_response(made))
 
     async def revoke_key(self, request: Request) -> Response:
         by, name = principal_of(request), request.path_params["key"]
-        about(request, f"key:{name}")
+        about(request, f"key:{unspelt(name)}")
         await self._services.read(lambda: self._services.administration.revoke_key(by, name))
         return Response(status_code=204)
 
@@ -102,7 +103,7 @@ class AccessRoutes:
         require_json(request)
         asked = read_json(_GRANT, await request.body())
         place = ".".join(filter(None, (asked.namespace, asked.table))) or "*"
-        about(request, f"{asked.principal}={asked.role}@{place}")
+        about(request, f"{unspelt(asked.principal)}={asked.role}@{place}")
         return asked
 
     def operations(self) -> tuple[Operation, ...]:

@@ -8,7 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import on_namespace
+from lamella.service.access import on_namespace, principal_of
 from lamella.service.api import IDEMPOTENCY_KEY, Operation, json_response, require_json
 from lamella.service.audit import about
 from lamella.service.json_body import read_json
@@ -40,7 +40,10 @@ class DroppedRoutes:
 
     async def list_dropped(self, request: Request) -> Response:
         namespace = request.path_params["namespace"]
-        return json_response(await self._services.read(lambda: self._services.tables.dropped(namespace)))
+        earlier = principal_of(request).rights.may("maintain")
+        return json_response(
+            await self._services.read(lambda: self._services.tables.dropped(namespace, earlier=earlier))
+        )
 
     async def undrop_table(self, request: Request) -> Response:
         require_json(request)
@@ -49,7 +52,10 @@ class DroppedRoutes:
         namespace = request.path_params["namespace"]
         about(request, f"{namespace}.{asked.as_name or asked.name or ''}")
         tables = self._services.tables
-        return await self._services.mutate(request, lambda claim: tables.undrop(namespace, asked, claim), body)
+        earlier = principal_of(request).rights.may("maintain")
+        return await self._services.mutate(
+            request, lambda claim: tables.undrop(namespace, asked, claim, earlier=earlier), body
+        )
 
     def operations(self) -> tuple[Operation, ...]:
         """What these routes are."""

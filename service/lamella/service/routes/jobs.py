@@ -12,7 +12,7 @@ from starlette.responses import Response
 from lamella.service.access import ANYBODY, ASKED
 from lamella.service.api import IDEMPOTENCY_KEY, Operation, Parameter, json_response, require_json, whole_number
 from lamella.service.audit import about
-from lamella.service.job_access import require_job, require_of_job, seen_jobs
+from lamella.service.job_access import require_job, require_new_job, seen_jobs
 from lamella.service.json_body import read_json
 from lamella.service.services import Services
 from lamella.service.upkeep import JOB_STATES, job_filter
@@ -56,7 +56,7 @@ class JobRoutes:
 
         asked = await self._services.read(lambda: read_json(_SUBMIT, body))  # it may be large
         about(request, asked.table or "")
-        require_of_job(request, "maintain", asked.table)
+        require_new_job(request, asked.kind, asked.arguments, asked.priority, asked.table)
         return await self._services.mutate(request, lambda claim: self._services.jobs.submit(asked, claim), body)
 
     async def list_jobs(self, request: Request) -> Response:
@@ -85,7 +85,13 @@ class JobRoutes:
         return json_response(await self._of(request, "maintain", lambda job: self._services.jobs.cancel(job.job_id)))
 
     async def retry_job(self, request: Request) -> Response:
-        return json_response(await self._of(request, "maintain", lambda job: self._services.jobs.retry(job.job_id)))
+        jobs = self._services.jobs
+
+        def again(job: JobInfo) -> JobInfo:
+            require_new_job(request, job.kind, job.arguments, job.priority, job.table)
+            return jobs.retry(job.job_id)
+
+        return json_response(await self._of(request, "maintain", again))
 
     async def _of(self, request: Request, role: Role, work: Callable[[JobInfo], _Answer]) -> _Answer:
         """Do something with the job in the path, for one who may."""

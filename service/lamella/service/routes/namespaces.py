@@ -6,7 +6,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import ANYBODY, ASKED, on_namespace, principal_of, require, require_sight
+from lamella.service.access import ANYBODY, ASKED, on_namespace, on_server, principal_of, require, require_sight
 from lamella.service.api import IDEMPOTENCY_KEY, Operation, json_response, require_json
 from lamella.service.audit import about
 from lamella.service.json_body import read_json
@@ -38,8 +38,7 @@ class NamespaceRoutes:
         require_json(request)
         body = await request.body()
         asked = read_json(_CREATE, body)
-        about(request, asked.name)
-        require(request, "maintain", asked.name)
+        about(request, f"{asked.name}.*")
         if sets_quotas(asked.properties):
             require(request, "admin")
         tables = self._services.tables
@@ -82,7 +81,7 @@ class NamespaceRoutes:
                 method="POST",
                 path=NAMESPACES,
                 handler=self.create_namespace,
-                needs=ASKED,
+                needs=on_server("maintain"),
                 summary="Create a namespace",
                 tag="Namespaces",
                 request_type=CreateNamespace,
@@ -138,7 +137,7 @@ class NamespaceRoutes:
                 method="DELETE",
                 path=NAMESPACE,
                 handler=self.drop_namespace,
-                needs=on_namespace("maintain"),
+                needs=on_server("maintain"),
                 summary="Drop an empty namespace",
                 tag="Namespaces",
                 status=204,

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from lamella.service.access import on_table
 from lamella.service.api import IDEMPOTENCY_KEY, Operation, json_response, require_json
 from lamella.service.idempotency import Claim, Sealed
+from lamella.service.job_access import require_new_job
 from lamella.service.json_body import read_json
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
@@ -62,6 +63,7 @@ class UpkeepRoutes:
         asked = read_json(_SCHEDULE, await request.body())
         namespace, name = request.path_params["namespace"], request.path_params["table"]
         schedule = request.path_params["schedule"]
+        require_new_job(request, asked.kind, asked.arguments, asked.priority, f"{namespace}.{name}")
 
         def work() -> ScheduleInfo:
             return self._services.schedules.put(self._services.catalog.table(namespace, name), schedule, asked)
@@ -89,6 +91,9 @@ class UpkeepRoutes:
         require_json(request)
         asked = read_json(_POLICY, await request.body())
         namespace, name = request.path_params["namespace"], request.path_params["table"]
+        for kind, rule in msgspec.structs.asdict(asked).items():
+            if rule is not None:
+                require_new_job(request, kind, rule.arguments, rule.priority, f"{namespace}.{name}")
 
         def work() -> PolicyInfo:
             return self._services.policies.put(self._services.catalog.table(namespace, name), asked)

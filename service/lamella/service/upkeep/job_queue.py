@@ -57,6 +57,7 @@ class JobQueue:
     ) -> None:
         self._catalog = catalog
         self._metrics = metrics
+        metrics.expect_jobs(job_kinds())
         self._ids = ids
         self._clock = clock
         self._settings = settings

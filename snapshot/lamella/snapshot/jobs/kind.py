@@ -28,6 +28,10 @@ class JobKind(msgspec.Struct, frozen=True, kw_only=True):
     the arguments called ``positional`` stand behind them, all other arguments are options. ``is_spark``: the program
     can work on a cluster, so a worker may start it by ``spark-submit``. ``final_statuses``: exit statuses after which
     trying again cannot help: 2, a wrong command line, and others if the program gave its answer all the same.
+
+    ``server_only``: a job of this kind can do with the worker's own rights what the one who asks for it could not do
+    alone, as by SQL that calls functions, so only who maintains the whole server asks for one. True unless it is said.
+    ``server_arguments``: those that only such a one gives.
     """
 
     name: str
@@ -39,8 +43,12 @@ class JobKind(msgspec.Struct, frozen=True, kw_only=True):
     is_spark: bool = False
     final_statuses: tuple[int, ...] = (2,)
     program: tuple[str, ...] = ()
+    server_only: bool = True
+    server_arguments: tuple[str, ...] = ()
 
 
+#: They are about the worker's machine, and where it writes.
+_OF_THE_WORKER: Final = ("memory_mib", "processes", "scratch")
 BUILTIN: Final = (
     JobKind(
         name="compact",
@@ -49,6 +57,8 @@ BUILTIN: Final = (
         arguments=args.CompactArguments,
         is_spark=True,
         final_statuses=(1, 2),  # 1: some blocks could not be read as they should be
+        server_only=False,
+        server_arguments=_OF_THE_WORKER,
     ),
     JobKind(
         name="recluster",
@@ -57,12 +67,15 @@ BUILTIN: Final = (
         arguments=args.ReclusterArguments,
         is_spark=True,
         final_statuses=(1, 2),
+        server_only=False,
+        server_arguments=_OF_THE_WORKER,
     ),
     JobKind(
         name="regroup",
         text="Move blocks between segments so that segments prune better; no data is written.",
         command=("regroup",),
         arguments=args.RegroupArguments,
+        server_only=False,
     ),
     JobKind(
         name="index_refresh",
@@ -71,6 +84,7 @@ BUILTIN: Final = (
         arguments=args.IndexRefreshArguments,
         positional=("index",),
         final_statuses=(1, 2),  # 1: some blocks cannot be indexed
+        server_only=False,
     ),
     JobKind(
         name="delete",
@@ -78,6 +92,8 @@ BUILTIN: Final = (
         command=("delete",),
         arguments=args.DeleteArguments,
         is_spark=True,
+        server_only=False,
+        server_arguments=_OF_THE_WORKER,
     ),
     JobKind(
         name="update",
@@ -91,6 +107,7 @@ BUILTIN: Final = (
         text="Expire snapshots and delete what no snapshot needs.",
         command=("vacuum",),
         arguments=args.VacuumArguments,
+        server_only=False,
     ),
     JobKind(
         name="vacuum_dropped",
@@ -105,12 +122,14 @@ BUILTIN: Final = (
         command=("verify",),
         arguments=args.VerifyArguments,
         final_statuses=(1, 2),  # 1: there are findings
+        server_only=False,
     ),
     JobKind(
         name="refresh",
         text="Bring an external table up to date with its source.",
         command=("external", "refresh"),
         arguments=args.RefreshArguments,
+        server_only=False,
     ),
 )
 

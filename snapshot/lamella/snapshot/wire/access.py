@@ -67,8 +67,8 @@ class RotateKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
     """An API key, without its text, which nobody has but who it was made for.
 
-    ``old_until_ms``: until then the text from before the last rotation holds too. ``used_ms``: about when it was last
-    used, to a minute.
+    ``created_by``: who made it, or rotated it last, and so has its text. ``old_until_ms``: until then the text from
+    before the last rotation holds too. ``used_ms``: about when it was last used, to a minute.
     """
 
     name: str

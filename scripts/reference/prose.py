@@ -1,0 +1,43 @@
+"""Docstrings as Markdown."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+_ROLE = re.compile(r":\w+:`~?(?:[\w.]+\.)?(\w+)(?:\(\))?`")
+_SECTION = re.compile(r"^(Raises|Returns|Args):$", re.MULTILINE)
+
+
+def markdown(docstring: str) -> str:
+    """A docstring's text as Markdown: code marks are single, roles are names, sections are lists."""
+    text = inspect.cleandoc(docstring)
+    text = _ROLE.sub(r"`\1`", text).replace("``", "`")
+    parts = _SECTION.split(text)
+    done = [_flowing(parts[0])]
+    for title, body in zip(parts[1::2], parts[2::2], strict=True):
+        entries = re.split(r"\n(?=\S)", inspect.cleandoc("\n" + body.strip("\n")))
+        listed = "\n".join(f"- {_flat(_named(entry))}" for entry in entries if entry.strip())
+        done.append(f"{title}:\n\n{listed}")
+    return "\n\n".join(part.strip() for part in done if part.strip())
+
+
+def _named(entry: str) -> str:
+    """``Name: text`` with its name as code."""
+    return re.sub(r"^(\w+):", r"`\1`:", entry)
+
+
+def _flowing(text: str) -> str:
+    """Paragraphs on one line each. What stood behind `::` is indented, and stays as it is."""
+    paragraphs = re.split(r"\n\s*\n", text)
+    shown = [p if p.startswith("    ") else _flat(p).replace("::", "") for p in paragraphs]
+    return "\n\n".join(p for p in shown if p)
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def cell(text: str) -> str:
+    """Text for a cell of a table."""
+    return _flat(text).replace("|", "\\|")

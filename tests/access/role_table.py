@@ -1,0 +1,66 @@
+"""The table of docs/access.md: what each role is enough for, read from what the operations say that they need."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lamella.service.access import Need
+from lamella.service.api import Operation
+
+_TABLE: Final = "/v1/namespaces/{namespace}/tables/{table}"
+#: Of operations that decide by what the request says, or shows: what they decide. Each needs its line here.
+DECIDED: Final = {
+    "change_namespace": "`maintain` on the namespace; for quotas `admin` on everything",
+    "get_namespace": "any role on the namespace or on a table in it",
+    "list_tables": "any role in the namespace; shows tables with `read`",
+    "list_audit": "`admin` on the table, or on everything",
+    "submit_job": "`maintain` on its table, or on everything",
+    "list_jobs": "any key; shows jobs of tables with `read`",
+    "get_job": "`read` on its table, or on everything",
+    "get_job_log": "`read` on its table, or on everything",
+    "cancel_job": "`maintain` on its table, or on everything",
+    "retry_job": "`maintain` on its table, or on everything",
+}
+#: Of operations for whoever is known: what else counts.
+KNOWN: Final = {
+    "list_namespaces": "any key; shows namespaces with a role in them",
+    "list_keys": "any key; shows the keys that one made",
+    "create_key": "`admin` on every place that it is for",
+    "get_key": "to have made it",
+    "rotate_key": "to have made it, and `admin` on what one gave it",
+    "revoke_key": "to have made it",
+    "list_grants": "any key; shows one's own, and those on places with `admin`",
+    "give_grant": "`admin` on the place",
+    "take_grant": "`admin` on the place",
+}
+_PLACES: Final = ("table", "namespace", "server", "asked", "anybody", "nobody")
+_ROLES: Final = (None, "read", "write", "maintain", "admin")
+
+
+def needed(operation: Operation) -> str:
+    """What an operation needs, in a cell."""
+    need = operation.needs
+    if need.place == "nobody":
+        return "nothing"
+    if need.place == "asked":
+        return DECIDED[operation.operation_id]
+    if need.place == "anybody":
+        return KNOWN.get(operation.operation_id, "any key")
+    if operation.operation_id == "verify":
+        return "`read` on the table; to repair `maintain`"
+    return f"`{need.role}` on {'everything' if need.place == 'server' else f'the {need.place}'}"
+
+
+def order(need: Need) -> tuple[int, int]:
+    """What is of one table first, and then what is around it."""
+    return _PLACES.index(need.place), _ROLES.index(need.role)
+
+
+def table_text(operations: tuple[Operation, ...]) -> str:
+    """A line for each operation, with those that need the same together; ``...`` stands for a table's path."""
+    found = sorted(operations, key=lambda each: (order(each.needs), needed(each), each.path, each.method))
+    lines = ["| needs | request | |", "|---|---|---|"]
+    for each in found:
+        path = "..." + each.path.removeprefix(_TABLE) if each.path.startswith(_TABLE) else each.path
+        lines.append(f"| {needed(each)} | `{each.method} {path}` | {each.summary} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,152 @@
+"""How long a request may take, by the service and by its client."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from lamella.service.time_budget import time_is_up
+from lamella.snapshot.errors import Unavailable
+from lamella.snapshot.patience import left_s, wait_until
+from lamella.snapshot.wire import PruneRequest
+from support import stages
+from support.gate import TABLE, Gate
+from support.held_reads import HeldReads
+from support.service_api import read_problem
+
+
+@pytest.fixture
+def patient() -> Iterator[None]:
+    """Whatever a test says of who waits ends with it."""
+    yield
+    wait_until(None)
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[HeldReads]:
+    """An app with a deadline that no test reaches by itself."""
+    app = HeldReads(tmp_path, request_deadline_s=50)
+    yield app
+    app.close()
+
+
+def test_a_read_that_takes_too_long_is_answered_503(tmp_path: Path) -> None:
+    """The answer says that the deadline is the reason, and the store goes on whenever it likes."""
+    app = HeldReads(tmp_path, request_deadline_s=0.2)
+    path = app.table("t")
+    app.hold()
+    answer = app.send(path).result(60)
+    problem = read_problem(answer)
+    assert (problem.status, problem.code, problem.details["reason"]) == (503, "unavailable", "deadline")
+    assert answer.headers["retry-after"] == "1"
+    app.let_go()
+    app.until(lambda: app.send(path).result(60).status_code == 200)
+    assert app.metric("lamella_requests_late_total") >= 1
+    app.close()
+
+
+def test_a_client_may_say_that_it_waits_less(held: HeldReads) -> None:
+    """Work that nobody waits for is given up; the others' goes on."""
+    path = held.table("t")
+    held.hold()
+    patient = held.send(path)
+    impatient = held.send(path, Lamella_Timeout_Ms="100")
+    assert read_problem(impatient.result(60)).details["reason"] == "deadline"
+    assert not patient.done()
+    held.let_go()
+    assert patient.result(60).status_code == 200
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "soon", "", "86400001"])
+def test_a_time_that_is_none_is_refused(held: HeldReads, value: str) -> None:
+    """A number of milliseconds from 1 to a day."""
+    path = held.table("t")
+    problem = read_problem(held.send(path, Lamella_Timeout_Ms=value).result(60))
+    assert (problem.status, problem.code) == (400, "invalid_request")
+    assert problem.details == {"parameter": "Lamella-Timeout-Ms"}
+
+
+def test_what_lingers_takes_no_more_threads_than_there_are(tmp_path: Path) -> None:
+    """Requests given up leave their threads at most once as many as may work; then others wait, and are told so."""
+    app = HeldReads(tmp_path, request_deadline_s=0.2, read_threads=2)
+    path = app.table("t")
+    app.hold()
+    for _ in range(8):
+        assert app.send(path).result(60).status_code == 503
+    assert app.metric("lamella_threads_abandoned") == 2
+    app.let_go()
+    app.until(lambda: app.metric("lamella_threads_abandoned") == 0)
+    assert app.send(path).result(60).status_code == 200
+    app.close()
+
+
+def test_a_change_is_not_begun_once_nobody_waits_for_it(tmp_path: Path) -> None:
+    """Behind another one that takes long it is certainly not made, and told so; without the header it is."""
+    gate = Gate(tmp_path)
+    with ExitStack() as opened:
+        opened.callback(gate.opened.close)
+        first = gate.hold()
+        late, file = {"Lamella-Timeout-Ms": "100"}, gate.file("late")
+        problem = read_problem(gate.app.post(f"{TABLE}/register", json={"paths": [file]}, headers=late))
+        assert (problem.status, problem.code) == (503, "unavailable")
+        patient = gate.send("register", {"paths": [gate.file("patient")]})
+        gate.queued(1)
+        gate.go.set()
+        assert first.result(60).status_code == patient.result(60).status_code == 200
+        assert len(gate.locations()) == 2
+        assert file not in gate.locations()
+
+
+def test_a_change_that_was_begun_is_waited_for(tmp_path: Path) -> None:
+    """Its outcome counts, however long it takes."""
+    gate = Gate(tmp_path)
+    with ExitStack() as opened:
+        opened.callback(gate.opened.close)
+        gate.held.clear()
+        gate.holding = True
+        file = gate.file("slow")
+        headers = {"Lamella-Timeout-Ms": "2000"}
+        slow = gate.pool.submit(gate.app.post, f"{TABLE}/register", json={"paths": [file]}, headers=headers)
+        assert gate.held.wait(60)
+        time.sleep(2.1)
+        gate.go.set()
+        assert slow.result(60).status_code == 200
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_time_budget_ends_before_nobody_waits_any_more() -> None:
+    """A budget that is longer than somebody waits is cut to leave time for the answer."""
+    ticks = itertools.count().__next__  # a second passes at each look at the clock
+    wait_until(time.monotonic() + 10.0)
+    is_up = time_is_up(60_000, ticks)
+    assert [is_up() for _ in range(9)] == [False] * 7 + [True] * 2
+    wait_until(None)
+    is_up = time_is_up(4_000, ticks)
+    assert [is_up() for _ in range(5)] == [False] * 3 + [True] * 2
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_prune_with_a_budget_answers_while_somebody_waits() -> None:
+    """The part that was found in time, and not an error."""
+    lake = stages.counting(blocks=12, rows=10, segment_blocks=3, timer=itertools.count(step=1_000).__next__)
+    assert lake.warehouse.prune(lake.pointer, PruneRequest(max_ms=1e9)).complete
+    wait_until(time.monotonic() + 1_000)
+    answer = lake.warehouse.prune(lake.pointer, PruneRequest(max_ms=1e9))
+    assert not answer.complete
+    assert answer.blocks
+
+
+@pytest.mark.usefixtures("patient")
+def test_work_on_a_table_ends_once_nobody_waits() -> None:
+    """A prune that opens segments stops at the next one."""
+    lake = stages.counting(blocks=12, rows=10, segment_blocks=3)
+    wait_until(time.monotonic())
+    with pytest.raises(Unavailable) as late:
+        lake.warehouse.prune(lake.pointer, PruneRequest())
+    assert late.value.details["reason"] == "deadline"
+    assert left_s() == 0.0

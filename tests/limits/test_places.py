@@ -1,0 +1,170 @@
+"""Places: so many at once, so many in line, and nobody behind another one's line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lamella.service.metrics import Metrics
+from lamella.service.places import Places
+from lamella.snapshot.errors import Overloaded, Unavailable
+from lamella.snapshot.patience import wait_until
+
+
+def places(at_once: int, waiting: int, *, shared: bool = True) -> Places:
+    """Some."""
+    return Places("read", at_once=at_once, waiting=waiting, shared=shared, metrics=Metrics())
+
+
+async def settle() -> None:
+    """Let everything run that can."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def hold(of: Places, whose: str, order: list[str] | None = None) -> None:
+    """Take a place, or wait for it."""
+    if not of.take(whose):
+        await of.wait(whose)
+    if order is not None:
+        order.append(whose)
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    """On an event loop of its own."""
+
+    async def body() -> None:
+        await test()
+
+    asyncio.run(body())
+
+
+def test_one_principal_has_half_of_the_places_and_of_the_line() -> None:
+    """The rest is there for the others at once, however many of the first one wait."""
+
+    async def test() -> None:
+        own = places(4, 4)
+        assert [own.take("a") for _ in range(3)] == [True, True, False]
+        waiting = [asyncio.ensure_future(own.wait("a")) for _ in range(2)]
+        await settle()
+        with pytest.raises(Overloaded) as refused:
+            await own.wait("a")
+        assert refused.value.details == {"retry_after_s": 1, "limit": "share"}
+        assert [own.take("b") for _ in range(2)] == [True, True]
+        own.give_back("a")
+        await settle()
+        assert [each.done() for each in waiting] == [True, False]
+        waiting[1].cancel()
+
+    run(test)
+
+
+def test_without_shares_one_may_have_all() -> None:
+    """Where nobody says who asks, all are one."""
+
+    async def test() -> None:
+        own = places(2, 1, shared=False)
+        assert own.take("a")
+        assert own.take("a")
+        waiting = asyncio.ensure_future(own.wait("a"))
+        await settle()
+        with pytest.raises(Overloaded) as refused:
+            own.check("a")
+        assert refused.value.details["limit"] == "requests"
+        own.give_back("a")
+        await waiting
+
+    run(test)
+
+
+def test_those_who_wait_are_served_in_turn() -> None:
+    """One with a long line does not keep another waiting for more than a place."""
+
+    async def test() -> None:
+        own = places(2, 20)
+        order: list[str] = []
+        assert own.take("x")
+        assert own.take("y")
+        tasks = [asyncio.ensure_future(hold(own, whose, order)) for whose in "aaaabbc"]
+        await settle()
+        holders = ["x", "y"]
+        while len(order) < len(tasks):
+            own.give_back(holders.pop(0))
+            await settle()
+            holders.append(order[-1])
+        assert order == list("abcabaa")
+
+    run(test)
+
+
+def test_who_waits_longer_than_its_request_may_take_is_told_so() -> None:
+    """It leaves the line, and takes no place when its turn comes."""
+
+    async def test() -> None:
+        own = places(1, 5)
+        assert own.take("a")
+        wait_until(0.0)
+        with pytest.raises(Unavailable) as late:
+            await own.wait("b")
+        assert late.value.details["reason"] == "deadline"
+        wait_until(None)
+        own.give_back("a")
+        assert own.take("c")
+
+    run(test)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 5), st.integers(0, 6), st.booleans())
+def test_places_are_never_lost_nor_given_twice(seed: int, at_once: int, waiting: int, shared: bool) -> None:
+    """Whoever comes, waits, gives up and leaves in whatever order: bounds hold, and at the end all is free."""
+    rng = Random(seed)
+
+    async def test() -> None:
+        own = places(at_once, waiting, shared=shared)
+        most_own = max(1, at_once // 2) if shared else at_once
+        held: list[str] = []
+        tasks: dict[asyncio.Task[None], str] = {}
+        for _ in range(60):
+            step = rng.random()
+            if step < 0.5:
+                whose = rng.choice("abc")
+                if own.take(whose):
+                    held.append(whose)
+                else:
+                    tasks[asyncio.ensure_future(own.wait(whose))] = whose
+            elif step < 0.8 and held:
+                own.give_back(held.pop(rng.randrange(len(held))))
+            elif tasks:
+                rng.choice(list(tasks)).cancel()
+            if rng.random() < 0.7:
+                await settle()
+                held += _collected(tasks)
+                assert len(held) <= at_once
+                assert max(Counter(held).values(), default=0) <= most_own
+                assert len(tasks) <= waiting
+                if len(held) < at_once:
+                    assert all(Counter(held)[whose] >= most_own for whose in tasks.values())
+        while held or tasks:
+            await settle()
+            held += _collected(tasks)
+            while held:
+                own.give_back(held.pop())
+        assert [own.take(f"new{number}") for number in range(at_once + 1)] == [True] * at_once + [False]
+
+    run(test)
+
+
+def _collected(tasks: dict[asyncio.Task[None], str]) -> list[str]:
+    """Those that have a place by now; those that were refused or gave up are gone."""
+    found = []
+    for task in [task for task in tasks if task.done()]:
+        whose = tasks.pop(task)
+        if not task.cancelled() and task.exception() is None:
+            found.append(whose)
+    return found

@@ -1,0 +1,150 @@
+"""Work in threads that nobody waits for any more: it keeps no request waiting, and does not pile up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from lamella.service.threads import Threads
+from lamella.snapshot.errors import Unavailable
+from lamella.snapshot.patience import check_patience, left_s, wait_until
+
+LONG_S = 60.0
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    """On an event loop of its own."""
+
+    async def body() -> None:
+        await test()
+
+    asyncio.run(body())
+
+
+async def given_up(threads: Threads, work: Callable[[], object]) -> None:
+    """Have work begun and given up soon after."""
+    began = threading.Event()
+
+    def noted() -> None:
+        began.set()
+        work()
+
+    async def within() -> None:
+        wait_until(time.monotonic() + 0.05)
+        with pytest.raises(Unavailable) as late:
+            await threads.run(noted)
+        assert late.value.details["reason"] == "deadline"
+
+    await asyncio.create_task(within())
+
+
+def test_work_is_not_waited_for_any_longer_than_its_request_may_take() -> None:
+    """The answer comes although the work goes on, and what comes next has a thread."""
+
+    async def test() -> None:
+        threads, go = Threads(1), threading.Event()
+        await given_up(threads, lambda: go.wait(LONG_S))
+        assert threads.use.abandoned == 1
+        wait_until(time.monotonic() + LONG_S)
+        assert await threads.run(lambda: "done") == "done"
+        go.set()
+        while threads.use.abandoned:
+            await asyncio.sleep(0.001)
+        assert threads.use.busy == 0
+
+    run(test)
+
+
+def test_abandoned_work_does_not_pile_up() -> None:
+    """As many pieces as there are turns go on beside the others; one more keeps its turn until it ends."""
+
+    async def test() -> None:
+        threads, go = Threads(2), threading.Event()
+        running: list[int] = []
+
+        def work() -> None:
+            running.append(1)
+            go.wait(LONG_S)
+
+        for _ in range(4):
+            await given_up(threads, work)
+        assert len(running) == 4
+        assert (threads.use.abandoned, threads.use.busy) == (2, 2)
+        for _ in range(3):  # these get no turn, and are not begun
+            await given_up(threads, work)
+        assert len(running) == 4
+        go.set()
+        wait_until(time.monotonic() + LONG_S)
+        assert await threads.run(lambda: "done") == "done"
+        while threads.use.abandoned or threads.use.busy:
+            await asyncio.sleep(0.001)
+
+    run(test)
+
+
+def test_work_knows_how_long_somebody_waits() -> None:
+    """It sees the time in its thread, and ends itself at its next look."""
+
+    async def test() -> None:
+        threads = Threads(1)
+        ended = threading.Event()
+
+        def work() -> None:
+            assert left_s() is not None
+            try:
+                while True:
+                    check_patience()
+                    time.sleep(0.001)
+            finally:
+                ended.set()
+
+        await given_up(threads, work)
+        while not ended.is_set() or threads.use.abandoned:
+            await asyncio.sleep(0.001)
+
+    run(test)
+
+
+def test_errors_of_the_work_are_its_own() -> None:
+    """Also a TimeoutError, which is no sign that the request's time is over."""
+
+    async def test() -> None:
+        threads = Threads(1)
+        wait_until(time.monotonic() + LONG_S)
+
+        def fails() -> None:
+            raise TimeoutError("of a socket")
+
+        with pytest.raises(TimeoutError, match="of a socket"):
+            await threads.run(fails)
+        assert threads.use.busy == 0
+
+    run(test)
+
+
+def test_a_request_that_is_cancelled_leaves_its_turn() -> None:
+    """While it waits for a turn, and while its work is under way."""
+
+    async def test() -> None:
+        threads, go = Threads(1), threading.Event()
+        wait_until(time.monotonic() + LONG_S)
+        first = asyncio.create_task(threads.run(lambda: go.wait(LONG_S)))
+        while threads.use.busy == 0:
+            await asyncio.sleep(0.001)
+        second = asyncio.create_task(threads.run(lambda: None))
+        while threads.use.waiting == 0:
+            await asyncio.sleep(0.001)
+        second.cancel()
+        first.cancel()
+        done = await asyncio.gather(first, second, return_exceptions=True)
+        assert [type(each) for each in done] == [asyncio.CancelledError] * 2
+        assert await threads.run(lambda: "done") == "done"
+        go.set()
+        while threads.use.abandoned:
+            await asyncio.sleep(0.001)
+
+    run(test)
