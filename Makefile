@@ -23,6 +23,9 @@ HOST ?= 127.0.0.1
 PORT ?= 8181
 WORKERS ?= 1
 
+# Where `make docs-serve` listens.
+DOCS_PORT ?= 8000
+
 # Spark's Python workers must be the Python of the driver, and Spark must not depend on how this host's name resolves.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export SPARK_LOCAL_IP ?= 127.0.0.1
@@ -98,6 +101,19 @@ cover: $(READY)  ## run the tests and show which lines they reach
 .PHONY: wrong-results
 wrong-results: $(READY)  ## write docs/wrong-results.md anew (also a test)
 	$(WITH_JAVA) LAMELLA_WRITE_DOCS=1 $(BIN)/pytest tests/wrong_results $(ARGS)
+
+.PHONY: docs
+docs: $(READY)  ## build the documentation's site into build/site; a broken link fails
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs -d build/site-cache . build/site $(ARGS)
+	@echo "build/site/index.html"
+
+.PHONY: docs-serve
+docs-serve: docs  ## build it and serve it at http://127.0.0.1:8000 (DOCS_PORT)
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site $(DOCS_PORT)
+
+.PHONY: reference
+reference: $(READY)  ## write the reference pages, the OpenAPI document and lists in docs/ anew
+	$(BIN)/python scripts/write_reference.py
 
 .PHONY: lint
 lint: $(READY)  ## check style and layout of the code

@@ -69,7 +69,11 @@ def measure(writer: Service, reader: Service, changes: int) -> dict[str, Any]:
     for each in readers:
         each.over.set()
         each.join()
-    found: dict[str, Any] = {"changes": changes, "commit_p50_ms": round(statistics.median(commits_ms), 2), "stale_reads": 0}
+    found: dict[str, Any] = {
+        "changes": changes,
+        "commit_p50_ms": round(statistics.median(commits_ms), 2),
+        "stale_reads": 0,
+    }
     for name, each in zip(("table", "prune"), readers, strict=True):
         lags, stale = _judged(each.reads, order, answered)
         found["stale_reads"] += stale

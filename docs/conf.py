@@ -25,7 +25,11 @@ root_doc = MAP
 include_patterns = ["docs/**", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"]
 exclude_patterns = [".*", "bench", "build", "client", "dist", "service", "snapshot", "tests", "**/__pycache__"]
 extensions = ["myst_parser"]
-suppress_warnings = ["myst.header"]  # a page may go from its title to small headings
+myst_enable_extensions = ["tasklist"]
+suppress_warnings = [
+    "misc.highlighting_failure",  # requests without "HTTP/1.1"; whether blocks are right is tests/docs' matter
+    "myst.header",  # a page may go from its title to small headings
+]
 myst_heading_anchors = 4
 html_theme = "furo"
 html_title = "Lamella"
@@ -53,7 +57,18 @@ def add_navigation(_app: Sphinx, name: str, source: list[str]) -> None:
         source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n[0-9]*\n```\n"
 
 
+def show_folders(app: Sphinx, name: str, source: list[str]) -> None:
+    """Let links to folders of the repository be their text: the site has no page for them."""
+    here = (app.srcdir / name).parent
+
+    def shown(link: re.Match[str]) -> str:
+        return link.group(1) if (here / link.group(2)).is_dir() else link.group()
+
+    source[0] = re.sub(r"\[([^\]\n]+)\]\((?!\w+:)([^)#\s]+)\)", shown, source[0])
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """What Sphinx asks of an extension."""
+    app.connect("source-read", show_folders)
     app.connect("source-read", add_navigation)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

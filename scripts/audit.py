@@ -60,7 +60,7 @@ def pip_audit(locked: dict[str, str]) -> list[dict[str, Any]]:
         listing.write("".join(f"{name}=={version}\n" for name, version in locked.items()))
         listing.flush()
         program = Path(sysconfig.get_path("scripts")) / "pip-audit"
-        words = [program, "-r", listing.name, "--no-deps", "--disable-pip", "--format", "json"]
+        words: list[str | Path] = [program, "-r", listing.name, "--no-deps", "--disable-pip", "--format", "json"]
         done = subprocess.run([*words, "--progress-spinner", "off"], check=False, capture_output=True, text=True)
     if not done.stdout.strip():
         return [{"name": name, "skip_reason": done.stderr.strip()[-200:]} for name in locked]

@@ -39,7 +39,14 @@ def main(arguments: list[str]) -> int:
 def document(lock: str) -> dict[str, Any]:
     """The document of a lock: only what is installed on an image's platform."""
     program = Path(sysconfig.get_path("scripts")) / "cyclonedx-py"
-    words = [program, "requirements", ROOT / lock, "--pyproject", ROOT / "pyproject.toml", "--output-reproducible"]
+    words: list[str | Path] = [
+        program,
+        "requirements",
+        ROOT / lock,
+        "--pyproject",
+        ROOT / "pyproject.toml",
+        "--output-reproducible",
+    ]
     options = ["--spec-version", "1.6", "--output-format", "JSON", "--mc-type", "application", "--no-validate"]
     done = subprocess.run([*words, *options], check=True, capture_output=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout)

@@ -66,6 +66,7 @@ class Maker:
         """All steps; returns what the tests are to find."""
         files = [_put(number) for number in range(6)]
         self.call("POST", "/v1/namespaces", {"name": "db", "properties": {"owner": "upgrade"}}, key="ns")
+        body: dict[str, Any]
         for name, cluster_key in (("numbers", ["a"]), ("gone", [])):
             body = {"name": name, "schema_from": files[0], "cluster_key": cluster_key}
             self.call("POST", "/v1/namespaces/db/tables", body)
@@ -95,7 +96,7 @@ class Maker:
         }
 
     def _index(self, files: list[str]) -> None:
-        body = {"name": "by_s", "kind": "bloom", "expression": "s"}
+        body: dict[str, Any] = {"name": "by_s", "kind": "bloom", "expression": "s"}
         if self.optional("index", "POST", f"{TABLE}/indexes", body) is not None:
             self.call("POST", f"{TABLE}/indexes/by_s/refresh", {})
         body = {"snapshot_id": self.current(), "filter": "x > 1000", "empty": [files[0]]}

@@ -1,4 +1,6 @@
-"""Write docs/openapi.json, docs/reference-*.md and the pictures of docs/concepts.md anew: `make reference`.
+"""Write what the code says anew: `make reference`.
+
+That is docs/openapi.json, docs/reference-*.md, the pictures of docs/concepts.md and the list of decisions.
 
 ``--check`` writes nothing and fails when one of them is not what the code says.
 """
@@ -15,6 +17,13 @@ from reference import http_page, python_page
 from reference.pictures import pictures
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+_DECISIONS = """# Decisions
+
+<!-- written by make reference -->
+
+Why Lamella is built as it is: one page for each decision of weight, in the order in which they were taken. A decision
+that no longer holds says so, and which one took its place.
+"""
 
 
 def files() -> dict[str, str]:
@@ -25,8 +34,18 @@ def files() -> dict[str, str]:
         "reference-http.md": http_page.operations_page(described).rstrip() + "\n",
         "reference-http-values.md": http_page.values_page(described).rstrip() + "\n",
         "reference-python.md": python_page.page().rstrip() + "\n",
+        "decisions/README.md": decisions(),
         **{f"images/{name}": text for name, text in pictures().items()},
     }
+
+
+def decisions() -> str:
+    """The list of decisions, by the titles of their pages."""
+    lines = [_DECISIONS]
+    for path in sorted((DOCS / "decisions").glob("0*.md")):
+        title = path.read_text("utf-8").splitlines()[0].removeprefix("# ")
+        lines.append(f"- [{title}]({path.name})")
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:

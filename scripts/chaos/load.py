@@ -39,6 +39,8 @@ class Ledger:
         self.begun: set[str] = set()
         self.refused: list[str] = []
         self.jobs: dict[str, str] = {}
+        #: Jobs that failed for any other reason than that the store was away.
+        self.jobs_failed: list[str] = []
 
     def note(self, attempt: Attempt) -> None:
         """One more."""
@@ -88,6 +90,12 @@ def _code(answer: httpx2.Response) -> str:
     if answer.headers.get("content-type") != "application/problem+json":
         return "of nginx"
     return str(answer.json()["code"])
+
+
+def _could_not_look(job: dict[str, Any]) -> bool:
+    """Whether a verification failed only because the store was away, which it has to tell."""
+    findings = (job.get("result") or {}).get("findings", ())
+    return bool(findings) and {finding["code"] for finding in findings} == {"unreachable"}
 
 
 class Load:
@@ -172,4 +180,6 @@ class Load:
             if answer is not None:
                 self.ledger.jobs[job_id] = answer.json()["state"]
                 if answer.json()["state"] in ("succeeded", "failed", "cancelled"):
+                    if answer.json()["state"] != "succeeded" and not _could_not_look(answer.json()):
+                        self.ledger.jobs_failed.append(answer.text)
                     return

@@ -14,7 +14,8 @@ from stack.supervisor import Stack
 
 class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
     """``lost``: acknowledged and not there; ``twice``: there more than once; ``unknown``: there, and nobody committed
-    it; ``refused``: commits that were refused for good; ``findings``: of a deep verification."""
+    it; ``refused``: commits that were refused for good; ``findings``: of a deep verification; ``jobs_failed``: not only
+    because the store was away."""
 
     acknowledged: int
     blocks: int
@@ -24,13 +25,14 @@ class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[str, ...]
     findings: tuple[str, ...]
     jobs: dict[str, int]
+    jobs_failed: tuple[str, ...]
     replicas_agree: bool
 
     @property
     def is_clean(self) -> bool:
         """Nothing is wrong."""
-        wrong = (self.lost, self.twice, self.unknown, self.refused, self.findings)
-        return not any(wrong) and self.replicas_agree and set(self.jobs) <= {"succeeded"}
+        wrong = (self.lost, self.twice, self.unknown, self.refused, self.findings, self.jobs_failed)
+        return not any(wrong) and self.replicas_agree and set(self.jobs) <= {"succeeded", "failed"}
 
 
 def reckon(stack: Stack, table: str, ledger: Ledger) -> Reckoning:
@@ -54,6 +56,7 @@ def reckon(stack: Stack, table: str, ledger: Ledger) -> Reckoning:
         refused=tuple(ledger.refused),
         findings=tuple(findings),
         jobs=dict(Counter(ledger.jobs.values())),
+        jobs_failed=tuple(ledger.jobs_failed),
         replicas_agree=sorted(found[0]) == sorted(found[1]),
     )
 

@@ -54,8 +54,9 @@ class Drawing:
         title, description = self._told
         shapes = "\n  ".join(self._parts)
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="system-ui, sans-serif" '
-            f'font-size="14" role="img" aria-labelledby="t d">\n  <title id="t">{escape(title)}</title>\n'
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+            f'font-family="system-ui, sans-serif" font-size="14" role="img" aria-labelledby="t d">\n'
+            f'  <title id="t">{escape(title)}</title>\n'
             f'  <desc id="d">{escape(description)}</desc>\n  <style>{_STYLE}  </style>\n'
             f'  <rect width="{width}" height="{height}" rx="8" class="ground"/>\n  {shapes}\n</svg>\n'
         )

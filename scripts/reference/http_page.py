@@ -17,17 +17,17 @@ _HEAD = """# HTTP reference
 
 <!-- written by make reference -->
 
-Every operation, from the [OpenAPI document](openapi.json) of the service, which a running service has at `/openapi.json`
-and, for people, at `/docs`. Bodies are JSON, sent as `Content-Type: application/json`; their types are on
-[a page of their own](reference-http-values.md). Errors are [problem documents](errors.md) with a stable `code`. Where the
-service asks who calls (`auth`), send `Authorization: Bearer <key or token>`.
+Every operation, from the [OpenAPI document](openapi.json) of the service, which a running service has at
+`/openapi.json` and, for people, at `/docs`. Bodies are JSON, sent as `Content-Type: application/json`; their types
+are on [a page of their own](reference-http-values.md). Errors are [problem documents](errors.md) with a stable `code`.
+Where the service asks who calls (`auth`), send `Authorization: Bearer <key or token>`.
 """
 _VALUES_HEAD = """# Values of the HTTP interface
 
 <!-- written by make reference -->
 
-The types of request and answer bodies of the [HTTP interface](reference-http.md). A member without a default is there in
-every value; one with a default may be left out of a request.
+The types of request and answer bodies of the [HTTP interface](reference-http.md). A member without a default is there
+in every value; one with a default may be left out of a request.
 """
 
 

@@ -26,8 +26,8 @@ def tree() -> str:
         860,
         400,
         "What a table consists of",
-        "The catalog's pointer names a snapshot; it lists segments, each of about a thousand blocks; a block is a Parquet "
-        "file with pages. Snapshots and segments have a JSON manifest and a columnar companion.",
+        "The catalog's pointer names a snapshot; it lists segments, each of about a thousand blocks; a block is a "
+        "Parquet file with pages. Snapshots and segments have a JSON manifest and a columnar companion.",
     )
     d.box(20, 24, 140, 40, "part", "catalog row")
     d.text(20, 82, "name → current snapshot;", "small")
@@ -67,8 +67,8 @@ def outcomes() -> str:
         860,
         300,
         "From statistics to a verdict",
-        "For the predicate a > 10: a block from 2 to 7 can only be false, one from 12 to 30 without nulls only true, one "
-        "from 5 to 20 both, one from 12 to 30 with nulls true or null, and one without bounds anything.",
+        "For the predicate a > 10: a block from 2 to 7 can only be false, one from 12 to 30 without nulls only true, "
+        "one from 5 to 20 both, one from 12 to 30 with nulls true or null, and one without bounds anything.",
     )
     d.text(20, 32, "a > 10", "strong")
     for x, head in ((20, "the block's statistics of a"), (330, "what a row may give"), (600, "verdict")):
@@ -118,8 +118,8 @@ def commit() -> str:
         860,
         250,
         "A commit: leaves first, pointer last",
-        "Blocks are written first, then segments, then the snapshot, and last the pointer is changed in one conditional "
-        "update. A crash before that leaves files that no snapshot names, and the old state in force.",
+        "Blocks are written first, then segments, then the snapshot, and last the pointer is changed in one "
+        "conditional update. A crash before that leaves files that no snapshot names, and the old state in force.",
     )
     steps = ("blocks", "segments", "snapshot", "pointer")
     for n, step in enumerate(steps):
@@ -147,8 +147,8 @@ def reading() -> str:
         860,
         230,
         "Snapshots in time, and what holds them",
-        "A snapshot that was replaced stays for the table's retention. A tag or a lease holds it longer. Vacuum deletes "
-        "only what no remaining snapshot names and what is old enough.",
+        "A snapshot that was replaced stays for the table's retention. A tag or a lease holds it longer. Vacuum "
+        "deletes only what no remaining snapshot names and what is old enough.",
     )
     names = ("s1", "s2", "s3", "s4", "s5")
     for n, name in enumerate(names):

@@ -13,10 +13,10 @@ _HEAD = """# Python reference
 
 <!-- written by make reference -->
 
-What users import, from the code's own signatures and docstrings. `AsyncLamella` and its tables have the same methods, awaited.
-Answers are the types of the [HTTP interface](reference-http-values.md), by the same names, in `lamella.snapshot.wire`; errors
-are classes of `lamella.snapshot.errors`, [one for each code](errors.md). Keyword arguments called `idempotency_key` make a
-change safe to repeat ([errors](errors.md)); clients choose one by themselves.
+What users import, from the code's own signatures and docstrings. `AsyncLamella` and its tables have the same methods,
+awaited. Answers are the types of the [HTTP interface](reference-http-values.md), by the same names, in
+`lamella.snapshot.wire`; errors are classes of `lamella.snapshot.errors`, [one for each code](errors.md). Arguments
+called `idempotency_key` make a change [safe to repeat](errors.md#idempotency-keys); clients choose one themselves.
 """
 #: Modules, and what of each stands on the page.
 _PARTS = (
@@ -74,7 +74,8 @@ def _part(name: str, value: Any) -> Iterator[str]:
             yield f"#### {name}.{each}\n\n`{each}: {_annotation(inspect.signature(member.fget).return_annotation)}`\n"  # type: ignore[arg-type]
             yield markdown(member.fget.__doc__ or "") + "\n"
         else:
-            yield f"#### {name}.{each}\n\n`{each}{_signature(member, bound=True)}`\n\n{markdown(member.__doc__ or '')}\n"
+            yield f"#### {name}.{each}\n\n`{each}{_signature(member, bound=True)}`\n"
+            yield markdown(member.__doc__ or "") + "\n"
 
 
 def _members(kind: type) -> list[tuple[str, Any]]:
@@ -99,7 +100,7 @@ def _signature(function: Any, *, bound: bool = False) -> str:
         if each.kind is each.KEYWORD_ONLY and kind_before not in (each.KEYWORD_ONLY, each.VAR_POSITIONAL):
             shown.append("*")
         kind_before = each.kind
-        stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+        stars = "*" if each.kind is each.VAR_POSITIONAL else "**" if each.kind is each.VAR_KEYWORD else ""
         text = stars + each.name
         if each.annotation is not each.empty:
             text += f": {_annotation(each.annotation)}"

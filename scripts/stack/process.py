@@ -168,12 +168,19 @@ def members_of(folder: Path) -> list[int]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            # PostgreSQL writes over its environment, and stays in its own folder
-            is_database = (process / "comm").read_text("utf-8") == "postgres\n"
-            is_in_data = is_database and (process / "cwd").readlink().is_relative_to(folder / "data")
-            if is_in_data or mark in (process / "environ").read_bytes():
+            if mark in (process / "environ").read_bytes() or _says_otherwise(process, folder):
                 found.append(int(process.name))
     return found
+
+
+def _says_otherwise(process: Path, folder: Path) -> bool:
+    """Whether it is one of those that write over their environment: PostgreSQL stays in its folder, nginx names it."""
+    match (process / "comm").read_text("utf-8").strip():
+        case "postgres":
+            return (process / "cwd").readlink().is_relative_to(folder / "data")
+        case "nginx":
+            return os.fsencode(f" {folder}/") in (process / "cmdline").read_bytes()
+    return False
 
 
 def send(pid: int, number: signal.Signals) -> None:

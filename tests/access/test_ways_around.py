@@ -102,7 +102,7 @@ def test_the_text_of_a_key_is_written_down_nowhere(tenants: Tenants) -> None:
     assert ROOT_KEY not in tenants.root.send("GET", "/v1/audit?page_size=1000").text
     stream = io.StringIO()
     for style in ("json", "text"):
-        log = RequestLog(make_log("info", style, stream), "info", style, stream)  # type: ignore[arg-type]  # one of them
+        log = RequestLog(make_log("info", style, stream), "info", style, stream)
         log.write(method="GET", path=f"/v1/keys/{ROOT_KEY}/x\x1b[31m", status=404, ms=1, size_bytes=1, request_id="r")
     assert "lamella_hidden" in stream.getvalue()
     assert ROOT_KEY not in stream.getvalue()
@@ -155,3 +155,10 @@ def test_many_wrong_keys_at_once_are_not_all_looked_up(tmp_path: Path) -> None:
         assert found.count(401) <= 6
         assert found.count(429) >= 44
         assert root.send("GET", "/v1/whoami").status_code == 200
+
+
+def test_catalogs_of_others_are_asked_for_the_servers_own(tenants: Tenants) -> None:
+    """The service has its own rights there; a tenant learns nothing of a table, not even whether there is one."""
+    writer = tenants.asker({"role": "admin", "namespace": "south"})
+    source = {"kind": "iceberg", "catalog": "prod", "table": "secret.t"}
+    assert refused(writer.send("POST", "/v1/namespaces/south/tables", {"name": "t", "source": source}))

@@ -48,7 +48,7 @@ def with_table(tmp_path: Path) -> Path:
     (tmp_path / "a.parquet").write_bytes(parquet_bytes({"a": [1, 2, 3]}))
     with TestClient(create_app(settings), client=LOOPBACK) as client:
         assert client.post("/v1/namespaces", json={"name": "db"}).status_code == 201
-        body = {"name": "t", "schema_from": f"file://{tmp_path}/a.parquet"}
+        body: dict[str, Any] = {"name": "t", "schema_from": f"file://{tmp_path}/a.parquet"}
         assert client.post("/v1/namespaces/db/tables", json=body).status_code == 201
         body = {"paths": [f"file://{tmp_path}/a.parquet"]}
         assert client.post("/v1/namespaces/db/tables/t/register", json=body).status_code == 200

@@ -42,7 +42,7 @@ def entrypoint(folder: Path, *words: str, **variables: str) -> list[str]:
         "SPARK_CONF_DIR": "/opt/spark-conf",
         **variables,
     }
-    command = [SPARK / "entrypoint.sh", *words]
+    command: list[str | Path] = [SPARK / "entrypoint.sh", *words]
     done = subprocess.run(command, env=given, check=True, capture_output=True, text=True)
     return done.stdout.splitlines()
 
@@ -116,7 +116,7 @@ def submitted(**variables: str) -> tuple[dict[str, str], list[str]]:
     """The settings and the other words that submit.sh gives to spark-submit."""
     with tempfile.TemporaryDirectory() as folder:
         given = {"PATH": os.defpath, "SUBMIT": str(fake(Path(folder), "spark-submit")), **variables}
-        command = [KUBERNETES / "submit.sh", "SELECT 1"]
+        command: list[str | Path] = [KUBERNETES / "submit.sh", "SELECT 1"]
         done = subprocess.run(command, env=given, check=False, capture_output=True, text=True)
     if done.returncode != 0:
         return {}, [done.stderr]

@@ -128,5 +128,8 @@ def test_the_audit_fails_on_what_is_known_of_a_locked_package(tmp_path: Path) ->
 
 def test_what_could_not_be_asked_is_told() -> None:
     """pip-audit takes a package for sound that its source of advisories does not answer for; we do not."""
-    report = [{"name": "a", "version": "1", "vulns": []}, {"name": "b", "skip_reason": "not found"}]
+    report: list[dict[str, Any]] = [
+        {"name": "a", "version": "1", "vulns": []},
+        {"name": "b", "skip_reason": "not found"},
+    ]
     assert audit.unanswered(report) == ["b"]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import yaml
 
-from docs.fenced import Fence
 from docs.stage import Stage
 
 SetUp = Callable[[Stage], None]
@@ -41,7 +40,8 @@ def scene(page: str, **rules: Any) -> Callable[[SetUp], SetUp]:
 
     def register(set_up: SetUp) -> SetUp:
         assert page not in SCENES, page
-        SCENES[page] = Scene(set_up=set_up, **{k: tuple(v) if isinstance(v, list) else v for k, v in rules.items()})
+        whole: dict[str, Any] = {name: tuple(rule) if isinstance(rule, list) else rule for name, rule in rules.items()}
+        SCENES[page] = Scene(set_up=set_up, **whole)
         return set_up
 
     return register
@@ -79,7 +79,9 @@ def _unknown(given: Any, value: Any) -> list[str]:
 
 def parsed(language: str, text: str) -> Any:
     """The value of a JSON, TOML or YAML text; raises what its reader raises."""
-    return {"json": json.loads, "toml": tomllib.loads, "yaml": lambda t: list(yaml.safe_load_all(t))}[language](text)
+    if language == "json":
+        return json.loads(text)
+    return tomllib.loads(text) if language == "toml" else list(yaml.safe_load_all(text))
 
 
 def reads(_stage: Stage, _text: str) -> None:
@@ -89,21 +91,3 @@ def reads(_stage: Stage, _text: str) -> None:
 def drawing(_stage: Stage, text: str) -> None:
     """A block that only people read."""
     assert text.strip()
-
-
-def lines_like(*patterns: str) -> Check:
-    """Output whose lines, one for one, match regular expressions."""
-    import re
-
-    def check(_stage: Stage, text: str) -> None:
-        lines = [line for line in text.splitlines() if line.strip()]
-        assert len(lines) == len(patterns), lines
-        for line, pattern in zip(lines, patterns, strict=True):
-            assert re.fullmatch(pattern, line.strip()), (line, pattern)
-
-    return check
-
-
-def counts(fences: Sequence[Fence], languages: Sequence[str]) -> int:
-    """How many blocks are of these languages."""
-    return sum(fence.language in languages for fence in fences)

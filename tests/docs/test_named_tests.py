@@ -10,7 +10,7 @@ import pytest
 
 from docs.fenced import ROOT, pages
 
-_NAMED = re.compile(r"`((?:tests|scripts|bench|deploy|snapshot|service|client)/[\w./-]+)(?:::(\w+))?`")
+_NAMED = re.compile(r"`((?:tests|scripts|bench|snapshot|service|client)/[\w./-]+)(?:::(\w+))?`")
 
 
 @cache

@@ -192,9 +192,7 @@ def test_concurrent_commits_reach_a_quota_and_never_pass_it(
     with ExitStack() as opened:
         worlds = [opened.enter_context(World(each.url, f"file://{tmp_path}/data", store)) for each in servers]
         api = worlds[0].api
-        api.call(
-            "POST", "/v1/namespaces", {"name": "n", "properties": {"lamella.quota.blocks": "40"}}, expect=201
-        )
+        api.call("POST", "/v1/namespaces", {"name": "n", "properties": {"lamella.quota.blocks": "40"}}, expect=201)
         for name in "abc":
             schema = [{"name": "a", "type": "int64"}, {"name": "s", "type": "string"}]
             api.call("POST", "/v1/namespaces/n/tables", {"name": name, "schema": schema}, expect=201)
@@ -202,7 +200,9 @@ def test_concurrent_commits_reach_a_quota_and_never_pass_it(
 
         def add(number: int) -> httpx2.Response:
             table = f"/v1/namespaces/n/tables/{'abc'[number % 3]}"
-            return worlds[number % 2].api.send("POST", f"{table}/register", {"paths": [files[number]]}, key=f"k{number}")
+            return worlds[number % 2].api.send(
+                "POST", f"{table}/register", {"paths": [files[number]]}, key=f"k{number}"
+            )
 
         with ThreadPoolExecutor(22) as pool:
             answers = list(pool.map(add, range(66)))

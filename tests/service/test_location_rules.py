@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
+from lamella.service.configuration import load_settings
+from lamella.service.configuration_check import check_configuration
 from lamella.service.location_rules import LocationRules
 from lamella.service.settings import Settings
 from lamella.snapshot.errors import InvalidRequest
@@ -257,6 +259,20 @@ def test_a_clean_up_deletes_nothing_where_the_table_may_not_be(own_world: World)
     assert "may use nothing" in left[f"file://{folder}/secret/x.parquet"]
 
 
+def test_what_was_condemned_before_there_were_rules_is_not_deleted(own_world: World) -> None:
+    """A clean-up that could not delete a file notes that it must go; rules that came since count for more."""
+    path = f"{own_world.folder}/secret/x.parquet"
+    own_world.start(retention_max_age_s=0, vacuum_min_age_s=0)
+    assert own_world.app.post(f"{TABLE}/register", json={"paths": [path]}).status_code == 200
+    assert own_world.app.post(f"{TABLE}/commits", json={"removed": [path]}).status_code == 200
+    own_world.store.stuck = True
+    asked = {"execute": True, "include_external_blocks": True}
+    assert own_world.app.post(f"{TABLE}/vacuum", json=asked).json()["left"]
+    own_world.start(allowed_locations=own_world.rules, retention_max_age_s=0, vacuum_min_age_s=0)
+    assert own_world.post(f"{TABLE}/vacuum", asked).status_code == 200
+    assert Path(path).exists()
+
+
 def rules_of(tmp_path: Path, **options: Any) -> Places:
     """The places of a table of ``db``, by settings."""
     made = Settings(warehouse=str(tmp_path), **options)
@@ -276,12 +292,19 @@ def test_without_the_setting_rules_come_with_authentication(tmp_path: Path) -> N
     assert rules_of(tmp_path, auth=True, allowed_locations={"*": ["/data"]}).allows("/data/x")
 
 
-def test_prefixes_that_cannot_be_are_told_at_the_start(tmp_path: Path) -> None:
-    """With the name of the setting and the prefix."""
+def test_prefixes_that_cannot_be_are_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the name of the setting and the prefix; and by whoever checks the configuration before."""
     for prefix in ("data", f"{tmp_path}/landing", "s3://b/*", "s3://b/../c"):
         with pytest.raises(InvalidRequest, match="LAMELLA_ALLOWED_LOCATIONS") as caught:
             create_app(Settings(warehouse=str(tmp_path), allowed_locations={"db": [prefix]}))
         assert prefix in caught.value.message
+        monkeypatch.setenv("LAMELLA_WAREHOUSE", str(tmp_path / "lake"))
+        monkeypatch.setenv(
+            "LAMELLA_ALLOWED_LOCATIONS", json.dumps({"db": [prefix.replace(str(tmp_path), f"{tmp_path}/lake")]})
+        )
+        report = check_configuration(load_settings(), connect=False)
+        (finding,) = [found for found in report.findings if found.about == "allowed_locations"]
+        assert (finding.severity, report.is_usable) == ("error", False)
 
 
 def test_the_setting_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -94,7 +94,8 @@ def test_a_service_that_was_asked_nothing_says_so(world: World) -> None:
     assert found.store.stat_ms is not None
     (memory,) = found.caches
     limit_bytes = world.services.settings.cache_bytes
-    assert memory == CacheFigures(name="memory", scope="process", size_bytes=0, limit_bytes=limit_bytes, entries=0)
+    empty = {"size_bytes": 0, "entries": 0, "hits": 0, "misses": 0, "evicted": 0}
+    assert memory == CacheFigures(name="memory", scope="process", limit_bytes=limit_bytes, **empty)
 
 
 def test_requests_are_counted_by_route(world: World) -> None:

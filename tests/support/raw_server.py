@@ -30,11 +30,13 @@ class RawServer:
         self.connections = Connections(chosen, self.metrics)
         self.port = free_port()
         self._app = app
+        self._made: list[socket.socket] = []
         config = uvicorn.Config(
-            self._serve,
+            self,
             host="127.0.0.1",
             port=self.port,
             log_level="critical",
+            lifespan="on",
             http=ClientConnection,
             ws="none",
             timeout_keep_alive=chosen.keep_alive_s,  # type: ignore[arg-type]  # it takes any number
@@ -43,7 +45,7 @@ class RawServer:
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
             await self._app(scope, receive, send)
             return
@@ -62,6 +64,8 @@ class RawServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for each in self._made:
+            each.close()
         self._server.should_exit = True
         self._thread.join(WAIT_S)
         assert not self._thread.is_alive()
@@ -81,6 +85,7 @@ class RawServer:
     def connect(self, data: bytes = b"", *, receive_bytes: int | None = None) -> socket.socket:
         """A connection on which something was sent. ``receive_bytes``: how much the system takes for us."""
         made = socket.socket()
+        self._made.append(made)
         made.settimeout(WAIT_S)
         if receive_bytes is not None:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)

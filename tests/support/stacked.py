@@ -21,6 +21,7 @@ import pytest
 import s3fs
 
 from lamella.client.http import Lamella
+from lamella.snapshot.schema import Column
 from stack.process import members_of, send
 from stack.supervisor import STATE, Stack
 from stack.tools import ROOT
@@ -140,7 +141,7 @@ class Lake:
         """A new table in a namespace of its own; its full name."""
         namespace = fresh_name("deploy")
         self.client.create_namespace(namespace)
-        schema = [{"name": name, "type": kind} for name, kind in columns.items()]
+        schema = [Column(name=name, type=kind) for name, kind in columns.items()]
         self.client.create_table(f"{namespace}.t", schema=schema)
         return f"{namespace}.t"
 

@@ -8,11 +8,12 @@ from lamella.snapshot.layout import FsspecStore, ListedObject, ObjectStat, Signe
 
 
 class TouchedStore(FsspecStore):
-    """``touched`` has every location and folder that was asked for, in order."""
+    """``touched`` has every location and folder that was asked for, in order. ``stuck``: nothing can be deleted."""
 
     def __init__(self, options: dict[str, dict[str, object]] | None = None) -> None:
         super().__init__(options)
         self.touched: list[str] = []
+        self.stuck = False
 
     def read(self, location: str) -> bytes:
         """As the store does."""
@@ -58,7 +59,7 @@ class TouchedStore(FsspecStore):
         """As the store does."""
         found = [*locations]
         self.touched += found
-        return super().delete_many(found)
+        return dict.fromkeys(found, "stuck") if self.stuck else super().delete_many(found)
 
     def sign(self, locations: Sequence[str], expires_s: int) -> SignedUrls:
         """As the store does."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from lamella.service.metering.bounds import CALL_S, REQUEST_S, WAIT_S
 from lamella.service.metrics import Metrics
 from lamella.service.settings import Settings
 from lamella.snapshot.errors import BY_CODE
+from stack.tools import debian
 from support.service_api import parquet_bytes
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -223,9 +223,7 @@ def test_the_rules_do_what_their_cases_say() -> None:
         case["alertname"] for test in cases["tests"] for case in test["alert_rule_test"] if not case.get("exp_alerts")
     }
     assert fires == quiet == set(alerts())
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.fail("promtool is missing: install the Debian package prometheus (apt-get install prometheus)")
+    promtool = debian("promtool", "prometheus")
     for words in (["test", "rules", "alerts.test.yml"], ["check", "config", "prometheus.yml"]):
         done = subprocess.run([promtool, *words], cwd=RULES.parent, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -161,3 +161,16 @@ def test_a_program_knows_its_job_and_its_service() -> None:
     assert "LAMELLA_TOKEN" not in resumed
     with pytest.raises(InvalidRequest, match="too long"):
         environment_of(claimed("vacuum", checkpoint="x" * 200_000), "lease", "http://x", None, base)
+
+
+def test_a_program_is_told_of_one_key() -> None:
+    """The worker's own, or the file that holds it, whatever this process was given; of two it could not choose."""
+    base = {"LAMELLA_TOKEN": "t", "LAMELLA_TOKEN_FILE": "/f"}
+
+    def told(token: str | None, token_file: str | None, given: dict[str, str]) -> tuple[str | None, str | None]:
+        found = environment_of(claimed("vacuum"), "lease", "http://x", token, given, token_file=token_file)
+        return found.get("LAMELLA_TOKEN"), found.get("LAMELLA_TOKEN_FILE")
+
+    assert told("own", None, base) == ("own", None)
+    assert told(None, "/own", base) == (None, "/own")
+    assert told(None, None, {"LAMELLA_TOKEN_FILE": "/f"}) == (None, "/f")

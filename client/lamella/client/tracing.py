@@ -71,7 +71,7 @@ def process_traces(service: str) -> Iterator[None]:
 
 
 @contextmanager
-def part(name: str, attributes: Mapping[str, str | int | bool]) -> Iterator[Span | None]:
+def part(name: str, attributes: Mapping[str, Any]) -> Iterator[Span | None]:
     """A span of this process's command around a block, in the trace that the environment names; None: none are sent."""
     if _own is None:
         yield None

@@ -14,6 +14,7 @@ from lamella.service.access.starting import refuse_unsafe, unsafe_warnings
 from lamella.service.catalog.administration import look_at_schema
 from lamella.service.catalog.engine import catalog_url
 from lamella.service.configuration import Configuration
+from lamella.service.location_rules import check_rules
 from lamella.service.services import MARKER
 from lamella.service.settings import Settings
 from lamella.service.shown_settings import shown_settings, without_secrets
@@ -94,6 +95,7 @@ def _of_settings(settings: Settings) -> Iterator[ConfigFinding]:
         ("access", lambda: refuse_unsafe(settings)),
         ("warehouse", lambda: settings.warehouse_url),
         ("catalog", lambda: catalog_url(settings.catalog_url)),
+        ("allowed_locations", lambda: check_rules(settings)),
     )
     for about, check in checks:
         try:
@@ -123,7 +125,7 @@ def _is_location(settings: Settings) -> bool:
 
 
 def _library(about: str, settings: Settings) -> Iterator[ConfigFinding]:
-    if about == "access":
+    if about not in ("warehouse", "catalog"):
         return
     kind = parse(settings.warehouse_url).scheme
     if about == "catalog":

@@ -34,12 +34,7 @@ class LocationRules:
         given = settings.allowed_locations
         self._on = given is not None or settings.auth
         self._prefixes = given or {}
-        for prefixes in self._prefixes.values():
-            for prefix in prefixes:
-                try:
-                    check_prefix(prefix, self._root)
-                except InvalidRequest as error:
-                    raise InvalidRequest(f"{ENV_PREFIX}ALLOWED_LOCATIONS: {error.message}") from error
+        check_rules(settings)
 
     def of(self, namespace: str, table_id: str | None) -> Places:
         """The places of a table; ``table_id`` None: one that is not made yet."""
@@ -48,6 +43,16 @@ class LocationRules:
         own = None if table_id is None else self._warehouse.table_location(table_id)
         prefixes = (*self._prefixes.get(_EVERY, ()), *self._prefixes.get(namespace, ()))
         return AllowedPlaces(self._root, own, prefixes)
+
+
+def check_rules(settings: Settings) -> None:
+    """Raise InvalidRequest for a prefix among the settings that makes no allowed place."""
+    for prefixes in (settings.allowed_locations or {}).values():
+        for prefix in prefixes:
+            try:
+                check_prefix(prefix, settings.warehouse_url)
+            except InvalidRequest as error:
+                raise InvalidRequest(f"{ENV_PREFIX}ALLOWED_LOCATIONS: {error.message}") from error
 
 
 def refused_places(places: Places, locations: Iterable[str]) -> tuple[list[str], list[RefusedFile]]:

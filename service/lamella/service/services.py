@@ -43,7 +43,7 @@ from lamella.service.table_health import TableHealths
 from lamella.service.tables import Tables
 from lamella.service.tags import Tags
 from lamella.service.threads import Threads, ThreadUse
-from lamella.service.tracing import TracedCalls, Traces
+from lamella.service.tracing import TracedCalls, Traces, Untraced
 from lamella.service.upkeep import Due, JobQueue, Policies, Schedules, SnapshotConditions
 from lamella.service.vacuum import Vacuum
 from lamella.snapshot.cache import DiskCache
@@ -90,13 +90,13 @@ class Services:
         catalog: Catalog,
         ids: Ids,
         clock: Callable[[], int],
-        traces: Traces,
+        traces: Traces | None = None,
     ) -> None:
         self.settings = settings
         self.lifecycle = Lifecycle()
         self._ending: list[Callable[[], None]] = []
         self.metrics = Metrics()
-        self.traces = traces
+        self.traces = traces = Untraced() if traces is None else traces
         calls = TracedCalls(self.metrics.store, self.metrics.catalog, traces) if traces.is_on else None
         catalog.listen_to(calls or self.metrics.catalog)
         self.store = store = ObservedStore(store, calls or self.metrics.store)

@@ -169,12 +169,16 @@ class Status:
 
     def _caches(self, counted: Counted) -> tuple[CacheFigures, ...]:
         held = self._resident
+        counts = held.counts().values()
         memory = CacheFigures(
             name="memory",
             scope="process",
             size_bytes=held.size_bytes,
             limit_bytes=held.max_bytes,
             entries=len(held),
+            hits=sum(each.hits for each in counts),
+            misses=sum(each.misses for each in counts),
+            evicted=sum(each.evicted for each in counts),
         )
         if self._disk_cache is None:
             return (memory,)

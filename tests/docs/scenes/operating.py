@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from docs.fenced import ROOT
-from docs.scene import scene
+from docs.scene import drawing, scene
 from docs.scenes.access import settings_file
 from docs.scenes.rows import line_items, now_and_then, orders
 from docs.stage import Stage
+from support.ports import free_port
 
 
 @scene("docs/cli.md")
@@ -44,3 +46,25 @@ def operations(stage: Stage) -> None:
 @scene("docs/deploy.md")
 def deploy(_stage: Stage) -> None:
     """Nothing: what its commands start is tried by tests/deploy."""
+
+
+@scene("docs/threat-model.md", texts=[drawing])
+def threat_model(_stage: Stage) -> None:
+    """A drawing of who talks to whom."""
+
+
+def _log_line(_stage: Stage, text: str) -> None:
+    """A line of the log of requests has the members that the service writes."""
+    told = json.loads(text)
+    assert {"method", "path", "status", "ms", "bytes", "request_id", "event", "level", "time"} <= set(told)
+
+
+@scene("docs/telemetry.md", starts_service=True, data=[_log_line], texts=[drawing])
+def telemetry(stage: Stage) -> None:
+    """The page starts a service that sends traces: here to nobody, with folders in place of S3 and PostgreSQL."""
+    (stage.folder / "data").mkdir()
+    stage.swaps |= {
+        "http://collector:4318": f"http://127.0.0.1:{free_port()}",
+        "s3://lake/warehouse": f"file://{stage.folder}/data/warehouse",
+        "postgresql+psycopg://...": f"sqlite:///{stage.folder}/data/catalog.db",
+    }

@@ -112,8 +112,9 @@ class Attempt:
 
     def run(self) -> Ended:
         """Run the program to its end, or to its lease's; never raises a LamellaError."""
-        attributes = {"lamella.job.id": self._job.job_id, "lamella.job.attempt": self._job.attempts}
-        with tracing.part(f"job {self._job.kind}", attributes) as span:
+        job = self._job
+        told = {"lamella.job.id": job.job_id, "lamella.job.attempt": job.attempts}
+        with tracing.part(f"job {job.kind}", told) as span:
             ended = self._run()
             if span is not None and ended != "succeeded":
                 tracing.fail(span, ended)

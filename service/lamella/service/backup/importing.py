@@ -158,6 +158,8 @@ def _continue_numbers(connection: Connection, start: TableStart) -> None:
         which = {"table": start.table, "column": name}
         sequence = connection.execute(text("SELECT pg_get_serial_sequence(:table, :column)"), which).scalar_one()
         if sequence is not None:
-            most: int | None = connection.execute(select(func.max(column(name))).select_from(table_of(start.table))).scalar_one()
+            most: int | None = connection.execute(
+                select(func.max(column(name))).select_from(table_of(start.table))
+            ).scalar_one()
             if most is not None:
                 connection.execute(text("SELECT setval(:sequence, :most)"), {"sequence": sequence, "most": most})

@@ -1,4 +1,4 @@
-"""Who is told how long the catalog's database takes, by what was asked of it in a word. Never a statement or a value."""
+"""Who is told how long the catalog's database takes, and for what, in a word. Never a statement or a value."""
 
 from __future__ import annotations
 

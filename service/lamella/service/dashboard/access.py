@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,7 +15,7 @@ from lamella.service.problem import status_of
 from lamella.service.services import Services
 from lamella.snapshot.api_key import unspelt
 from lamella.snapshot.errors import InvalidRequest, LamellaError
-from lamella.snapshot.wire import ROLES, CreateKey, Grant, GrantRequest, NewKey, Role, RotateKey
+from lamella.snapshot.wire import ROLES, CreateKey, Grant, GrantRequest, NewKey, RotateKey
 from lamella.snapshot.wire.place import place_text, read_place
 
 _ACCESS: Final = ROOT + "/access"
@@ -125,7 +125,7 @@ class AccessPages:
         role = form.text("role")
         if role not in ROLES:
             raise InvalidRequest(f"a role is one of {', '.join(ROLES)}, not {role!r}", parameter="role")
-        return Grant(role=cast("Role", role), namespace=namespace, table=table)
+        return Grant(role=role, namespace=namespace, table=table)
 
 
 def _days(text: str) -> int:

@@ -24,6 +24,7 @@ from lamella.snapshot.errors import (
     InvalidFilter,
     InvalidRequest,
     LimitExceeded,
+    LocationRefused,
     NamespaceNotFound,
     NewMatches,
     ObjectNotFound,
@@ -77,6 +78,7 @@ class CommitRoutes:
         """What these routes are."""
         common = (
             InvalidRequest,
+            LocationRefused,
             BlocksRefused,
             BodyTooLarge,
             DuplicateBlock,

@@ -22,6 +22,7 @@ from lamella.snapshot.errors import (
     IdempotencyMismatch,
     InvalidRequest,
     InvalidSchema,
+    LocationRefused,
     NamespaceNotFound,
     ObjectNotFound,
     OutcomeUnknown,
@@ -84,6 +85,7 @@ class ExternalRoutes:
                 parameters=(IDEMPOTENCY_KEY,),
                 errors=(
                     InvalidRequest,
+                    LocationRefused,
                     InvalidSchema,
                     BlocksRefused,
                     ObjectNotFound,

@@ -21,6 +21,7 @@ from lamella.snapshot.errors import (
     CommitConflict,
     IdempotencyMismatch,
     InvalidRequest,
+    LocationRefused,
     NamespaceNotFound,
     OutcomeUnknown,
     QuotaExceeded,
@@ -71,6 +72,7 @@ class RollbackRoutes:
                 parameters=(IDEMPOTENCY_KEY,),
                 errors=(
                     InvalidRequest,
+                    LocationRefused,
                     BodyTooLarge,
                     NamespaceNotFound,
                     TableNotFound,

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service import conditional
-from lamella.service.access import ASKED, on_namespace, on_table, require_sight
+from lamella.service.access import ASKED, on_namespace, on_table, require, require_sight
 from lamella.service.api import (
     IDEMPOTENCY_KEY,
     IF_NONE_MATCH,
@@ -27,6 +27,7 @@ from lamella.snapshot.errors import (
     IdempotencyMismatch,
     InvalidRequest,
     InvalidSchema,
+    LocationRefused,
     NamespaceNotFound,
     NotParquet,
     ObjectNotFound,
@@ -53,6 +54,9 @@ class TableRoutes:
         asked = read_json(_CREATE, body)
         namespace = request.path_params["namespace"]
         about(request, f"{namespace}.{asked.name}")
+        if asked.source is not msgspec.UNSET and asked.source.catalog is not None:
+            # the service asks that catalog with rights of its own, so it must not do so for whoever wants to look
+            require(request, "write")
         tables = self._services.tables
         return await self._services.mutate(request, lambda claim: tables.create_table(namespace, asked, claim), body)
 
@@ -100,6 +104,7 @@ class TableRoutes:
                 parameters=(IDEMPOTENCY_KEY,),
                 errors=(
                     InvalidRequest,
+                    LocationRefused,
                     InvalidSchema,
                     UnknownColumn,
                     NotParquet,

@@ -15,8 +15,8 @@ from lamella.snapshot.layout.store import ListedObject, MappableStore, ObjectSta
 
 StoreOperation = Literal["read", "read_range", "stat", "put", "expand", "list", "delete", "delete_many"]
 
-#: ``absent``: nothing is there. ``exists``: a put found something there. ``refused``: no location that can be asked for.
-#: ``failed``: all else that goes wrong, and deletions of many of which not all were done. ``left``: a listing that
+#: ``absent``: nothing is there. ``exists``: a put found something there. ``refused``: no location that can be asked
+#: for. ``failed``: all else that goes wrong, and deletions of many of which not all were done. ``left``: a listing that
 #: nobody wanted to its end.
 StoreOutcome = Literal["ok", "absent", "exists", "refused", "failed", "left"]
 
