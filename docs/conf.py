@@ -40,10 +40,10 @@ html_theme_options = {"navigation_with_keys": True}
 highlight_language = "text"
 
 
-def listed(text: str) -> list[tuple[str, list[str]]]:
-    """The parts of the map with their pages, as the names that Sphinx has for them."""
+def listed(text: str) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The parts of the map, each with the titles and files of its pages."""
     parts = re.split(r"^## (.+)$", text, flags=re.MULTILINE)[1:]
-    lists = [re.findall(r"^- \[[^\]]+\]\(([^)#]+)\.md\)", body, flags=re.MULTILINE) for body in parts[1::2]]
+    lists = [re.findall(r"^- \[([^\]]+)\]\(([^)#]+)\.md\)", body, flags=re.MULTILINE) for body in parts[1::2]]
     return list(zip(parts[::2], lists, strict=True))
 
 
@@ -51,8 +51,9 @@ def add_navigation(_app: Sphinx, name: str, source: list[str]) -> None:
     """Tell Sphinx the map as tables of contents that are not shown on the page itself."""
     if name == MAP:
         for part, pages in listed(source[0]):
-            entries = "\n".join(f"/docs/{page}" if not page.startswith("../") else page[2:] for page in pages)
-            source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {part}\n\n{entries}\n```\n"
+            entries = [(title, f"/docs/{page}" if not page.startswith("../") else page[2:]) for title, page in pages]
+            lines = "\n".join(f"{title} <{page}>" for title, page in entries)
+            source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {part}\n\n{lines}\n```\n"
     if name == "docs/decisions/README":
         source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n[0-9]*\n```\n"
 

@@ -14,12 +14,12 @@ DECIDED: Final = {
     "get_namespace": "any role on the namespace or on a table in it",
     "list_tables": "any role in the namespace; shows tables with `read`",
     "list_audit": "`admin` on the table, or on everything",
-    "submit_job": "`maintain` on its table, or on everything",
+    "submit_job": "`maintain` on its table; on everything for what uses a worker's rights",
     "list_jobs": "any key; shows jobs of tables with `read`",
     "get_job": "`read` on its table, or on everything",
     "get_job_log": "`read` on its table, or on everything",
     "cancel_job": "`maintain` on its table, or on everything",
-    "retry_job": "`maintain` on its table, or on everything",
+    "retry_job": "as to have it done",
 }
 #: Of operations for whoever is known: what else counts.
 KNOWN: Final = {
@@ -31,7 +31,14 @@ KNOWN: Final = {
     "revoke_key": "to have made it",
     "list_grants": "any key; shows one's own, and those on places with `admin`",
     "give_grant": "`admin` on the place",
-    "take_grant": "`admin` on the place",
+    "take_grant": "`admin` on the place; nothing for one's own",
+}
+#: Of operations that take more when the request says more.
+MORE: Final = {
+    "verify": "to repair `maintain`",
+    "create_namespace": "for quotas `admin`",
+    "put_schedule": "on everything for what uses a worker's rights",
+    "put_policy": "on everything for what uses a worker's rights",
 }
 _PLACES: Final = ("table", "namespace", "server", "asked", "anybody", "nobody")
 _ROLES: Final = (None, "read", "write", "maintain", "admin")
@@ -46,9 +53,9 @@ def needed(operation: Operation) -> str:
         return DECIDED[operation.operation_id]
     if need.place == "anybody":
         return KNOWN.get(operation.operation_id, "any key")
-    if operation.operation_id == "verify":
-        return "`read` on the table; to repair `maintain`"
-    return f"`{need.role}` on {'everything' if need.place == 'server' else f'the {need.place}'}"
+    place = "everything" if need.place == "server" else f"the {need.place}"
+    more = MORE.get(operation.operation_id)
+    return f"`{need.role}` on {place}" + ("" if more is None else f"; {more}")
 
 
 def order(need: Need) -> tuple[int, int]:

@@ -125,5 +125,6 @@ def test_only_so_many_names_are_remembered(hosts: Hosts) -> None:
     """Whoever sends a thousand of them has each looked at, and takes no memory."""
     for port in range(1_000):
         assert is_taken(hosts, f"localhost:{port}")
+    assert len(hosts._seen) == 100
     assert is_taken(hosts, "127.0.0.1:8181")
     assert not is_taken(hosts, "evil.example:8181")

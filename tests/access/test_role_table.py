@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from access.role_table import DECIDED, KNOWN, table_text
+from access.role_table import DECIDED, KNOWN, MORE, table_text
 from lamella.service import app, routes
 from lamella.service.api import Operation
 from lamella.service.services import Services
@@ -55,6 +55,7 @@ def test_what_is_said_by_hand_is_of_operations_that_decide_by_themselves(operati
     known = {each.operation_id for each in operations if each.needs.place == "anybody"}
     assert decided == set(DECIDED)
     assert set(KNOWN) <= known
+    assert set(MORE) <= {each.operation_id for each in operations if each.needs.role is not None}
 
 
 def test_the_page_names_every_role() -> None:

@@ -72,6 +72,14 @@ def test_a_request_arrives_as_it_was_given(scripted: Scripted, send: Sender) -> 
     assert received.headers["content-type"] == "application/json"
 
 
+def test_the_service_is_told_how_long_its_answer_is_waited_for(scripted: Scripted, send: Sender) -> None:
+    """The transport's own time, or the longer one of a request that takes long."""
+    server = scripted(Reply(raw=ok()), Reply(raw=ok()), Reply(raw=ok()))
+    short, long = (HttpRequest(method="GET", target="/v1/x", patience_s=patience_s) for patience_s in (0.5, 90.0))
+    send(server.url, GET, short, long, timeout_s=1.5)
+    assert [each.headers["lamella-timeout-ms"] for each in server.received] == ["1500", "1500", "90000"]
+
+
 def test_connections_are_kept_alive(scripted: Scripted, send: Sender) -> None:
     """Several requests go over one connection, also after an error status and an empty answer."""
     server = scripted(

@@ -30,6 +30,9 @@ NOT_RUN = (
     ),
     NotRun("docs/deploy.md", r"kubectl create", "needs a cluster"),
     NotRun("docs/deploy.md", r"helm install", "needs a cluster; tests/deploy/test_chart.py renders the chart"),
+    NotRun(
+        "docs/operations.md", r"python scripts/backup_drill", "takes long; tests/service/test_backup_drill.py runs it"
+    ),
     NotRun("docs/spark.md", r"spark-submit .*__main__", "needs a cluster; tests/spark/test_cluster.py runs it on one"),
     NotRun("docs/spark.md", r"cp lamella-<version>", "needs a wheel; tests/spark/test_cluster.py builds and sends it"),
     NotRun("docs/spark.md", r"spark-submit .*--py-files", "the same"),

@@ -232,6 +232,8 @@ def told(report: ConfigReport, severity: str) -> dict[str, str]:
         ({"warehouse": "bad:place"}, "warehouse", ""),
         ({"warehouse": "/dev/null/w"}, "warehouse", "cannot be written to"),
         ({"cache_dir": "/dev/null/x"}, "cache_dir", "cannot be written to"),
+        ({"allowed_locations": {"db": ["data"]}}, "allowed_locations", "LAMELLA_ALLOWED_LOCATIONS"),
+        ({"auth": True, "oidc_issuer": "https://i", "oidc_algorithms": ("none",)}, "access", "none are not taken"),
         ({"tls_cert_file": "/no/such", "tls_key_file": "/dev/null"}, "tls_cert_file", "cannot be read"),
     ],
 )
@@ -240,6 +242,19 @@ def test_what_a_start_would_refuse_is_said_beforehand(given: dict[str, Any], abo
     report = checked(**given)
     assert not report.is_usable
     assert message in told(report, "error")[about]
+
+
+def test_a_library_that_is_missing_is_told_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the setting that needs it; the others are not asked for."""
+    monkeypatch.setattr("lamella.service.configuration_check.find_spec", lambda _: None)
+    given = {"warehouse": "s3://b/w", "catalog": "postgresql://h/d", "traces": True}
+    errors = told(checked(**given), "error")
+    assert {about: text.partition(";")[2] for about, text in errors.items()} == {
+        "warehouse": " pip install 'lamella[s3]' brings it",
+        "catalog": " pip install 'lamella[postgres]' brings it",
+        "traces": " pip install 'lamella[telemetry]' brings it",
+    }
+    assert checked().is_usable
 
 
 def test_a_check_makes_nothing(tmp_path: Path) -> None:

@@ -101,6 +101,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     is_urgent: bool = False
 
     @property
+    def is_admitted(self) -> bool:
+        """True when it needs a place among those that are at work, and has a time."""
+        return self.needs.place != "nobody" and not self.is_urgent
+
+    @property
     def is_audited(self) -> bool:
         """True when the audit trail has every request."""
         return self.changes and self.method != "GET"
@@ -133,7 +138,7 @@ class Boundary:
         """The handler of one operation: only for those who may, with a problem document for whatever it raises."""
         handler, template, needs, gate = operation.handler, operation.path, operation.needs, self._gate
         is_for_all = needs.place == "nobody"
-        if not (is_for_all or operation.is_urgent):
+        if operation.is_admitted:
             handler = self._admission.admitted(
                 handler,
                 changes=not (operation.is_question or operation.method == "GET"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from lamella.service.access.oidc import Issuer
 from lamella.service.access.starting import refuse_unsafe, unsafe_warnings
 from lamella.service.catalog.administration import look_at_schema
 from lamella.service.catalog.engine import catalog_url
@@ -22,8 +24,12 @@ from lamella.snapshot.errors import LamellaError, ObjectNotFound
 from lamella.snapshot.layout import FsspecStore, Store
 from lamella.snapshot.layout.location import parse
 
-#: Which library a kind of store or database needs, and the extra that brings it.
-_LIBRARIES: Final = {"s3": ("s3fs", "s3"), "postgresql": ("psycopg", "postgres")}
+#: Which library something needs, and the extra that brings it.
+_LIBRARIES: Final = {
+    "s3": ("s3fs", "s3"),
+    "postgresql": ("psycopg", "postgres"),
+    "traces": ("opentelemetry", "telemetry"),
+}
 _FILES: Final = ("tls_cert_file", "tls_key_file")
 
 
@@ -91,8 +97,10 @@ def check_configuration(
 
 
 def _of_settings(settings: Settings) -> Iterator[ConfigFinding]:
+    refused = set()
     checks: tuple[tuple[str, Callable[[], object]], ...] = (
         ("access", lambda: refuse_unsafe(settings)),
+        ("access", lambda: _issuer(settings)),
         ("warehouse", lambda: settings.warehouse_url),
         ("catalog", lambda: catalog_url(settings.catalog_url)),
         ("allowed_locations", lambda: check_rules(settings)),
@@ -101,38 +109,39 @@ def _of_settings(settings: Settings) -> Iterator[ConfigFinding]:
         try:
             check()
         except LamellaError as error:
+            refused.add(about)
             yield _error(about, error.message)
-        else:
-            yield from _library(about, settings)
     for text in unsafe_warnings(settings):
         yield ConfigFinding(severity="warning", about="access", message=text)
     for name in _FILES:
         path = getattr(settings, name)
         if path is not None and not os.access(path, os.R_OK):
             yield _error(name, f"{path} cannot be read")
-    place = parse(settings.warehouse_url) if _is_location(settings) else None
+    place = None if "warehouse" in refused else parse(settings.warehouse_url)
     if place is not None and place.scheme == "file" and not _is_writable(Path(place.path)):
         yield _error("warehouse", f"{place.path} cannot be written to")
     if settings.cache_dir is not None and not _is_writable(Path(settings.cache_dir)):
         yield _error("cache_dir", f"{settings.cache_dir} cannot be written to")
+    wanted = {
+        "warehouse": None if place is None else place.scheme,
+        "catalog": None if "catalog" in refused else catalog_url(settings.catalog_url).get_backend_name(),
+        "traces": "traces" if settings.traces else None,
+    }
+    for about, kind in wanted.items():
+        library, extra = _LIBRARIES.get(kind or "", (None, None))
+        if library is not None and find_spec(library) is None:
+            yield _error(about, f"{library} is not installed; pip install 'lamella[{extra}]' brings it")
 
 
-def _is_location(settings: Settings) -> bool:
-    try:
-        return bool(settings.warehouse_url)
-    except LamellaError:
-        return False
-
-
-def _library(about: str, settings: Settings) -> Iterator[ConfigFinding]:
-    if about not in ("warehouse", "catalog"):
-        return
-    kind = parse(settings.warehouse_url).scheme
-    if about == "catalog":
-        kind = catalog_url(settings.catalog_url).get_backend_name()
-    library, extra = _LIBRARIES.get(kind, (None, None))
-    if library is not None and find_spec(library) is None:
-        yield _error(about, f"{library} is not installed; pip install 'lamella[{extra}]' brings it")
+def _issuer(settings: Settings) -> None:
+    """Raises InvalidRequest for an issuer whose tokens would not be taken."""
+    if settings.oidc_issuer is not None:
+        Issuer(
+            url=settings.oidc_issuer,
+            algorithms=settings.oidc_algorithms,
+            leeway_s=settings.oidc_leeway_s,
+            monotonic=time.monotonic,
+        )
 
 
 def _is_writable(folder: Path) -> bool:

@@ -95,7 +95,7 @@ def _operation(operation: Operation, schema_of: dict[int, dict[str, Any]]) -> di
     ]
     parameters += [
         {"name": p.name, "in": p.place, "required": False, "description": p.description, "schema": p.schema}
-        for p in (*operation.parameters, *((TIMEOUT,) if operation.needs.place != "nobody" else ()))
+        for p in (*operation.parameters, *((TIMEOUT,) if operation.is_admitted else ()))
     ]
     if parameters:
         described["parameters"] = parameters

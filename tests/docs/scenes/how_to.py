@@ -7,6 +7,7 @@ from deltalake import write_deltalake
 
 from docs.scene import scene
 from docs.scenes.access import with_root_key
+from docs.scenes.data_access import data_access
 from docs.scenes.rows import line_items, now_and_then, orders
 from docs.scenes.upkeep import iceberg_settings, make_iceberg_items
 from docs.stage import Stage
@@ -103,6 +104,17 @@ def access(stage: Stage) -> None:
     """Orders, at a service that asks for keys; the shell has that of an admin."""
     stage.become_root()
     _orders(stage)
+
+
+@scene("docs/how-to/signed-urls.md", starts_service=True)
+def signed_urls(stage: Stage) -> None:
+    """Orders in a bucket, and a service that knows its keys; readers do not."""
+    data_access(stage)
+    catalog = f"sqlite:///{stage.folder}/catalog.db"
+    stage.start(["lamella", "serve", "--warehouse", "s3://lake/warehouse", "--catalog", catalog])
+    stage.namespace("sales")
+    stage.lake.create_table("sales.orders", schema_from="s3://sales/exports/2026/part-0.parquet")
+    stage.lake.table("sales.orders").register(["s3://sales/exports/2026"])
 
 
 @scene("docs/how-to/back-up.md")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from docs.fenced import ROOT
 from docs.scene import drawing, scene
 from docs.scenes.access import settings_file
 from docs.scenes.rows import line_items, now_and_then, orders
@@ -40,7 +39,6 @@ def operations(stage: Stage) -> None:
     """A table, and the settings of its service in the shell."""
     stage.table("sales.orders", orders())
     stage.variables["LAMELLA_WAREHOUSE"] = str(stage.folder / "warehouse")
-    stage.swaps["scripts/"] = f"{ROOT}/scripts/"
 
 
 @scene("docs/deploy.md")

@@ -8,6 +8,7 @@ every rule about retries, idempotency keys and errors stands here once.
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -197,11 +198,15 @@ class _Judged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _decoders: Final[dict[Any, msgspec.json.Decoder[Any]]] = {}
+#: What msgspec has to know of a struct it finds out when it first decodes one, and two threads that do so at once end
+#: the process (msgspec 0.22).
+_making: Final = threading.Lock()
 
 
 def _decode(answer: type[Answer], body: bytes) -> Answer:
     decoder = _decoders.get(answer)
     if decoder is None:
-        decoder = _decoders.setdefault(answer, msgspec.json.Decoder(answer))
+        with _making:
+            decoder = _decoders.setdefault(answer, msgspec.json.Decoder(answer))
     value: Answer = decoder.decode(body)
     return value

@@ -7,7 +7,7 @@ import ssl
 import httpx2
 
 from lamella.client.http.address import parse_address
-from lamella.client.http.transport import CUT_OFF, HttpRequest, HttpResponse, TransportFailure
+from lamella.client.http.transport import CUT_OFF, HttpRequest, HttpResponse, TransportFailure, timeout_header
 
 
 class HttpxTransport:
@@ -40,7 +40,7 @@ class HttpxTransport:
                 request.method,
                 self._origin + request.target,
                 content=request.body,
-                headers=list(request.headers),
+                headers=[timeout_header(self._timeout_s, request.patience_s), *request.headers],
                 timeout=httpx2.Timeout(self._timeout_s, read=patience_s),
             ) as answer:
                 begun = True

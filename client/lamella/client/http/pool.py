@@ -13,7 +13,7 @@ import ssl
 import threading
 
 from lamella.client.http.address import parse_address
-from lamella.client.http.transport import CUT_OFF, HttpRequest, HttpResponse, TransportFailure
+from lamella.client.http.transport import CUT_OFF, HttpRequest, HttpResponse, TransportFailure, timeout_header
 
 
 class PooledTransport:
@@ -42,7 +42,7 @@ class PooledTransport:
         if request.patience_s is not None and connection.sock is not None:
             connection.sock.settimeout(max(self._timeout_s, request.patience_s))
         try:
-            whole = _write(connection, request)
+            whole = _write(connection, request, timeout_header(self._timeout_s, request.patience_s))
             with connection.getresponse() as answer:
                 if answer.length is None and not answer.chunked:
                     # Such a body ends when the connection does, so a cut-off one looks whole.
@@ -109,13 +109,15 @@ class PooledTransport:
         connection.close()
 
 
-def _write(connection: http.client.HTTPConnection, request: HttpRequest) -> bool:
+def _write(connection: http.client.HTTPConnection, request: HttpRequest, timeout: tuple[str, str]) -> bool:
     """Send the request; False when the service hung up before it had read it all.
 
     It may have answered first (a body that is too large), so that is no failure yet.
     """
     try:
-        connection.request(request.method, request.target, body=request.body or None, headers=dict(request.headers))
+        connection.request(
+            request.method, request.target, body=request.body or None, headers=dict((timeout, *request.headers))
+        )
     except (BrokenPipeError, ConnectionResetError):
         return False
     return True

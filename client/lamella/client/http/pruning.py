@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Final, TypedDict
 
 import msgspec
 
@@ -14,6 +14,9 @@ from lamella.client.http.pruned import Pruned
 from lamella.client.http.stages import OrderSpec, stages
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest
+
+#: Made once, here: two threads that decode a struct for the first time at once end the process (msgspec 0.22).
+_REQUEST: Final = msgspec.json.Decoder(wire.PruneRequest)
 
 
 class Asked(TypedDict, total=False):
@@ -118,6 +121,6 @@ def next_page(first: Call[Pruned], page: Pruned) -> Call[Pruned] | None:
     """The call for the page behind ``page``; None when that was the last."""
     if page.next_page_token is None:
         return None
-    request = msgspec.json.decode(first.body, type=wire.PruneRequest)
+    request = _REQUEST.decode(first.body)
     body = msgspec.structs.replace(request, page_token=page.next_page_token)
     return msgspec.structs.replace(first, body=msgspec.json.encode(body))

@@ -16,6 +16,9 @@ import msgspec
 #: The reason of a failure once an answer had begun: the connection ended before its body did.
 CUT_OFF: Final = "the answer was cut off"
 
+#: A day: no service waits longer.
+_MOST_MS: Final = 86_400_000
+
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One HTTP request. ``target`` is the path with the query, percent-encoded, as it stands in the request line.
@@ -46,6 +49,12 @@ class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     headers: dict[str, str] = {}
     body: bytes = b""
+
+
+def timeout_header(timeout_s: float, patience_s: float | None) -> tuple[str, str]:
+    """Tells the service how long its answer is waited for, so that it does not work for nobody."""
+    waits_s = timeout_s if patience_s is None else max(timeout_s, patience_s)
+    return "Lamella-Timeout-Ms", str(min(max(1, int(waits_s * 1000)), _MOST_MS))
 
 
 class TransportFailure(Exception):

@@ -33,6 +33,10 @@ class _Head(msgspec.Struct, frozen=True):
     spans: str | None = None
 
 
+#: Made once, here: two threads that decode a struct for the first time at once end the process (msgspec 0.22).
+_HEAD = msgspec.msgpack.Decoder(_Head)
+
+
 def packed(zones: Zones) -> list[Buffer]:
     """The buffers of zone maps without ``fails``."""
     low, high, spans = zones.low, zones.high, zones.spans
@@ -51,7 +55,7 @@ def packed(zones: Zones) -> list[Buffer]:
 
 def unpacked(buffers: Sequence[memoryview]) -> Zones:
     """The zone maps that :func:`packed` made the buffers of."""
-    head = msgspec.msgpack.decode(buffers[0], type=_Head)
+    head = _HEAD.decode(buffers[0])
     rest = list(buffers[1:])
     flags = _array(rest.pop(0), "u1")
     low: Keys | None = None

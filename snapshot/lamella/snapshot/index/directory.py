@@ -23,6 +23,8 @@ DIRECTORY_FORMAT: Final = 1
 _FORMAT: Final = b"lamella.format_version"
 _PARTS: Final = b"lamella.parts"
 _NAMES: Final = ("key.high", "key.low", "part", "row")
+#: Made once, here: two threads that decode a struct for the first time at once end the process (msgspec 0.22).
+_PART_REFS: Final = msgspec.json.Decoder(tuple[PartRef, ...])
 Numbers = npt.NDArray[np.int64]
 
 
@@ -159,7 +161,7 @@ class Directory:
         if batch.schema.names != list(_NAMES):
             raise ManifestError(f"{location} is no directory of an index", location=location)
         try:
-            parts = msgspec.json.decode(metadata.get(_PARTS, b""), type=tuple[PartRef, ...])
+            parts = _PART_REFS.decode(metadata.get(_PARTS, b""))
         except msgspec.DecodeError as error:
             raise ManifestError(f"{location}: {error}", location=location) from error
         high, low, part, row = (

@@ -82,6 +82,10 @@ class PartHeader(msgspec.Struct, frozen=True, kw_only=True):
     format_version: int = PART_FORMAT
 
 
+#: Made once, here: two threads that decode a struct for the first time at once end the process (msgspec 0.22).
+_HEADER = msgspec.json.Decoder(PartHeader)
+
+
 def pack(
     kind: str,
     dtype: str,
@@ -163,7 +167,7 @@ class Part:
         hashed = -(-(ref.size_bytes - ref.tail_bytes) // PAGE_BYTES) * _HASH_BYTES
         self._hashes = tail[:hashed]
         try:
-            self.header = msgspec.json.decode(tail[hashed:], type=PartHeader)
+            self.header = _HEADER.decode(tail[hashed:])
         except msgspec.DecodeError as error:
             raise ManifestError(f"{ref.location}: {error}", location=ref.location) from error
         if self.header.format_version > PART_FORMAT:

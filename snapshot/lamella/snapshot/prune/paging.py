@@ -38,6 +38,10 @@ class _Token(msgspec.Struct, frozen=True, array_like=True):
     position: Position
 
 
+#: Made once, here: two threads that decode a struct for the first time at once end the process (msgspec 0.22).
+_TOKEN = msgspec.msgpack.Decoder(_Token)
+
+
 class PageTokens:
     """Writes and reads the tokens of one secret; ``secret`` is the same for all replicas of a service."""
 
@@ -76,7 +80,7 @@ class PageTokens:
 
     def _opened(self, text: str) -> _Token:
         try:
-            token = msgspec.msgpack.decode(self._signed.read(text), type=_Token)
+            token = _TOKEN.decode(self._signed.read(text))
         except msgspec.MsgspecError as error:
             raise InvalidPageToken("the page token is of another version of this service") from error
         if token.version != _VERSION:
