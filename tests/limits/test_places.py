@@ -17,9 +17,9 @@ from lamella.snapshot.errors import Overloaded, Unavailable
 from lamella.snapshot.patience import wait_until
 
 
-def places(at_once: int, waiting: int, *, shared: bool = True) -> Places:
+def places(at_once: int, waiting: int, *, shared: bool = True, wait_s: float = 60.0) -> Places:
     """Some."""
-    return Places("read", at_once=at_once, waiting=waiting, shared=shared, metrics=Metrics())
+    return Places("read", at_once=at_once, waiting=waiting, wait_s=wait_s, shared=shared, metrics=Metrics())
 
 
 async def settle() -> None:
@@ -114,6 +114,21 @@ def test_who_waits_longer_than_its_request_may_take_is_told_so() -> None:
             await own.wait("b")
         assert late.value.details["reason"] == "deadline"
         wait_until(None)
+        own.give_back("a")
+        assert own.take("c")
+
+    run(test)
+
+
+def test_who_waits_too_long_is_refused() -> None:
+    """So that those who are served are served soon, however slow everything is."""
+
+    async def test() -> None:
+        own = places(1, 5, wait_s=0.01)
+        assert own.take("a")
+        with pytest.raises(Overloaded) as refused:
+            await own.wait("b")
+        assert refused.value.details["limit"] == "requests"
         own.give_back("a")
         assert own.take("c")
 

@@ -254,6 +254,26 @@ def test_requests_that_come_faster_than_they_are_begun_are_refused() -> None:
             assert answer_on(each) == (200, b"0")
 
 
+def test_requests_that_waited_too_long_are_not_begun() -> None:
+    """They are refused when their turn comes, all but probes; those that come then are begun."""
+    blocking = Blocking()
+    with RawServer(blocking, request_wait_s=0.2) as server:
+        first, sleeping, waiting, probe = (server.connect(GET) for _ in range(4))
+        assert [answer_on(each) for each in (first, sleeping, waiting, probe)] == [(200, b"0")] * 4
+        first.sendall(b"GET /block HTTP/1.1\r\nHost: x\r\n\r\n")
+        server.until(lambda: blocking.begun == 5)
+        sleeping.sendall(b"GET /sleep HTTP/1.1\r\nHost: x\r\n\r\n")
+        probe.sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+        waiting.sendall(GET)
+        blocking.go.set()
+        assert answer_on(first) == answer_on(sleeping) == answer_on(probe) == (200, b"0")
+        status, problem = answer_on(waiting)
+        assert isinstance(problem, dict)
+        assert (status, problem["code"], problem["details"]["limit"]) == (429, "overloaded", "requests")
+        waiting.sendall(GET)
+        assert answer_on(waiting) == (200, b"0")
+
+
 def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
     """In the middle of a head, of a body, of an answer."""
     with RawServer(sending(16 << 20)) as server:

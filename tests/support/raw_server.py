@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -160,5 +160,6 @@ class Blocking:
         self.begun += 1
         if scope["path"] == "/block":
             assert self.go.wait(WAIT_S)
-            await asyncio.sleep(0)
+        elif scope["path"] == "/sleep":
+            time.sleep(0.5)
         await echo({**scope, "path": "/early"}, receive, send)

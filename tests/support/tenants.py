@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from starlette.testclient import TestClient
 
-from lamella.service.access.keys import key_sha256, key_text
 from lamella.service.app import create_app
 from lamella.service.settings import Settings
+from lamella.snapshot.api_key import key_sha256, key_text
 
 ROOT_KEY = key_text(bytes(range(32)))
 ROOT_SHA256 = key_sha256(ROOT_KEY)

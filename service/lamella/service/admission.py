@@ -36,10 +36,16 @@ class Admission:
             "read",
             at_once=settings.requests_at_once,
             waiting=settings.requests_waiting,
+            wait_s=settings.request_wait_s,
             shared=is_shared,
             metrics=metrics,
         )
-        self._changes = Places("change", at_once=settings.changes_at_once, waiting=0, shared=is_shared, metrics=metrics)
+        self._changes = Places("change",
+            at_once=settings.changes_at_once,
+            waiting=0,
+            wait_s=settings.request_wait_s,
+            shared=is_shared,
+            metrics=metrics,)
         self._bodies = Bodies(most_bytes=settings.body_memory_bytes, shared=is_shared, metrics=metrics)
         self._most_body_bytes = settings.max_body_bytes
         self._deadline_s = settings.request_deadline_s

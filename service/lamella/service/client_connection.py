@@ -14,9 +14,9 @@ from typing import Any, Final
 from httptools import HttpParserError
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from lamella.service.connections import STATE, Connections
+from lamella.service.connections import BEGIN_UNTIL, STATE, Connections, busy
 from lamella.service.problem import MEDIA_TYPE, problem_bytes
-from lamella.snapshot.errors import HeadersTooLarge, InvalidRequest, LamellaError, Overloaded, Unavailable
+from lamella.snapshot.errors import HeadersTooLarge, InvalidRequest, LamellaError, Unavailable
 
 #: More headers than clients, and proxies before them, have a use for.
 MOST_HEADERS: Final = 128
@@ -145,17 +145,18 @@ class ClientConnection(HttpToolsProtocol):
             self._kept.answered(self)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        kept = self._kept
-        if kept.is_busy and not cycle.scope["path"].startswith(_URGENT):
+        kept, is_urgent = self._kept, cycle.scope["path"].startswith(_URGENT)
+        if kept.is_busy and not is_urgent:
             kept.refused()
             cycle.response_started = cycle.response_complete = True
             is_last = not cycle.keep_alive or cycle.scope["method"] == "HEAD"
-            self._write_problem(_BUSY, is_last=is_last, has_body=cycle.scope["method"] != "HEAD")
+            self._write_problem(busy(), is_last=is_last, has_body=cycle.scope["method"] != "HEAD")
             if is_last:
                 self.transport.close()
             self.on_response_complete()
             return
         kept.unstarted += 1
+        cycle.scope[BEGIN_UNTIL] = math.inf if is_urgent else kept.begin_until_s()  # type: ignore[typeddict-unknown-key]
         super()._start_asgi_task(cycle, app)
 
     @property
@@ -180,9 +181,6 @@ class ClientConnection(HttpToolsProtocol):
         head = b"".join(b"%b: %b\r\n" % header for header in headers)
         line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
         self.transport.write(b"".join((line, head, b"\r\n", body if has_body else b"")))
-
-
-_BUSY: Final = Overloaded("too many requests are under way", retry_after_s=1, limit="requests")
 
 
 def _too_large(limit_bytes: int) -> HeadersTooLarge:

@@ -14,14 +14,19 @@ from collections.abc import Callable
 from typing import Final, Literal, Protocol
 
 import msgspec
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lamella.service.metrics import Metrics
+from lamella.service.problem import problem_response
 from lamella.service.settings import Settings
-from lamella.snapshot.errors import LamellaError, TooSlow, Unavailable
+from lamella.snapshot.errors import LamellaError, Overloaded, TooSlow, Unavailable
 
 #: Scope state by which a server's connections find this.
 STATE: Final = "lamella.connections"
+
+#: Scope member that holds until when a request may be begun.
+BEGIN_UNTIL: Final = "lamella.begin_until"
 
 #: What must come, or be taken, within the time for it, unless less is left.
 STEP_BYTES: Final = 64 << 10
@@ -65,6 +70,7 @@ class Connections:
         self._most = settings.connections_max
         self._most_unstarted = settings.requests_at_once + settings.requests_waiting
         self.head_bytes = settings.header_bytes_max
+        self._wait_s = settings.request_wait_s
         self._most_slow = settings.slow_readers_max
         self._head_s = settings.header_timeout_s
         self._body_s = settings.body_stall_s
@@ -160,6 +166,10 @@ class Connections:
                 kept.pop(connection, None)
             self._metrics.connections.set(len(self._all))
 
+    def begin_until_s(self) -> float:
+        """Until when a request that comes now may be begun, by the timer."""
+        return self._timer() + self._wait_s
+
     @property
     def is_busy(self) -> bool:
         """True when as many requests have come and not begun as may be."""
@@ -170,12 +180,16 @@ class Connections:
         self._refused.inc()
 
     def counted(self, app: ASGIApp) -> ASGIApp:
-        """The application, which counts the requests that it begins."""
+        """The application, which counts the requests that it begins, and refuses those that waited too long."""
         if self._counted is None or self._counted[0] is not app:
 
             async def begun(scope: Scope, receive: Receive, send: Send) -> None:
                 self.unstarted -= 1
-                await app(scope, receive, send)
+                if self._timer() > scope[BEGIN_UNTIL]:
+                    self.refused()
+                    await busy_response()(scope, receive, send)
+                else:
+                    await app(scope, receive, send)
 
             self._counted = app, begun
         return self._counted[1]
@@ -204,6 +218,17 @@ class Connections:
         self.closed(connection)
         self._metrics.connections_cut.labels(reason).inc()
         connection.end(error)
+
+
+
+def busy() -> Overloaded:
+    """What a request is told that comes while too many wait to be begun, or waited too long itself."""
+    return Overloaded("too many requests are under way", retry_after_s=1, limit="requests")
+
+
+def busy_response() -> Response:
+    """The same as a response."""
+    return problem_response(busy())
 
 
 _FULL: Final = "the service has as many connections as it takes"

@@ -16,7 +16,9 @@ _OF_ONE: Final = "share"
 
 
 class Places:
-    """``at_once`` requests are at work and ``waiting`` more wait. Belongs to one event loop, so it needs no lock.
+    """``at_once`` requests are at work, and ``waiting`` more wait for ``wait_s`` at most.
+
+    Belongs to one event loop, so it needs no lock.
 
     One ``whose`` has half of the places and half of the line at most, or all of both without ``shared``. Those who wait
     are served in turn: the next place goes to the next one of them, and with each to the request that came first. So
@@ -24,9 +26,17 @@ class Places:
     """
 
     def __init__(
-        self, kind: Literal["read", "change"], *, at_once: int, waiting: int, shared: bool, metrics: Metrics
+        self,
+        kind: Literal["read", "change"],
+        *,
+        at_once: int,
+        waiting: int,
+        wait_s: float,
+        shared: bool,
+        metrics: Metrics,
     ) -> None:
         self._at_once = at_once
+        self._wait_s = wait_s
         self._most_waiting = waiting
         self._own = max(1, at_once // 2) if shared else at_once
         self._own_waiting = (waiting + 1) // 2 if shared else waiting
@@ -56,15 +66,13 @@ class Places:
             if len(self._lines.get(whose, ())) < self._own_waiting:
                 return
             limit = _OF_ONE
-        self._refused[limit].inc()
-        text = "of yours " if limit == _OF_ONE else ""
-        raise Overloaded(f"too many requests {text}are under way", retry_after_s=1, limit=limit)
+        raise self._overloaded(limit)
 
     async def wait(self, whose: str) -> None:
         """Wait for a place and take it.
 
         Raises:
-            Overloaded: too many wait.
+            Overloaded: too many wait, or its turn did not come.
             Unavailable: the request's time was over before its turn came.
         """
         if self.take(whose):
@@ -75,7 +83,8 @@ class Places:
         self._waiting += 1
         self._shown.set(self._waiting)
         try:
-            async with asyncio.timeout(left_s()):
+            left = left_s()
+            async with asyncio.timeout(self._wait_s if left is None else min(self._wait_s, left)):
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
@@ -83,7 +92,7 @@ class Places:
             else:
                 self._leave(whose, turn)
             if isinstance(error, TimeoutError):
-                raise too_late() from error
+                raise (too_late() if left_s() == 0 else self._overloaded(_OF_ALL)) from error
             raise
 
     def give_back(self, whose: str) -> None:
@@ -96,6 +105,11 @@ class Places:
             del self._held_by[whose]
         if self._waiting:
             self._hand_on()
+
+    def _overloaded(self, limit: str) -> Overloaded:
+        self._refused[limit].inc()
+        text = "of yours " if limit == _OF_ONE else ""
+        return Overloaded(f"too many requests {text}are under way", retry_after_s=1, limit=limit)
 
     def _hand_on(self) -> None:
         for whose, line in self._lines.items():

@@ -232,6 +232,12 @@ class Settings(BaseSettings):
         le=100_000,
         description="Further such requests that wait for a place in a process; one more is answered with 429.",
     )
+    request_wait_s: float = Field(
+        default=1.0,
+        gt=0,
+        le=3_600,
+        description="How long a request waits to be begun, and for a place, in seconds; then it is answered with 429.",
+    )
     changes_at_once: int = Field(
         default=2_048,
         ge=1,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from docs.scene import scene
 from docs.stage import ROOT_KEY, Stage
-from lamella.service.access.keys import key_sha256
 from lamella.service.settings import Settings
+from lamella.snapshot.api_key import key_sha256
 
 
 def with_root_key(folder: Path) -> dict[str, str]:
