@@ -122,7 +122,8 @@ def generated(operation: Any, place: Place, mode: Any, count: int) -> Callable[[
                 case.path_parameters[part] = str(getattr(place, part))
         judge(case)
 
-    return run
+    judged: Callable[[], None] = run
+    return judged
 
 
 def fuzz(service: Described, name: str, count: int) -> None:

@@ -146,7 +146,10 @@ def test_a_large_head_in_one_piece_is_measured_by_itself() -> None:
     """A small request that comes together with another one's body is no large head."""
     with RawServer(echo, header_bytes_max=2048) as server:
         client = server.connect(post("/", 10_000) + b"x" * 10_000 + GET)
-        assert answer_on(client) == (200, b"10000")
+        received = b""
+        while received.count(b"HTTP/1.1 200 OK") < 2:
+            received += client.recv(65_536)
+        assert b"\r\n\r\n10000HTTP/1.1 200 OK" in received
 
 
 def test_a_client_sends_only_so_many_requests_ahead() -> None:

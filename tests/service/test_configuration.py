@@ -247,7 +247,7 @@ def test_what_a_start_would_refuse_is_said_beforehand(given: dict[str, Any], abo
 def test_a_library_that_is_missing_is_told_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the setting that needs it; the others are not asked for."""
     monkeypatch.setattr("lamella.service.configuration_check.find_spec", lambda _: None)
-    given = {"warehouse": "s3://b/w", "catalog": "postgresql://h/d", "traces": True}
+    given: dict[str, Any] = {"warehouse": "s3://b/w", "catalog": "postgresql://h/d", "traces": True}
     errors = told(checked(**given), "error")
     assert {about: text.partition(";")[2] for about, text in errors.items()} == {
         "warehouse": " pip install 'lamella[s3]' brings it",

@@ -6,7 +6,7 @@ import io
 import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -91,7 +91,7 @@ class Tenants:
         self.root = Asker(self.app, ROOT_KEY)
         self._numbers = itertools.count()
 
-    def __enter__(self) -> Tenants:
+    def __enter__(self) -> Self:
         self.app.__enter__()
         for name in ("north", "south"):
             self.root.call("POST", "/v1/namespaces", {"name": name, "properties": {"owner": f"{name}-owner"}})

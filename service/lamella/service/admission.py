@@ -40,12 +40,14 @@ class Admission:
             shared=is_shared,
             metrics=metrics,
         )
-        self._changes = Places("change",
+        self._changes = Places(
+            "change",
             at_once=settings.changes_at_once,
             waiting=0,
             wait_s=settings.request_wait_s,
             shared=is_shared,
-            metrics=metrics,)
+            metrics=metrics,
+        )
         self._bodies = Bodies(most_bytes=settings.body_memory_bytes, shared=is_shared, metrics=metrics)
         self._most_body_bytes = settings.max_body_bytes
         self._deadline_s = settings.request_deadline_s

@@ -64,8 +64,8 @@ IF_NONE_MATCH: Final = Parameter(
 TIMEOUT: Final = Parameter(
     name="Lamella-Timeout-Ms",
     place="header",
-    description="How long the client waits for the begin of the answer, in milliseconds: the service gives up what only "
-    "asks by then, and does not begin a change any more.",
+    description="How long the client waits for the begin of the answer, in milliseconds: the service gives up what "
+    "only asks by then, and does not begin a change any more.",
     schema={"type": "integer", "minimum": 1, "maximum": MOST_MS},
 )
 

@@ -8,6 +8,7 @@ and takes on no more requests than can be begun soon. What it answers itself are
 from __future__ import annotations
 
 import math
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -155,9 +156,13 @@ class ClientConnection(HttpToolsProtocol):
                 self.transport.close()
             self.on_response_complete()
             return
-        kept.unstarted += 1
-        cycle.scope[BEGIN_UNTIL] = math.inf if is_urgent else kept.begin_until_s()  # type: ignore[typeddict-unknown-key]
-        super()._start_asgi_task(cycle, app)
+        if is_urgent:
+            cycle.scope[BEGIN_UNTIL] = math.inf  # type: ignore[typeddict-unknown-key]  # a member of ours
+            kept.unstarted += 1
+            super()._start_asgi_task(cycle, app)
+        else:
+            cycle.scope[BEGIN_UNTIL] = kept.begin_until_s()  # type: ignore[typeddict-unknown-key]
+            kept.begin(partial(super()._start_asgi_task, cycle, app))
 
     @property
     def _can_be_answered(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final, Literal, Protocol
 
@@ -31,6 +32,8 @@ BEGIN_UNTIL: Final = "lamella.begin_until"
 #: What must come, or be taken, within the time for it, unless less is left.
 STEP_BYTES: Final = 64 << 10
 _TICK_S: Final = 1.0
+#: Requests that are begun in one round of the event loop.
+_A_ROUND: Final = 1
 #: Files that a process may have open beside its connections: of the catalog, the store, the cache.
 _OTHER_FILES: Final = 1_024
 
@@ -91,6 +94,10 @@ class Connections:
         self._slow: dict[Watched, _Mark] = {}
         self._tick: asyncio.TimerHandle | None = None
         self._counted: tuple[ASGIApp, ASGIApp] | None = None
+        # Requests that wait to be begun, and how many were in this round of the event loop.
+        self._turns: deque[Callable[[], None]] = deque()
+        self._begun = 0
+        self._is_counting = False
 
     @property
     def count(self) -> int:
@@ -170,6 +177,31 @@ class Connections:
         """Until when a request that comes now may be begun, by the timer."""
         return self._timer() + self._wait_s
 
+    def begin(self, start: Callable[[], None]) -> None:
+        """Have a request begun, in its turn: few in each round of the event loop.
+
+        A round takes all that clients have sent by then, but one new connection (uvloop). When all requests of a round
+        were begun in it, new clients would wait for hundreds of others' requests.
+        """
+        self.unstarted += 1
+        if self._begun < _A_ROUND:
+            self._begun += 1
+            start()
+        else:
+            self._turns.append(start)
+        if not self._is_counting:
+            self._is_counting = True
+            asyncio.get_running_loop().call_soon(self._next_round)
+
+    def _next_round(self) -> None:
+        self._begun = 0
+        while self._turns and self._begun < _A_ROUND:
+            self._begun += 1
+            self._turns.popleft()()
+        self._is_counting = self._begun > 0
+        if self._is_counting:
+            asyncio.get_running_loop().call_soon(self._next_round)
+
     @property
     def is_busy(self) -> bool:
         """True when as many requests have come and not begun as may be."""
@@ -218,7 +250,6 @@ class Connections:
         self.closed(connection)
         self._metrics.connections_cut.labels(reason).inc()
         connection.end(error)
-
 
 
 def busy() -> Overloaded:

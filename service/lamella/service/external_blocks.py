@@ -58,8 +58,8 @@ class ExternalBlocks:
     ) -> list[Condemned]:
         """The files that only the snapshots ``gone`` need, as long as they are the files that were registered.
 
-        Files outside of ``places`` stay. ``half_deleted``: an earlier part condemned these files and then deleted some of
-        the snapshots' manifests.
+        Files outside of ``places`` stay. ``half_deleted``: an earlier part condemned these files and then deleted some
+        of the snapshots' manifests.
 
         Raises as :meth:`needed`.
         """

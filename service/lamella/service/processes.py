@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 import sys
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
@@ -11,6 +13,7 @@ from typing import Any, Final
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Process
 
 from lamella.service.stopping import SIGNALS, end_by
 
@@ -49,8 +52,31 @@ def run_workers(make_app: Callable[[], FastAPI], workers: int, options: dict[str
         sys.exit(_DID_NOT_START)
 
 
+class _Worker(Process):
+    """As uvicorn asks a worker whether it is well, but one that was killed meanwhile is not waited for."""
+
+    def _healthcheck(self, timeout: float) -> bool | None:
+        # Its end of the pipe is open in this process too, so its death alone ends no wait for its answer.
+        give_up_s = time.monotonic() + timeout
+        try:
+            self.parent_conn.send(b"ping")
+            while not self.parent_conn.poll(_POLL_S):
+                if time.monotonic() >= give_up_s or not self.process.is_alive():
+                    return None
+            started: bool = self.parent_conn.recv()
+        except (OSError, EOFError, pickle.UnpicklingError):
+            return None
+        return started
+
+
 class _Workers(Multiprocess):
     """As uvicorn looks after workers, but a second signal ends them, and this process, at once."""
+
+    def keep_subprocess_alive(self) -> None:
+        """Replace workers that ended, or do not answer."""
+        for process in self.processes:
+            process.__class__ = _Worker  # uvicorn makes them itself, and asks nobody of which class
+        super().keep_subprocess_alive()
 
     def join_all(self) -> None:
         """Wait until they have ended."""
