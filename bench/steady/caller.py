@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Final, cast
 
 import httptools
@@ -10,6 +11,8 @@ import msgspec
 
 #: More connections than this are not opened: a client has an end, too.
 MOST_CONNECTIONS: Final = 6_000
+#: A service ends a connection that was idle for some seconds; a request that is sent at that moment is lost.
+_IDLE_S: Final = 2.0
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -27,6 +30,7 @@ class _Connection(asyncio.Protocol):
         self.answered: asyncio.Future[int] | None = None
         self.is_open = True
         self.is_last = False
+        self.idle_since_s = 0.0
         self._parser = httptools.HttpResponseParser(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -82,6 +86,7 @@ class Caller:
         if connection.is_last:
             self._end(connection)
         else:
+            connection.idle_since_s = time.monotonic()
             self._idle.append(connection)
         return Answer(status)
 
@@ -94,8 +99,9 @@ class Caller:
     def _free(self) -> _Connection | None:
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_open:
+            if connection.is_open and time.monotonic() - connection.idle_since_s < _IDLE_S:
                 return connection
+            self._end(connection)
         return None
 
     async def _opened(self) -> _Connection:
