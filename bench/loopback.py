@@ -58,6 +58,7 @@ class Service:
 
     def __exit__(self, *_: object) -> None:
         """Stop it."""
+        self.hang_up()
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(60)
         self._log.close()

@@ -265,7 +265,9 @@ def test_the_api_describes_itself_wholly(local: World) -> None:
             asks = path.endswith(("/prune", "/prune/batch", "/diff", "/aggregate", "/advice", "/what-if", "/why-not"))
             asks = asks or path.endswith(("/plan", "/blocks"))
             again = ("/verify", "{table}/vacuum", "/vacuum-dropped", "/feedback", "/recorded")
-            repeatable = path.endswith(again) or "/leases" in path or path.startswith("/v1/jobs/")
+            repeatable = (
+                path.endswith(again) or "/leases" in path or path.startswith(("/v1/jobs/", "/v1/keys", "/v1/grants"))
+            )
             repeatable = repeatable or (method == "put" and path.endswith(("/schedules/{schedule}", "/policy")))
             mutates = method in ("delete", "post", "put") and not asks and not repeatable
             headers = [p["name"] for p in operation.get("parameters", []) if p["in"] == "header"]

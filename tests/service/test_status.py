@@ -211,6 +211,8 @@ def test_settings_show_no_secret(tmp_path: Path) -> None:
         store_options={"s3": {"secret": SECRET}},
         iceberg_catalogs={"prod": {"token": SECRET}},
         token_secret=SECRET * 4,
+        root_key_sha256="0" * 64,
+        oidc_client_secret=SECRET,
         cache_dir=str(tmp_path),
         port=9_999,
     )
