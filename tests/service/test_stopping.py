@@ -277,6 +277,57 @@ def test_what_outlasts_the_grace_does_not_hold_the_service(start_server: StartSe
     assert len(events(server, "stopped")) == 1
 
 
+def run(program: str) -> subprocess.Popen[str]:
+    """A process of its own."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("LAMELLA_")}
+    return subprocess.Popen(
+        [sys.executable, "-c", program], env=inherited, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+STUCK = """
+import asyncio, contextlib
+from fastapi import FastAPI
+from lamella.service import stopping
+from lamella.service.lifecycle import Lifecycle
+from lamella.service.logs import make_log
+from lamella.service.processes import run_alone
+from lamella.service.settings import Settings
+
+@contextlib.asynccontextmanager
+async def lifespan(_app):
+    print("started", flush=True)
+    yield
+    await asyncio.Event().wait()
+
+stopping.CLOSING_S = 0.2
+app = FastAPI(lifespan=lifespan)
+settings = Settings(warehouse="/w", drain_s=0, shutdown_grace_s=0)
+stopping.drain_on_signals(app, Lifecycle(), settings, make_log(), is_alone=True)
+run_alone(app, {"port": 0})
+"""
+
+
+def test_an_end_that_is_stuck_is_cut_short() -> None:
+    """When what is left to do after the grace never ends, the process does, with status 1, and says so."""
+    process = run(STUCK)
+    assert process.stdout is not None
+    while "started" not in (line := process.stdout.readline()):
+        assert line, "it ended"
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=STOP_S)
+    assert process.returncode == 1
+    assert "did not end in time" in output
+
+
+def test_a_service_whose_workers_cannot_start_ends_with_a_status() -> None:
+    """Whoever started it learns of it, instead of a service without workers."""
+    program = "from lamella.service.processes import run_workers\nrun_workers(dict.fromkeys, 2, {'port': 0})"
+    process = run(program)
+    output, _ = process.communicate(timeout=STOP_S)
+    assert process.returncode == 3, output
+
+
 def test_it_has_started_once_the_store_was_seen_to_replace_nothing(tmp_path: Path) -> None:
     """Before the first look it has not; afterwards it has, whatever becomes of the store, which readiness tells."""
     warehouse = tmp_path / "w"
