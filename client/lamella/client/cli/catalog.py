@@ -21,7 +21,7 @@ from lamella.snapshot.schema import Column
 
 @click.group()
 def namespaces() -> None:
-    """List, make and drop namespaces."""
+    """List, make, change and drop namespaces."""
 
 
 @namespaces.command("list")
@@ -46,6 +46,41 @@ def create_namespace(session: Session, name: str, properties: tuple[str, ...]) -
         session.emit(made)
     else:
         click.echo(f"namespace {made.name} is there")
+
+
+@namespaces.command("set")
+@click.argument("name")
+@click.option("--property", "properties", metavar="KEY=VALUE", multiple=True, help="A property; may be repeated.")
+@click.option("--remove", metavar="KEY", multiple=True, help="A property that goes away; may be repeated.")
+@connected()
+def change_namespace(session: Session, name: str, properties: tuple[str, ...], remove: tuple[str, ...]) -> None:
+    """Set and remove properties of a namespace; others stay as they are.
+
+    `lamella.quota.tables`, `lamella.quota.blocks` and `lamella.quota.bytes` say how much it may have.
+    """
+    if not (properties or remove):
+        raise click.UsageError("give at least one --property or --remove")
+    changed = session.lake.change_namespace(name, set=pairs_of(properties, "--property"), remove=remove)
+    if session.as_json:
+        session.emit(changed)
+    else:
+        click.echo(f"namespace {name} has {_properties(changed.properties) or 'no properties'}")
+
+
+@namespaces.command("quota")
+@click.argument("name")
+@connected()
+def namespace_quota(session: Session, name: str) -> None:
+    """Show how much there is in a namespace, and may be."""
+    found = session.lake.namespace_quota(name)
+    if session.as_json:
+        session.emit(found)
+        return
+    rows = [("tables", found.tables, str), ("blocks", found.blocks, str), ("bytes", found.bytes, size_text)]
+    print_table(
+        ["", ("used", "right"), ("most", "right")],
+        [(what, text(use.used), "any" if use.most is None else text(use.most)) for what, use, text in rows],
+    )
 
 
 @namespaces.command("drop")

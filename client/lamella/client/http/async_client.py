@@ -93,6 +93,21 @@ class AsyncLamella(AsyncMaintainedLake, AsyncIndexedLake, AsyncFollowingLake, As
         """As :meth:`Lamella.create_namespace`."""
         return await self.run(calls.create_namespace(name, properties or {}), idempotency_key)
 
+    async def change_namespace(
+        self,
+        name: str,
+        *,
+        set: Mapping[str, str] | None = None,
+        remove: Sequence[str] = (),
+        idempotency_key: str | None = None,
+    ) -> wire.NamespaceInfo:
+        """As :meth:`Lamella.change_namespace`."""
+        return await self.run(calls.change_namespace(name, set or {}, remove), idempotency_key)
+
+    async def namespace_quota(self, name: str) -> wire.NamespaceQuota:
+        """As :meth:`Lamella.namespace_quota`."""
+        return await self.run(calls.namespace_quota(name))
+
     async def drop_namespace(self, name: str, *, idempotency_key: str | None = None) -> None:
         """As :meth:`Lamella.drop_namespace`."""
         await self.run(calls.drop_namespace(name), idempotency_key)

@@ -96,6 +96,17 @@ def create_namespace(name: str, properties: Mapping[str, str]) -> Call[wire.Name
     return mutation("POST", "/v1/namespaces", wire.NamespaceInfo, body)
 
 
+def change_namespace(name: str, set: Mapping[str, str], remove: Sequence[str]) -> Call[wire.NamespaceInfo]:
+    """Set and remove properties of a namespace."""
+    body = wire.NamespaceChange(set=dict(set), remove=texts("remove", remove))
+    return mutation("POST", f"{namespace_path(name)}/properties", wire.NamespaceInfo, body)
+
+
+def namespace_quota(name: str) -> Call[wire.NamespaceQuota]:
+    """How much there is in a namespace, and may be."""
+    return Call(method="GET", path=f"{namespace_path(name)}/quota", answer=wire.NamespaceQuota)
+
+
 def drop_namespace(name: str) -> Call[Nothing]:
     """Drop an empty namespace."""
     return mutation("DELETE", namespace_path(name), Nothing)

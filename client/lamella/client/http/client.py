@@ -101,6 +101,24 @@ class Lamella(MaintainedLake, IndexedLake, FollowingLake, WatchedLake, AccessLak
         """Make a namespace; raises AlreadyExists."""
         return self.run(calls.create_namespace(name, properties or {}), idempotency_key)
 
+    def change_namespace(
+        self,
+        name: str,
+        *,
+        set: Mapping[str, str] | None = None,
+        remove: Sequence[str] = (),
+        idempotency_key: str | None = None,
+    ) -> wire.NamespaceInfo:
+        """Set and remove properties of a namespace; others stay. Raises NamespaceNotFound.
+
+        Quotas (``lamella.quota.tables``, ``.blocks``, ``.bytes``) are for who is admin of everything.
+        """
+        return self.run(calls.change_namespace(name, set or {}, remove), idempotency_key)
+
+    def namespace_quota(self, name: str) -> wire.NamespaceQuota:
+        """How much there is in a namespace, and may be; raises NamespaceNotFound."""
+        return self.run(calls.namespace_quota(name))
+
     def drop_namespace(self, name: str, *, idempotency_key: str | None = None) -> None:
         """Drop an empty namespace; raises NamespaceNotFound, NamespaceNotEmpty."""
         self.run(calls.drop_namespace(name), idempotency_key)
