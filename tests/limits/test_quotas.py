@@ -19,6 +19,7 @@ from lamella.snapshot.layout import FsspecStore
 from support.own_app import COLUMNS, NewOwn, OwnApp
 from support.race import TABLE
 from support.service_api import Api, World, read_problem
+from support.tenants import Tenants
 
 BACKENDS = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
 
@@ -164,6 +165,25 @@ def test_properties_of_a_namespace_are_set_and_removed_one_by_one(own: NewOwn) -
     assert read_problem(app.app.post("/v1/namespaces/no/properties", json={"remove": ["a"]})).status == 404
     many = {"set": {f"p{number}": "" for number in range(999)}}
     assert read_problem(app.app.post(path, json=many)).details == {"limit": "properties", "most": 1000}
+
+
+def test_only_an_admin_of_everything_sets_quotas(tmp_path: Path) -> None:
+    """Who looks after a namespace sets its other properties; who reads in it sees how much there is."""
+    with Tenants(tmp_path) as tenants:
+        keeper = tenants.asker({"role": "admin", "namespace": "north"})
+        reader = tenants.asker({"role": "read", "namespace": "north"})
+        path, quota = "/v1/namespaces/north/properties", {"lamella.quota.tables": "1"}
+        assert keeper.send("POST", path, {"set": {"team": "a"}}).status_code == 200
+        for body in ({"set": quota}, {"remove": ["lamella.quota.tables"]}, {"set": {"team": "b", **quota}}):
+            answer = keeper.send("POST", path, body)
+            assert (answer.status_code, answer.json()["code"]) == (403, "permission_denied")
+        assert reader.send("POST", path, {"set": {"team": "c"}}).status_code == 403
+        assert tenants.root.call("POST", path, {"set": quota})["properties"]["team"] == "a"
+        assert reader.call("GET", "/v1/namespaces/north/quota")["tables"] == {"used": 0, "most": 1}
+        assert reader.send("GET", "/v1/namespaces/south/quota").status_code == 404
+        namer = tenants.asker({"role": "maintain"})
+        made = namer.send("POST", "/v1/namespaces", {"name": "west", "properties": quota})
+        assert (made.status_code, made.json()["code"]) == (403, "permission_denied")
 
 
 def test_concurrent_changes_of_properties_are_all_there(own: NewOwn) -> None:
