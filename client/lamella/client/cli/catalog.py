@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -76,10 +77,13 @@ def namespace_quota(session: Session, name: str) -> None:
     if session.as_json:
         session.emit(found)
         return
-    rows = [("tables", found.tables, str), ("blocks", found.blocks, str), ("bytes", found.bytes, size_text)]
     print_table(
         ["", ("used", "right"), ("most", "right")],
-        [(what, text(use.used), "any" if use.most is None else text(use.most)) for what, use, text in rows],
+        [
+            ("tables", *_quota_texts(found.tables, str)),
+            ("blocks", *_quota_texts(found.blocks, str)),
+            ("bytes", *_quota_texts(found.bytes, size_text)),
+        ],
     )
 
 
@@ -306,6 +310,10 @@ def column_rows(columns: tuple[Column, ...], indent: str) -> list[tuple[object, 
         )
         rows += column_rows(column.fields, indent + "  ")
     return rows
+
+
+def _quota_texts(use: wire.QuotaUse, text: Callable[[int], str]) -> tuple[str, str]:
+    return text(use.used), "any" if use.most is None else text(use.most)
 
 
 def _properties(properties: dict[str, str]) -> str:
