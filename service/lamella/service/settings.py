@@ -274,7 +274,7 @@ class Settings(BaseSettings):
         default=10.0, gt=0, le=3_600, description="How long the head of a request may take to come, in seconds."
     )
     header_bytes_max: int = Field(
-        default=32 << 10,
+        default=64 << 10,
         ge=1024,
         le=1 << 20,
         description=(

@@ -41,6 +41,12 @@ def operations(stage: Stage) -> None:
     stage.variables["LAMELLA_WAREHOUSE"] = str(stage.folder / "warehouse")
 
 
+@scene("docs/limits.md")
+def limits(stage: Stage) -> None:
+    """A namespace that gets a quota."""
+    stage.table("sales.orders", orders())
+
+
 @scene("docs/deploy.md")
 def deploy(_stage: Stage) -> None:
     """Nothing: what its commands start is tried by tests/deploy."""

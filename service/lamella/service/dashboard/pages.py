@@ -32,6 +32,7 @@ from lamella.snapshot.wire import Problem
 
 ROOT: Final = "/ui"
 _HERE: Final = Path(__file__).parent
+_PROBLEM: Final = msgspec.json.Decoder(Problem)
 _STATIC: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
 #: Nothing but what this service sends itself, and no script or style in a page's own text.
@@ -135,7 +136,7 @@ class Pages:
         response = await self._services.mutate(request, work, form.body, key=form.key)
         body = bytes(response.body)
         if response.status_code >= 400:
-            problem = msgspec.json.decode(body, type=Problem)
+            problem = _PROBLEM.decode(body)
             raise BY_CODE.get(problem.code, LamellaError)(problem.detail, **problem.details)
         return body
 

@@ -46,6 +46,10 @@ class JobKind(msgspec.Struct, frozen=True, kw_only=True):
     server_only: bool = True
     server_arguments: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        # msgspec 0.22 learns a type when it first meets it, and crashes if two threads do that at once.
+        msgspec.json.Decoder(self.arguments)
+
 
 #: They are about the worker's machine, and where it writes.
 _OF_THE_WORKER: Final = ("memory_mib", "processes", "scratch")

@@ -23,6 +23,7 @@ FIELDS: Final = PREFIX + "fields"
 SCHEMAS: Final = PREFIX + "schemas"
 
 _MEMBERS: Final = ("kind", "location", "catalog", "table", "path_columns")
+_SOURCE: Final = msgspec.json.Decoder(ExternalSource)  # made here: threads must not meet the type for the first time
 
 
 def source_of(properties: Mapping[str, str]) -> ExternalSource | None:
@@ -31,7 +32,7 @@ def source_of(properties: Mapping[str, str]) -> ExternalSource | None:
         return None
     given: dict[str, Any] = {name: properties[PREFIX + name] for name in _MEMBERS if PREFIX + name in properties}
     try:
-        return msgspec.convert(given, ExternalSource)
+        return _SOURCE.decode(msgspec.json.encode(given))
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"the table's source cannot be read: {error}") from error
 

@@ -229,7 +229,7 @@ def _depths(found: Extents) -> DepthSummary:
 
 
 def _figures(found: DepthSummary) -> DepthFigures:
-    return msgspec.convert(found, DepthFigures, from_attributes=True)
+    return DepthFigures(**msgspec.structs.asdict(found))
 
 
 def _members(found: Health, key: Key) -> dict[str, Any]:
