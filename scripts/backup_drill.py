@@ -1,9 +1,10 @@
 """Prove that the catalog can be restored: export it, import that elsewhere, verify it, and ask both the same questions.
 
 It takes the settings of the service from where the service has them (variables, LAMELLA_CONFIG), and asks the running
-service at `--url`. What is restored goes into a SQLite file of its own, or an empty database at `--scratch-catalog`; a
-second service over it listens on the loopback address meanwhile. Neither the catalog nor the warehouse is written to.
-Commits go on: both are asked about the snapshots that the export has.
+service at `--url`; where that wants a key, with the one of LAMELLA_TOKEN or LAMELLA_TOKEN_FILE, which has to read all
+tables. What is restored goes into a SQLite file of its own, or an empty database at `--scratch-catalog`; a second
+service over it listens on the loopback address meanwhile. Neither the catalog nor the warehouse is written to. Commits
+go on: both are asked about the snapshots that the export has.
 
 The exit status is 0 when nothing is missing, verification finds nothing, and all answers are the same.
 """
@@ -26,10 +27,20 @@ from typing import Any
 
 from lamella.client.http import Lamella
 from lamella.client.http.aggregated import python_value
+from lamella.client.http.credential import token_of
 from lamella.client.http.pruned import Pruned
 from lamella.snapshot.errors import LamellaError, NotFound
 
 _CLI = (sys.executable, "-m", "lamella.client.cli")
+#: The second service has the settings of the one that runs but for these: nobody else reaches it, and the folder of the
+#: cache belongs to the other.
+_SERVE = """
+import sys
+from lamella.service.app import serve
+from lamella.service.configuration import load_settings
+settings = load_settings({"host": "127.0.0.1", "port": int(sys.argv[1]), "workers": 1, "drain_s": 0}).settings
+serve(settings.model_copy(update={"tls_cert_file": None, "tls_key_file": None, "cache_dir": None}))
+"""
 _START_S = 120
 _STOP_S = 60
 #: Columns of a table that questions are asked about.
@@ -69,13 +80,17 @@ class Drill:
         for table in verified or ():
             wrong = [finding for finding in table.get("findings", ()) if finding["severity"] != "info"]
             self.failures += [f"{table['table']}: {finding['code']}: {finding['message']}" for finding in wrong]
+        token, token_file = token_of(os.environ)
         with (
             self._timed("compare"),
             self._second_service() as url,
-            Lamella(self._asked.url) as live,
-            Lamella(url) as restored,
+            Lamella(self._asked.url, token=token, token_file=token_file) as live,
+            Lamella(url, token=token, token_file=token_file) as restored,
         ):
-            self._compare(live, restored)
+            try:
+                self._compare(live, restored)
+            except LamellaError as error:
+                self.failures.append(f"compare: {error.code}: {error.message}")
 
     def _compare(self, live: Lamella, restored: Lamella) -> None:
         self.counts |= {"tables": 0, "questions": 0, "not asked": 0}
@@ -119,14 +134,11 @@ class Drill:
         """A service over what was restored, for as long as it is needed."""
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        # A folder of a cache belongs to the service that runs.
-        env = {**self._scratch, "LAMELLA_DRAIN_S": "0"}
-        env.pop("LAMELLA_CACHE_DIR", None)
         log = self._folder / "service.log"
-        command = [*_CLI, "serve", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+        command = [sys.executable, "-c", _SERVE, str(port)]
         with log.open("wb") as output:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=env
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=self._scratch
             )
         try:
             _wait_listening(process, port, log)

@@ -29,6 +29,8 @@ from stack.tools import ROOT, say
 
 TABLE = "chaos.t"
 _FILES_AT_ONCE = 4_000
+#: A job that failed is tried again soon: faults come every quarter of a minute, and jobs are waited for at the end.
+_SETTINGS = {"LAMELLA_JOB_RETRY_MAX_S": "10"}
 
 
 def main() -> int:
@@ -36,7 +38,7 @@ def main() -> int:
     given = _arguments()
     wanted = [fault for fault in faults() if not given.only or f"{fault.services[0]}:{fault.way}" in given.only]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    with Stack(given.folder, with_moto=given.moto, cabled=True) as stack:
+    with Stack(given.folder, with_moto=given.moto, cabled=True, settings=_SETTINGS) as stack:
         with Lamella(stack.url, token=stack.key) as lake:
             lake.create_namespace("chaos")
             lake.create_table(TABLE, schema=[Column(name="n", type="int64")])
@@ -115,6 +117,7 @@ def table_of(trials: list[Trial], reckoning: Reckoning) -> str:
         f"{reckoning.acknowledged} commits were acknowledged, {len(reckoning.lost)} lost, {len(reckoning.twice)} there "
         f"twice, {len(reckoning.refused)} refused; verification: {len(reckoning.findings)} findings; jobs: {jobs}"
     )
+    lines += [f"- WRONG: {each}" for each in reckoning.wrong()]
     return "\n".join(lines)
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sysconfig
 from collections.abc import Iterator
 from importlib.resources import files
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,54 @@ def test_compose_services_name_only_services_secrets_and_files_that_exist() -> N
         for mount in service.mounts:
             if mount.kind == "bind":
                 assert (ROOT / mount.source).is_dir(), f"{mount.source} is not among {sorted(made)}"
+
+
+def test_https_takes_no_port_from_the_worker_and_the_health_check() -> None:
+    """What docs/deploy.md adds to the compose file is valid, names what is there, and publishes HTTPS."""
+    (text,) = re.findall(r"(?s)```yaml\n(.*?)```", (ROOT / "docs" / "deploy.md").read_text("utf-8"))
+    added = yaml.safe_load(text)
+    schema = json.loads((files("check_jsonschema") / "builtin_schemas" / "vendor" / "compose-spec.json").read_text())
+    jsonschema.validate(added, schema)
+    proxy = added["services"]["proxy"]
+    (source, target, _), (mount,) = proxy["volumes"][0].split(":"), compose().services["proxy"].mounts[:1]
+    assert (ROOT / source).is_file()
+    assert (ROOT / mount.source / Path(target).relative_to(mount.target)).is_file()
+    conf = (ROOT / source).read_text("utf-8")
+    assert {f"/run/secrets/{name}" for name in added["secrets"]} == set(re.findall(r"/run/secrets/\w+", conf))
+    servers = {re.findall(r"listen 0\.0\.0\.0:(\d+)", each)[0]: each for each in conf.split("server {")[1:]}
+    published = {port.split(":")[1] for port in proxy["ports"]}
+    assert published == {"8443", "8081"}
+    assert "return 308 https://" in servers["8081"]
+    assert servers.keys() - published == {"8080"}
+    assert "include /etc/lamella/locations.conf;" in servers["8080"]
+
+
+def test_addresses_that_are_fixed_are_given_to_nobody_else() -> None:
+    """nginx and those it asks have one each, outside of what the engine hands out; only nginx's is trusted."""
+    document = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
+    (net,) = document["networks"]["default"]["ipam"]["config"]
+    subnet, handed_out = ip_network(net["subnet"]), ip_network(net["ip_range"])
+    services = compose().services
+    fixed = {name: ip_address(service.address) for name, service in services.items() if service.address is not None}
+    assert len(set(fixed.values())) == len(fixed)
+    for address in (*fixed.values(), ip_address(net["gateway"])):
+        assert address in subnet
+        assert address not in handed_out
+    assert ip_address(net["gateway"]) not in fixed.values()
+    asked = re.findall(r"(?m)^ +server ([a-z0-9-]+):\d+", (ROOT / "deploy" / "nginx" / "nginx.conf").read_text("utf-8"))
+    assert {"proxy", *asked} == set(fixed)
+    assert len(list(handed_out.hosts())) > len(services)
+    for name in asked:
+        assert services[name].environment["LAMELLA_TRUSTED_PROXIES"] == services["proxy"].address
+
+
+def test_spark_can_load_libraries_that_it_unpacks_and_nobody_else_can() -> None:
+    """Engines mount tmpfs so that nothing in it is executed; snappy-java and zstd-jni unpack theirs into /tmp."""
+    for service in compose().services.values():
+        options = [mount.source for mount in service.mounts if mount.kind == "tmpfs"]
+        with_exec = [each for each in options if "exec" in each.partition(":")[2].split(",")]
+        assert with_exec == (options if service.target == "spark" else [])
+        assert options or service.target is None
 
 
 def test_every_secret_of_the_compose_file_is_made_once(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ set -eu
 case "${1:-}" in
 driver)
     shift
+    # The jars for S3 are named here, where they are: whoever submits would look for them on the machine that submits.
     exec "$SPARK_HOME/bin/spark-submit" \
+        --conf "spark.jars=/opt/spark-s3/*.jar" \
         --conf "spark.driver.bindAddress=$SPARK_DRIVER_BIND_ADDRESS" \
         --conf "spark.executorEnv.SPARK_DRIVER_POD_IP=$SPARK_DRIVER_BIND_ADDRESS" \
         --deploy-mode client "$@"

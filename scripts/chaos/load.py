@@ -15,6 +15,11 @@ import msgspec
 #: A request that takes longer has failed, as far as these clients are concerned.
 TIMEOUT_S: Final = 10.0
 _PAUSE_S: Final = 0.05
+#: Statuses below 500 that say that nothing was done, and to try again: it came too slowly, or there was too much to do.
+_NOT_NOW: Final = frozenset({408, 429})
+#: The most that the service takes: a job meets more faults than it has attempts otherwise, and none of them is its own.
+_JOB_ATTEMPTS: Final = 100
+_OVER: Final = ("succeeded", "failed", "cancelled")
 
 Kind = Literal["commit", "prune", "job"]
 
@@ -39,7 +44,7 @@ class Ledger:
         self.begun: set[str] = set()
         self.refused: list[str] = []
         self.jobs: dict[str, str] = {}
-        #: Jobs that failed for any other reason than that the store was away.
+        #: Jobs that were refused, or ended otherwise than well for any other reason than that the store was away.
         self.jobs_failed: list[str] = []
 
     def note(self, attempt: Attempt) -> None:
@@ -79,11 +84,15 @@ class Asker:
         except httpx2.TransportError:
             outcome = "connection broken"
         self._ledger.note(Attempt(kind=kind, began_s=began_s, ended_s=time.monotonic(), outcome=outcome))
-        return answer if answer is not None and (answer.is_success or 400 <= answer.status_code < 429) else None
+        return answer if answer is not None and (answer.is_success or _is_final(answer.status_code)) else None
 
     def close(self) -> None:
         """Hang up."""
         self._http.close()
+
+
+def _is_final(status: int) -> bool:
+    return 400 <= status < 500 and status not in _NOT_NOW
 
 
 def _code(answer: httpx2.Response) -> str:
@@ -164,22 +173,30 @@ class Load:
     def _job(self, asker: Asker) -> None:
         """One job, looked at until it is over."""
         key = str(uuid.uuid4())
+        body = {"kind": "verify", "table": self._table, "arguments": {}, "max_attempts": _JOB_ATTEMPTS}
         submitted = None
         while submitted is None:
-            body = {"kind": "verify", "table": self._table, "arguments": {}}
+            if self._ended.is_set():
+                return
             submitted = asker.ask("job", "POST", "/v1/jobs", body, key)
             if submitted is None:
-                if self._finishing.is_set():
-                    return
                 time.sleep(1)
+        if not submitted.is_success:
+            self.ledger.jobs_failed.append(f"not taken: {submitted.status_code} {submitted.text}")
+            return
         job_id = submitted.json()["job_id"]
         self.ledger.jobs[job_id] = "queued"
         while not self._ended.is_set():
             time.sleep(1)
             answer = asker.ask("job", "GET", f"/v1/jobs/{job_id}")
-            if answer is not None:
-                self.ledger.jobs[job_id] = answer.json()["state"]
-                if answer.json()["state"] in ("succeeded", "failed", "cancelled"):
-                    if answer.json()["state"] != "succeeded" and not _could_not_look(answer.json()):
-                        self.ledger.jobs_failed.append(answer.text)
-                    return
+            if answer is None:
+                continue
+            if not answer.is_success:
+                self.ledger.jobs_failed.append(f"{job_id}: {answer.status_code} {answer.text}")
+                return
+            job = answer.json()
+            self.ledger.jobs[job_id] = job["state"]
+            if job["state"] in _OVER:
+                if job["state"] != "succeeded" and not _could_not_look(job):
+                    self.ledger.jobs_failed.append(answer.text)
+                return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, Final
 
 import httpx2
 import msgspec
@@ -11,11 +11,14 @@ import msgspec
 from chaos.load import Ledger
 from stack.supervisor import Stack
 
+#: Failed jobs are judged one by one.
+_JOBS_MAY_BE: Final = frozenset({"succeeded", "failed"})
+
 
 class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
     """``lost``: acknowledged and not there; ``twice``: there more than once; ``unknown``: there, and nobody committed
-    it; ``refused``: commits that were refused for good; ``findings``: of a deep verification; ``jobs_failed``: not only
-    because the store was away."""
+    it; ``refused``: commits that were refused for good; ``findings``: of a deep verification; ``jobs``: how many are in
+    which state; ``jobs_failed``: those that were not taken, or failed, and not only because the store was away."""
 
     acknowledged: int
     blocks: int
@@ -31,8 +34,26 @@ class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_clean(self) -> bool:
         """Nothing is wrong."""
-        wrong = (self.lost, self.twice, self.unknown, self.refused, self.findings, self.jobs_failed)
-        return not any(wrong) and self.replicas_agree and set(self.jobs) <= {"succeeded", "failed"}
+        return not self.wrong()
+
+    def wrong(self) -> list[str]:
+        """What is wrong, a line each."""
+        lines = [
+            f"{what}: {each}"
+            for what, found in (
+                ("lost", self.lost),
+                ("there twice", self.twice),
+                ("there, and nobody committed it", self.unknown),
+                ("commit refused", self.refused),
+                ("finding", self.findings),
+                ("job failed", self.jobs_failed),
+            )
+            for each in found
+        ]
+        lines += [f"{count} jobs are {state}" for state, count in self.jobs.items() if state not in _JOBS_MAY_BE]
+        if not self.replicas_agree:
+            lines.append("the replicas list other blocks")
+        return lines
 
 
 def reckon(stack: Stack, table: str, ledger: Ledger) -> Reckoning:

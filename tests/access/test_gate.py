@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -13,6 +14,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from lamella.service.access import gate
+from lamella.service.access.authenticator import Authenticator
+from lamella.service.access.principal import Principal
 from lamella.service.app import create_app
 from lamella.service.settings import Settings
 from lamella.snapshot.api_key import key_sha256, key_text
@@ -48,6 +51,11 @@ class Guarded:
         )
         assert made.status_code == 201, made.text
         return str(made.json()["key"])
+
+    def revoke(self, name: str) -> None:
+        """The key holds no longer."""
+        headers = {"Authorization": f"Bearer {ROOT_KEY}"}
+        assert self._app.delete(f"/v1/keys/{name}", headers=headers).status_code == 204
 
 
 @contextmanager
@@ -133,6 +141,109 @@ def test_each_principal_may_ask_so_often(make: Make) -> None:
     answer = guarded.ask(plain)
     assert (answer.json()["code"], answer.json()["details"]["limit"]) == ("rate_limited", "rate")
     assert guarded.ask(often).status_code == 200
+
+
+class SlowCatalog:
+    """Look-ups of keys wait for ``go``; ``asked`` counts them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go = threading.Event()
+        self.holds = False
+        self.asked = 0
+        real = Authenticator._of_key
+
+        def slow(authenticator: Authenticator, sha256: str) -> Principal:
+            if self.holds:
+                self.asked += 1
+                self.go.wait(60)
+            return real(authenticator, sha256)
+
+        monkeypatch.setattr(Authenticator, "_of_key", slow)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowCatalog]:
+    """A catalog that takes its time once it holds."""
+    catalog = SlowCatalog(monkeypatch)
+    yield catalog
+    catalog.go.set()
+
+
+def test_many_at_once_with_one_new_key_are_one_try(make: Make, slow: SlowCatalog) -> None:
+    """None of them is refused, one look-up serves them all, and nothing is left counted against their address."""
+    guarded = make(auth_failures_per_minute=3, auth_cache_s=60, request_wait_s=30)
+    key, other = guarded.key("new"), guarded.key("other")
+    slow.holds = True
+    with ThreadPoolExecutor(12) as threads:
+        asking = [threads.submit(guarded.ask, key) for _ in range(12)]
+        while not slow.asked:
+            assert not any(each.done() for each in asking)
+        slow.go.set()
+        assert [each.result().status_code for each in asking] == [200] * 12
+    assert slow.asked == 1
+    slow.holds = False
+    wrong = [guarded.ask(key_text(bytes([number]) * 32)).status_code for number in range(4)]
+    assert wrong == [401] * 3 + [429]
+    assert guarded.ask(other).status_code == 429
+
+
+def test_each_that_tries_one_wrong_key_is_told(make: Make, slow: SlowCatalog) -> None:
+    """They share the look-up, and each has an answer of its own."""
+    guarded = make(request_wait_s=30)
+    slow.holds = True
+    with ThreadPoolExecutor(5) as threads:
+        asking = [threads.submit(guarded.ask, key_text(b"w" * 32)) for _ in range(5)]
+        while not slow.asked:
+            assert not any(each.done() for each in asking)
+        slow.go.set()
+        answers = [each.result() for each in asking]
+    assert [each.status_code for each in answers] == [401] * 5
+    assert all("details" not in each.json() for each in answers)
+
+
+def test_a_slow_catalog_is_said_in_time(make: Make, slow: SlowCatalog) -> None:
+    """503 after a while, 429 at once where too many wait, and what was looked up all the same is known afterwards."""
+    guarded = make(auth_failures_per_minute=1_000, auth_cache_s=60, request_wait_s=0.3)
+    most = gate._THREADS + gate._MOST_WAITING
+    keys = [guarded.key("good"), *(key_text(number.to_bytes(32, "big")) for number in range(most))]
+    slow.holds = True
+    with ThreadPoolExecutor(len(keys)) as threads:
+        answers = list(threads.map(guarded.ask, keys))
+        more = [guarded.ask(key_text(bytes([200 + number]) * 32)) for number in range(20)]
+    late = answers[0]
+    assert (late.status_code, late.json()["code"]) == (503, "unavailable")
+    assert late.json()["details"]["limit"] == "look_up"
+    assert int(late.headers["Retry-After"]) >= 1
+    assert {each.status_code for each in answers} <= {429, 503}
+    assert {(each.status_code, each.json()["code"]) for each in more[-10:]} == {(429, "overloaded")}
+    slow.go.set()
+    while guarded.ask(keys[0]).status_code == 503:
+        pass
+    assert guarded.ask(keys[0]).status_code == 200
+
+
+def test_a_look_up_from_before_a_key_was_revoked_serves_nobody_after_it(make: Make, slow: SlowCatalog) -> None:
+    """Whoever asks once the answer to the revocation is there is looked up anew."""
+    guarded = make(auth_cache_s=60, request_wait_s=30)
+    key = guarded.key("short")
+    found = threading.Event()
+    real = Authenticator._of_key
+
+    def stale(authenticator: Authenticator, sha256: str) -> Principal:
+        principal = real(authenticator, sha256)
+        if sha256 == key_sha256(key) and not found.is_set():
+            found.set()
+            slow.go.wait(60)
+        return principal
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as threads:
+        patch.setattr(Authenticator, "_of_key", stale)
+        before = threads.submit(guarded.ask, key)
+        assert found.wait(60)
+        guarded.revoke("short")
+        assert guarded.ask(key).status_code == 401
+        slow.go.set()
+        assert before.result().status_code == 200
 
 
 def test_an_issuer_that_hangs_does_not_hold_up_keys(make: Make) -> None:

@@ -156,6 +156,15 @@ def test_a_catalog_goes_out_and_comes_in(run: Run, with_table: Path) -> None:
     assert "[conflict]" in refused.stderr
 
 
+def test_a_catalog_that_is_not_there_is_not_verified(run: Run, with_table: Path) -> None:
+    """One whose name is mistyped is no sound catalog of no tables, and none is made."""
+    missing = with_table / "catalgo.db"
+    refused = run("catalog", "verify", "--catalog", str(missing))
+    assert refused.exit_code == 1
+    assert "[invalid_request]" in refused.stderr
+    assert not missing.exists()
+
+
 def test_a_catalog_goes_through_a_pipe(run: Run, with_table: Path) -> None:
     """`-` is stdout and stdin, and nothing else is written there."""
     out = run("catalog", "export", "-")

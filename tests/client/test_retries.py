@@ -20,6 +20,7 @@ from lamella.snapshot.errors import (
     OutcomeUnknown,
     StoreError,
     TableNotFound,
+    TooSlow,
     Unavailable,
 )
 from support.both_clients import AskedBy
@@ -50,12 +51,16 @@ def change(lake: Any) -> Any:
 
 @pytest.mark.parametrize(
     "trouble",
-    [LOST, REFUSED, *(HttpResponse(status=s) for s in (429, 502, 503, 504)), problem_response(503, "unavailable")],
-    ids=["lost", "refused", "429", "502", "503", "504", "problem"],
+    [
+        *(LOST, REFUSED),
+        *(HttpResponse(status=s) for s in (408, 429, 502, 503, 504)),
+        *(problem_response(503, "unavailable"), problem_response(408, "too_slow")),
+    ],
+    ids=["lost", "refused", "408", "429", "502", "503", "504", "problem", "slow"],
 )
 @pytest.mark.parametrize(("use", "good"), [(read, TABLES), (change, CREATED)], ids=["read", "mutation"])
 def test_a_passing_trouble_is_tried_again(asked: AskedBy, trouble: Outcome, use: Any, good: Any) -> None:
-    """Lost connections and 429, 502, 503 and 504 are followed by the same request, with the same key."""
+    """Lost connections and 408, 429, 502, 503 and 504 are followed by the same request, with the same key."""
     asked_ = asked(one_by_one(trouble, trouble, good))
     asked_.run(use)
     assert len(asked_.requests) == 3
@@ -130,6 +135,7 @@ def test_a_mutation_that_never_left_is_unavailable(asked: AskedBy) -> None:
     [
         [LOST, REFUSED, REFUSED],
         [REFUSED, LOST, HttpResponse(status=429)],
+        [LOST, problem_response(408, "too_slow"), problem_response(408, "too_slow")],
         [HttpResponse(status=502), REFUSED, REFUSED],
         [LOST, LOST, problem_response(503, "unavailable")],
         [problem_response(503, "outcome_unknown")] * 3,
@@ -166,6 +172,7 @@ def test_the_key_of_an_unknown_outcome_resolves_it(asked: AskedBy) -> None:
         ([problem_response(502, "store_error")] * 3, StoreError),
         ([problem_response(500, "store_error")], StoreError),
         ([HttpResponse(status=429)] * 3, Unavailable),
+        ([problem_response(408, "too_slow")] * 3, TooSlow),
     ],
 )
 def test_a_clear_answer_to_a_mutation_is_taken_at_its_word(

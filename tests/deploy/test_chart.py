@@ -64,6 +64,14 @@ def pods(documents: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield document["spec"]["template"]["spec"]
 
 
+def variables(document: dict[str, Any]) -> dict[str, str]:
+    """The variables of the one container of a Deployment or Job, but those with values from elsewhere."""
+    (container,) = document["spec"]["template"]["spec"]["containers"]
+    names = [each["name"] for each in container["env"]]
+    assert len(set(names)) == len(names)
+    return {each["name"]: each["value"] for each in container["env"] if "value" in each}
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_the_chart_passes_helms_own_checks(helm: str, case: str) -> None:
     """No warning with values that ask for little, for everything, and for nothing."""
@@ -135,7 +143,7 @@ def test_the_service_has_time_to_drain(helm: str, case: str) -> None:
     """Kubernetes kills it later than it would end by itself; meanwhile its Deployment keeps all replicas."""
     deployment = kind(render(helm, case), "Deployment")
     pod = deployment["spec"]["template"]["spec"]
-    env = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+    env = variables(deployment)
     needed_s = float(env["LAMELLA_DRAIN_S"]) + float(env["LAMELLA_SHUTDOWN_GRACE_S"]) + CLOSING_S
     assert pod["terminationGracePeriodSeconds"] > needed_s
     probe = pod["containers"][0]["readinessProbe"]
@@ -166,14 +174,44 @@ def test_pods_run_commands_that_lamella_has(helm: str, case: str) -> None:
 
 
 def test_the_worker_hands_jobs_back_before_it_is_killed(helm: str) -> None:
-    """Its pod has more time than its programs; values that say otherwise are refused."""
+    """Its pod has ten seconds more than its programs, to tell the service; values that say otherwise are refused."""
     pod = kind(render(helm, "full"), "Deployment", "-worker")["spec"]["template"]["spec"]
     assert pod["terminationGracePeriodSeconds"] == 120
     assert "--grace-s=60" in pod["containers"][0]["args"]
     words = ("template", "my", str(CHART), "--kube-version", "1.30.0", "-f", str(VALUES / "full.yaml"))
-    done = run(helm, *words, "--set", "worker.terminationGracePeriodSeconds=60")
+    assert run(helm, *words, "--set", "worker.terminationGracePeriodSeconds=70").returncode == 0
+    done = run(helm, *words, "--set", "worker.terminationGracePeriodSeconds=69")
     assert done.returncode != 0
     assert "handed back" in done.stderr
+
+
+def test_numbers_of_a_values_file_are_numbers_that_the_service_reads(helm: str, tmp_path: Path) -> None:
+    """Helm holds them as floats; the service gets them with all their digits, however large, and texts as they are."""
+    settings = {
+        "max_body_bytes": 134_217_728,
+        "cache_bytes": 12_345_678_901,
+        "job_retry_s": 2.5,
+        "drain_s": 12,
+        "record_prunes": "off",
+        "public_url": 'https://lake.example.com/"x"',
+    }
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump({"settings": settings}), "utf-8")
+    env = variables(kind(render(helm, "small", "-f", str(tmp_path / "values.yaml")), "Deployment"))
+    given = {name: env[f"LAMELLA_{name.upper()}"] for name in settings}
+    assert given == {name: str(value) for name, value in settings.items()}
+    with_set = render(helm, "small", "--set", "settings.max_body_bytes=134217728")
+    assert variables(kind(with_set, "Deployment"))["LAMELLA_MAX_BODY_BYTES"] == "134217728"
+
+
+@pytest.mark.parametrize(("size", "most"), [("20Gi", 20 << 30), ("1500M", 1_500_000_000), ("0.5Ti", 1 << 39)])
+def test_the_cache_stays_within_its_volume(helm: str, size: str, most: int) -> None:
+    """The service takes less than the volume has, or Kubernetes would evict the pod; a setting may say how much."""
+    deployment = kind(render(helm, "small", "--set", f"cacheSize={size}"), "Deployment")
+    (volume,) = [each for each in deployment["spec"]["template"]["spec"]["volumes"] if each["name"] == "cache"]
+    assert volume["emptyDir"]["sizeLimit"] == size
+    assert 0.85 * most < int(variables(deployment)["LAMELLA_CACHE_DIR_BYTES"]) < 0.95 * most
+    said = render(helm, "small", "--set", f"cacheSize={size}", "--set", "settings.cache_dir_bytes=1000000")
+    assert variables(kind(said, "Deployment"))["LAMELLA_CACHE_DIR_BYTES"] == "1000000"
 
 
 def test_two_replicas_stay_apart_and_one_stays_up(helm: str) -> None:
@@ -189,8 +227,13 @@ def test_two_replicas_stay_apart_and_one_stays_up(helm: str) -> None:
     for selector in (budget["selector"], *(each["labelSelector"] for each in spread), deployment["spec"]["selector"]):
         assert selector["matchLabels"].items() <= labels.items()
     assert kind(documents, "Service")["spec"]["selector"].items() <= labels.items()
-    workers = kind(documents, "Deployment", "-worker")["spec"]["template"]["metadata"]["labels"]
-    assert not kind(documents, "Service")["spec"]["selector"].items() <= workers.items()
+    workers = kind(documents, "Deployment", "-worker")["spec"]["template"]
+    assert not kind(documents, "Service")["spec"]["selector"].items() <= workers["metadata"]["labels"].items()
+    spread = workers["spec"]["topologySpreadConstraints"]
+    assert [each["topologyKey"] for each in spread] == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
+    for each in spread:
+        assert each["labelSelector"]["matchLabels"].items() <= workers["metadata"]["labels"].items()
+        assert not each["labelSelector"]["matchLabels"].items() <= labels.items()
 
 
 def test_an_autoscaled_deployment_says_no_number_itself(helm: str) -> None:
@@ -210,6 +253,32 @@ def test_migrations_run_before_an_upgrade(helm: str) -> None:
     assert job["spec"]["activeDeadlineSeconds"] == 600
 
 
+@pytest.mark.parametrize("case", ["small", "full"])
+def test_migrations_run_with_what_the_upgrade_brings(helm: str, case: str) -> None:
+    """Whatever of the chart's the Job names is a hook before it: a new password, or a new account, is there."""
+    documents = render(helm, case)
+    job = kind(documents, "Job")
+    pod = job["spec"]["template"]["spec"]
+    (secret,) = [each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each]
+    hooks = {
+        (each["kind"], each["metadata"]["name"]): each
+        for each in documents
+        if each["metadata"].get("annotations", {}).get("helm.sh/hook") == "pre-upgrade" and each != job
+    }
+    wanted = {("ServiceAccount", pod["serviceAccountName"])}
+    if case == "small":
+        wanted.add(("Secret", secret))
+        assert hooks["Secret", secret]["stringData"] == kind(documents, "Secret")["stringData"]
+        assert kind(documents, "Secret")["metadata"]["name"] != secret
+    else:
+        assert secret == "lamella-secrets"
+    assert hooks.keys() == wanted
+    for hook in hooks.values():
+        assert int(hook["metadata"]["annotations"]["helm.sh/hook-weight"]) < 0
+    own = render(helm, "small", "--set", "serviceAccount.create=false", "--set", "serviceAccount.name=mine")
+    assert kind(own, "Job")["spec"]["template"]["spec"]["serviceAccountName"] == "mine"
+
+
 def test_the_rules_for_alerts_are_those_of_the_repository(helm: str) -> None:
     """What the chart installs is what deploy/prometheus has."""
     rule = kind(render(helm, "full"), "PrometheusRule")
@@ -218,6 +287,33 @@ def test_the_rules_for_alerts_are_those_of_the_repository(helm: str) -> None:
     monitor = kind(render(helm, "full"), "ServiceMonitor")["spec"]
     service = kind(render(helm, "full"), "Service")["metadata"]["labels"]
     assert monitor["selector"]["matchLabels"].items() <= service.items()
+
+
+def test_what_is_scraped_has_the_name_that_the_rules_ask_for(helm: str) -> None:
+    """By itself the operator gives the Service's name, and the alerts would see nobody."""
+    documents = render(helm, "full")
+    (endpoint,) = kind(documents, "ServiceMonitor")["spec"]["endpoints"]
+    (job,) = [each["replacement"] for each in endpoint["relabelings"] if each["targetLabel"] == "job"]
+    rules = kind(documents, "PrometheusRule")["spec"]["groups"]
+    asked = {name for group in rules for rule in group["rules"] for name in re.findall(r'job="([^"]+)"', rule["expr"])}
+    assert asked == {job}
+    assert job != kind(documents, "Service")["metadata"]["name"]
+
+
+def test_metrics_that_are_not_public_are_scraped_with_a_key(helm: str) -> None:
+    """The monitor names the Secret that has it."""
+    closed = ("--set", "settings.public_metrics=false")
+    key = "metrics.serviceMonitor.authorization.credentials"
+    named = render(helm, "full", *closed, "--set", f"{key}.name=metrics", "--set", f"{key}.key=token")
+    (endpoint,) = kind(named, "ServiceMonitor")["spec"]["endpoints"]
+    assert endpoint["authorization"] == {"credentials": {"name": "metrics", "key": "token"}}
+
+
+def test_pods_may_ask_for_the_rights_of_their_account(helm: str) -> None:
+    """Clouds hand out keys for the store at link-local addresses, without TLS; nothing else is asked on that port."""
+    rules = kind(render(helm, "small"), "NetworkPolicy")["spec"]["egress"]
+    (rule,) = [rule for rule in rules if {"protocol": "TCP", "port": 80} in rule["ports"]]
+    assert rule["to"] == [{"ipBlock": {"cidr": "169.254.0.0/16"}}]
 
 
 @pytest.mark.parametrize(
@@ -231,6 +327,10 @@ def test_the_rules_for_alerts_are_those_of_the_repository(helm: str) -> None:
         (("-f", str(VALUES / "small.yaml"), "--set", "replicas=3"), "replicas"),
         (("-f", str(VALUES / "small.yaml"), "--set", "image.digest=latest"), "digest"),
         (("-f", str(VALUES / "small.yaml"), "--set", "secrets.catalog=mysql://x"), "catalog"),
+        (("-f", str(VALUES / "small.yaml"), "--set", "secrets.extraKeys.token_secret=x"), "secrets.extraKeys"),
+        (("-f", str(VALUES / "full.yaml"), "--set", "settings.cache_dir=/x"), "settings.cache_dir"),
+        (("-f", str(VALUES / "full.yaml"), "--set", "settings.cache_dir_bytes=21474836480"), "smaller than cacheSize"),
+        (("-f", str(VALUES / "full.yaml"), "--set", "settings.public_metrics=false"), "serviceMonitor.authorization"),
     ],
 )
 def test_values_that_cannot_work_are_refused(helm: str, words: tuple[str, ...], told: str) -> None:

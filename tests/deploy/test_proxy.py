@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from signal import Signals
+from typing import NamedTuple
 
 import httpx2
 import pytest
@@ -231,8 +232,16 @@ def test_a_replica_that_is_stopped_in_an_orderly_way_costs_nobody_anything(stack
     assert '"event":"draining"' in stack.log("lamella-2")
 
 
+class TlsUrls(NamedTuple):
+    """Of an nginx with HTTPS: that itself, the plain port that is published, and the one that is not."""
+
+    secure: str
+    published: str
+    inner: str
+
+
 @pytest.fixture
-def tls_url(stack: RunningStack, tmp_path: Path) -> Iterator[str]:
+def tls_urls(stack: RunningStack, tmp_path: Path) -> Iterator[TlsUrls]:
     """A second nginx before the same replicas, with deploy/nginx/server-tls.conf in place of server.conf."""
     folder = tmp_path / "tls"
     folder.mkdir()
@@ -240,15 +249,17 @@ def tls_url(stack: RunningStack, tmp_path: Path) -> Iterator[str]:
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
     subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    port, plain = free_port(), free_port()
+    ports = {8443: free_port(), 8081: free_port(), 8080: free_port()}
     places = Places(stack.plan.compose, stack.plan.compose.services["proxy"], stack.plan.addresses, folder, ROOT)
     places.add("/run/secrets/tls_certificate", certificate)
     places.add("/run/secrets/tls_key", key)
     places.make()
     (conf,) = [place for target, place in places.mounts.items() if target == "/etc/lamella"]
     own = stack.plan.addresses.own["proxy"]
-    server = (conf / "server-tls.conf").read_text("utf-8").replace(f"{own}:8443", f"127.0.0.1:{port}")
-    (conf / "server.conf").write_text(server.replace(f"{own}:8080", f"127.0.0.1:{plain}"), "utf-8")
+    server = (conf / "server-tls.conf").read_text("utf-8")
+    for theirs, ours in ports.items():
+        server = server.replace(f"{own}:{theirs}", f"127.0.0.1:{ours}")
+    (conf / "server.conf").write_text(server, "utf-8")
     main = (conf / "nginx.conf").read_text("utf-8").replace("http {", f"http {{ proxy_bind {own};", 1)
     (conf / "nginx.conf").write_text(f"user root;\n{main}", "utf-8")
     command = [debian("nginx", "nginx-light"), "-c", str(conf / "nginx.conf"), "-g", "daemon off;"]
@@ -260,16 +271,23 @@ def tls_url(stack: RunningStack, tmp_path: Path) -> Iterator[str]:
     member.start()
     try:
         member.wait_well(30)
-        yield f"https://127.0.0.1:{port} http://127.0.0.1:{plain}"
+        yield TlsUrls(
+            secure=f"https://127.0.0.1:{ports[8443]}",
+            published=f"http://127.0.0.1:{ports[8081]}",
+            inner=f"http://127.0.0.1:{ports[8080]}",
+        )
     finally:
         member.end()
 
 
 def test_the_sample_for_https_serves_it_and_sends_others_there(
-    tls_url: str, stack: RunningStack, tmp_path: Path
+    tls_urls: TlsUrls, stack: RunningStack, tmp_path: Path
 ) -> None:
-    """By HTTPS the service answers, and knows the scheme; by HTTP there is nothing but the way to HTTPS."""
-    secure, plain = tls_url.split()
+    """By HTTPS the service answers, and knows the scheme; by HTTP there is nothing but the way to HTTPS.
+
+    The worker and the health check of docker-compose.yml ask at the port that they ask at without HTTPS.
+    """
+    secure, plain, inner = tls_urls
     trust = ssl.create_default_context(cafile=str(tmp_path / "tls" / "tls_certificate"))
     headers = {"Authorization": f"Bearer {stack.key}"}
     with httpx2.Client(verify=trust, headers=headers, timeout=60) as http:
@@ -285,5 +303,10 @@ def test_the_sample_for_https_serves_it_and_sends_others_there(
         assert answer.headers["strict-transport-security"] == "max-age=31536000"
         moved = http.get(f"{plain}/v1/config?x=1")
         assert (moved.status_code, moved.headers["location"]) == (308, "https://127.0.0.1/v1/config?x=1")
+        for name, path in (("proxy", "/health/live"), ("worker", "/v1/config")):
+            service = stack.plan.compose.services[name]
+            asked = [*service.environment.values(), *(service.health.command if service.health else ())]
+            assert any(":8080" in word for word in asked)
+            assert http.get(f"{inner}{path}").status_code == 200
         login = http.post(f"{secure}/ui/login", data={"key": stack.key})
         assert login.status_code < 500

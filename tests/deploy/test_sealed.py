@@ -1,7 +1,8 @@
 """The image's promise without an engine: a root that cannot be written to, user 10001, no capability, only /tmp.
 
 `unshare` and `setpriv` (util-linux) make what a container engine makes of `read_only`, `tmpfs`, `cap_drop` and
-`no-new-privileges`. They need the right to mount: root, or user namespaces that everybody may have.
+`no-new-privileges`. (Nothing in a tmpfs can be started, but where a service says `exec`, as Spark's do.) They need
+the right to mount: root, or user namespaces that everybody may have.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ while [ "$1" != -- ]; do
 done
 shift
 mkdir /mnt/tmp
-mount -t tmpfs -o mode=1777 tmpfs /mnt/tmp
+mount -t tmpfs -o mode=1777,noexec,nosuid,nodev tmpfs /mnt/tmp
 if [ -n "$data" ]; then
     mkdir /mnt/tmp/data
     mount --bind "$data" /mnt/tmp/data
@@ -90,17 +91,23 @@ def running(words: list[str], log: Path, data: Path) -> Iterator[subprocess.Pope
 
 
 def test_the_seal_holds() -> None:
-    """Nothing can be written but /tmp, and no capability is left: the tests below would show nothing otherwise."""
+    """Nothing can be written but /tmp, nothing there can be started, and no capability is left.
+
+    The tests below would show nothing otherwise.
+    """
     program = f"""
 import os, pathlib
 pathlib.Path("/tmp/x").write_text("x")
+pathlib.Path("/tmp/x").chmod(0o755)
+print(os.access("/tmp/x", os.X_OK))
 names = ("CapEff", "CapBnd", "NoNewPrivs", "Uid")
 print(*(line for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith(names)))
 print([place for place in ["/", "/var", {str(ROOT / "service")!r}, *{PLACES!r}] if os.access(place, os.W_OK)])
 """
     done = run([sys.executable, "-c", program])
     assert done.returncode == 0, done.stderr
-    status, writable = done.stdout.splitlines()
+    may_start, status, writable = done.stdout.splitlines()
+    assert may_start == "False"
     assert status.split() == [
         *("Uid:", USER, USER, USER, USER),
         *("CapEff:", "0" * 16, "CapBnd:", "0" * 16, "NoNewPrivs:", "1"),

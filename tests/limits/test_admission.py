@@ -152,6 +152,25 @@ def test_bodies_together_have_so_much_memory() -> None:
     asyncio.run(test())
 
 
+def test_the_first_part_of_a_body_counts_as_any_other() -> None:
+    """It may be the largest of them: what does not fit is refused before more of it is awaited."""
+
+    async def test() -> None:
+        own = bodies(100, shared=False)
+        first, second = _Sender(b"x" * 60, b"y"), _Sender(b"x" * 60, b"y")
+        reading = asyncio.ensure_future(own.read(first.request, "a", 1000))
+        await asyncio.sleep(0)
+        async with asyncio.timeout(60):
+            with pytest.raises(Overloaded) as refused:
+                await own.read(second.request, "b", 1000)
+        assert refused.value.details["limit"] == "bytes"
+        first.goes.set()
+        assert await reading == 61
+        assert own._held_by == {"a": 61}
+
+    asyncio.run(test())
+
+
 def test_bodies_of_one_principal_have_half_of_it() -> None:
     """Another one's still fits."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -74,14 +75,14 @@ def test_a_time_that_is_none_is_refused(held: HeldReads, value: str) -> None:
 def test_what_lingers_takes_no_more_threads_than_there_are(tmp_path: Path) -> None:
     """Requests given up leave their threads at most once as many as may work; then others wait, and are told so."""
     app = HeldReads(tmp_path, request_deadline_s=0.2, read_threads=2)
-    path = app.table("t")
+    paths = [app.table(f"t{number}") for number in range(8)]  # who waits for another one's read ends by itself
     app.hold()
-    for _ in range(8):
+    for path in paths:
         assert app.send(path).result(60).status_code == 503
     assert app.metric("lamella_threads_abandoned") == 2
     app.let_go()
     app.until(lambda: app.metric("lamella_threads_abandoned") == 0)
-    assert app.send(path).result(60).status_code == 200
+    assert app.send(paths[0]).result(60).status_code == 200
     app.close()
 
 
@@ -100,6 +101,43 @@ def test_a_change_is_not_begun_once_nobody_waits_for_it(tmp_path: Path) -> None:
         assert first.result(60).status_code == patient.result(60).status_code == 200
         assert len(gate.locations()) == 2
         assert file not in gate.locations()
+
+
+def test_a_claim_is_not_made_for_a_worker_that_has_gone(tmp_path: Path) -> None:
+    """Work that goes through no line of commits keeps its word, too: behind slow reads its turn comes too late."""
+    app = HeldReads(tmp_path, request_deadline_s=50, read_threads=1)
+    path = app.table("t")
+    submitted = app.app.post("/v1/jobs", json={"kind": "compact", "table": "n.t"})
+    assert submitted.status_code == 201, submitted.text
+    app.hold()
+    reading = app.send(path)
+    app.until(lambda: app.store.held > 0)
+    asked = {"worker": "w", "lease_token": str(uuid.uuid4()), "lease_s": 60}
+    late = read_problem(app.app.post("/v1/jobs/claim", json=asked, headers={"Lamella-Timeout-Ms": "100"}))
+    assert (late.status, late.details["reason"]) == (503, "deadline")
+    app.let_go()
+    assert reading.result(60).status_code == 200
+    state = app.app.get(f"/v1/jobs/{submitted.json()['job_id']}").json()["state"]
+    assert state == "queued", "the claim was made for nobody"
+    claimed = app.app.post("/v1/jobs/claim", json={**asked, "lease_token": str(uuid.uuid4())})
+    assert claimed.status_code == 200, claimed.text
+    assert claimed.json()["job"]["job_id"] == submitted.json()["job_id"]
+    app.close()
+
+
+def test_clean_ups_do_not_wait_without_end(tmp_path: Path) -> None:
+    """One is at work and some wait; the next one is refused at once."""
+    app = HeldReads(tmp_path, request_deadline_s=50)
+    path = app.table("t")
+    app.hold()
+    sent = [app.pool.submit(app.app.post, f"{path}/vacuum", json={}) for _ in range(20)]
+    app.until(lambda: any(each.done() for each in sent))
+    app.let_go()
+    answers = [each.result(60) for each in sent]
+    refused = [read_problem(answer) for answer in answers if answer.status_code != 200]
+    assert {(each.status, each.code, each.details["limit"]) for each in refused} == {(429, "overloaded", "threads")}
+    assert 1 <= len(refused) <= 3
+    app.close()
 
 
 def test_a_change_that_was_begun_is_waited_for(tmp_path: Path) -> None:

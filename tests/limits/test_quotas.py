@@ -14,6 +14,7 @@ import pytest
 
 from fixtures_server import ServerProcess, StartServer
 from lamella.service.quotas import NO_QUOTAS, Quotas, check_quotas
+from lamella.service.tables import Tables
 from lamella.snapshot.errors import InvalidRequest, QuotaExceeded
 from lamella.snapshot.layout import FsspecStore
 from support.own_app import COLUMNS, NewOwn, OwnApp
@@ -132,6 +133,17 @@ def test_tables_and_namespaces_have_quotas(own: NewOwn) -> None:
     refused(app.app.post("/v1/namespaces", json={"name": "db3"}), "quota_namespaces", 2, 3)
     assert app.app.delete("/v1/namespaces/db2").status_code == 204
     assert app.app.post("/v1/namespaces", json={"name": "db3"}).status_code == 201
+
+
+def test_what_exists_is_said_to_exist_at_a_full_quota(own: NewOwn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever makes it once more learns that it is there, also where another one made it at that moment."""
+    app = own(quota_tables=1, quota_namespaces=1)
+    again = read_problem(app.app.post("/v1/namespaces", json={"name": "db"}))
+    assert (again.status, again.code) == (409, "already_exists")
+    monkeypatch.setattr(Tables, "_refuse_taken", lambda *_: None)  # as if it had not been there yet
+    name = TABLE.rpartition("/")[2]
+    again = read_problem(app.app.post("/v1/namespaces/db/tables", json={"name": name, "schema": COLUMNS}))
+    assert (again.status, again.code) == (409, "already_exists")
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,18 @@
-"""Clients that say nothing, or say it slowly, or take their answers slowly: they are ended, and others are served."""
+"""Clients that say nothing, or say it slowly: they are ended, and others are served."""
 
 from __future__ import annotations
 
 import itertools
 import socket
 import threading
-from contextlib import suppress
 
 import pytest
 
 from lamella.service.client_connection import MOST_AHEAD, MOST_HEADERS
-from support.raw_server import Blocking, RawServer, answer_on, echo, is_ended, sending
-
-GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-POST = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
-
-
-def post(path: str, size_bytes: int) -> bytes:
-    """The head of a request with a body."""
-    return POST % (path.encode(), size_bytes)
+from lamella.service.connections import Connections
+from lamella.service.metrics import Metrics
+from lamella.service.settings import Settings
+from support.raw_server import GET, Blocking, RawServer, answer_on, echo, is_ended, post, sending
 
 
 def test_a_head_that_does_not_come_to_its_end_is_answered_408() -> None:
@@ -167,40 +161,6 @@ def test_a_client_sends_only_so_many_requests_ahead() -> None:
         assert blocking.begun <= MOST_AHEAD + 1
 
 
-def test_a_client_that_takes_nothing_of_its_answer_is_cut_off() -> None:
-    """Although the application has sent all of it, and the connection waits for nothing else."""
-    with RawServer(sending(16 << 20), answer_stall_s=0.4, keep_alive_s=0.1) as server:
-        slow = server.connect(GET, receive_bytes=4096)
-        server.until(lambda: server.cut("answer") == 1)
-        server.until(lambda: server.connections.count == 0)
-        received = 0
-        with suppress(ConnectionError):
-            while part := slow.recv(65_536):
-                received += len(part)
-        assert received < 16 << 20  # what the system held for the client came, and no more
-
-
-def test_a_client_that_takes_its_answer_steadily_gets_it() -> None:
-    """Slower than it is sent, but faster than it may stand still."""
-    with RawServer(sending(8 << 20), answer_stall_s=1.0) as server:
-        steady = server.connect(GET, receive_bytes=65_536)
-        received = 0
-        while received < 8 << 20:
-            received += len(steady.recv(65_536))
-            threading.Event().wait(0.005)
-        assert server.cut("answer") == 0
-
-
-def test_only_so_many_clients_may_be_behind_with_their_answers() -> None:
-    """With one more, the one that is behind for longest is cut off, and its memory is free."""
-    with RawServer(sending(16 << 20), slow_readers_max=3) as server:
-        slow = [server.connect(GET, receive_bytes=4096) for _ in range(8)]
-        server.until(lambda: server.cut("answer") == 5)
-        server.until(lambda: server.connections.count == 3)
-        for each in slow:
-            each.close()
-
-
 def test_a_full_process_ends_connections_without_a_request() -> None:
     """A new client is served however many others hold connections: those idle for longest go first."""
     with RawServer(echo, connections_max=8, header_timeout_s=60, keep_alive_s=60) as server:
@@ -257,6 +217,43 @@ def test_requests_that_come_faster_than_they_are_begun_are_refused() -> None:
             assert answer_on(each) == (200, b"0")
 
 
+def test_only_the_probes_themselves_are_never_refused() -> None:
+    """Not whatever begins like one."""
+    blocking = Blocking()
+    paths = ("/health/live", "/metrics", "/health/anything", "/metricsfoo")
+    with RawServer(blocking, requests_at_once=1, requests_waiting=0) as server:
+        clients = [server.connect(GET) for _ in paths]
+        assert [answer_on(each) for each in clients] == [(200, b"0")] * 4
+        first = server.connect(b"GET /block HTTP/1.1\r\nHost: x\r\n\r\n")
+        server.until(lambda: blocking.begun == 5)
+        other = server.connect(GET)
+        for client, path in zip(clients, paths, strict=True):
+            client.sendall(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path.encode())
+        blocking.go.set()
+        assert answer_on(first) == (200, b"0")
+        assert [answer_on(each)[0] for each in clients] == [200, 200, 429, 429]
+        other.close()
+
+
+def test_what_still_comes_from_a_connection_that_was_ended_is_not_kept() -> None:
+    """Of heads and bodies too: nothing would ever take them out again."""
+
+    class Gone:
+        """A connection that is there no more."""
+
+        received_bytes = unsent_bytes = 0
+        is_held_back = False
+
+        def end(self, error: object = None) -> None:
+            """Nothing is left to be ended."""
+
+    kept = Connections(Settings(warehouse="memory://none"), Metrics())
+    gone = Gone()
+    for told in (kept.head_begun, kept.body_begun, kept.answered_early, kept.answered, kept.held_up):
+        told(gone)
+    assert [len(each) for each in (kept._quiet, kept._heads, kept._bodies, kept._rests, kept._slow)] == [0] * 5
+
+
 def test_requests_that_waited_too_long_are_not_begun() -> None:
     """They are refused when their turn comes, all but probes; those that come then are begun."""
     blocking = Blocking()
@@ -287,4 +284,10 @@ def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
             client.close()
         server.until(lambda: server.connections.count == 0)
         kept = server.connections
-        assert [len(each) for each in (kept._quiet, kept._heads, kept._bodies, kept._slow)] == [0, 0, 0, 0]
+        assert [len(each) for each in (kept._quiet, kept._heads, kept._bodies, kept._rests, kept._slow)] == [
+            0,
+            0,
+            0,
+            0,
+            0,
+        ]

@@ -1,4 +1,4 @@
-"""Work in threads that nobody waits for any more: it keeps no request waiting, and does not pile up."""
+"""Work in threads that nobody waits for any more: it keeps no request waiting, does not pile up, changes nothing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from lamella.service.deadline import begin_change, end
 from lamella.service.threads import Threads
 from lamella.snapshot.errors import Unavailable
 from lamella.snapshot.patience import check_patience, left_s, wait_until
@@ -146,5 +147,61 @@ def test_a_request_that_is_cancelled_leaves_its_turn() -> None:
         go.set()
         while threads.use.abandoned:
             await asyncio.sleep(0.001)
+
+    run(test)
+
+
+def test_a_change_that_waits_too_long_is_never_begun() -> None:
+    """Its turn came after its client had gone; the rest of one that has begun is done all the same."""
+
+    async def test() -> None:
+        threads, go = Threads(1), threading.Event()
+        first = asyncio.create_task(threads.run(lambda: go.wait(LONG_S)))
+        while threads.use.busy == 0:
+            await asyncio.sleep(0.001)
+        done: list[str] = []
+
+        async def late() -> None:
+            begin_change(0.05)
+            with pytest.raises(Unavailable) as refused:
+                await threads.run(lambda: done.append("late"))
+            assert refused.value.details["reason"] == "deadline"
+            with pytest.raises(Unavailable):
+                await threads.run(lambda: done.append("later"))
+            rest = asyncio.create_task(threads.run(lambda: done.append("rest"), is_begun=True))
+            await asyncio.sleep(0.05)
+            go.set()
+            await rest
+            end()
+            await threads.run(lambda: done.append("next request"))
+
+        await asyncio.create_task(late())
+        await first
+        assert done == ["rest", "next request"]
+        assert threads.use.busy == threads.use.waiting == 0
+
+    run(test)
+
+
+def test_a_change_that_has_begun_is_waited_for() -> None:
+    """However long it takes, its outcome is the answer; also where it fails."""
+
+    async def test() -> None:
+        threads = Threads(1)
+
+        def slow() -> str:
+            time.sleep(0.2)
+            return "made"
+
+        def failing() -> str:
+            time.sleep(0.2)
+            raise OSError("of the work")
+
+        begin_change(0.1)
+        assert await threads.run(slow) == "made"
+        begin_change(0.1)
+        with pytest.raises(OSError, match="of the work"):
+            await threads.run(failing)
+        assert threads.use.busy == 0
 
     run(test)

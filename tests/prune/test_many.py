@@ -59,6 +59,35 @@ def test_a_batch_names_the_filter_that_is_wrong_and_has_a_limit() -> None:
         lake.warehouse.prune_batch(lake.pointer, BatchRequest(filters=("a = 1",) * 1001))
 
 
+@pytest.mark.parametrize(
+    ("asked", "count"),
+    [({}, 24), ({"shape": "columns"}, 24), ({"shape": "ranges"}, 8), ({"level": "segment"}, 8)],
+)
+def test_a_batch_has_no_more_blocks_than_it_may(asked: dict[str, Any], count: int) -> None:
+    """Of all its answers together; runs and segments count as what they are. The filter with which it is too much is
+    named.
+    """
+    lake = stages.counting(blocks=12, rows=10, segment_blocks=3)
+    request = BatchRequest(filters=("a >= 0", "a < 1000000"), **asked)
+    answer = lake.warehouse.prune_batch(lake.pointer, request, most_blocks=count)
+    assert len(answer.answers) == 2
+    with pytest.raises(LimitExceeded) as caught:
+        lake.warehouse.prune_batch(lake.pointer, request, most_blocks=count - 1)
+    assert caught.value.details == {"limit": "answer_blocks", "most": count - 1, "filter": 1}
+
+
+def test_a_diff_has_no_more_blocks_than_it_may() -> None:
+    """Those that came and those that went together."""
+    lake = stages.counting(blocks=12, rows=10, segment_blocks=3)
+    gone = [f"memory://blocks/{number}.parquet" for number in range(6)]
+    after = lake.warehouse.commit(lake.pointer, removed=gone, now_ms=9).pointer
+    request = DiffRequest(from_snapshot_id="")
+    assert len(lake.warehouse.diff(lake.pointer, after, request, most_blocks=6).removed) == 6
+    with pytest.raises(LimitExceeded) as caught:
+        lake.warehouse.diff(lake.pointer, after, request, most_blocks=5)
+    assert caught.value.details == {"limit": "answer_blocks", "most": 5}
+
+
 @settings(max_examples=80, deadline=None)
 @given(SEEDS)
 def test_a_diff_is_what_two_prunes_differ_in(seed: int) -> None:

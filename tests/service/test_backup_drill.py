@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 from fixtures_server import ServerProcess, StartServer
+from lamella.client.http import Lamella
 from lamella.snapshot.layout import FsspecStore
-from support.service_api import World
+from lamella.snapshot.schema import Column
+from support.service_api import World, parquet_bytes
+from support.tenants import ROOT_KEY, ROOT_SHA256
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "backup_drill.py"
 
@@ -95,3 +98,42 @@ def test_a_catalog_that_cannot_be_exported_fails_the_drill(start_server: StartSe
     status, outcome = drill(server)
     assert status == 1
     assert "there is no catalog" in outcome["failures"][0]
+
+
+def test_the_drill_asks_a_service_that_wants_a_key(start_server: StartServer, tmp_path: Path) -> None:
+    """With the key of LAMELLA_TOKEN_FILE, for both; HTTPS and the file of the catalog's address are the live one's."""
+    warehouse, catalog, key = tmp_path / "warehouse", tmp_path / "catalog.db", tmp_path / "key"
+    address = tmp_path / "catalog_url"
+    address.write_text(str(catalog), "utf-8")
+    key.write_text(ROOT_KEY, "utf-8")
+    server = start_server(
+        warehouse=warehouse,
+        catalog_file=address,
+        auth="true",
+        root_key_sha256=ROOT_SHA256,
+        allowed_locations=json.dumps({"*": [f"file://{tmp_path}/data/"]}),
+    )
+    (tmp_path / "data").mkdir()
+    files = [str(tmp_path / "data" / f"{number}.parquet") for number in range(2)]
+    for number, file in enumerate(files):
+        Path(file).write_bytes(parquet_bytes({"n": [number]}))
+    with Lamella(server.url, token=ROOT_KEY) as lake:
+        lake.create_namespace("db")
+        lake.create_table("db.t", schema=[Column(name="n", type="int64")])
+        lake.table("db.t").register(files)
+    status, outcome = drill(server)
+    assert status == 1
+    assert "compare: unauthenticated" in outcome["failures"][0]
+    # a proxy before the service, or the service itself, may speak HTTPS: the second one has no business with that
+    nonsense = tmp_path / "certificate"
+    nonsense.write_text("no certificate", "utf-8")
+    server.environment |= {
+        "LAMELLA_TOKEN_FILE": str(key),
+        "LAMELLA_TLS_CERT_FILE": str(nonsense),
+        "LAMELLA_TLS_KEY_FILE": str(nonsense),
+        "LAMELLA_CACHE_DIR": str(tmp_path / "cache"),
+    }
+    status, outcome = drill(server)
+    assert (status, outcome["failures"]) == (0, [])
+    assert outcome["counts"]["tables"] == 1
+    assert not (tmp_path / "cache").exists()

@@ -114,6 +114,18 @@ def test_a_secret_in_a_file_is_read_without_the_end_of_its_line(
     assert str(found.origins["catalog"]) == "secret file LAMELLA_CATALOG_FILE"
 
 
+@pytest.mark.parametrize("name", ["allowed_locations", "store_options", "oidc_algorithms"])
+def test_a_variable_that_is_null_is_none(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """JSON knows null: it is the value None, which a setting takes or refuses as any other."""
+    monkeypatch.setenv(f"LAMELLA_{name.upper()}", "null")
+    if Settings.model_fields[name].default is None:
+        assert getattr(load_settings({"warehouse": "/w"}).settings, name) is None
+    else:
+        with pytest.raises(InvalidSettings) as refused:
+            load_settings({"warehouse": "/w"})
+        assert name.upper() in str(refused.value.details["problems"])
+
+
 def test_the_name_of_a_setting_is_no_file_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """A setting whose own name ends like that of a file of secrets is read as what it is."""
     monkeypatch.setenv("LAMELLA_TLS_KEY_FILE", "/no/such/file")
@@ -242,6 +254,15 @@ def test_what_a_start_would_refuse_is_said_beforehand(given: dict[str, Any], abo
     report = checked(**given)
     assert not report.is_usable
     assert message in told(report, "error")[about]
+
+
+def test_a_certificate_that_cannot_be_served_with_is_said_beforehand(tmp_path: Path) -> None:
+    """Files that are there and can be read, and hold something else."""
+    text = tmp_path / "text.pem"
+    text.write_text("no certificate")
+    report = checked(tls_cert_file=str(text), tls_key_file=str(text))
+    assert not report.is_usable
+    assert "cannot be used" in told(report, "error")["tls_cert_file"]
 
 
 def test_a_library_that_is_missing_is_told_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,9 @@ ASKED: Sequence[Mapping[str, Any]] = (
 class Service:
     """A service over a table of blocks that were never written, in ``s3://data`` unless ``place`` says otherwise."""
 
-    def __init__(self, folder: Path, opened: ExitStack, place: str = "s3://data/a folder", **options: Any) -> None:
+    def __init__(
+        self, folder: Path, opened: ExitStack, place: str = "s3://data/a folder", blocks: int = BLOCKS, **options: Any
+    ) -> None:
         self.settings = Settings(
             warehouse=f"{folder}/warehouse", catalog=f"{folder}/c.db", log_level="debug", **options
         )
@@ -71,7 +73,7 @@ class Service:
                     )
                 },
             )
-            for number in range(BLOCKS)
+            for number in range(blocks)
         ]
         catalog = open_catalog(f"{folder}/c.db")
         warehouse = Warehouse(FsspecStore(), f"file://{folder}/warehouse")
@@ -213,9 +215,13 @@ def test_other_requests_know_no_urls(service: Service, path: str, body: dict[str
 
 def test_more_blocks_than_an_answer_may_have_urls_for_are_refused(start: Callable[..., Service]) -> None:
     """Nothing is signed; the error names the limit and the way out, which works."""
-    service = start(signed_urls_max=20)
+    count = 1_010
+    service = start(blocks=count, signed_urls_max=1_000)
     problem = service.refused("prune", {"sign_urls": True})
-    assert (problem["code"], problem["details"]) == ("limit_exceeded", {"limit": 20})
+    assert (problem["code"], problem["details"]) == (
+        "limit_exceeded",
+        {"limit": "signed_urls", "most": 1_000},
+    )
     assert "pages" in problem["detail"]
     locations = [block.location for block in service.blocks]
     assert service.refused("blocks", {"locations": locations, "sign_urls": True})["code"] == "limit_exceeded"
@@ -227,13 +233,13 @@ def test_more_blocks_than_an_answer_may_have_urls_for_are_refused(start: Callabl
         return HttpResponse(status=answered.status_code, headers=dict(answered.headers), body=answered.content)
 
     with Lamella("http://testserver", transport=FakeTransport(handler)) as lake:
-        answer = lake.table("db.t").prune(sign_urls=True, page_size=20)
+        answer = lake.table("db.t").prune(sign_urls=True, page_size=1_000)
     assert answer.block_columns is not None
     assert answer.block_columns.location == locations
     assert all(map(is_of, locations, answer.block_columns.url or ()))
     assert answer.url_expires_ms is not None
     assert [block.url for block in answer.records()] == answer.block_columns.url
-    assert metric(service) == BLOCKS
+    assert metric(service) == count
 
 
 def metric(service: Service) -> int:

@@ -21,6 +21,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from fixtures_server import STOP_S, ServerProcess, StartServer
+from lamella.service import probes
 from lamella.service.app import create_app
 from lamella.service.settings import Settings
 from lamella.snapshot.layout import FsspecStore
@@ -328,8 +329,11 @@ def test_a_service_whose_workers_cannot_start_ends_with_a_status() -> None:
     assert process.returncode == 3, output
 
 
-def test_it_has_started_once_the_store_was_seen_to_replace_nothing(tmp_path: Path) -> None:
+def test_it_has_started_once_the_store_was_seen_to_replace_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before the first look it has not; afterwards it has, whatever becomes of the store, which readiness tells."""
+    monkeypatch.setattr(probes, "HOLDS_S", 0.0)
     warehouse = tmp_path / "w"
     warehouse.write_text("a file where the folder should be")
     with TestClient(create_app(Settings(warehouse=str(warehouse), catalog=str(tmp_path / "c.db")))) as client:

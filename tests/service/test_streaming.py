@@ -23,6 +23,7 @@ from lamella.service.metrics import Metrics
 from lamella.service.middleware import DirectMiddleware
 from lamella.service.streaming import PIECE_BYTES, LargeAnswers, Pieces, StreamedResponse
 from lamella.snapshot.errors import Overloaded, StoreError, Unavailable
+from lamella.snapshot.patience import wait_until
 from support.ports import free_port
 
 
@@ -46,9 +47,9 @@ class Chunks:
             self.closed = True
 
 
-def large(at_once: int = 1, waiting: int = 0, stall_s: float = 30.0) -> LargeAnswers:
+def large(at_once: int = 1, waiting: int = 0, stall_s: float = 30.0, *, shared: bool = False) -> LargeAnswers:
     """The limits of one service."""
-    return LargeAnswers(at_once=at_once, waiting=waiting, stall_s=stall_s, metrics=Metrics())
+    return LargeAnswers(at_once=at_once, waiting=waiting, stall_s=stall_s, shared=shared, metrics=Metrics())
 
 
 def cut(limits: LargeAnswers, reason: str) -> float:
@@ -69,7 +70,7 @@ async def serve(
         await gone.wait()
         return {"type": "http.disconnect"}
 
-    response = StreamedResponse(Pieces(iter(chunks), None), limits, await limits.turn(), {}, "application/json")
+    response = StreamedResponse(Pieces(iter(chunks), None), limits, await limits.turn("a"), {}, "application/json")
     await response({"type": "http"}, receive, send)  # type: ignore[arg-type]  # a server of the test's own
 
 
@@ -113,7 +114,7 @@ def test_an_answer_on_the_short_way_that_fails_is_told_and_cut() -> None:
 
     async def handler(_request: Request) -> StreamedResponse:
         pieces = Pieces(iter(Chunks(5, fails_at=2)), None)
-        return StreamedResponse(pieces, limits, await limits.turn(), {}, "application/json")
+        return StreamedResponse(pieces, limits, await limits.turn("a"), {}, "application/json")
 
     async def other(_scope: Scope, _receive: Receive, _send: Send) -> None:
         raise AssertionError("the short way was not taken")
@@ -143,7 +144,7 @@ def breaking_off() -> Iterator[str]:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         chunks = Pieces(iter(Chunks(5, fails_at=2)), None)
-        response = StreamedResponse(chunks, limits, await limits.turn(), {}, "application/json")
+        response = StreamedResponse(chunks, limits, await limits.turn("a"), {}, "application/json")
         await response(scope, receive, send)
 
     port = free_port()
@@ -225,18 +226,60 @@ def test_so_many_go_at_once_and_so_many_wait() -> None:
 
     async def go() -> None:
         limits = large(at_once=2, waiting=1)
-        first, second = await limits.turn(), await limits.turn()
-        third = asyncio.ensure_future(limits.turn())
+        first, second = await limits.turn("a"), await limits.turn("a")
+        third = asyncio.ensure_future(limits.turn("a"))
         await asyncio.sleep(0)
         with pytest.raises(Overloaded) as refused:
-            await limits.turn()
-        assert refused.value.details["retry_after_s"] == 1
+            await limits.turn("a")
+        assert (refused.value.details["retry_after_s"], refused.value.details["limit"]) == (1, "large_answers")
         assert not third.done()
         first.give_back()
         with anyio.fail_after(60):
             (await third).give_back()
         second.give_back()
-        for turn in [await limits.turn(), await limits.turn()]:
+        for turn in [await limits.turn("a"), await limits.turn("a")]:
+            turn.give_back()
+
+    asyncio.run(go())
+
+
+def test_who_waits_for_a_turn_waits_no_longer_than_for_the_answer() -> None:
+    """Then its request is late, like any other, and its place in the line is free."""
+
+    async def go() -> None:
+        limits = large(waiting=1)
+        first = await limits.turn("a")
+        wait_until(time.monotonic() + 0.05)
+        with pytest.raises(Unavailable) as late:
+            await limits.turn("b")
+        assert late.value.details["reason"] == "deadline"
+        wait_until(None)
+        second = asyncio.ensure_future(limits.turn("b"))
+        await asyncio.sleep(0)
+        first.give_back()
+        with anyio.fail_after(60):
+            (await second).give_back()
+
+    asyncio.run(go())
+
+
+def test_one_principal_has_half_of_the_turns() -> None:
+    """However slowly it takes them, another one's answer waits for none of them."""
+
+    async def go() -> None:
+        limits = large(at_once=4, waiting=2, shared=True)
+        mine = [await limits.turn("a") for _ in range(2)]
+        third = asyncio.ensure_future(limits.turn("a"))
+        await asyncio.sleep(0)
+        assert not third.done()
+        with pytest.raises(Overloaded) as refused:
+            await limits.turn("a")
+        assert refused.value.details["limit"] == "share"
+        with anyio.fail_after(60):
+            others = [await limits.turn("b") for _ in range(2)]
+            mine[0].give_back()
+            (await third).give_back()
+        for turn in (mine[1], *others):
             turn.give_back()
 
     asyncio.run(go())

@@ -104,6 +104,20 @@ def test_a_token_belongs_to_its_request(table: TableApi) -> None:
         assert problem.code == "invalid_page_token"
 
 
+def test_a_part_of_another_tree_is_asked_for_again(table: TableApi) -> None:
+    """Steps go by their numbers: where the store gives fewer of them than before, the part ends with an error."""
+    asked = {"max_ms": 0.001}
+    first = table.api.call("POST", f"{table.path}/verify", asked)
+    place = msgspec.json.decode(base64.urlsafe_b64decode(first["next_page_token"] + "=="))
+    assert place[-1] == first["steps"]
+    other = msgspec.json.encode([*place[:-1], place[-1] + 1])
+    more = base64.urlsafe_b64encode(other).decode().rstrip("=")
+    answer = table.api.send("POST", f"{table.path}/verify", {**asked, "page_token": more})
+    assert (answer.status_code, answer.json()["code"]) == (502, "store_error")
+    again = table.api.call("POST", f"{table.path}/verify", {**asked, "page_token": first["next_page_token"]})
+    assert again["steps_done"] == 2
+
+
 def test_companions_are_repaired(world: World, table: TableApi) -> None:
     """A lost companion comes back, and queries work again."""
     ref = table.snapshot()["segments"][0]

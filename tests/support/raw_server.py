@@ -19,6 +19,13 @@ from lamella.service.settings import Settings
 from support.ports import free_port
 
 WAIT_S = 60
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+_POST = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+
+
+def post(path: str, size_bytes: int) -> bytes:
+    """The head of a request with a body."""
+    return _POST % (path.encode(), size_bytes)
 
 
 class RawServer:
@@ -92,6 +99,16 @@ class RawServer:
         made.connect(("127.0.0.1", self.port))
         made.sendall(data)
         return made
+
+
+def read_head(connection: socket.socket) -> bytes:
+    """The head of the next answer, and nothing behind it."""
+    data = b""
+    while not data.endswith(b"\r\n\r\n"):
+        part = connection.recv(1)
+        assert part, f"the connection ended in the head of an answer: {data!r}"
+        data += part
+    return data
 
 
 def answer_on(connection: socket.socket) -> tuple[int, dict[str, Any] | bytes]:

@@ -25,7 +25,6 @@ exec "${SUBMIT:-spark-submit}" \
     --conf spark.kubernetes.driverEnv.LAMELLA_TOKEN_FILE="$SECRETS/token" \
     --conf spark.kubernetes.driverEnv.AWS_SHARED_CREDENTIALS_FILE="$SECRETS/store_credentials" \
     --conf spark.executorEnv.AWS_SHARED_CREDENTIALS_FILE="$SECRETS/store_credentials" \
-    --conf spark.jars='/opt/spark-s3/*.jar' \
     --conf spark.hadoop.fs.s3a.aws.credentials.provider=software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider \
     --conf "spark.hadoop.fs.s3a.endpoint.region=${REGION:-us-east-1}" \
     ${ENDPOINT:+--conf "spark.hadoop.fs.s3a.endpoint=$ENDPOINT" --conf spark.hadoop.fs.s3a.path.style.access=true} \

@@ -14,12 +14,11 @@ from starlette.responses import Response
 
 from lamella.service.access.principal import actor_of
 from lamella.service.bodies import Bodies, too_large
-from lamella.service.deadline import asked_s, begin_change, begin_read
+from lamella.service.deadline import asked_s, begin_change, begin_read, end
 from lamella.service.metrics import Metrics
 from lamella.service.places import Places
 from lamella.service.settings import Settings
 from lamella.snapshot.errors import Unavailable
-from lamella.snapshot.patience import wait_until
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -93,7 +92,7 @@ class Admission:
                     late.inc()
                 raise
             finally:
-                wait_until(None)
+                end()
                 bodies.forget(whose, held_bytes)
 
         return admitted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Final
 
@@ -10,10 +10,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access.principal import actor_of
 from lamella.service.api import JSON, PreparedResponse
 from lamella.service.compression import LEAST_BYTES, compressed, compressor
 from lamella.service.negotiation import CODINGS, Coding, coding, media_type
-from lamella.service.streaming import LargeAnswers, Pieces, StreamedResponse
+from lamella.service.streaming import PIECE_BYTES, LargeAnswers, Pieces, StreamedResponse
 from lamella.snapshot.prune.answer import answer_of
 from lamella.snapshot.prune.encode import (
     SegmentTexts,
@@ -137,8 +138,8 @@ def _begun(form: str, chunks: Iterator[Data]) -> Whole | Begun:
     return Whole(form, b"".join(begin))
 
 
-async def respond(answer: Whole | Begun, wanted: Wanted, large: LargeAnswers) -> Response:
-    """The response; raises Overloaded when too many large ones are waiting already."""
+async def respond(answer: Whole | Begun, wanted: Wanted, large: LargeAnswers, request: Request) -> Response:
+    """The response; raises Overloaded, Unavailable when a large one does not get its turn."""
     code, kind = wanted.coding, _CONTENT_TYPES[answer.form]
     if isinstance(answer, Whole):
         kinds = (kind, (b"cache-control", _NO_STORE.encode())) if answer.is_secret else (kind,)
@@ -154,4 +155,17 @@ async def respond(answer: Whole | Begun, wanted: Wanted, large: LargeAnswers) ->
     if code is not None:
         headers["Content-Encoding"] = code
     pieces = Pieces(answer.chunks, None if code is None else compressor(code))
-    return StreamedResponse(pieces, large, await large.turn(), headers, answer.form)
+    return StreamedResponse(pieces, large, await large.turn(actor_of(request)), headers, answer.form)
+
+
+async def respond_json(
+    data: bytes, large: LargeAnswers, request: Request, headers: Mapping[str, str] | None = None
+) -> Response:
+    """The response of JSON that was made as a whole, and coded as ``headers`` say; raises as :func:`respond`.
+
+    A large one has a turn, too, so that no more of them are held than that for clients that take them slowly.
+    """
+    if len(data) <= WHOLE_BYTES:
+        return Response(data, headers=headers, media_type=JSON)
+    parts = (memoryview(data)[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
+    return StreamedResponse(Pieces(parts, None), large, await large.turn(actor_of(request)), headers or {}, JSON)

@@ -211,23 +211,6 @@ class PreparedResponse(Response):
         self.raw_headers = [(b"content-length", b"%d" % len(body)), *raw_headers]
 
 
-async def body_of(request: Request) -> bytes:
-    """The whole body; raises ClientDisconnect when the client went away before its end."""
-    held: bytes | None = getattr(request, "_body", None)  # most have been read: see lamella.service.bodies
-    if held is not None:
-        return held
-    message = await request.receive()
-    if message["type"] == "http.request" and not message.get("more_body", False):  # small ones come at once
-        return bytes(message.get("body", b""))
-    parts: list[bytes] = []
-    while message["type"] == "http.request":
-        parts.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return b"".join(parts)
-        message = await request.receive()
-    raise ClientDisconnect
-
-
 def require_json(request: Request) -> None:
     """Refuse a body that does not say it is JSON: a web page of another origin cannot send one that does unasked."""
     given = next((value for name, value in request.scope["headers"] if name == b"content-type"), b"")

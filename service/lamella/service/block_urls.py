@@ -75,5 +75,6 @@ class BlockUrls:
         if count > self._most:
             raise LimitExceeded(
                 f"an answer has signed URLs for at most {self._most} blocks, not {count}: ask for pages of so many",
-                limit=self._most,
+                limit="signed_urls",
+                most=self._most,
             )

@@ -13,8 +13,9 @@ from lamella.snapshot.errors import BodyTooLarge, Overloaded
 class Bodies:
     """Holds ``most_bytes`` of bodies that come in parts, and half of that for one ``whose`` if it is ``shared``.
 
-    Belongs to one event loop. A body that comes alone may have more. Those that are there with their request's head are
-    not counted: servers hold no more than 64 KiB of each connection before they are asked.
+    Belongs to one event loop. A body that comes alone may have more. Those that are there as a whole when they are
+    asked for are not counted: of each connection the server holds no more than 64 KiB and what it read last, which is
+    up to 256 KiB.
     """
 
     def __init__(self, *, most_bytes: int, shared: bool, metrics: Metrics) -> None:
@@ -25,7 +26,7 @@ class Bodies:
         self._metrics = metrics.limits
 
     async def read(self, request: Request, whose: str, limit_bytes: int) -> int:
-        """Read a body, which :func:`~lamella.service.api.body_of` gives from now on.
+        """Read a body, which ``request.body()`` gives from now on.
 
         Returns:
             The bytes that are held for it until :meth:`forget` is told of them.
@@ -46,6 +47,7 @@ class Bodies:
             return 0
         parts = [body]
         size_bytes = len(body)
+        self._check(whose, 0, size_bytes)
         self._hold(whose, size_bytes)
         try:
             while message.get("more_body", False):

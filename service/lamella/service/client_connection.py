@@ -16,15 +16,14 @@ from httptools import HttpParserError
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from lamella.service.connections import BEGIN_UNTIL, STATE, Connections, busy
-from lamella.service.problem import MEDIA_TYPE, problem_bytes
+from lamella.service.probes import PATHS
+from lamella.service.problem import MEDIA_TYPE, problem_bytes, retry_after_s
 from lamella.snapshot.errors import HeadersTooLarge, InvalidRequest, LamellaError, Unavailable
 
 #: More headers than clients, and proxies before them, have a use for.
 MOST_HEADERS: Final = 128
 #: Requests that a client may send ahead of their answers.
 MOST_AHEAD: Final = 8
-#: Asked for by machines that want to know how the service is; never refused.
-_URGENT: Final = ("/health/", "/metrics")
 
 _NOTHING, _HEAD, _BODY = range(3)
 
@@ -100,6 +99,8 @@ class ClientConnection(HttpToolsProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._kept.went_on(self)
+        if self._is_idle:
+            self._begin_idling()  # only now: the time without a request is not the time that the answer took
 
     # What the parser calls.
 
@@ -126,13 +127,14 @@ class ClientConnection(HttpToolsProtocol):
         super().on_message_complete()
         self._coming = _NOTHING
         self._kept.body_ended(self)
-        if self.cycle.response_complete and not self.transport.is_closing():
+        if self._is_idle:
             # It was answered before all of it had come, and what came since then ended the time of the connection.
-            self._kept.answered(self)
-            self._unset_keepalive_if_required()
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
+            self._begin_idling()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close what was idle for too long; who still takes an answer is not idle."""
+        if not self.flow.write_paused:
+            super().timeout_keep_alive_handler()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what cannot be read as HTTP."""
@@ -142,11 +144,13 @@ class ClientConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._coming != _BODY and self.cycle.response_complete:
+        if self._is_idle:
             self._kept.answered(self)
+        elif self.cycle.response_complete:
+            self._kept.answered_early(self)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        kept, is_urgent = self._kept, cycle.scope["path"].startswith(_URGENT)
+        kept, is_urgent = self._kept, cycle.scope["path"] in PATHS
         if kept.is_busy and not is_urgent:
             kept.refused()
             cycle.response_started = cycle.response_complete = True
@@ -165,6 +169,21 @@ class ClientConnection(HttpToolsProtocol):
             kept.begin(partial(super()._start_asgi_task, cycle, app))
 
     @property
+    def _is_idle(self) -> bool:
+        """True when the last request was answered, and has come to its end, or as far as it ever will."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or not cycle.response_complete:
+            return False
+        return self._coming != _BODY or self.transport.is_closing()
+
+    def _begin_idling(self) -> None:
+        self._kept.answered(self)
+        if self.transport.is_closing():
+            return
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    @property
     def _can_be_answered(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle
         if self._coming == _BODY:
@@ -180,7 +199,7 @@ class ClientConnection(HttpToolsProtocol):
         headers = [*self.server_state.default_headers, (b"content-type", MEDIA_TYPE.encode())]
         headers.append((b"content-length", b"%d" % len(body)))
         if isinstance(error, Unavailable):
-            headers.append((b"retry-after", b"%d" % math.ceil(error.details.get("retry_after_s", 1))))
+            headers.append((b"retry-after", b"%d" % retry_after_s(error)))
         if is_last:
             headers.append((b"connection", b"close"))
         head = b"".join(b"%b: %b\r\n" % header for header in headers)

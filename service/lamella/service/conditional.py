@@ -14,6 +14,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.answers import respond_json
 from lamella.service.api import JSON
 from lamella.service.catalog import TableRecord
 from lamella.service.compression import LEAST_BYTES, compressed
@@ -90,7 +91,7 @@ async def respond(
     headers = {"ETag": tag, "Cache-Control": cache, "Vary": "Accept-Encoding"}
     if is_compressed and code is not None:
         headers["Content-Encoding"] = code
-    return Response(data, headers=headers, media_type=JSON)
+    return await respond_json(data, services.large_answers, request, headers)
 
 
 def _not_modified(tag: str, cache: str) -> Response:

@@ -174,4 +174,4 @@ def _read(name: str, text: str) -> Any:
     """A variable's text as pydantic reads it: JSON where the setting is not a plain value."""
     source = EnvSettingsSource(Settings)
     source.env_vars = {(ENV_PREFIX + name).lower(): text}
-    return source()[name]
+    return source().get(name)  # it leaves out what is null

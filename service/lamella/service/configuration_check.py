@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -113,10 +114,7 @@ def _of_settings(settings: Settings) -> Iterator[ConfigFinding]:
             yield _error(about, error.message)
     for text in unsafe_warnings(settings):
         yield ConfigFinding(severity="warning", about="access", message=text)
-    for name in _FILES:
-        path = getattr(settings, name)
-        if path is not None and not os.access(path, os.R_OK):
-            yield _error(name, f"{path} cannot be read")
+    yield from _certificate(settings)
     place = None if "warehouse" in refused else parse(settings.warehouse_url)
     if place is not None and place.scheme == "file" and not _is_writable(Path(place.path)):
         yield _error("warehouse", f"{place.path} cannot be written to")
@@ -131,6 +129,25 @@ def _of_settings(settings: Settings) -> Iterator[ConfigFinding]:
         library, extra = _LIBRARIES.get(kind or "", (None, None))
         if library is not None and find_spec(library) is None:
             yield _error(about, f"{library} is not installed; pip install 'lamella[{extra}]' brings it")
+
+
+def _certificate(settings: Settings) -> Iterator[ConfigFinding]:
+    """What is wrong with the files of TLS: they must be there, be PEM, and belong together."""
+    given = {name: path for name in _FILES if (path := getattr(settings, name)) is not None}
+    unreadable = [name for name, path in given.items() if not os.access(path, os.R_OK)]
+    for name in unreadable:
+        yield _error(name, f"{given[name]} cannot be read")
+    if settings.tls_cert_file is None or unreadable:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+            settings.tls_cert_file,
+            settings.tls_key_file,
+            password=lambda: "",  # or it would be asked for on the terminal
+        )
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        why = getattr(error, "reason", None) or error
+        yield _error("tls_cert_file", f"the certificate and its key cannot be used: {why}")
 
 
 def _issuer(settings: Settings) -> None:

@@ -12,6 +12,7 @@ import resource
 import time
 from collections import deque
 from collections.abc import Callable
+from itertools import chain
 from typing import Final, Literal, Protocol
 
 import msgspec
@@ -77,6 +78,7 @@ class Connections:
         self._most_slow = settings.slow_readers_max
         self._head_s = settings.header_timeout_s
         self._body_s = settings.body_stall_s
+        self._most_rest_bytes = settings.max_body_bytes
         self._answer_s = settings.answer_stall_s
         # The server closes them itself after that time; but closing waits until all was taken.
         self._unused_s = settings.keep_alive_s + settings.answer_stall_s
@@ -86,11 +88,12 @@ class Connections:
         self._refused = metrics.limits.refused.labels("any", "requests")
         #: Requests that have come and are not begun.
         self.unstarted = 0
-        # In each of these, those come first that have been there for longest.
+        # In each of these, those come first that have been there for longest. Who is slow is not quiet.
         self._all: dict[Watched, None] = {}
         self._quiet: dict[Watched, float] = {}
         self._heads: dict[Watched, float] = {}
         self._bodies: dict[Watched, _Mark] = {}
+        self._rests: dict[Watched, _Mark] = {}
         self._slow: dict[Watched, _Mark] = {}
         self._tick: asyncio.TimerHandle | None = None
         self._counted: tuple[ASGIApp, ASGIApp] | None = None
@@ -117,7 +120,8 @@ class Connections:
     def opened(self, connection: Watched) -> bool:
         """A client has connected; False: there is no room for it, and it was told so."""
         if len(self._all) >= self._most:
-            first = next(iter(self._quiet), None)
+            # Who sends what nobody reads has less of a right to stay than who has sent nothing yet.
+            first = next(chain(self._rests, self._quiet), None)
             if first is None:
                 self._cut(connection, "refused", Unavailable(_FULL, retry_after_s=1, limit="connections"))
                 return False
@@ -132,12 +136,18 @@ class Connections:
 
     def head_begun(self, connection: Watched) -> None:
         """A part of a request's head has come."""
-        self._heads.setdefault(connection, self._timer())
+        if connection in self._all:
+            self._heads.setdefault(connection, self._timer())
 
     def body_begun(self, connection: Watched) -> None:
         """A part of a request's body has come, or is to come."""
-        if connection not in self._bodies:
+        if connection in self._bodies or connection not in self._all:
+            return
+        rest = self._rests.get(connection)
+        if rest is None:
             self._bodies[connection] = _Mark(self._timer())
+        elif connection.received_bytes - rest.done_bytes > self._most_rest_bytes:
+            self._cut(connection, "body")
 
     def head_ended(self, connection: Watched) -> None:
         """The head is there: the connection has a request."""
@@ -147,10 +157,21 @@ class Connections:
     def body_ended(self, connection: Watched) -> None:
         """The request is there."""
         self._bodies.pop(connection, None)
+        self._rests.pop(connection, None)
+
+    def answered_early(self, connection: Watched) -> None:
+        """The request was answered before its body had come, so that nobody reads the rest.
+
+        Clients may send all before they look for an answer. So the rest has the time of one step, and the size of a
+        body, however steadily it comes.
+        """
+        if connection in self._all:
+            self._bodies.pop(connection, None)
+            self._rests[connection] = _Mark(self._timer(), connection.received_bytes)
 
     def answered(self, connection: Watched) -> None:
-        """The connection has no request any more."""
-        if connection in self._all:
+        """The connection has no request any more; until its client has taken the answer, it is not idle."""
+        if connection in self._all and connection not in self._slow:
             self._quiet.pop(connection, None)
             self._quiet[connection] = self._timer()
 
@@ -160,16 +181,17 @@ class Connections:
             return
         if len(self._slow) >= self._most_slow:
             self._cut(next(iter(self._slow)), "answer")
+        self._quiet.pop(connection, None)
         self._slow[connection] = _Mark(self._timer(), connection.unsent_bytes)
 
     def went_on(self, connection: Watched) -> None:
-        """The client has taken almost all."""
+        """The client has taken almost all; whoever has no request then is to say so (:meth:`answered`)."""
         self._slow.pop(connection, None)
 
     def closed(self, connection: Watched) -> None:
         """It is gone."""
         if connection in self._all:
-            for kept in (self._all, self._quiet, self._heads, self._bodies, self._slow):
+            for kept in (self._all, self._quiet, self._heads, self._bodies, self._rests, self._slow):
                 kept.pop(connection, None)
             self._metrics.connections.set(len(self._all))
 
@@ -239,6 +261,8 @@ class Connections:
                 self._bodies[connection] = _Mark(now_s, connection.received_bytes)
             else:
                 self._cut(connection, "body", TooSlow(_BODY_LATE, retry_after_s=1, limit="body"))
+        for connection in _late_marks(self._rests, now_s - self._body_s):
+            self._cut(connection, "body")
         for connection in _late_marks(self._slow, now_s - self._answer_s):
             if self._slow.pop(connection).done_bytes - connection.unsent_bytes >= STEP_BYTES:
                 self._slow[connection] = _Mark(now_s, connection.unsent_bytes)

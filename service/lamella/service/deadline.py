@@ -41,7 +41,20 @@ def begin_change(asked: float | None) -> None:
     _BEGIN_UNTIL.set(None if asked is None else time.monotonic() + asked)
 
 
-def begin_within_s(most_s: float) -> float:
-    """How much longer the change at hand may wait before it begins, in seconds: not below 0, ``most_s`` at most."""
+def begin_left_s() -> float | None:
+    """How much longer the change at hand may wait before it begins, in seconds, not below 0; None: as long as it
+    takes."""
     until_s = _BEGIN_UNTIL.get()
-    return most_s if until_s is None else max(0.0, min(most_s, until_s - time.monotonic()))
+    return None if until_s is None else max(0.0, until_s - time.monotonic())
+
+
+def begin_within_s(most_s: float) -> float:
+    """The same, ``most_s`` at most."""
+    within_s = begin_left_s()
+    return most_s if within_s is None else min(most_s, within_s)
+
+
+def end() -> None:
+    """From now on, in this context, nothing is known of any time: the request is over."""
+    wait_until(None)
+    _BEGIN_UNTIL.set(None)

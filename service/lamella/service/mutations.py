@@ -22,7 +22,6 @@ from lamella.service.problem import MEDIA_TYPE, problem_bytes
 from lamella.service.settings import Settings
 from lamella.service.threads import Threads, ThreadUse
 from lamella.snapshot.errors import LamellaError, Unavailable
-from lamella.snapshot.patience import too_late
 
 #: What a route wants done; it runs in a thread.
 Work = Callable[[Claim], Sealed | Pending]
@@ -77,15 +76,14 @@ class Mutations:
                 outcome = await self._threads.run(
                     lambda: settle(
                         self._catalog, claimed, failed, lambda: problem_bytes(failed, instance=request.url.path)
-                    )
+                    ),
+                    is_begun=True,
                 )
         if self._forgetting.is_due:
-            await self._threads.run(self._forget_old_answers)
+            await self._threads.run(self._forget_old_answers, is_begun=True)
         return self._response(outcome)
 
     def _begin(self, claimed: Claim, work: Work) -> Sealed | Pending:
-        if begin_within_s(1.0) == 0:  # whoever sent it does not wait any more
-            raise too_late()
         return replay_of(self._catalog, claimed) or work(claimed)
 
     async def _wait(self, pending: Pending, threads: Threads) -> Sealed | Pending:
@@ -95,7 +93,7 @@ class Mutations:
             again, failed = pending.again, error
             if again is None:
                 raise
-        return await threads.run(lambda: again(failed))
+        return await threads.run(lambda: again(failed), is_begun=True)
 
     def _response(self, sealed: Sealed) -> Response:
         headers = {}

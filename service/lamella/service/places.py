@@ -10,30 +10,32 @@ from lamella.service.metrics import Metrics
 from lamella.snapshot.errors import Overloaded
 from lamella.snapshot.patience import left_s, too_late
 
-#: What a request is refused for: everybody's places are taken, or all that one principal may have.
-_OF_ALL: Final = "requests"
+#: What is taken or refused: requests for which there is a place, or large answers that have their turn.
+What = Literal["requests", "large_answers"]
+#: What a request is refused for where it is not for want of a place: one principal has all that it may have.
 _OF_ONE: Final = "share"
 
 
 class Places:
-    """``at_once`` requests are at work, and ``waiting`` more wait for ``wait_s`` at most.
+    """``at_once`` requests are at work, and ``waiting`` more wait for ``wait_s`` at most (None: as long as they may).
 
     Belongs to one event loop, so it needs no lock.
 
     One ``whose`` has half of the places and half of the line at most, or all of both without ``shared``. Those who wait
     are served in turn: the next place goes to the next one of them, and with each to the request that came first. So
-    nobody waits behind another one's line. ``kind`` names the places in metrics.
+    nobody waits behind another one's line. ``kind`` names the places in metrics, ``what`` in errors.
     """
 
     def __init__(
         self,
-        kind: Literal["read", "change"],
+        kind: Literal["read", "change", "answer"],
         *,
         at_once: int,
         waiting: int,
-        wait_s: float,
+        wait_s: float | None,
         shared: bool,
         metrics: Metrics,
+        what: What = "requests",
     ) -> None:
         self._at_once = at_once
         self._wait_s = wait_s
@@ -44,7 +46,8 @@ class Places:
         self._waiting = 0
         self._held_by: Counter[str] = Counter()
         self._lines: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-        self._refused = {limit: metrics.limits.refused.labels(kind, limit) for limit in (_OF_ALL, _OF_ONE)}
+        self._what = what
+        self._refused = {limit: metrics.limits.refused.labels(kind, limit) for limit in (what, _OF_ONE)}
         self._shown = metrics.limits.waiting.labels(kind)
 
     def take(self, whose: str) -> bool:
@@ -61,7 +64,7 @@ class Places:
         is_full = self._held >= self._at_once
         if not is_full and self._held_by[whose] < self._own:
             return
-        limit = _OF_ALL if is_full else _OF_ONE
+        limit = self._what if is_full else _OF_ONE
         if self._waiting < self._most_waiting:
             if len(self._lines.get(whose, ())) < self._own_waiting:
                 return
@@ -82,9 +85,10 @@ class Places:
         self._lines.setdefault(whose, deque()).append(turn)
         self._waiting += 1
         self._shown.set(self._waiting)
+        left, wait_s = left_s(), self._wait_s
+        is_last = left is not None and (wait_s is None or left <= wait_s)
         try:
-            left = left_s()
-            async with asyncio.timeout(self._wait_s if left is None else min(self._wait_s, left)):
+            async with asyncio.timeout(left if is_last else wait_s):
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
@@ -92,7 +96,7 @@ class Places:
             else:
                 self._leave(whose, turn)
             if isinstance(error, TimeoutError):
-                raise (too_late() if left_s() == 0 else self._overloaded(_OF_ALL)) from error
+                raise (too_late() if is_last else self._overloaded(self._what)) from error
             raise
 
     def give_back(self, whose: str) -> None:
@@ -108,8 +112,8 @@ class Places:
 
     def _overloaded(self, limit: str) -> Overloaded:
         self._refused[limit].inc()
-        text = "of yours " if limit == _OF_ONE else ""
-        return Overloaded(f"too many requests {text}are under way", retry_after_s=1, limit=limit)
+        whose = " of yours" if limit == _OF_ONE else ""
+        return Overloaded(f"too many {self._what.replace('_', ' ')}{whose} are under way", retry_after_s=1, limit=limit)
 
     def _hand_on(self) -> None:
         for whose, line in self._lines.items():

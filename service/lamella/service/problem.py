@@ -89,6 +89,11 @@ def problem_bytes(error: LamellaError, *, instance: str | None = None) -> tuple[
     return document.status, _ENCODER.encode(document)
 
 
+def retry_after_s(error: Unavailable) -> int:
+    """The value of ``Retry-After``: whole seconds, and never none."""
+    return max(1, math.ceil(float(error.details.get("retry_after_s", 1))))
+
+
 def problem_response(
     error: LamellaError,
     *,
@@ -100,7 +105,7 @@ def problem_response(
     document = problem_of(error, instance=instance, status=status)
     sent = dict(headers or {})
     if isinstance(error, Unavailable):
-        sent["Retry-After"] = str(max(1, math.ceil(float(error.details.get("retry_after_s", 1)))))
+        sent["Retry-After"] = str(retry_after_s(error))
     if isinstance(error, Unauthenticated):
         sent["WWW-Authenticate"] = "Bearer"  # RFC 9110, section 11.6.1: a 401 has one
     return Response(_ENCODER.encode(document), document.status, sent, MEDIA_TYPE)

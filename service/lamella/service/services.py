@@ -31,6 +31,7 @@ from lamella.service.location_rules import LocationRules
 from lamella.service.logs import make_log
 from lamella.service.metrics import Metrics
 from lamella.service.mutations import Mutations, Work
+from lamella.service.probes import Findings
 from lamella.service.prune_rates import PruneRates
 from lamella.service.pulse import Pulse
 from lamella.service.recorder import Recorder
@@ -62,6 +63,8 @@ _T = TypeVar("_T")
 
 #: Probes and scrapes that are at work at once.
 _PROBES: Final = 2
+#: Clean-ups that wait for the one that is at work.
+_CLEAN_UPS_WAITING: Final = 16
 
 #: The object by which a warehouse is known to be there.
 MARKER = "_lamella_v1.json"
@@ -234,6 +237,7 @@ class Services:
             at_once=settings.large_answers,
             waiting=settings.large_answers_waiting,
             stall_s=settings.answer_stall_s,
+            shared=settings.auth,  # without, all are one
             metrics=self.metrics,
         )
         self.status = Status(
@@ -247,8 +251,9 @@ class Services:
             marker=MARKER,
         )
         self._readers = Threads(settings.read_threads)
-        self._maintainers = Threads(1)
+        self._maintainers = Threads(1, most_waiting=_CLEAN_UPS_WAITING, what="clean-ups")
         self._probes = Threads(_PROBES)
+        self._parts = Findings(lambda: self.probe(self._check_parts))
         self._mutations = Mutations(settings, catalog, self.metrics, clock)
         self.pulse = Pulse(self.metrics, catalog, self._thread_use)
 
@@ -284,20 +289,20 @@ class Services:
         """
         return await self._mutations.run(request, work, body, threads, key)
 
-    def check_ready(self) -> None:
+    async def check_ready(self) -> None:
         """Return when requests can be served: the catalog answers, and the warehouse can be read and written.
 
         The warehouse is known by a marker object, written by the first service that uses it, once the store has
-        shown that it lets nobody replace an object.
+        shown that it lets nobody replace an object. The parts are asked once a second at most.
 
         Raises:
             Unavailable: the catalog does not answer, or the process is being stopped.
             StoreError: storage failed or refused.
         """
         self.lifecycle.require_serving()
-        self._check_parts()
+        await self._parts.check()
 
-    def check_started(self) -> None:
+    async def check_started(self) -> None:
         """Return once requests could be served for the first time; from then on nothing is asked any more.
 
         By the time that there is an app, its catalog has the schema of this release and its caches are open.
@@ -307,7 +312,7 @@ class Services:
             StoreError: storage failed or refused.
         """
         if not self.lifecycle.is_started:
-            self._check_parts()
+            await self._parts.check()
 
     def _check_parts(self) -> None:
         self.catalog.ping()

@@ -68,7 +68,7 @@ class Settings(BaseSettings):
     )
     signed_urls_max: int = Field(
         default=10_000,
-        ge=1,
+        ge=1_000,  # readers ask for so many at once
         le=1_000_000,
         description="Blocks that one answer has signed URLs for, at most; larger answers are asked for in pages.",
     )
@@ -213,6 +213,14 @@ class Settings(BaseSettings):
         ge=0,
         description="Such answers that wait for their turn in a process; one more is answered with 429.",
     )
+    answer_blocks_max: int = Field(
+        default=250_000,
+        ge=1,
+        description=(
+            "Blocks (or runs of blocks, or segments) in one answer that is made as a whole: of a batch of prunes, a "
+            "difference of snapshots, a page of changes. Each takes about half a KiB meanwhile."
+        ),
+    )
     answer_stall_s: float = Field(
         default=60.0,
         gt=0,
@@ -236,7 +244,10 @@ class Settings(BaseSettings):
         default=1.0,
         gt=0,
         le=3_600,
-        description="How long a request waits to be begun, and for a place, in seconds; then it is answered with 429.",
+        description=(
+            "How long a request waits to be begun, and for a place, in seconds; then it is answered with 429. So long, "
+            "too, for its key to be looked up; then with 503."
+        ),
     )
     changes_at_once: int = Field(
         default=2_048,

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
 import anyio
-from anyio import CapacityLimiter
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from lamella.service.compression import Compressor
 from lamella.service.metrics import Metrics
+from lamella.service.places import Places
 from lamella.service.threads import Threads, ThreadUse
 from lamella.snapshot.errors import Overloaded
 
@@ -26,16 +26,22 @@ _T = TypeVar("_T")
 class LargeAnswers:
     """Lets ``at_once`` answers be sent and ``waiting`` more wait for their turn. Belongs to one event loop.
 
-    A client that takes nothing for ``stall_s`` loses its answer, so that it does not keep others waiting.
+    One principal has half of both at most if they are ``shared``. A client that takes nothing for ``stall_s`` loses its
+    answer, so that it does not keep others waiting.
     """
 
-    def __init__(self, *, at_once: int, waiting: int, stall_s: float, metrics: Metrics) -> None:
-        self._at_once = at_once
-        self._most_waiting = waiting
-        self._waiting = 0
+    def __init__(self, *, at_once: int, waiting: int, stall_s: float, shared: bool, metrics: Metrics) -> None:
         self.stall_s = stall_s
         self.metrics = metrics
-        self._turns: CapacityLimiter | None = None
+        self._turns = Places(
+            "answer",
+            at_once=at_once,
+            waiting=waiting,
+            wait_s=None,
+            shared=shared,
+            metrics=metrics,
+            what="large_answers",
+        )
         self._threads = Threads(at_once)
 
     @property
@@ -43,34 +49,19 @@ class LargeAnswers:
         """How busy the threads are that make answers."""
         return self._threads.use
 
-    async def turn(self) -> Turn:
-        """Wait for a turn, which lasts until it is given back.
+    async def turn(self, whose: str) -> Turn:
+        """Wait for a turn, as long as the request has time; it lasts until it is given back.
 
         Raises:
             Overloaded: too many are waiting.
+            Unavailable: the request's time was over before its turn came.
         """
-        if self._turns is None:  # made here because it belongs to the event loop
-            self._turns = CapacityLimiter(self._at_once)
-        turn = Turn(self._turns)
         try:
-            self._turns.acquire_on_behalf_of_nowait(turn)
-        except anyio.WouldBlock:
-            await self._wait_for(turn, self._turns)
-        return turn
-
-    async def _wait_for(self, turn: Turn, turns: CapacityLimiter) -> None:
-        if self._waiting >= self._most_waiting:
+            await self._turns.wait(whose)
+        except Overloaded:
             self.metrics.large_refused.inc()
-            raise Overloaded(
-                f"{self._at_once} large answers are under way, and as many as may wait are waiting",
-                retry_after_s=1,
-                limit="large_answers",
-            )
-        self._waiting += 1
-        try:
-            await turns.acquire_on_behalf_of(turn)
-        finally:
-            self._waiting -= 1
+            raise
+        return Turn(self._turns, whose)
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """Do a part of the work in a thread that takes no place of smaller requests."""
@@ -80,12 +71,13 @@ class LargeAnswers:
 class Turn:
     """The right to send a large answer."""
 
-    def __init__(self, turns: CapacityLimiter) -> None:
+    def __init__(self, turns: Places, whose: str) -> None:
         self._turns = turns
+        self._whose = whose
 
     def give_back(self) -> None:
         """Let the next one have it."""
-        self._turns.release_on_behalf_of(self)
+        self._turns.give_back(self._whose)
 
 
 class Pieces:

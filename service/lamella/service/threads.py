@@ -8,10 +8,12 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TypeVar
 
+import anyio
 import anyio.to_thread
 import msgspec
 from anyio import CapacityLimiter
 
+from lamella.service.deadline import begin_left_s
 from lamella.snapshot.carrying import CarryingPool
 from lamella.snapshot.errors import Overloaded
 from lamella.snapshot.patience import left_s, too_late
@@ -36,6 +38,9 @@ class Threads:
     Work for a request that somebody waits for until some time (:mod:`lamella.snapshot.patience`) is not waited for any
     longer. It goes on, since a thread cannot be ended, but is abandoned: it ends at its next look at the time. Up to
     ``at_once`` abandoned pieces are at work beside the others; more of them keep the turns that they have.
+
+    Work of a change (:mod:`lamella.service.deadline`) is not begun once it is too late for that. What was begun is
+    waited for.
     """
 
     def __init__(self, at_once: int, *, most_waiting: int | None = None, what: str = "requests") -> None:
@@ -54,12 +59,12 @@ class Threads:
         now = self._limiter.statistics()
         return ThreadUse(now.borrowed_tokens, self._at_once, now.tasks_waiting, self._abandoned)
 
-    async def run(self, work: Callable[[], _T]) -> _T:
-        """What ``work`` returns, or raises.
+    async def run(self, work: Callable[[], _T], *, is_begun: bool = False) -> _T:
+        """What ``work`` returns, or raises. ``is_begun``: it belongs to a change that has begun, and is to be done.
 
         Raises:
             Overloaded: too many are waiting; nothing was done.
-            Unavailable: nobody waits any more.
+            Unavailable: nobody waits any more; of a change nothing was done.
         """
         if self._limiter is None:  # made here because it belongs to the event loop
             self._limiter = CapacityLimiter(self._at_once)
@@ -67,7 +72,7 @@ class Threads:
             raise Overloaded(f"too many {self._what} are under way", retry_after_s=1, limit="threads")
         within_s = left_s()
         if within_s is None:
-            return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+            return await _run_begun(None if is_begun else begin_left_s(), work, self._limiter)
         return await self._run_within(within_s, work, self._limiter)
 
     async def _run_within(self, within_s: float, work: Callable[[], _T], limiter: CapacityLimiter) -> _T:
@@ -110,3 +115,10 @@ class Threads:
                 loop.call_soon_threadsafe(ended)
 
         begun.add_done_callback(told)
+
+
+async def _run_begun(within_s: float | None, work: Callable[[], _T], limiter: CapacityLimiter) -> _T:
+    """Work that has its turn within that time; from then on it is waited for, however long it takes."""
+    with anyio.move_on_after(within_s):  # what is at work in a thread is shielded from it
+        return await anyio.to_thread.run_sync(work, limiter=limiter)
+    raise too_late()

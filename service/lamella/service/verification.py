@@ -17,7 +17,7 @@ from lamella.service.feedback_check import FeedbackCheck
 from lamella.service.page_token import no_token, read_place, write_token
 from lamella.service.state import History
 from lamella.service.time_budget import time_is_up
-from lamella.snapshot.errors import InvalidPageToken, InvalidRequest
+from lamella.snapshot.errors import InvalidPageToken, InvalidRequest, StoreError
 from lamella.snapshot.layout import Store
 from lamella.snapshot.verify import Deep, Options, Recorded, Verification
 from lamella.snapshot.wire import VerifyAnswer, VerifyRequest
@@ -26,12 +26,16 @@ _MOST_HISTORY: Final = 1_000_000
 
 
 class _Place(msgspec.Struct, frozen=True, array_like=True):
-    """Where a verification goes on: of which snapshot, with which ``seq``, at which step, of which request."""
+    """Where a verification goes on: of which snapshot, with which ``seq``, at which step, of which request.
+
+    ``steps``: how many there were then; 0: that is not known.
+    """
 
     snapshot_id: str
     seq: int
     step: int
     asked: str
+    steps: int = 0
 
 
 _PLACE: Final = msgspec.json.Decoder(_Place)
@@ -69,7 +73,8 @@ class Verifications:
             InvalidRequest: options that cannot be.
             InvalidPageToken: the token is none, or of another request.
             SnapshotNotFound: no such snapshot in the history.
-            StoreError: the store failed at the snapshot's manifest.
+            StoreError: the store failed at the manifest of the snapshot or of a group, or gives another tree than
+                before; nothing is lost by asking for the same part again.
         """
         if not 0 <= request.history <= _MOST_HISTORY:
             raise InvalidRequest(f"history is a number from 0 to {_MOST_HISTORY}, not {request.history}")
@@ -92,12 +97,17 @@ class Verifications:
             options,
             lambda below, limit: self._records(record.table_id, below, limit),
         )
+        if place.steps not in (0, verification.steps):
+            # Steps are known by their numbers. With others some would be left out, and nobody would know.
+            raise StoreError(
+                f"the store gives a tree of {verification.steps} steps, and gave one of {place.steps} before; ask again"
+            )
         answer = verification.run(place.step, until=lambda _done: is_over())
         if options.deep is not None and place.step == 0 and self._feedback is not None:
             answer = self._feedback.added_to(answer, record, pointer, options.deep)
         if answer.steps_done >= answer.steps:
             return answer
-        following = msgspec.structs.replace(place, step=answer.steps_done)
+        following = msgspec.structs.replace(place, step=answer.steps_done, steps=answer.steps)
         return msgspec.structs.replace(answer, next_page_token=write_token(msgspec.json.encode(following)))
 
     def _place(self, record: TableRecord, request: VerifyRequest) -> _Place:

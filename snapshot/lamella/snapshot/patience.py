@@ -14,6 +14,8 @@ from lamella.snapshot.errors import Unavailable
 
 #: By the clock of :func:`time.monotonic`, in seconds.
 _UNTIL: Final[ContextVar[float | None]] = ContextVar("lamella_waited_for_until", default=None)
+#: What ``details.reason`` says of a request whose time is over.
+_REASON: Final = "deadline"
 
 
 def wait_until(until_s: float | None) -> None:
@@ -36,4 +38,9 @@ def check_patience() -> None:
 
 def too_late() -> Unavailable:
     """What is said of a request whose time is over."""
-    return Unavailable("the request took longer than it may", retry_after_s=1, reason="deadline")
+    return Unavailable("the request took longer than it may", retry_after_s=1, reason=_REASON)
+
+
+def is_too_late(error: BaseException | None) -> bool:
+    """Whether it says that nobody waited for the work any more: nothing was wrong with the work itself."""
+    return isinstance(error, Unavailable) and error.details.get("reason") == _REASON

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from docs.scene import drawing, scene
+from docs.scene import drawing, reads, scene
 from docs.scenes.access import settings_file
 from docs.scenes.rows import line_items, now_and_then, orders
 from docs.stage import Stage
@@ -47,9 +47,9 @@ def limits(stage: Stage) -> None:
     stage.table("sales.orders", orders())
 
 
-@scene("docs/deploy.md")
+@scene("docs/deploy.md", data=[reads])
 def deploy(_stage: Stage) -> None:
-    """Nothing: what its commands start is tried by tests/deploy."""
+    """Nothing: what its commands start is tried by tests/deploy, what it adds to the compose file by test_deploy.py."""
 
 
 @scene("docs/threat-model.md", texts=[drawing])

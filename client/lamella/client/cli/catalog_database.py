@@ -11,6 +11,7 @@ import msgspec
 from lamella.client.cli.missing import needs_extra
 from lamella.client.cli.output import print_table, time_text
 from lamella.client.cli.service_options import ServiceSettings, with_settings
+from lamella.snapshot.errors import InvalidRequest
 
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Write the outcome as JSON, and nothing else.")
 
@@ -159,6 +160,8 @@ def verify_catalog(settings: ServiceSettings, no_files: bool, history: int, as_j
     Exit status 0: nothing is wrong; 1: findings, or a table could not be read.
     """
     found = settings.load().settings
+    if _administration().look_at_schema(found.catalog_url, timeout_s=found.catalog_timeout_s).is_new:
+        raise InvalidRequest("there is no catalog in the database")  # opening it would make one, of no tables
     opened = import_module("lamella.service.catalog").open_catalog(
         found.catalog_url, timeout_s=found.catalog_timeout_s, auto_migrate=False
     )

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-#: Statuses that say "not now" rather than "no".
-RETRYABLE: Final = frozenset({429, 502, 503, 504})
+#: Statuses that say "not now" rather than "no". 408: the request came too slowly, and nothing was done.
+RETRYABLE: Final = frozenset({408, 429, 502, 503, 504})
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):

@@ -47,9 +47,29 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- default (include "lamella.fullname" .) .Values.secrets.existingSecret -}}
 {{- end -}}
 
+{{- define "lamella.secretData" -}}
+catalog: {{ .Values.secrets.catalog | quote }}
+{{- with .Values.secrets.rootKeySha256 }}
+root_key_sha256: {{ . | quote }}
+{{- end }}
+{{- with .Values.secrets.storeCredentials }}
+store_credentials: {{ . | quote }}
+{{- end }}
+{{- with .Values.secrets.workerToken }}
+worker_token: {{ . | quote }}
+{{- end }}
+{{- end -}}
+
 {{/* The service inside of the cluster. */}}
 {{- define "lamella.url" -}}
 {{- printf "http://%s:%v" (include "lamella.fullname" .) .Values.service.port -}}
+{{- end -}}
+
+{{/* A size of Kubernetes, as 20Gi, in bytes. */}}
+{{- define "lamella.bytes" -}}
+{{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 -}}
+{{- $unit := regexFind "[a-zA-Z]*$" . -}}
+{{- mulf (trimSuffix $unit . | float64) (get $units $unit) | int64 -}}
 {{- end -}}
 
 {{/* What must be given is given. */}}
@@ -62,6 +82,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- if .Values.worker.enabled -}}
 {{- $_ := required "secrets.workerToken (or secrets.existingSecret, or worker.enabled=false): an API key with the role maintain; for the first install the root key" .Values.secrets.workerToken -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.secrets.extraKeys (not .Values.secrets.existingSecret) -}}
+{{- fail "secrets.extraKeys: keys of a Secret of your own (secrets.existingSecret); the one that the chart makes does not have them" -}}
+{{- end -}}
+{{- if .Values.cacheSize -}}
+{{- if hasKey .Values.settings "cache_dir" -}}
+{{- fail "settings.cache_dir: the chart sets it itself where cacheSize is set" -}}
+{{- end -}}
+{{- with .Values.settings.cache_dir_bytes -}}
+{{- if ge (int64 .) (include "lamella.bytes" $.Values.cacheSize | int64) -}}
+{{- fail "settings.cache_dir_bytes must be smaller than cacheSize, or Kubernetes evicts the pod when the cache is full" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.metrics.serviceMonitor -}}
+{{- if and .enabled $.Values.settings.auth (not $.Values.settings.public_metrics) (not .authorization) -}}
+{{- fail "metrics.serviceMonitor.authorization: where settings.public_metrics is off, /metrics wants an API key" -}}
 {{- end -}}
 {{- end -}}
 {{- range $name := list "catalog" "root_key_sha256" "token_secret" "oidc_client_secret" "host" "port" "workers" -}}
@@ -86,7 +124,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- range $name, $value := .Values.settings }}
 {{- if not (kindIs "invalid" $value) }}
 - name: LAMELLA_{{ $name | upper }}
-  value: {{ ternary (toJson $value) (toString $value) (or (kindIs "map" $value) (kindIs "slice" $value)) | quote }}
+  {{- /* Numbers of a file are floats, of which toString makes 1.34217728e+08. */}}
+  value: {{ ternary $value (toJson $value) (kindIs "string" $value) | quote }}
 {{- end }}
 {{- end }}
 {{- range $name, $key := .Values.secrets.extraKeys }}
@@ -96,6 +135,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .Values.cacheSize }}
 - name: LAMELLA_CACHE_DIR
   value: /var/cache/lamella
+{{- if kindIs "invalid" .Values.settings.cache_dir_bytes }}
+- name: LAMELLA_CACHE_DIR_BYTES
+  value: {{ mulf 0.9 (include "lamella.bytes" .Values.cacheSize) | floor | int64 | quote }}
+{{- end }}
 {{- end }}
 {{ include "lamella.storeEnv" . }}
 {{- end -}}
@@ -139,13 +182,36 @@ capabilities:
 {{- end -}}
 
 {{- define "lamella.secretVolume" -}}
+{{- include "lamella.volumeOf" (list . (include "lamella.secretName" .)) -}}
+{{- end -}}
+
+{{/* Volumes of all pods: (list $ "name of the Secret"). */}}
+{{- define "lamella.volumeOf" -}}
 - name: secrets
   secret:
-    secretName: {{ include "lamella.secretName" . }}
+    secretName: {{ index . 1 }}
     defaultMode: 0440
-{{- with .Values.extraVolumes }}
+{{- with (index . 0).Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{/* Pods of one component apart from each other: (list $ "component"). */}}
+{{- define "lamella.spread" -}}
+{{- $root := index . 0 -}}
+{{- $component := index . 1 -}}
+{{- if $root.Values.topologySpread.enabled -}}
+topologySpreadConstraints:
+  {{- range $root.Values.topologySpread.keys }}
+  - maxSkew: 1
+    topologyKey: {{ . }}
+    whenUnsatisfiable: {{ $root.Values.topologySpread.whenUnsatisfiable }}
+    labelSelector:
+      matchLabels:
+        {{- include "lamella.selectorLabels" $root | nindent 8 }}
+        app.kubernetes.io/component: {{ $component }}
+  {{- end }}
+{{- end -}}
 {{- end -}}
 
 {{- define "lamella.placement" -}}

@@ -55,6 +55,11 @@ class Authenticator:
         self._lock = threading.Lock()
         self._generation = 0
 
+    @property
+    def generation(self) -> int:
+        """Another number after each :meth:`forget`: what was asked before it may be old."""
+        return self._generation
+
     def near(self, shown: str) -> Principal | None:
         """Who shows this, if that was asked a moment ago and holds still."""
         return self._near(_digest(b"shown", shown))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ipaddress
 import time
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
 
 from starlette.requests import HTTPConnection, Request
 from structlog.typing import FilteringBoundLogger
@@ -16,6 +16,7 @@ from structlog.typing import FilteringBoundLogger
 from lamella.service.access.authenticator import Authenticator
 from lamella.service.access.buckets import Buckets, limited
 from lamella.service.access.host import Hosts, refuse_foreign
+from lamella.service.access.look_ups import LookUps
 from lamella.service.access.oidc import Issuer
 from lamella.service.access.principal import OPEN, Principal, set_principal
 from lamella.service.access.session import Session, Sessions
@@ -61,8 +62,10 @@ class Gate:
         self._hosts = Hosts(settings.allowed_hosts, check_all=not (settings.auth or settings.insecure))
         self._metrics = metrics
         self._log = log
-        self._threads = Threads(_THREADS)
+        self._threads = Threads(_THREADS, most_waiting=_MOST_WAITING, what="look-ups of keys")
         self._issuer_threads = Threads(_THREADS, most_waiting=_MOST_WAITING, what="questions to the issuer of tokens")
+        self._look_ups = LookUps()
+        self._wait_s = settings.request_wait_s
         self._rate_per_s = settings.requests_per_s
         self._rates = Buckets(settings.requests_burst_s, monotonic)
         self._failures_per_s = settings.auth_failures_per_minute / 60
@@ -74,6 +77,7 @@ class Gate:
         Raises:
             Unauthenticated: it does not say, or what it says does not hold.
             RateLimited: that one, or its address, asks too often.
+            Overloaded: too many keys or tokens are looked up already.
             PermissionDenied: the service is asked for by a name that is not its own.
             Unavailable: nobody can tell now.
         """
@@ -97,7 +101,11 @@ class Gate:
             raise Unauthenticated("log in first", reason="no session")
         found = self._near(session)
         if found is None:
-            found = await self._threads.run(lambda: self._by(session))
+            found = await self._look_ups.run(
+                (self.authenticator.generation, session),
+                lambda: self._threads.run(lambda: self._by(session)),
+                self._wait_s,
+            )
         return self._admitted(request, found)
 
     async def log_in(self, request: Request, shown: str) -> Principal:
@@ -119,14 +127,26 @@ class Gate:
 
     async def _tried(self, request: HTTPConnection, shown: str) -> Principal:
         """Who shows this. What held a while ago is looked at also when others from its address try what does not."""
-        if not self.authenticator.held(shown):
+        # Of a look-up from before a change of keys nobody learns who asks after it.
+        key = (self.authenticator.generation, shown)
+        within_s = self._wait_s if shown.startswith(PREFIX) else None
+        return await self._look_ups.run(key, lambda: self._begun(request, shown), within_s)
+
+    def _begun(self, request: HTTPConnection, shown: str) -> Coroutine[Any, Any, Principal]:
+        """A try; those who show the same while it is under way try nothing of their own."""
+        is_counted = not self.authenticator.held(shown)
+        if is_counted:
             self._count_try(request)
-        threads = self._threads if shown.startswith(PREFIX) else self._issuer_threads
-        found = await threads.run(lambda: self.authenticator.find(shown))
-        if not self.authenticator.held(shown):
-            self._failures.give_back(_address(request))
-            self.authenticator.note_held(shown)
-        return found
+        threads, address = self._threads if shown.startswith(PREFIX) else self._issuer_threads, _address(request)
+
+        async def looked_up() -> Principal:
+            found = await threads.run(lambda: self.authenticator.find(shown))
+            if is_counted:
+                self._failures.give_back(address)
+                self.authenticator.note_held(shown)
+            return found
+
+        return looked_up()
 
     async def of_issuer(self, request: HTTPConnection, work: Callable[[], _T]) -> _T:
         """Do what asks the issuer of tokens, in threads of its own, and count it as a try until it succeeds."""

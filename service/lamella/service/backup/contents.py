@@ -9,15 +9,15 @@ from typing import Final, Literal
 
 import msgspec
 
-Cut = Literal["tables", "as they are", "of kept tables", "of kept snapshots", "until", "left out"]
+Cut = Literal["tables", "as they are", "of kept tables", "of kept snapshots", "left out"]
 
 
 class Part(msgspec.Struct, frozen=True):
     """A table of the catalog in an export as of an instant.
 
     ``tables``: taken back with the histories, see :mod:`lamella.service.backup.point_in_time`. ``as they are``: all
-    rows, since nothing tells what they were. ``of kept tables``, ``of kept snapshots``: those rows of them. ``until``:
-    rows whose ``column`` is not later. ``left out``: none.
+    rows, since nothing tells what they were. ``of kept tables``, ``of kept snapshots``: those rows of them, if there
+    is a ``column`` those where it is not later. ``left out``: none.
     """
 
     cut: Cut
@@ -35,7 +35,7 @@ PARTS: Final[dict[str, Part]] = {
     "snapshots": Part("tables", "the histories up to that instant"),
     "tags": Part("of kept snapshots", "where they are now; nothing tells what was moved or dropped", "created_at_ms"),
     "leases": Part("of kept snapshots", "readers may still be at it"),
-    "idempotency": Part("until", "an answer belongs to the change that it tells of", "created_at_ms"),
+    "idempotency": Part("left out", "nothing tells which of the changes that they tell of are taken back"),
     "condemned": Part("as they are", "what was deleted is not there, whatever the instant"),
     "sweeps": Part("as they are", "what was deleted is not there, whatever the instant"),
     "feedback": Part("of kept tables", "about blocks, which do not change"),

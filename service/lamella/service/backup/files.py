@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
@@ -16,8 +16,10 @@ PIPE: Final = "-"
 
 
 @contextmanager
-def written(path: str) -> Iterator[IO[bytes]]:
-    """A file to write to, which is there under its name only when all is written and on the disk.
+def written(path: str, entropy: Callable[[int], bytes] = os.urandom) -> Iterator[IO[bytes]]:
+    """A file to write to, whose bytes are there under its name only when all is written and on the disk.
+
+    ``entropy`` gives random bytes, for a name until then that nobody else has.
 
     Raises:
         AlreadyExists: there is one of that name; nothing is replaced.
@@ -30,22 +32,35 @@ def written(path: str) -> Iterator[IO[bytes]]:
     place = Path(path)
     if place.exists():
         raise AlreadyExists(f"{path} is there already", path=path)
-    part = place.with_name(f"{place.name}.{os.getpid()}.part")
+    part = place.with_name(f"{place.name}.{entropy(8).hex()}.part")
     try:
-        # It holds the catalog's secrets and the hashes of its keys.
-        number = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        raise InvalidRequest(f"{path} cannot be written: {error.strerror}") from error
-    try:
-        with os.fdopen(number, "wb") as file:
+        with os.fdopen(_made(part), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.link(part, place)  # unlike a renaming, this replaces nothing
-    except FileExistsError as error:
-        raise AlreadyExists(f"{path} is there already", path=path) from error
+        _rename(part, place)
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
-        part.unlink()
+        part.unlink(missing_ok=True)
+
+
+def _made(place: Path) -> int:
+    """The descriptor of a file that was not there. It will hold the catalog's secrets and the hashes of its keys."""
+    return os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+
+
+def _rename(part: Path, place: Path) -> None:
+    """Give it a name that nothing has. Not by a link: not every file system has them."""
+    try:
+        os.close(_made(place))  # from now on the name is taken, and what is replaced is empty
+    except FileExistsError as error:
+        raise AlreadyExists(f"{place} is there already", path=str(place)) from error
+    try:
+        part.replace(place)
+    except OSError:
+        place.unlink()
+        raise
 
 
 @contextmanager

@@ -99,8 +99,6 @@ class PointInTime:
         match part.cut:
             case "tables":
                 return self._of_histories(table, row)
-            case "until":
-                return row if row[str(part.column)] <= self._at_ms else None
             case "of kept tables":
                 return row if row["table_id"] in self._then else None
             case "of kept snapshots":

@@ -77,7 +77,7 @@ class SqlDropped(SqlQuotas):
 
     def undrop_table(self, table_id: str, namespace: str, name: str, *, remember: StoredAnswer | None = None) -> None:
         with self._transaction(remember) as connection:
-            namespace_id = self._hold_for_table(connection, namespace, table_id)
+            namespace_id = self._hold_for_table(connection, namespace, name, table_id)
             change: dict[str, Any] = {"id": table_id, "to_namespace_id": namespace_id, "to_name": name}
             try:
                 undropped = connection.execute(_UNDROP, change)

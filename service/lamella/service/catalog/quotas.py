@@ -87,18 +87,21 @@ class SqlQuotas(SqlSession):
             return
         raise no_namespace(namespace)
 
-    def _hold_namespaces(self, connection: Connection) -> None:
-        """Before a namespace is made; raises QuotaExceeded."""
+    def _hold_namespaces(self, connection: Connection, name: str) -> None:
+        """Before a namespace is made; raises QuotaExceeded. Where there is one of that name, that is the answer."""
         if self.quotas.namespaces is None:
             return
         if self.backend == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _NAMESPACES})
+        if connection.execute(sql.SELECT_NAMESPACE, {"namespace": name}).first() is not None:
+            return
         self.quotas.check("namespaces", connection.execute(_COUNT_NAMESPACES).scalar_one() + 1)
 
-    def _hold_for_table(self, connection: Connection, namespace: str, undropped: str | None = None) -> int:
+    def _hold_for_table(self, connection: Connection, namespace: str, name: str, undropped: str | None = None) -> int:
         """The id of a namespace that is not dropped until the transaction ends, before a table is put into it.
 
-        ``undropped``: the id of one that comes with its blocks. Raises NamespaceNotFound, QuotaExceeded.
+        ``undropped``: the id of one that comes with its blocks. Raises NamespaceNotFound, QuotaExceeded. Where there is
+        a table of that name, that is the answer, whatever the quota.
         """
         row = namespace_row(connection, sql.SELECT_NAMESPACE, namespace)
         quotas = self.quotas.within(_PROPERTIES.decode(row["properties"]))
@@ -106,6 +109,8 @@ class SqlQuotas(SqlSession):
         if quotas.tables is None and not brings_blocks:
             return int(namespace_row(connection, sql.SHARE_NAMESPACE, namespace)["namespace_id"])
         namespace_id = int(namespace_row(connection, sql.LOCK_NAMESPACE, namespace)["namespace_id"])
+        if connection.execute(sql.SELECT_TABLE, {"namespace": namespace, "table": name}).first() is not None:
+            return namespace_id
         others = connection.execute(_OTHERS, {"in_namespace_id": namespace_id, "but": undropped or ""}).mappings().one()
         quotas.check("tables", others["tables"] + 1)
         if brings_blocks:

@@ -118,7 +118,7 @@ class SqlCatalog(
     def create_namespace(self, info: NamespaceInfo, *, now_ms: int, remember: StoredAnswer | None = None) -> None:
         row = {"name": info.name, "properties": json_text(info.properties), "created_at_ms": now_ms}
         with self._transaction(remember) as connection:
-            self._hold_namespaces(connection)
+            self._hold_namespaces(connection, info.name)
             try:
                 connection.execute(sql.INSERT_NAMESPACE, row)
             except IntegrityError as error:
@@ -159,7 +159,7 @@ class SqlCatalog(
 
     def create_table(self, table: TableRecord, first: HistoryEntry, *, remember: StoredAnswer | None = None) -> None:
         with self._transaction(remember) as connection:
-            namespace_id = self._hold_for_table(connection, table.namespace)
+            namespace_id = self._hold_for_table(connection, table.namespace, table.name)
             row = {
                 "table_id": table.table_id,
                 "namespace_id": namespace_id,

@@ -14,6 +14,7 @@ from lamella.service.api import REQUEST_ID, ROUTE
 from lamella.service.lifecycle import Lifecycle
 from lamella.service.logs import RequestLog
 from lamella.service.metrics import Metrics
+from lamella.service.probes import PATHS
 
 #: Scope member that holds the id of the request's trace, when somebody can find it.
 TRACE_ID: Final = "lamella.trace_id"
@@ -21,8 +22,6 @@ TRACE_ID: Final = "lamella.trace_id"
 _HEADER: Final = b"x-request-id"
 _GIVEN_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-#: Asked for every few seconds by machines; their log lines would drown the others.
-_QUIET: Final = frozenset({"/health/startup", "/health/live", "/health/ready", "/metrics"})
 
 
 class AccessMiddleware:
@@ -88,7 +87,7 @@ class AccessMiddleware:
                 counted = self._counted[key] = self._metrics_of(*key)
             counted[0].inc()
             counted[1].observe(elapsed_s)
-            if self._log is not None and route not in _QUIET:
+            if self._log is not None and route not in PATHS:  # their lines would drown the others
                 self._log.write(
                     method=method,
                     path=scope["path"],

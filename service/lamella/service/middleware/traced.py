@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lamella.service.api import CODE, REQUEST_ID, ROUTE
 from lamella.service.middleware.access import METHODS, TRACE_ID
+from lamella.service.probes import PATHS
 from lamella.service.tracing import Traces, Value
-
-#: Asked for every few seconds by machines.
-_QUIET: Final = ("/health/", "/metrics")
 
 
 def traced(app: ASGIApp, traces: Traces) -> ASGIApp:
@@ -28,7 +24,7 @@ class TraceMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = None
-        if scope["type"] == "http" and not scope["path"].startswith(_QUIET):
+        if scope["type"] == "http" and scope["path"] not in PATHS:
             begun = self._traces.request(scope["method"], scope["headers"])
         if begun is None:
             await self._app(scope, receive, send)

@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.access import on_table
-from lamella.service.api import JSON, Operation, Parameter, truth, whole_number
+from lamella.service.answers import respond_json
+from lamella.service.api import Operation, Parameter, truth, whole_number
 from lamella.service.changes import MAX_SNAPSHOTS, ChangesQuery
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
@@ -44,14 +45,14 @@ class ChangesRoutes:
         self._services = services
 
     async def changes(self, request: Request) -> Response:
-        query = _query(request)
+        query = _query(request, self._services.settings.answer_blocks_max)
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
         def work() -> bytes:
             table = self._services.table(namespace, name)
             return _ENCODER.encode(self._services.changes.page(table, query))
 
-        return Response(await self._services.read(work), media_type=JSON)
+        return await respond_json(await self._services.read(work), self._services.large_answers, request)
 
     def operations(self) -> tuple[Operation, ...]:
         """What these routes are."""
@@ -92,7 +93,8 @@ class ChangesRoutes:
                     ),
                     Parameter(
                         name="page_size",
-                        description=f"Blocks in one answer; {_DEFAULT_PAGE} when not given.",
+                        description=f"Blocks in one answer; {_DEFAULT_PAGE} when not given, and never more than the "
+                        "setting `answer_blocks_max`.",
                         schema={"type": "integer", "minimum": 1, "maximum": _LARGEST_PAGE},
                     ),
                     Parameter(name="page_token", description="`next_page_token` of the answer before."),
@@ -116,7 +118,7 @@ class ChangesRoutes:
         )
 
 
-def _query(request: Request) -> ChangesQuery:
+def _query(request: Request, most_blocks: int) -> ChangesQuery:
     given = request.query_params
     return ChangesQuery(
         since=given.get("since"),
@@ -129,7 +131,7 @@ def _query(request: Request) -> ChangesQuery:
         append_only=truth(request, "append_only"),
         time_zone=given.get("time_zone", "UTC"),
         case_sensitive=truth(request, "case_sensitive"),
-        page_size=whole_number(request, "page_size", _DEFAULT_PAGE, 1, _LARGEST_PAGE),
+        page_size=min(whole_number(request, "page_size", _DEFAULT_PAGE, 1, _LARGEST_PAGE), most_blocks),
         page_token=given.get("page_token"),
     )
 

@@ -30,14 +30,14 @@ class HealthRoutes:
         self._services = services
 
     async def startup(self, _request: Request) -> Response:
-        await self._services.probe(self._services.check_started)
+        await self._services.check_started()
         return json_response(Health(status="started"))
 
     async def live(self, _request: Request) -> Response:
         return json_response(Health(status="live"))
 
     async def ready(self, _request: Request) -> Response:
-        await self._services.probe(self._services.check_ready)
+        await self._services.check_ready()
         return json_response(Health(status="ready"))
 
     async def metrics(self, _request: Request) -> Response:
@@ -75,7 +75,8 @@ class HealthRoutes:
                 needs=NOBODY,
                 summary="Can requests be served",
                 tag="Operations",
-                description="The catalog answers, the warehouse can be reached, and the process is not being stopped.",
+                description="The catalog answers, the warehouse can be reached, and the process is not being stopped. "
+                "Both are asked once a second at most, however many ask this.",
                 answer_type=Health,
                 errors=(Unavailable, StoreError),
             ),

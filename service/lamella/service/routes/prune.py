@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from lamella.service.access import on_table
 from lamella.service.answers import ARROW, MSGPACK, Begun, Wanted, Whole, encoded, encoded_now, respond
-from lamella.service.api import Operation, body_of, require_json
+from lamella.service.api import Operation, require_json
 from lamella.service.catalog import TableRecord
 from lamella.service.json_body import read_json
 from lamella.service.routes.failures import OF_A_FILTER, OF_A_SNAPSHOT
@@ -35,7 +35,7 @@ class PruneRoutes:
 
     async def prune(self, request: Request) -> Response:
         require_json(request)
-        body = await body_of(request)
+        body = await request.body()
         parameters = request.path_params
         namespace, name, wanted = parameters["namespace"], parameters["table"], Wanted.of(request)
         services = self._services
@@ -48,7 +48,7 @@ class PruneRoutes:
             answer = encoded_now(found, wanted, services.segment_texts)
             if answer is None:
                 answer = await services.read(lambda: encoded(found, wanted, services.segment_texts))
-        return await respond(answer, wanted, services.large_answers)
+        return await respond(answer, wanted, services.large_answers, request)
 
     def _found_now(self, namespace: str, name: str, body: bytes) -> Found | None:
         """The answer when it is near and small enough to be found on the event loop; None: a thread must."""

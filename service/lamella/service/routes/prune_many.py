@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.access import on_table
-from lamella.service.api import JSON, Operation, require_json
+from lamella.service.answers import respond_json
+from lamella.service.api import Operation, require_json
 from lamella.service.json_body import read_json
 from lamella.service.routes.failures import OF_A_FILTER, OF_A_SNAPSHOT
 from lamella.service.routes.paths import TABLE
@@ -42,7 +43,7 @@ class PruneManyRoutes:
         body = await request.body()
         parameters = request.path_params
         data = await self._services.read(lambda: work(parameters["namespace"], parameters["table"], body))
-        return Response(data, media_type=JSON)
+        return await respond_json(data, self._services.large_answers, request)
 
     def _batch(self, namespace: str, name: str, body: bytes) -> bytes:
         asked = read_json(_BATCH, body)
@@ -51,7 +52,8 @@ class PruneManyRoutes:
             record, snapshot_id=asked.snapshot_id, timestamp=asked.timestamp, time_zone=asked.time_zone
         )
         with trusted_manifests(), self._services.traces.span("prune batch"):
-            answer = self._services.warehouse.prune_batch(pointer, asked)
+            most_blocks = self._services.settings.answer_blocks_max
+            answer = self._services.warehouse.prune_batch(pointer, asked, most_blocks=most_blocks)
         for each in answer.answers:
             self._services.metrics.pruned(each)
             kept = _kept(each)
@@ -68,7 +70,8 @@ class PruneManyRoutes:
         before = point(record, snapshot_id=asked.from_snapshot_id, timestamp=asked.from_timestamp, time_zone=zone)
         after = point(record, snapshot_id=asked.to_snapshot_id, timestamp=asked.to_timestamp, time_zone=zone)
         with trusted_manifests():
-            return _ENCODER.encode(self._services.warehouse.diff(before, after, asked))
+            most_blocks = self._services.settings.answer_blocks_max
+            return _ENCODER.encode(self._services.warehouse.diff(before, after, asked, most_blocks=most_blocks))
 
     def operations(self) -> tuple[Operation, ...]:
         """What these routes are."""
@@ -82,7 +85,8 @@ class PruneManyRoutes:
                 summary="Ask which blocks each of many filters leaves",
                 tag="Prune",
                 description="As many prunes of one snapshot, but each segment is read once for all of them. "
-                "`details.filter` of an error is the number of the filter, from 0.",
+                "`details.filter` of an error is the number of the filter, from 0. All answers together have no more "
+                "blocks (or runs of them, or segments) than the setting `answer_blocks_max` says.",
                 is_question=True,
                 is_large=True,
                 request_type=BatchRequest,
@@ -97,7 +101,8 @@ class PruneManyRoutes:
                 changes=False,
                 summary="Ask which blocks came and went between two snapshots",
                 tag="Prune",
-                description="Only blocks that may match the filter. Segments that both snapshots have are not read.",
+                description="Only blocks that may match the filter, and no more than the setting `answer_blocks_max` "
+                "says; `changes` has pages. Segments that both snapshots have are not read.",
                 is_question=True,
                 is_large=True,
                 request_type=DiffRequest,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 from lamella.snapshot.errors import LamellaError
+from lamella.snapshot.patience import check_patience, is_too_late, left_s, too_late
 
 _T = TypeVar("_T")
 
@@ -22,26 +23,38 @@ class Flights:
     def run(self, key: Hashable, work: Callable[[], _T]) -> _T:
         """What ``work`` returns or raises; threads that come with a key while it is at work share its outcome.
 
-        ``work`` must not come back with its own key.
+        Each waits only as long as somebody waits for it (:mod:`lamella.snapshot.patience`). Where the one that was at
+        work gave up because nobody waited for it any more, one of the others does the work anew. ``work`` must not
+        come back with its own key.
         """
-        with self._lock:
-            running: Future[_T] | None = self._running.get(key)
+        while True:
             mine: Future[_T] = Future()
-            if running is None:
-                self._running[key] = mine
-        if running is not None:
-            return _outcome(running)
+            with self._lock:
+                running: Future[_T] = self._running.setdefault(key, mine)
+            if running is mine:
+                return self._done(key, work, mine)
+            wait([running], left_s())
+            if not running.done():
+                raise too_late()
+            if not is_too_late(running.exception()):
+                return _outcome(running)
+            check_patience()
+
+    def _done(self, key: Hashable, work: Callable[[], _T], mine: Future[_T]) -> _T:
         try:
             result = work()
         except BaseException as error:
+            self._end(key)
             mine.set_exception(error)
             raise
-        else:
-            mine.set_result(result)
-            return result
-        finally:
-            with self._lock:
-                del self._running[key]
+        self._end(key)
+        mine.set_result(result)
+        return result
+
+    def _end(self, key: Hashable) -> None:
+        """Before the others know the outcome, so that none of them finds what is over."""
+        with self._lock:
+            del self._running[key]
 
 
 def _outcome(running: Future[_T]) -> _T:

@@ -14,6 +14,7 @@ from lamella.snapshot.prune.kept import Kept
 from lamella.snapshot.prune.pipeline import Funnel
 from lamella.snapshot.prune.ranges import block_ranges
 from lamella.snapshot.prune.residual import Residuals
+from lamella.snapshot.prune.runs import runs_of
 from lamella.snapshot.wire import BlockColumns, PruneAnswer, PrunedBlock, PruneRequest
 
 
@@ -44,6 +45,13 @@ def answer_of(found: Found) -> PruneAnswer:
     if found.shape == "columns":
         return msgspec.structs.replace(found.answer, block_columns=columns)
     return msgspec.structs.replace(found.answer, blocks=_records(columns))
+
+
+def entry_count(found: Found) -> int:
+    """How many blocks, runs or segments the whole answer lists."""
+    if found.parts is None:
+        return len(found.answer.segments or ())
+    return len(runs_of(found.parts)) if found.shape == "ranges" else found.block_count
 
 
 def columns_of(found: Found, parts: Sequence[Kept]) -> BlockColumns:

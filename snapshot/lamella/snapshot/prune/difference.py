@@ -15,6 +15,7 @@ import numpy as np
 from lamella.snapshot.columnar import Companion
 from lamella.snapshot.expression import BoundPredicate
 from lamella.snapshot.manifest import Block, Snapshot
+from lamella.snapshot.prune.allowance import Allowance
 from lamella.snapshot.prune.evaluate import evaluate
 from lamella.snapshot.prune.verdict import NONE, VERDICT_NAMES, verdicts
 from lamella.snapshot.wire import DiffAnswer, PrunedBlock, Verdict
@@ -40,13 +41,21 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def difference(
-    before: Side, after: Side, bound: BoundPredicate, column_ids: Sequence[int] | None, schema_id: int
+    before: Side,
+    after: Side,
+    bound: BoundPredicate,
+    column_ids: Sequence[int] | None,
+    schema_id: int,
+    allowance: Allowance,
 ) -> DiffAnswer:
-    """The blocks that only one of the sides has; ``bound`` and ``schema_id`` are of the newer schema."""
+    """The blocks that only one of the sides has; ``bound`` and ``schema_id`` are of the newer schema.
+
+    Raises LimitExceeded when there are more than the ``allowance``.
+    """
     shared = set(before.segments.texts("segment_id")) & set(after.segments.texts("segment_id"))
     sides = [_Opened(side, side.rows_without(shared)) for side in (before, after)]
     both = _unchanged(*sides)
-    removed, added = (opened.blocks(bound, both, column_ids, schema_id) for opened in sides)
+    removed, added = (opened.blocks(bound, both, column_ids, schema_id, allowance) for opened in sides)
     return DiffAnswer(
         from_snapshot_id=before.head.snapshot_id,
         to_snapshot_id=after.head.snapshot_id,
@@ -77,12 +86,19 @@ class _Opened:
         }
 
     def blocks(
-        self, bound: BoundPredicate, unchanged: set[str], column_ids: Sequence[int] | None, schema_id: int
+        self,
+        bound: BoundPredicate,
+        unchanged: set[str],
+        column_ids: Sequence[int] | None,
+        schema_id: int,
+        allowance: Allowance,
     ) -> tuple[PrunedBlock, ...]:
         """The blocks that may match and are not on the other side too."""
         found: list[PrunedBlock] = []
         for companion in self.companions.values():
-            found += _matching(companion, bound, unchanged, column_ids, schema_id)
+            matching = _matching(companion, bound, unchanged, column_ids, schema_id)
+            allowance.take(len(matching))
+            found += matching
         return tuple(found)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from lamella.snapshot.columnar import Companion
 from lamella.snapshot.columnar.locations import hashes_of
-from lamella.snapshot.errors import LamellaError
+from lamella.snapshot.errors import LamellaError, StoreError
 from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import SegmentRef, decode_segment
 from lamella.snapshot.manifest.codec import check_hash
@@ -18,7 +18,7 @@ from lamella.snapshot.verify.reading import Note
 
 def check_duplicates(store: Store, refs: Sequence[SegmentRef], note: Note) -> None:
     """Find the locations that stand in the segments twice; a segment that cannot be read is left out."""
-    hashes = [hashes_of(_locations(store, ref)) for ref in refs]
+    hashes = [hashes_of(_locations(store, ref, note)) for ref in refs]
     every = np.sort(np.concatenate([np.empty(0, np.uint64), *hashes]))
     doubled = np.unique(every[1:][every[1:] == every[:-1]])
     if not len(doubled):
@@ -26,7 +26,7 @@ def check_duplicates(store: Store, refs: Sequence[SegmentRef], note: Note) -> No
     holders: dict[str, list[str]] = {}
     for ref, own in zip(refs, hashes, strict=True):
         if np.isin(own, doubled).any():
-            for location, hit in zip(_locations(store, ref), np.isin(own, doubled).tolist(), strict=True):
+            for location, hit in zip(_locations(store, ref, note), np.isin(own, doubled).tolist(), strict=True):
                 if hit:
                     holders.setdefault(location, []).append(ref.segment_id)
     where = {ref.segment_id: ref for ref in refs}
@@ -61,8 +61,11 @@ def read_locations(store: Store, ref: SegmentRef) -> list[str]:
         return [block.location for block in segment.blocks]
 
 
-def _locations(store: Store, ref: SegmentRef) -> list[str]:
+def _locations(store: Store, ref: SegmentRef, note: Note) -> list[str]:
     try:
         return read_locations(store, ref)
+    except StoreError as error:  # it may have been there when the segment was looked at
+        note(found("unreachable", error.message, at=ref.manifest.location, segment_id=ref.segment_id))
+        return []
     except LamellaError:
         return []  # reported of the segment

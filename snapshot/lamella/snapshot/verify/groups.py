@@ -9,7 +9,7 @@ import numpy as np
 
 from lamella.snapshot import commit as commits
 from lamella.snapshot.columnar.locations import LocationIndex, hashes_of
-from lamella.snapshot.errors import InvalidSchema, LamellaError, ManifestError
+from lamella.snapshot.errors import InvalidSchema, LamellaError, ManifestError, StoreError
 from lamella.snapshot.layout import Store, TableLayout
 from lamella.snapshot.manifest import Group, GroupRef, SegmentRef, Snapshot, decode_group
 from lamella.snapshot.manifest.codec import check_hash
@@ -17,7 +17,7 @@ from lamella.snapshot.verify.checks import found
 from lamella.snapshot.verify.companions import as_of, check_companion, group_companion, read_derived
 from lamella.snapshot.verify.duplicates import read_locations
 from lamella.snapshot.verify.layers import Child, Problem, count_problems, layer_problems
-from lamella.snapshot.verify.reading import Note, read_companion, read_manifest
+from lamella.snapshot.verify.reading import DAMAGE, Note, read_companion, read_manifest
 from lamella.snapshot.verify.segment import known_schemas, summary_problems
 from lamella.snapshot.verify.sketches import check_layer_sketches
 
@@ -31,13 +31,18 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 def listed_segments(store: Store, snapshot: Snapshot) -> list[Listed]:
-    """Every segment of a snapshot, oldest first; those of a group that cannot be read are left out."""
+    """Every segment of a snapshot, oldest first; those of a group that is missing or damaged are left out.
+
+    Raises:
+        StoreError: the store does not give a group's manifest, though it may be there. Steps are counted by what is
+            listed, so whoever goes on with a verification must list the same.
+    """
     found_there: list[Listed] = []
     for ref in snapshot.groups:
         try:
             data = store.read(ref.manifest.location)
             group = decode_group(data, sha256=ref.manifest.sha256, location=ref.manifest.location)
-        except LamellaError:
+        except DAMAGE:
             continue  # the step that looks at the group says why
         found_there += [Listed(segment, ref, number) for number, segment in _kept(ref, group)]
     return [*found_there, *(Listed(ref) for ref in snapshot.segments)]
@@ -146,9 +151,9 @@ class Indexes:
             note(found("locations_differ", message, at=ref.manifest.location, segment_id=ref.segment_id))
         if listed.group is None:
             return
-        index = self._index(listed.group)
+        index = self._index(listed.group, note)
         if index is None:
-            return  # said of the group
+            return  # said of the group, or just now
         own = np.sort(index.hashes[index.segments == listed.number])
         lacking = ~np.isin(hashes_of(locations), own)
         if lacking.any():
@@ -157,12 +162,15 @@ class Indexes:
             at = listed.group.locations.location
             note(found("locations_differ", message, at=at, segment_id=ref.segment_id, block=block))
 
-    def _index(self, group: GroupRef) -> LocationIndex | None:
+    def _index(self, group: GroupRef, note: Note) -> LocationIndex | None:
         if self._held is None or self._held[0] != group.group_id:
             try:
                 data = self._store.read(group.locations.location)
                 check_hash(data, group.locations.sha256, group.locations.location)
                 self._held = (group.group_id, LocationIndex.read(data))
+            except StoreError as error:  # it may have been there when the group was looked at
+                note(found("unreachable", error.message, at=group.locations.location))
+                self._held = (group.group_id, None)
             except LamellaError:
                 self._held = (group.group_id, None)
         return self._held[1]

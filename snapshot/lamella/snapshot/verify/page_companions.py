@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from lamella.snapshot.errors import LamellaError, ManifestError, ObjectNotFound
+from lamella.snapshot.errors import LamellaError, ManifestError, ObjectNotFound, StoreError
 from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import Segment, SegmentRef, Snapshot
 from lamella.snapshot.pages import PageCompanion, SegmentPages, build_pages
@@ -67,7 +67,7 @@ def check_pages(
         found(code, message, at=pages.location, segment_id=ref.segment_id, block=block)
         for code, message, block in problems
     ]
-    if repair and findings and findings[0].code != "unreachable":
+    if repair and findings and all(finding.code != "unreachable" for finding in findings):
         findings = _repaired(store, snapshot.schema, ref, segment, findings, pages.location, workers)
     for finding in findings:
         note(finding)
@@ -91,6 +91,8 @@ def _differences(held: PageCompanion, fresh: PageCompanion, segment: Segment) ->
         mine, now = held.block(row), fresh.block(row)
         if now[2] is not None:  # the file cannot be read now, which is said of the block
             told.add(row)
+            if now[2] == StoreError.code:  # but for this: a moment ago it could, perhaps
+                yield "unreachable", "the store failed while the pages of a block were read", block.location
         elif mine[2] is not None:
             told.add(row)
             yield "page_companion_incomplete", f"it has nothing of the block: {mine[2]}", block.location

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from lamella.snapshot.errors import LamellaError, ManifestError, StoreError, UnsupportedFormat
+from lamella.snapshot.errors import (
+    InvalidRequest,
+    LamellaError,
+    ManifestError,
+    NotFound,
+    StoreError,
+    UnsupportedFormat,
+)
 from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import ObjectRef, content_hash
 from lamella.snapshot.verify.checks import found
@@ -15,6 +22,9 @@ _T = TypeVar("_T")
 
 #: Takes a finding.
 Note = Callable[[Finding], None]
+#: What a damaged tree gives whenever it is read: nothing there, nonsense, a place that there cannot be. A StoreError is
+#: none of these: the next read may succeed, so whatever was left out for it would be missed without a finding.
+DAMAGE: Final = (NotFound, ManifestError, InvalidRequest)
 
 
 def read_manifest(

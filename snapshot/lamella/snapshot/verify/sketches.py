@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from lamella.snapshot.errors import LamellaError, ManifestError
+from lamella.snapshot.errors import LamellaError, ManifestError, StoreError
 from lamella.snapshot.layout import Store, TableLayout
 from lamella.snapshot.manifest import Segment, SegmentRef, Summary
 from lamella.snapshot.sketch import Sketch, estimate
@@ -52,12 +52,12 @@ def check_layer_sketches(
     parts: list[Columns] = []
     for ref in segments:
         if ref.summary.row_count:
-            part = _read(store, layout.sketches(ref.segment_id))
+            part = _read(store, layout.sketches(ref.segment_id), note)
             if part is None:
                 return
             parts.append(part)
     location = layout.sketches(owner_id)
-    _compare(counts, _read(store, location) if is_whole else None, parts, location, note, None)
+    _compare(counts, _read(store, location, note) if is_whole else None, parts, location, note, None)
 
 
 def _counts(summary: Summary) -> dict[int, int]:
@@ -68,9 +68,12 @@ def _counts(summary: Summary) -> dict[int, int]:
     }
 
 
-def _read(store: Store, location: str) -> Columns | None:
+def _read(store: Store, location: str, note: Note) -> Columns | None:
     try:
         return read_union(store, location)
+    except StoreError as error:  # it may have been there when its segment was looked at
+        note(found("unreachable", error.message, at=location))
+        return None
     except LamellaError:
         return None
 

@@ -73,7 +73,8 @@ class Verification:
 
     Raises:
         InvalidRequest: options that cannot be.
-        StoreError: the store does not give the snapshot's manifest, for another reason than that it is not there.
+        StoreError: the store does not give the manifest of the snapshot or of a group, for another reason than that
+            it is not there.
     """
 
     def __init__(
@@ -266,6 +267,9 @@ class Verification:
             return
         file: FileFound = check_file(self._store, block, written)
         if file.footer is None or any(problem.code in _NOT_THE_FILE for problem in file.problems):
+            for problem in file.problems:
+                if problem.code == "unreachable":  # it may have been there when the segment was looked at
+                    self._note_problem(problem, ref)
             return  # said of the segment
         try:
             read = check_values(self._store, file.footer, block, written)
@@ -314,10 +318,13 @@ class Verification:
     def _read_segment(self, ref: SegmentRef) -> Segment | None:
         """The last one is kept: the blocks of a segment are looked at one after another."""
         if self._held is None or self._held[0] != ref.segment_id:
+            manifest = ref.manifest
             try:
-                manifest = ref.manifest
                 data = self._store.read(manifest.location)
                 segment = decode_segment(data, sha256=manifest.sha256, location=manifest.location)
+            except StoreError as error:  # it may have been there when the segment was looked at
+                self._note(found("unreachable", error.message, at=manifest.location, segment_id=ref.segment_id))
+                self._held = (ref.segment_id, None)
             except LamellaError:
                 self._held = (ref.segment_id, None)  # said of the segment
             else:

@@ -15,7 +15,8 @@ from lamella.snapshot.pages import PageSource
 from lamella.snapshot.prune.aggregate import Aggregation
 from lamella.snapshot.prune.aggregate_answer import answer as aggregate_answer
 from lamella.snapshot.prune.aggregate_plan import read_plan
-from lamella.snapshot.prune.answer import answer_of
+from lamella.snapshot.prune.allowance import Allowance
+from lamella.snapshot.prune.answer import answer_of, entry_count
 from lamella.snapshot.prune.batch import single_requests
 from lamella.snapshot.prune.difference import Side, difference
 from lamella.snapshot.prune.layers import number_of_segment
@@ -75,18 +76,24 @@ class Questions:
             schema_id=[own if each is None else each for each in companion.older_schema_ids(rows, own)],
         )
 
-    def prune_batch(self, pointer: SnapshotPointer, request: BatchRequest) -> BatchAnswer:
+    def prune_batch(
+        self, pointer: SnapshotPointer, request: BatchRequest, *, most_blocks: int | None = None
+    ) -> BatchAnswer:
         """The answers to many filters; each segment is read once for all of them.
 
         Raises:
-            LimitExceeded: too many filters; the errors of :meth:`prune`, ``details.filter`` is the filter's number.
+            LimitExceeded: too many filters, or more than ``most_blocks`` blocks, runs or segments in all answers; the
+                errors of :meth:`prune`, ``details.filter`` is the filter's number.
         """
         held: dict[str, Companion] = {}
+        allowance = Allowance(most_blocks)
         answers = []
         for number, single in enumerate(single_requests(request)):
             try:
                 predicate = self.finder.read(single)
-                answers.append(self.prune_predicate(pointer, predicate, single, held=held))
+                found = self.finder.find_predicate(pointer, predicate, single, held=held)
+                allowance.take(entry_count(found))
+                answers.append(answer_of(found))
             except InvalidRequest as error:
                 error.details["filter"] = number
                 raise
@@ -100,11 +107,12 @@ class Questions:
         request: DiffRequest,
         *,
         seen_from: SnapshotPointer | None = None,
+        most_blocks: int | None = None,
     ) -> DiffAnswer:
         """The blocks that came and went between two snapshots, as far as they may match a filter.
 
         Names and types are those of the newer snapshot, or of ``seen_from``, which is at least as new. Which snapshots
-        they are, the request need not say. Raises as :meth:`prune`.
+        they are, the request need not say. Raises as :meth:`prune`, and LimitExceeded for more than ``most_blocks``.
         """
         heads = [self._manifests.head(pointer) for pointer in (seen_from or before, seen_from or after)]
         newer = max(heads, key=lambda head: head.timestamp_ms)
@@ -114,7 +122,7 @@ class Questions:
         if request.columns is not None:
             columns = newer.schema.select(request.columns, case_sensitive=request.case_sensitive)
         sides = (self._side(before, newer), self._side(after, newer))
-        return difference(*sides, bound, columns, newer.schema.schema_id)
+        return difference(*sides, bound, columns, newer.schema.schema_id, Allowance(most_blocks))
 
     def _side(self, pointer: SnapshotPointer, newer: Snapshot) -> Side:
         layers = self.finder.layers(pointer)
@@ -132,14 +140,9 @@ class Questions:
         pointer: SnapshotPointer,
         predicate: Predicate,
         request: PruneRequest,
-        *,
-        held: dict[str, Companion] | None = None,
     ) -> PruneAnswer:
-        """As :meth:`prune`, for a filter that has been read already; ``request.filter`` is not looked at.
-
-        ``held``: companions by location that other prunes have opened, and that this one adds to.
-        """
-        return answer_of(self.finder.find_predicate(pointer, predicate, request, held=held))
+        """As :meth:`prune`, for a filter that has been read already; ``request.filter`` is not looked at."""
+        return answer_of(self.finder.find_predicate(pointer, predicate, request))
 
     def aggregate(self, pointer: SnapshotPointer, request: AggregateRequest) -> AggregateAnswer:
         """Counts, least and greatest values of the rows that match a filter, as far as statistics prove them.

@@ -1,0 +1,105 @@
+"""Threads that want the same at once share one piece of work, and none is failed by the deadline of another."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from lamella.snapshot.cache import Resident
+from lamella.snapshot.cache.flights import Flights
+from lamella.snapshot.errors import StoreError, Unavailable
+from lamella.snapshot.patience import check_patience, wait_until
+
+
+def within(seconds: float, call: Callable[[], str]) -> str:
+    """A call of somebody who waits so long."""
+    wait_until(time.monotonic() + seconds)
+    try:
+        return call()
+    finally:
+        wait_until(None)
+
+
+class Slow:
+    """Work that looks at the time once it may go on; ``begun`` counts."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.at_once = 0
+        self.most_at_once = 0
+        self.may_go_on = threading.Event()
+        self.is_at_work = threading.Event()
+
+    def __call__(self) -> str:
+        self.begun += 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        self.is_at_work.set()
+        try:
+            self.may_go_on.wait(10)
+            check_patience()
+            return f"made by {self.begun}"
+        finally:
+            self.at_once -= 1
+
+
+def started(pool: ThreadPoolExecutor, work: Slow, *seconds: float) -> list[Future[str]]:
+    """The first one at work, then the others waiting for it."""
+    resident = Resident(1 << 20)
+
+    def load() -> str:
+        return resident.load(("text", "key"), lambda: (work(), 1))
+
+    calls = [pool.submit(within, seconds[0], load)]
+    assert work.is_at_work.wait(10)
+    calls += [pool.submit(within, each, load) for each in seconds[1:]]
+    time.sleep(0.1)
+    return calls
+
+
+def test_others_are_not_failed_by_the_deadline_of_the_one_at_work() -> None:
+    """They have time: one of them does the work anew, and the rest share that."""
+    work = Slow()
+    with ThreadPoolExecutor(6) as pool:
+        first, *others = started(pool, work, 0.2, 30, 30, 30, 30)
+        time.sleep(0.2)
+        work.may_go_on.set()
+        with pytest.raises(Unavailable):
+            first.result(10)
+        assert [each.result(10) for each in others] == ["made by 2"] * 4
+    assert (work.begun, work.most_at_once) == (2, 1)
+
+
+def test_nobody_waits_for_another_longer_than_for_itself() -> None:
+    """The one at work may have minutes."""
+    work = Slow()
+    with ThreadPoolExecutor(6) as pool:
+        first, second = started(pool, work, 30, 0.2)
+        with pytest.raises(Unavailable) as caught:
+            second.result(5)
+        assert caught.value.details["reason"] == "deadline"
+        work.may_go_on.set()
+        assert first.result(10) == "made by 1"
+
+
+def test_errors_of_the_work_are_shared() -> None:
+    """A store that fails is not asked again by each of them, also where it says that it has no time."""
+    for error in (StoreError("out of order"), Unavailable("too busy", retry_after_s=1)):
+        flights, work = Flights(), Slow()
+
+        def failing(work: Slow = work, error: Exception = error) -> str:
+            work()
+            raise error
+
+        with ThreadPoolExecutor(6) as pool:
+            calls = [pool.submit(flights.run, "key", failing)]
+            assert work.is_at_work.wait(10)
+            calls += [pool.submit(flights.run, "key", failing) for _ in range(3)]
+            time.sleep(0.1)
+            work.may_go_on.set()
+            assert {type(call.exception(10)) for call in calls} == {type(error)}
+        assert work.begun == 1

@@ -1,0 +1,227 @@
+"""Filters of Iceberg clients leave out no row that a client keeps, and what is left of them selects the same rows."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from lamella.snapshot.columnar import Companion, build_blocks
+from lamella.snapshot.errors import InvalidFilter, LimitExceeded, UnknownColumn
+from lamella.snapshot.expression import bind
+from lamella.snapshot.iceberg.filter import read_iceberg_filter
+from lamella.snapshot.iceberg.residual import IcebergResiduals
+from lamella.snapshot.prune import NONE, evaluate, verdicts
+from lamella.snapshot.schema import Column, Schema
+from support import generate, stages
+from support.iceberg_rows import CLIENTS, matches, random_filter
+
+TYPES = (
+    *("boolean", "int8", "int16", "int32", "int64", "float32", "float64", "decimal(9,2)", "decimal(38,10)"),
+    *("date", "timestamp(us)", "timestamp_ntz(us)", "string", "binary", "uuid"),
+)
+
+
+def left_of(tree: Any, schema: Schema, blocks: list[generate.Block], stats: list[Any]) -> list[Any]:
+    """What is left of a filter in each block: None where it is ruled out."""
+    made = [stages.block(number, columns, stats[number]) for number, columns in enumerate(blocks)]
+    companion = Companion(build_blocks(schema, made))
+    filter = read_iceberg_filter(tree, schema)
+    bound = bind(filter.predicate, schema, case_sensitive=True)
+    outcome = evaluate(bound, lambda leaf: companion.zones(leaf.id, leaf.dtype), len(companion))
+    rows = (verdicts(outcome, companion.numbers("row_count")) != NONE).nonzero()[0]
+    found: list[Any] = [None] * len(blocks)
+    for row, left in zip(rows.tolist(), IcebergResiduals(filter, schema).of(companion, rows), strict=True):
+        found[row] = left if isinstance(left, bool) else json.loads(bytes(left))
+    return found
+
+
+def check(seed: int, *, filters: int = 12) -> int:
+    """Check random filters over one random table, row by row and client by client; returns the decisions."""
+    rng = Random(seed)
+    schema = generate.schema(rng, TYPES)
+    types = {leaf.name: leaf.dtype for leaf in schema.leaves()}
+    blocks = generate.table(rng, schema)
+    seen, decided = generate.seen_values(schema, blocks), 0
+    stats = [
+        stages.exact(schema, each) if rng.random() < 0.5 else stages.weakened(rng, schema, each) for each in blocks
+    ]
+    for _ in range(filters):
+        tree = random_filter(rng, schema, seen)
+        for block, left in zip(blocks, left_of(tree, schema, blocks, stats), strict=True):
+            for row in generate.rows_of(block):
+                for client in CLIENTS:
+                    whole = matches(client, tree, row, types)
+                    case = f"seed {seed}, {client}: {tree} left {left}, row {row}"
+                    assert whole is (False if left is None else matches(client, left, row, types)), case
+                    decided += 1
+    return decided
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 2**48))
+@example(0)
+def test_what_is_left_selects_the_rows_that_the_filter_does(seed: int) -> None:
+    """Over random tables and filters in both spellings, for SQL, Iceberg's evaluators and Arrow."""
+    check(seed)
+
+
+@pytest.mark.soak
+def test_what_is_left_holds_over_millions_of_rows() -> None:
+    """Three million decisions, none of them different."""
+    decided, seed = 0, 1 << 50
+    while decided < 3_000_000:
+        decided += check(seed, filters=60)
+        seed += 1
+
+
+def one(tree: Any, dtype: str, cells: list[Any]) -> Any:
+    """What is left of a filter in one block of a column ``a``, whose statistics are those of a scan."""
+    schema = Schema.assign([Column(name="a", type=dtype)])
+    block: generate.Block = {"a": cells}
+    return left_of(tree, schema, [block], [stages.exact(schema, block)])[0]
+
+
+def test_a_null_may_differ_from_a_value() -> None:
+    """Of a block of sevens and nulls ``not-eq 7`` leaves the predicate; without nulls nothing is kept."""
+    tree = {"type": "not-eq", "term": "a", "value": 7}
+    assert one(tree, "int64", [7, None]) == tree
+    assert one(tree, "int64", [7, 7]) is None
+    assert one(tree, "int64", [8, 9]) is True
+
+
+def test_nan_is_decided_by_the_client() -> None:
+    """A block with NaN is never proven to be greater; one without it is."""
+    tree = {"type": "gt", "term": "a", "value": 1.5}
+    assert one(tree, "float64", [2.0, float("nan")]) == tree
+    assert one(tree, "float64", [float("nan")]) == tree
+    assert one(tree, "float64", [2.0, 3.0]) is True
+
+
+def test_zeros_are_decided_by_the_client() -> None:
+    """For SQL -0.0 equals 0.0, for Iceberg's comparators it is less."""
+    tree = {"type": "lt", "term": "a", "value": 0.0}
+    assert one(tree, "float64", [-0.0]) == tree
+    assert one(tree, "float64", [-1.0]) is True
+    assert one(tree, "float64", [1.0]) is None
+
+
+def test_a_double_may_be_rounded_to_the_columns_width() -> None:
+    """0.1 is none of a FLOAT's values in SQL, and one of them for a client that rounds it first."""
+    tree = {"type": "eq", "term": "a", "value": 0.1}
+    nearest = generate.single(0.1)
+    assert one(tree, "float32", [nearest]) == tree
+    assert one(tree, "float64", [nearest]) is None
+
+
+@pytest.mark.parametrize("kind", ["lt", "lt-eq", "gt", "gt-eq", "eq", "not-eq"])
+def test_a_null_value_proves_nothing(kind: str) -> None:
+    """Clients write infinity as null; what is left can be read by them, and is not true."""
+    assert one({"type": kind, "term": "a", "value": None}, "float64", [1.0]) == {"type": "not-null", "term": "a"}
+    spelled = {"type": kind, "left": {"type": "reference", "name": "a"}, "right": None}
+    assert one(spelled, "float64", [1.0]) == {"type": "not-null", "term": "a"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cell", "value"),
+    [
+        ("date", 19_723, "2024-01-01"),
+        ("date", 19_723, 19_723),
+        ("timestamp(us)", 1_704_067_200_000_000, "2024-01-01T00:00:00+00:00"),
+        ("timestamp(us)", 1_704_067_200_000_000, 1_704_067_200_000_000),
+        ("timestamp_ntz(us)", 1_704_067_200_000_000, "2024-01-01T00:00:00.000000"),
+        ("timestamp(ms)", 1_704_067_200_000, 1_704_067_200_000_000),
+        ("time(us)", 3_600_000_000, "01:00:00"),
+        ("time(us)", 3_600_000_000, 3_600_000_000),
+        ("decimal(9,2)", 1050, "10.50"),
+        ("uuid", bytes(range(16)), "00010203-0405-0607-0809-0a0b0c0d0e0f"),
+        ("binary", b"\x0f\xf0", "0FF0"),
+        ("fixed(2)", b"\x0f\xf0", "0ff0"),
+        ("float64", float("inf"), "Infinity"),
+        ("boolean", 1, True),
+    ],
+)
+def test_values_come_in_every_clients_notation(dtype: str, cell: Any, value: Any) -> None:
+    """Text of pyiceberg, and the bare days and microseconds of Java's clients."""
+    assert one({"type": "eq", "term": "a", "value": value}, dtype, [cell, cell]) is True
+    assert one({"type": "in", "term": "a", "values": [value]}, dtype, [cell, cell]) is True
+    assert one({"type": "not-eq", "term": "a", "value": value}, dtype, [cell, cell]) is None
+
+
+def test_columns_are_named_in_four_ways() -> None:
+    """By name, by a reference with a name, an id or a term."""
+    for term in ("a", {"type": "reference", "name": "a"}, {"type": "reference", "id": 1}):
+        assert one({"type": "gt", "left": term, "right": 5}, "int64", [1, 9]) == {"type": "gt", "term": "a", "value": 5}
+        assert one({"type": "gt", "term": term, "value": 5}, "int64", [6, 9]) is True
+    assert one({"type": "is-null", "child": {"type": "reference", "term": "a"}}, "int64", [None]) is True
+
+
+def test_transforms_keep_everything() -> None:
+    """A function of a column proves nothing, and stays as it was written."""
+    term = {"type": "transform", "transform": "bucket[16]", "term": "a"}
+    tree = {"type": "eq", "term": term, "value": 3}
+    assert one(tree, "int64", [1, 2]) == tree
+    assert one({"type": "not", "child": tree}, "int64", [1, 2]) == {**tree, "type": "not-eq"}
+
+
+def test_nots_are_taken_away() -> None:
+    """What is left has no negation around it, as the clients themselves write it."""
+    tree = {
+        "type": "not",
+        "child": {
+            "type": "or",
+            "left": {"type": "lt", "term": "a", "value": 3},
+            "right": {"type": "not", "child": {"type": "in", "term": "a", "values": [4, 5]}},
+        },
+    }
+    assert one(tree, "int64", [1, 4]) == {
+        "type": "and",
+        "left": {"type": "gt-eq", "term": "a", "value": 3},
+        "right": {"type": "in", "term": "a", "values": [4, 5]},
+    }
+
+
+def test_long_chains_and_lists_are_read() -> None:
+    """A thousand alternatives chained on the left, and a list of 5,000 values."""
+    tree: Any = False
+    for value in range(1_000):
+        tree = {"type": "or", "left": tree, "right": {"type": "eq", "term": "a", "value": value}}
+    assert one(tree, "int64", [2_000, 3_000]) is None
+    assert one(tree, "int64", [999, 999]) is True
+    values = list(range(0, 10_000, 2))
+    assert one({"type": "in", "term": "a", "values": values}, "int64", [10_001, 20_000]) is None
+    assert one({"type": "in", "term": "a", "values": values[:201]}, "int64", [401, 401]) is None
+
+
+@pytest.mark.parametrize(
+    ("tree", "error", "place"),
+    [
+        ({"type": "like", "term": "a", "value": "x%"}, InvalidFilter, "$.type"),
+        ({"type": "eq", "term": "a"}, InvalidFilter, "$"),
+        ({"type": "and", "left": True}, InvalidFilter, "$"),
+        ({"type": "in", "term": "a", "values": 3}, InvalidFilter, "$.values"),
+        ({"type": "eq", "term": {"type": "reference", "id": 77}, "value": 1}, InvalidFilter, "$.term"),
+        ([1], InvalidFilter, "$"),
+        ({"type": "eq", "term": "b", "value": 1}, UnknownColumn, None),
+        ({"type": "eq", "term": "A", "value": 1}, UnknownColumn, None),
+    ],
+)
+def test_what_is_no_filter_is_refused_by_its_place(tree: Any, error: type[Exception], place: str | None) -> None:
+    """Also names in another case, since clients ask with regard to it."""
+    with pytest.raises(error) as refused:
+        one(tree, "int64", [1])
+    assert place is None or refused.value.details["position"] == place  # type: ignore[attr-defined]  # of our errors
+
+
+def test_deep_nesting_is_refused() -> None:
+    """Nesting that no chain explains ends at the limit of filters."""
+    tree: Any = True
+    for _ in range(101):
+        tree = {"type": "not", "child": tree}
+    with pytest.raises(LimitExceeded) as refused:
+        one(tree, "int64", [1])
+    assert refused.value.details["limit"] == "filter_depth"
