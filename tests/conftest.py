@@ -28,11 +28,11 @@ ONE_PROCESS_MARKERS = ("spark", "postgres", "s3", "browser")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep tests that share a costly server together when pytest-xdist spreads the tests over processes."""
+    """Keep tests that share a costly server together when pytest-xdist spreads the tests over processes, and others
+    with those of their file, whose fixtures they share."""
     for item in items:
         name = next((name for name in ONE_PROCESS_MARKERS if item.get_closest_marker(name)), None)
-        if name:
-            item.add_marker(pytest.mark.xdist_group(name))
+        item.add_marker(pytest.mark.xdist_group(name or item.path.relative_to(ROOT / "tests").as_posix()))
 
 
 def path_from_script(name: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -9,14 +10,32 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+import s3fs
+from fsspec.asyn import sync
+from fsspec.exceptions import FSTimeoutError
 
 START_S = 60
+CLOSE_S = 10
+
+
+def _close_session(loop: asyncio.AbstractEventLoop | None, session: Any) -> None:
+    """As s3fs does it, which waits for a tenth of a second: on a busy machine that leaves sockets open, and whatever
+    test runs then is told of them."""
+    with suppress(RuntimeError):
+        asyncio.get_running_loop().create_task(session.__aexit__(None, None, None))
+        return
+    if loop is not None and loop.is_running():
+        with suppress(FSTimeoutError):
+            sync(loop, session.__aexit__, None, None, None, timeout=CLOSE_S)
+
+
+s3fs.S3FileSystem.close_session = staticmethod(_close_session)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,15 @@ from lamella.service.access.oidc import ALGORITHMS, Issuer
 from lamella.snapshot.errors import InvalidRequest, Unauthenticated
 from support.offline_issuer import AUDIENCE, URL, OfflineIssuer, encoded, private_key, published
 
-NOW_S = int(time.time())
+
+class FromNow(float):
+    """Seconds from when a test runs: what tests are called must not change from one moment to the next."""
+
+
+def timed(claims: dict[str, Any]) -> dict[str, Any]:
+    """The claims, with times for what is counted from now."""
+    now_s = int(time.time())
+    return {name: now_s + float(each) if isinstance(each, FromNow) else each for name, each in claims.items()}
 
 
 @pytest.fixture
@@ -160,16 +168,16 @@ def test_a_token_of_any_length_costs_little(offline: OfflineIssuer, issuer: Issu
         {"iss": None},
         {"iss": [URL]},
         {"exp": None},
-        {"exp": NOW_S - 2_000},
+        {"exp": FromNow(-2_000)},
         {"exp": 0},
         {"exp": -1},
         {"exp": "soon"},
         {"exp": float("inf")},
         {"exp": float("nan")},
         {"exp": []},
-        {"nbf": NOW_S + 2_000},
+        {"nbf": FromNow(2_000)},
         {"nbf": "soon"},
-        {"iat": NOW_S + 2_000},
+        {"iat": FromNow(2_000)},
         {"sub": None},
         {"sub": ""},
         {"sub": 7},
@@ -188,17 +196,17 @@ def test_a_token_for_another_by_another_of_another_time_or_of_nobody_is_refused(
     offline: OfflineIssuer, issuer: Issuer, claims: dict[str, Any]
 ) -> None:
     """Signed or not; what it lacks is not made up for."""
-    refused(issuer, offline.token(**claims))
+    refused(issuer, offline.token(**timed(claims)))
 
 
 @pytest.mark.parametrize(
     "claims",
     [
         {"aud": ["other", "lamella"]},
-        {"exp": NOW_S - 60},
-        {"exp": float(NOW_S) + 100.5},
-        {"nbf": NOW_S + 60},
-        {"iat": NOW_S + 60},
+        {"exp": FromNow(-60)},
+        {"exp": FromNow(100.5)},
+        {"nbf": FromNow(60)},
+        {"iat": FromNow(60)},
         {"exp": 10**30},
         {"sub": "x" * 240},
         {"sub": "Ann O'Hara <ann@example.com>"},
@@ -208,14 +216,14 @@ def test_a_token_for_another_by_another_of_another_time_or_of_nobody_is_refused(
 )
 def test_a_token_within_the_leeway_counts(offline: OfflineIssuer, issuer: Issuer, claims: dict[str, Any]) -> None:
     """Clocks differ, audiences may be several, and names may have any character that can be seen."""
-    found = issuer.identity(offline.token(**claims), AUDIENCE)
+    found = issuer.identity(offline.token(**timed(claims)), AUDIENCE)
     assert found.names == (f"user:{claims.get('sub', 'ann')}",)
     assert 0 < found.expires_ms < 2**53
 
 
 def test_what_is_found_holds_until_the_token_ends(offline: OfflineIssuer, issuer: Issuer) -> None:
     """With the leeway, which the check of a token gives it too."""
-    until_s = NOW_S + 1_234
+    until_s = int(time.time()) + 1_234
     assert issuer.identity(offline.token(exp=until_s), AUDIENCE).expires_ms == (until_s + 600) * 1000
 
 

@@ -135,6 +135,17 @@ def test_tables_and_namespaces_have_quotas(own: NewOwn) -> None:
     assert app.app.post("/v1/namespaces", json={"name": "db3"}).status_code == 201
 
 
+def test_a_table_has_so_many_leases_at_a_time(own: NewOwn) -> None:
+    """One more is refused until one ends."""
+    app = own(quota_table_leases=2)
+    asked = {"ttl_s": 60, "owner": "t"}
+    assert append(app, 1).status_code == 200
+    taken = [app.app.post(f"{TABLE}/leases", json=asked).json()["lease_id"] for _ in range(2)]
+    refused(app.app.post(f"{TABLE}/leases", json=asked), "quota_table_leases", 2, 3)
+    app.app.delete(f"{TABLE}/leases/{taken[0]}")
+    assert app.app.post(f"{TABLE}/leases", json=asked).status_code == 201
+
+
 def test_what_exists_is_said_to_exist_at_a_full_quota(own: NewOwn, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever makes it once more learns that it is there, also where another one made it at that moment."""
     app = own(quota_tables=1, quota_namespaces=1)

@@ -422,6 +422,7 @@ def test_row_counts_reach_the_optimizer(spark: SparkSession, lakes: Lakes) -> No
     """The rows of the kept blocks are part of the statistics."""
     table = lakes.of(*numbers(4))
     with setting(spark, spark__sql__cbo__enabled="true"):
+        spark.createDataFrame([(1,)], "a int")  # statistics go by the settings of the active session, which this is now
         frame = spark.table(table.sql).where("a < 100")
         scan = frame._jdf.queryExecution().optimizedPlan().collectLeaves().apply(0)
         assert int(str(scan.stats().rowCount().get())) == 100

@@ -210,6 +210,7 @@ def _open_catalog(settings: Settings) -> Catalog:
             blocks=settings.quota_blocks,
             bytes=settings.quota_bytes,
             table_blocks=settings.quota_table_blocks,
+            table_leases=settings.quota_table_leases,
         ),
     )
 

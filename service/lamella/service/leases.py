@@ -41,6 +41,7 @@ class Leases:
         Raises:
             InvalidRequest: no such time, or an owner that is no short text.
             SnapshotNotFound, SnapshotExpired: the snapshot is not in the history.
+            QuotaExceeded: the table has as many leases as it may have.
         """
         owner = request.owner
         if not (0 < len(owner) <= _LONGEST_OWNER and owner.isprintable()):

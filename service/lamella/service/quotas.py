@@ -14,18 +14,19 @@ PREFIX: Final = "lamella.quota."
 _MEMBERS: Final = ("tables", "blocks", "bytes")
 _MOST: Final = (1 << 63) - 1
 
-Member = Literal["namespaces", "tables", "blocks", "bytes", "table_blocks"]
+Member = Literal["namespaces", "tables", "blocks", "bytes", "table_blocks", "table_leases"]
 
 
 class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     """None: any number. ``namespaces``: in all. ``tables``, ``blocks``, ``bytes``: of one namespace, over the current
-    snapshots of its tables. ``table_blocks``: of one table."""
+    snapshots of its tables. ``table_blocks``, ``table_leases``: of one table."""
 
     namespaces: int | None = None
     tables: int | None = None
     blocks: int | None = None
     bytes: int | None = None
     table_blocks: int | None = None
+    table_leases: int | None = None
 
     def within(self, properties: Mapping[str, str]) -> Quotas:
         """Those of a namespace with these properties."""
@@ -57,6 +58,7 @@ _TEXTS: Final[dict[Member, str]] = {
     "blocks": "blocks of the tables of the namespace",
     "bytes": "bytes of the blocks of the namespace",
     "table_blocks": "blocks of the table",
+    "table_leases": "leases of the table",
 }
 
 

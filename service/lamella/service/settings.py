@@ -337,6 +337,9 @@ class Settings(BaseSettings):
     quota_table_blocks: int | None = Field(
         default=None, ge=0, description="Blocks that a table may have. Default: any number."
     )
+    quota_table_leases: int = Field(
+        default=10_000, ge=1, description="Leases that may hold snapshots of one table at a time."
+    )
     write_threads: int = Field(
         default=8,
         ge=1,

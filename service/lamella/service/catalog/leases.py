@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from sqlalchemy import and_, bindparam, delete, insert, select, update
+from sqlalchemy import and_, bindparam, delete, func, insert, select, update
 
 from lamella.service.catalog.expiry import LOCK_TABLE, require_kept
 from lamella.service.catalog.port import LeaseRecord
 from lamella.service.catalog.session import SqlSession
 from lamella.service.catalog.tables import leases, snapshots
+from lamella.service.quotas import NO_QUOTAS, Quotas
 from lamella.snapshot.errors import LeaseNotFound, TableNotFound
 
 _its_snapshot = and_(leases.c.table_id == snapshots.c.table_id, leases.c.seq == snapshots.c.seq)
@@ -27,6 +28,7 @@ _SELECT = (
     .where(leases.c.table_id == bindparam("id"), leases.c.expires_at_ms > bindparam("now_ms"))
     .order_by(leases.c.created_at_ms, leases.c.lease_id)
 )
+_COUNT = select(func.count()).where(leases.c.table_id == bindparam("id"), leases.c.expires_at_ms > bindparam("now_ms"))
 _INSERT = insert(leases)
 _RENEW = (
     update(leases)
@@ -39,6 +41,8 @@ _RELEASE = delete(leases).where(_this_lease)
 class SqlLeases(SqlSession):
     """The part of :class:`~lamella.service.catalog.port.Catalog` that knows leases."""
 
+    quotas: Quotas = NO_QUOTAS
+
     def add_lease(self, lease: LeaseRecord) -> None:
         with self._transaction(None) as connection:
             # Whoever expires snapshots holds the same row: what is found here stays until the lease protects it.
@@ -46,6 +50,9 @@ class SqlLeases(SqlSession):
             if held is None or held["dropped_at_ms"] is not None:
                 raise TableNotFound("the table was dropped", table_id=lease.table_id)
             require_kept(connection, lease.table_id, lease.seq)
+            if self.quotas.table_leases is not None:
+                counted = {"id": lease.table_id, "now_ms": lease.created_at_ms}
+                self.quotas.check("table_leases", connection.execute(_COUNT, counted).scalar_one() + 1)
             row = {
                 "lease_id": lease.lease_id,
                 "table_id": lease.table_id,

@@ -330,7 +330,7 @@ class Catalog(AccessCatalog, JobCatalog, WatchCatalog, Protocol):
         """
 
     def add_lease(self, lease: LeaseRecord) -> None:
-        """Raises TableNotFound, SnapshotExpired (the snapshot is not in the history)."""
+        """Raises TableNotFound, SnapshotExpired (the snapshot is not in the history), QuotaExceeded."""
 
     def renew_lease(self, table_id: str, lease_id: str, *, expires_at_ms: int, now_ms: int) -> None:
         """Raises LeaseNotFound, also when the lease ran out already."""

@@ -19,6 +19,7 @@ from lamella.snapshot.errors import (
     LeaseNotFound,
     ManifestError,
     NamespaceNotFound,
+    QuotaExceeded,
     SnapshotExpired,
     SnapshotNotFound,
     StoreError,
@@ -139,7 +140,7 @@ class MaintenanceRoutes:
                 request_type=LeaseRequest,
                 answer_type=LeaseInfo,
                 status=201,
-                errors=(InvalidRequest, *missing, SnapshotNotFound, SnapshotExpired, Unavailable),
+                errors=(InvalidRequest, *missing, SnapshotNotFound, SnapshotExpired, QuotaExceeded, Unavailable),
             ),
             Operation(
                 method="GET",
