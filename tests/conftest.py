@@ -25,6 +25,8 @@ pytest_plugins = ("fixtures_postgres", "fixtures_real_s3", "fixtures_s3", "fixtu
 # Each of these has a server that is dear to start, so all its tests run in one process, one after another.
 ONE_PROCESS_MARKERS = ("spark", "postgres", "s3", "browser")
 
+_GATEWAY_PORTS = pytest.StashKey[set[int]]()
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,6 +35,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         name = next((name for name in ONE_PROCESS_MARKERS if item.get_closest_marker(name)), None)
         item.add_marker(pytest.mark.xdist_group(name or item.path.relative_to(ROOT / "tests").as_posix()))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Let py4j leave to the garbage collector the connections of threads that have ended; it has no way to close them.
+
+    Wherever they are collected, perhaps tests later, the warning would fail a test that has nothing to do with it.
+    """
+    port = _gateway_port()
+    if port is not None and port not in item.config.stash.setdefault(_GATEWAY_PORTS, set()):
+        item.config.stash[_GATEWAY_PORTS].add(port)
+        left = rf"ignore:unclosed <socket.*raddr=\('127.0.0.1', {port}\):ResourceWarning"
+        item.config.addinivalue_line("filterwarnings", left)
+
+
+def _gateway_port() -> int | None:
+    """Where the Java process of Spark listens for this one, once there is one."""
+    core = sys.modules.get("pyspark.core.context")
+    gateway = None if core is None else core.SparkContext._gateway
+    return None if gateway is None else int(gateway.java_parameters.port)
 
 
 def path_from_script(name: str) -> Path:
