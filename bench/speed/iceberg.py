@@ -68,7 +68,7 @@ class Iceberg:
 
     def run(self, asked: Question) -> Any:
         """Scan tasks."""
-        return list(self._table.scan(row_filter=_filter(asked)).plan_files())
+        return list(self._table.scan(row_filter=row_filter(asked)).plan_files())
 
     def kept(self, answer: Any) -> npt.NDArray[np.int64]:
         """The blocks of their files."""
@@ -89,7 +89,8 @@ def _catalog(root: Path) -> SqlCatalog:
     return SqlCatalog("bench", uri=f"sqlite:///{root}/catalog.db", warehouse=f"file://{root}/warehouse")
 
 
-def _filter(asked: Question) -> Any:
+def row_filter(asked: Question) -> Any:
+    """A predicate as pyiceberg's users write it."""
     make: Any = ice  # the types of its constructors ask for more than they need
     if asked.user is not None:
         return make.EqualTo("user_id", asked.user)

@@ -66,10 +66,14 @@ class CompanionStore(FsspecStore):
         return super().put(location, data)
 
 
-def table(folder: Path, count: int, processes: int = 2) -> Made:
-    """The table of ``count`` blocks below ``folder``, made if it is not there yet."""
+def table(folder: Path, count: int, processes: int = 2, *, exact: bool = False) -> Made:
+    """The table of ``count`` blocks below ``folder``, made if it is not there yet.
+
+    ``exact``: its bounds are values of rows; an export as Iceberg gives no others of numbers.
+    """
     columns: Collection[str] = TYPES if count <= WHOLE_UP_TO else ASKED
-    place = folder / f"lamella-model{MODEL_VERSION}-format{FORMAT_VERSION}-{len(columns)}-{count}"
+    kind = f"{len(columns)}{'-exact' if exact else ''}"
+    place = folder / f"lamella-model{MODEL_VERSION}-format{FORMAT_VERSION}-{kind}-{count}"
     entry = place / _ENTRY
     if entry.exists():
         made = msgspec.json.decode(entry.read_bytes(), type=Made)
@@ -81,21 +85,22 @@ def table(folder: Path, count: int, processes: int = 2) -> Made:
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     started = _cpu_s()
-    pointer = _make(place, count, tuple(columns), processes)
+    pointer = _make(place, count, tuple(columns), processes, exact=exact)
     took_s = round(_cpu_s() - started, 1)
     made = Made(folder=str(place), count=count, columns=tuple(columns), pointer=pointer, build_s=took_s)
     entry.write_bytes(msgspec.json.encode(made))
     return made
 
 
-def _make(place: Path, count: int, columns: tuple[str, ...], processes: int) -> SnapshotPointer:
+def _make(place: Path, count: int, columns: tuple[str, ...], processes: int, *, exact: bool) -> SnapshotPointer:
     root = _root(place)
     catalog = open_catalog(_catalog(place))
     store = CompanionStore() if columns == ASKED else FsspecStore()
     warehouse = Warehouse(store, root, cache_bytes=64 << 20)
     table_id = str(Ids().new())
     pointer = warehouse.create(table_id, schema(columns), now_ms=1)
-    with multiprocessing.get_context("spawn").Pool(processes, _start, (root, table_id, count, columns)) as pool:
+    given = (root, table_id, count, columns, exact)
+    with multiprocessing.get_context("spawn").Pool(processes, _start, given) as pool:
         step = _JOB_SEGMENTS * SEGMENT
         pending: list[SegmentRef] = []
         for refs in pool.imap(_prepare, range(0, count, step)):
@@ -133,7 +138,8 @@ def _catalog(place: Path) -> str:
 class _Worker:
     """What a process that prepares segments holds."""
 
-    def __init__(self, root: str, table_id: str, count: int, columns: tuple[str, ...]) -> None:
+    def __init__(self, root: str, table_id: str, count: int, columns: tuple[str, ...], exact: bool) -> None:
+        self.exact = exact
         self.model = Model(count, columns)
         self.schema = schema(columns)
         self.table_id = table_id
@@ -143,16 +149,16 @@ class _Worker:
     def prepare(self, start: int) -> tuple[SegmentRef, ...]:
         """Some segments from block ``start`` on."""
         stop = min(self.model.count, start + _JOB_SEGMENTS * SEGMENT)
-        some = list(blocks_of(self.model, start, stop, self.schema))
+        some = list(blocks_of(self.model, start, stop, self.schema, exact=self.exact))
         return self.warehouse.prepare(self.table_id, self.schema, some)
 
 
 _worker: _Worker
 
 
-def _start(root: str, table_id: str, count: int, columns: tuple[str, ...]) -> None:
+def _start(root: str, table_id: str, count: int, columns: tuple[str, ...], exact: bool) -> None:
     global _worker
-    _worker = _Worker(root, table_id, count, columns)
+    _worker = _Worker(root, table_id, count, columns, exact)
 
 
 def _prepare(start: int) -> tuple[SegmentRef, ...]:

@@ -66,7 +66,8 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> Iterator[st
         yield ""
     body = operation.get("requestBody")
     if body is not None:
-        yield f"- Body: {_kind(body['content']['application/json']['schema'])}"
+        form, content = next(iter(body["content"].items()))
+        yield f"- Body: {_kind(content['schema'])}" + ("" if form == "application/json" else f" as `{form}`")
     yield from _answers(operation["responses"])
     yield ""
 

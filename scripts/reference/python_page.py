@@ -24,7 +24,7 @@ _PARTS = (
     ("lamella.client.http", ("Table", "AsyncTable", "Aggregated", "Pruned", "RetryPolicy")),
     ("lamella.client.http.jobs", ("Jobs",)),
     ("lamella.client.http.holding", ("Holding",)),
-    ("lamella.client.scan", ("Scan",)),
+    ("lamella.client.scan", ("Scan", "Fragment")),
     ("lamella.client.join", ("join_keys",)),
     (
         "lamella.client.spark",

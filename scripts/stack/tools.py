@@ -84,20 +84,19 @@ def printed(script: str, *arguments: str) -> Path:
 
 def spark_jars() -> Path:
     """The folder of the jars with which Spark reads S3, which Maven fills once."""
-    folder = ROOT / "build" / "spark-s3"
-    if not any(folder.glob("hadoop-aws-*.jar")):
+    return jars(ROOT / "deploy" / "spark" / "pom.xml", ROOT / "build" / "spark-s3", "hadoop-aws-*.jar")
+
+
+def jars(pom: Path, folder: Path, known_by: str) -> Path:
+    """The folder with what a ``pom.xml`` names; Maven fills it once, unless a file named so is there."""
+    if not any(folder.glob(known_by)):
         maven = shutil.which("mvn")
         if maven is None:
-            raise MissingTool("mvn is missing: install Maven (apt-get install maven), which fetches the jars for S3")
-        say("fetching the jars with which Spark reads S3 (19 MB, once)")
-        pom = ROOT / "deploy" / "spark" / "pom.xml"
+            raise MissingTool(f"mvn is missing: install Maven (apt-get install maven), which fetches the jars of {pom}")
+        say(f"fetching the jars of {pom.relative_to(ROOT)} (tens of MB, once)")
         words = [
-            "--batch-mode",
-            "--quiet",
-            "-f",
-            str(pom),
-            "dependency:copy-dependencies",
-            f"-DoutputDirectory={folder}",
+            *("--batch-mode", "--quiet", "-Dstyle.color=never", "-f", str(pom)),
+            *("dependency:copy-dependencies", f"-DoutputDirectory={folder}"),
         ]
         subprocess.run([maven, *words], check=True, stdout=sys.stderr)
     return folder

@@ -60,6 +60,15 @@ def test_a_job_does_nothing_for_a_tenant_with_the_rights_of_its_worker(tenants: 
     assert refused(mallory.send("POST", f"/v1/jobs/{made['job_id']}/retry"))
 
 
+def test_a_job_writes_nowhere_else(tenants: Tenants) -> None:
+    """Only who maintains the server says where an export goes, and then it is a place that the table may use."""
+    job = {"kind": "export_iceberg", "arguments": {"location": "s3://elsewhere/x"}}
+    body = {"table": f"south.{tenants.place('south').table}", **job}
+    assert refused(tenants.asker(MAINTAIN).send("POST", "/v1/jobs", body))
+    answer = tenants.root.send("POST", "/v1/jobs", body)
+    assert (answer.status_code, answer.json()["code"]) == (403, "location_refused")
+
+
 def test_a_kind_of_job_of_another_package_is_for_the_servers_own_unless_it_says_not() -> None:
     """Nobody knows what its program does with a worker's rights; of ours, it is said of each."""
     assert {kind.name for kind in BUILTIN if kind.server_only} == {"update", "vacuum_dropped"}

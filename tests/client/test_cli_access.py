@@ -136,6 +136,25 @@ def test_a_rotation_says_how_long_both_texts_hold() -> None:
     assert "2023-11-14T22:13:23.000Z" in result.stderr  # until then the old one holds
 
 
+def test_a_profile_of_delta_sharing_has_the_text_of_the_key() -> None:
+    """On stdout, and nothing else; with the key's end, when it has one."""
+    made = Run(NEW)("keys", "create", "etl", "--share-profile", "https://lake.example.com/")
+    assert json.loads(made.stdout) == {
+        "shareCredentialsVersion": 1,
+        "endpoint": "https://lake.example.com/delta-sharing",
+        "bearerToken": "lamella_text",
+        "expirationTime": "2023-11-14T22:13:21.000Z",
+    }
+    assert "lamella_text" not in made.stderr
+    bare = Run(msgspec.structs.replace(NEW, info=BARE))
+    rotated = bare("keys", "rotate", "etl", "--share-profile", "http://lake:8181/under")
+    assert json.loads(rotated.stdout) == {
+        "shareCredentialsVersion": 1,
+        "endpoint": "http://lake:8181/under/delta-sharing",
+        "bearerToken": "lamella_text",
+    }
+
+
 def test_keys_and_grants_are_shown_to_people() -> None:
     """With names of places as they are given on the command line."""
     listed = Run(wire.KeyList(keys=(BARE, ETL)))("keys", "list").stdout
@@ -178,6 +197,9 @@ def test_grants_are_given_and_taken_by_place() -> None:
         ("keys", "create", "x", "--grant", "Read:*"),
         ("keys", "create", "x", "--expires", "soon"),
         ("keys", "create", "x", "--requests-per-s", "0"),
+        ("keys", "create", "x", "--share-profile", "lake.example.com"),
+        ("keys", "create", "x", "--share-profile", "ftp://lake.example.com"),
+        ("keys", "rotate", "x", "--share-profile", "https://lake.example.com?a=b"),
         ("keys", "rotate", "x", "--overlap", "-1"),
         ("grants", "give", "user:ann", "owner", "*"),
         ("grants", "give", "user:ann", "read", "sales"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import select
 import subprocess
 import sys
@@ -106,6 +107,18 @@ def test_an_idle_connection_that_the_service_closed_is_replaced(scripted: Script
     assert transport.send(POST).status == 200
     transport.close()
     assert [r.connection for r in server.received] == [0, 1]
+
+
+def test_connections_end_with_their_transport(scripted: Scripted) -> None:
+    """A client that nobody closed, and nobody has any more, holds no connection."""
+    server = scripted(Reply(raw=ok()))
+    transport = PooledTransport(server.url)
+    transport.send(GET)
+    sock = transport._idle[0].sock
+    assert sock.fileno() >= 0
+    del transport
+    gc.collect()
+    assert sock.fileno() == -1
 
 
 def test_a_chunked_answer_is_read_whole(scripted: Scripted, send: Sender) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LamellaError, ObjectNotFound
 from lamella.snapshot.ids import unix_ms
-from lamella.snapshot.layout import ObjectStat, Store, check_create_only
+from lamella.snapshot.layout import ObjectStat, ReplacingStore, Store, check_create_only
 
 Place = tuple[Store, str]
 
@@ -282,3 +282,25 @@ def test_stats_are_values(place: Place) -> None:
     first, second = store.stat(f"{root}/x"), store.stat(f"{root}/x")
     assert isinstance(first, ObjectStat)
     assert first == second
+
+
+def test_an_object_is_replaced_as_a_whole(place: Place) -> None:
+    """It is made where there is none; readers see one of both, never a part, and nothing else is left behind."""
+    store, root = place
+    if not isinstance(store, ReplacingStore):
+        pytest.skip("the service's own stores replace nothing")
+    texts = [bytes([letter]) * 50_000 for letter in b"ab"]
+    store.replace(f"{root}/deep/x", texts[0])
+
+    def write(number: int) -> None:
+        store.replace(f"{root}/deep/x", texts[number % 2])
+
+    with ThreadPoolExecutor(4) as pool:
+        writes = [pool.submit(write, number) for number in range(20)]
+        seen = {store.read(f"{root}/deep/x") for _ in range(20)}
+        for each in writes:
+            each.result()
+    assert seen <= set(texts)
+    assert [found.location for found in store.list(f"{root}/deep")] == [f"{root}/deep/x"]
+    with pytest.raises(AlreadyExists):
+        store.put(f"{root}/deep/x", b"c")

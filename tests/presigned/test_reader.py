@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -41,6 +42,14 @@ with Lamella(sys.argv[1]) as lake:
     table = lake.table("db.t")
     found = table.scan("a BETWEEN 1999 AND 9000 AND s < 's10'", columns=["a"], order_by="a", signed_urls=True)
     print(json.dumps(found.to_arrow()["a"].to_pylist()))
+assert "s3fs" not in sys.modules and "botocore" not in sys.modules
+"""
+
+
+PARTS_READER = """
+import json, pickle, sys
+parts = pickle.load(sys.stdin.buffer)
+print(json.dumps([part.to_arrow()["a"].to_pylist() for part in parts]))
 assert "s3fs" not in sys.modules and "botocore" not in sys.modules
 """
 
@@ -136,19 +145,46 @@ def test_a_reader_without_credentials_reads_what_one_with_them_does(lake: Lake) 
     assert lake.asked_for_urls() == before  # they came with the plans
 
 
+def keyless_run(program: str, *arguments: str, given: bytes = b"") -> Any:
+    """What a program prints as JSON that has no keys in its environment; ``given``: its input."""
+    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, env=environment, input=given, capture_output=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout)
+
+
+def test_parts_of_a_scan_take_their_urls_along(lake: Lake) -> None:
+    """A process that knows neither keys nor the service reads parts that it is given, each by its own URL."""
+    before = lake.asked_for_urls()
+    parts = lake.table.scan("s = 's05'", columns=["a"], signed_urls=True).fragments()
+    assert len(parts) == FILES
+    found = keyless_run(PARTS_READER, given=pickle.dumps(parts))
+    assert sorted(a for part in found for a in part) == expected(lambda a: a % 13 == 5)
+    assert lake.asked_for_urls() == before + 1
+    assert lake.gate.refused == 0
+    assert "Signature" not in "".join(map(repr, parts))
+
+
+def test_parts_ask_for_other_urls_when_theirs_have_ended(
+    pytestconfig: pytest.Config, s3: S3Server, tmp_path: Path
+) -> None:
+    """Work that begins late asks the service, if that answers whom it does not know."""
+    with running(pytestconfig, s3, tmp_path, signed_url_s=2) as lake:
+        parts = lake.table.scan(columns=["a"], signed_urls=True).fragments()
+        assert parts[0].to_arrow()["a"].to_pylist() == list(range(ROWS))
+        used = lake.gate.url + lake.gate.seen[0][0]
+        while status_of(used) == 200:
+            time.sleep(0.1)
+        asked = lake.asked_for_urls()
+        found = keyless_run(PARTS_READER, given=pickle.dumps(parts[:2]))
+        assert sorted(a for part in found for a in part) == list(range(2 * ROWS))
+        assert lake.asked_for_urls() == asked + 2
+
+
 def test_a_program_with_nothing_but_the_service_reads(lake: Lake) -> None:
     """No keys in its environment, no library that could use any, and the bucket refuses it without a URL."""
-    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    done = subprocess.run(
-        [sys.executable, "-c", READER, lake.server.url],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == expected(lambda a: 1999 <= a <= 9000 and a % 13 < 10)
+    assert keyless_run(READER, lake.server.url) == expected(lambda a: 1999 <= a <= 9000 and a % 13 < 10)
     refused = lake.gate.refused
     one_try = {"retries": {"max_attempts": 0}}
     keyless = FsspecStore({"s3": {"anon": True, "endpoint_url": lake.gate.url, "config_kwargs": one_try}})

@@ -146,6 +146,10 @@ def test_a_place_elsewhere_is_refused_by_every_request(world: World, place: str)
     for kind in ("directory", "delta", "iceberg"):
         body = {"name": "new", "source": {"kind": kind, "location": location}}
         world.refused("/v1/namespaces/db/tables", body)
+    job = {"kind": "export_iceberg", "arguments": {"location": location}}
+    world.refused("/v1/jobs", {"table": "db.t", **job}, location)
+    schedule = world.app.put(f"{TABLE}/schedules/s", json={"every_s": 60, **job})
+    assert (schedule.status_code, schedule.json()["code"]) == (403, "location_refused")
     assert world.app.get(TABLE).json()["block_count"] == 0
 
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from lamella.client.rewrite.block_file import encode, write_block
 from lamella.client.rewrite.file_schema import arrow_schema
 from lamella.client.spark.arrow_types import spark_arrow_schema
-from lamella.client.spark.types import columns_of, spark_schema
 from lamella.snapshot.errors import InvalidSchema, ObjectNotFound
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import FsspecStore, TableLayout
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema.spark_types import columns_of, spark_schema
 from lamella.snapshot.stats import ColumnStats, from_bound
 from lamella.snapshot.stats.measure import measure
 

@@ -24,10 +24,10 @@ from pyspark.sql.types import LongType, StructField, StructType
 from fixtures_s3 import S3Server
 from fixtures_server import ServerProcess, environment_of
 from lamella.client.http import Lamella
+from lamella.client.presigned import Signed
 from lamella.client.spark import attach, read
 from lamella.client.spark.datasource import LamellaDataSource
 from lamella.client.spark.python_blocks import URLS, BlockGroup, BlocksSource
-from lamella.client.spark.signed_blocks import Signed
 from lamella.snapshot.api_key import key_sha256, key_text
 from lamella.snapshot.errors import BlockReplaced, InvalidRequest, LamellaError, NotSignable
 from lamella.snapshot.layout import FsspecStore

@@ -31,8 +31,9 @@ _COMPARE: Final = {
     **{"lt": operator.lt, "lt-eq": operator.le, "gt": operator.gt, "gt-eq": operator.ge},
     **{"eq": operator.eq, "not-eq": operator.ne},
 }
+_FLOAT_MAX: Final = float.fromhex("0x1.fffffep+127")
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_SPECIAL: Final = {"Infinity": math.inf, "-Infinity": -math.inf}
+_SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def matches(client: Client, tree: Any, row: Mapping[str, Any], types: Mapping[str, DataType]) -> bool:
@@ -52,13 +53,15 @@ def matches(client: Client, tree: Any, row: Mapping[str, Any], types: Mapping[st
         return (cell is None) is (kind == "is-null")
     if kind in ("is-nan", "not-nan"):
         return (isinstance(cell, float) and math.isnan(cell)) is (kind == "is-nan")
+    if client != "sql" and kind in _COMPARE and (beyond := _beyond(value_of(_value(tree), dtype), dtype)):
+        return kind in (("lt", "lt-eq", "not-eq") if beyond > 0 else ("gt", "gt-eq", "not-eq"))
     if cell is None:
         return kind in ("not-eq", "not-in", "not-starts-with") and client == "iceberg"
     if kind in ("starts-with", "not-starts-with"):
         return cell.startswith(_value(tree).encode()) is (kind == "starts-with")
     if kind in ("in", "not-in"):
         values = tree["values"] if "values" in tree else tree["right"]["values"]
-        found = any(_compares(client, "eq", cell, value_of(each, dtype), dtype) for each in values)
+        found = any(_equals(client, cell, value_of(each, dtype), dtype) for each in values)
         return found is (kind == "in")
     return _compares(client, kind, cell, value_of(_value(tree), dtype), dtype)
 
@@ -80,16 +83,35 @@ def _opposite(tree: Any) -> Any:
     return {**tree, "type": _NOT[kind]}
 
 
+def _equals(client: Client, cell: Any, value: Any, dtype: DataType) -> bool:
+    """As one of a list: there, Arrow finds NaN."""
+    if dtype.is_float and math.isnan(cell) and math.isnan(value):
+        return True
+    return _compares(client, "eq", cell, value, dtype)
+
+
 def _compares(client: Client, kind: str, cell: Any, value: Any, dtype: DataType) -> bool:
     if not dtype.is_float:
         return bool(_COMPARE[kind](cell, value))
     if client != "sql" and dtype.bits < 64:
         value = _single(value)
-    if math.isnan(cell):
-        return kind == "not-eq" if client == "arrow" else kind in ("not-eq", "gt", "gt-eq")
+    if math.isnan(cell) or math.isnan(value):
+        if client == "arrow":
+            return kind == "not-eq"
+        return bool(_COMPARE[kind](math.isnan(cell), math.isnan(value)))  # the greatest, and equal to itself
     if client == "iceberg" and cell == value == 0:
         return bool(_COMPARE[kind](math.copysign(1, cell), math.copysign(1, value)))
     return bool(_COMPARE[kind](cell, value))
+
+
+def _beyond(value: Any, dtype: DataType) -> int:
+    """1 for a number above the type's greatest, -1 for one below the least, 0 for others."""
+    if dtype.is_integer:
+        most = 2**31 - 1 if dtype.bits < 64 else 2**63 - 1
+        return 1 if value > most else -1 if value < -most - 1 else 0
+    if dtype.name == "float32" and math.isfinite(value) and abs(value) > _FLOAT_MAX:
+        return 1 if value > 0 else -1
+    return 0
 
 
 def _single(value: float) -> float:
@@ -127,8 +149,8 @@ def written(rng: Random, value: Any, dtype: DataType) -> Any:
         return (at if dtype.name == "timestamp" else at.replace(tzinfo=None)).isoformat()
     if dtype.name == "decimal":
         return str(Decimal(value).scaleb(-dtype.scale))
-    if dtype.is_float and math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
+    if dtype.is_float and not math.isfinite(value):
+        return next(text for text, each in _SPECIAL.items() if repr(each) == repr(value))
     if dtype.is_text:
         return value.decode()
     if dtype.name == "uuid":
@@ -150,10 +172,19 @@ def random_filter(rng: Random, schema: Schema, seen: Mapping[str, Sequence[Any]]
         return rng.random() < 0.5
     leaf = rng.choice(schema.leaves())
     values = [value for value in seen[leaf.name] if value is not None and value == value]
+    if leaf.dtype.is_integer and rng.random() < 0.1:
+        values += [2**40, -(2**40), 2**70, -(2**70)]
     kinds = ["is-null", "not-null"]
     if leaf.dtype.is_float:
         kinds += ["is-nan", "not-nan"]
-        values += [0.0, -0.0, 0.1, *([1e300] if rng.random() < 0.1 else [])]
+        values += [
+            0.0,
+            -0.0,
+            0.1,
+            *([1e300] if rng.random() < 0.1 else []),
+            *([math.nan] if rng.random() < 0.3 else []),
+            *([math.inf, -math.inf] if rng.random() < 0.3 else []),
+        ]
     if values and leaf.dtype.order is not None:
         kinds += ["lt", "lt-eq", "gt", "gt-eq", "eq", "not-eq"] * 2 + ["in", "not-in"]
         if leaf.dtype.is_text:

@@ -11,6 +11,7 @@ from itertools import chain, combinations
 from typing import Any, Final
 from urllib.parse import urlencode
 
+import httpx2
 import msgspec
 
 from support.tenants import Place
@@ -39,8 +40,8 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def requests(method: str, template: str, probe: Probe, own: Place, other: Place) -> Iterator[Asked]:
-    """The request with every choice of its parts taken from ``other``, and first with none."""
-    parts = [*_NAMED.findall(template)]
+    """The request with every choice of its parts taken from ``other``, and first with none; the others are of both."""
+    parts = [name for name in _NAMED.findall(template) if getattr(own, name) != getattr(other, name)]
     parts += ["body"] if probe.body is not None else []
     parts += ["query"] if probe.query is not None else []
     for swapped in chain.from_iterable(combinations(parts, count) for count in range(len(parts) + 1)):
@@ -188,4 +189,23 @@ PROBES: Final[Mapping[str, Probe]] = {
     "give_grant": Probe(body=_grant),
     "take_grant": Probe(body=_grant),
     "config": Probe(),
+    "list_shares": Probe(),
+    "get_share": Probe(),
+    "list_shared_schemas": Probe(),
+    "list_shared_tables": Probe(),
+    "list_all_shared_tables": Probe(),
+    "get_shared_table": Probe(),
+    "shared_table_version": Probe(),
+    "shared_table_metadata": Probe(),
+    "query_shared_table": Probe(
+        body=lambda p: {"predicateHints": [f"{p.column} = '{p.value}'"]},
+        also=(400,),  # of local files nobody can read one elsewhere
+    ),
+    "shared_table_changes": Probe(also=(406,)),
 }
+
+
+def code_of(answer: httpx2.Response) -> str:
+    """The code of an error, in whichever protocol's form."""
+    error = answer.json()
+    return str(error["code"] if "code" in error else error["errorCode"].lower())

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from botocore.auth import S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
@@ -65,7 +65,7 @@ class SignedGate(ThreadingHTTPServer):
             return "InvalidAccessKeyId"
         if query.get("X-Amz-Security-Token") != self.credentials.token:
             return "InvalidToken"
-        unsigned = target.replace(f"&X-Amz-Signature={given}", "")
+        unsigned = _canonical(target)
         auth = S3SigV4QueryAuth(self.credentials, service, region)
         request = AWSRequest(method=command, url=f"http://{host}{unsigned}")
         request.context["timestamp"] = query["X-Amz-Date"]
@@ -74,6 +74,13 @@ class SignedGate(ThreadingHTTPServer):
             return "SignatureDoesNotMatch"
         now = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=self.later_s)
         return None if signed_at - dt.timedelta(minutes=15) <= now < signed_at + lifetime else "AccessDenied"
+
+
+def _canonical(target: str) -> str:
+    """The target without its signature, quoted as S3 quotes it before it compares: some clients quote less."""
+    parts = urlsplit(target)
+    query = [(name, value) for name, value in parse_qsl(parts.query) if name != "X-Amz-Signature"]
+    return quote(unquote(parts.path), safe="/~") + "?" + urlencode(query, quote_via=quote, safe="~")
 
 
 @contextmanager

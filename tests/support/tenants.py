@@ -46,6 +46,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     lease_token: str = _ABSENT
     key: str = "none"
     dropped: str = "none"
+    #: The same for all: a share is what each may read.
+    share: str = "lamella"
 
     def words(self) -> tuple[str, ...]:
         """All that another tenant must not learn: names that no other tenant has, and ids."""

@@ -29,6 +29,8 @@ from lamella.snapshot.prune.runs import runs_of
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 MSGPACK: Final = "application/vnd.msgpack"
+#: JSON, a value in each line.
+NDJSON: Final = "application/x-ndjson"
 #: The name that MessagePack had before it was registered.
 PLAIN_MSGPACK: Final = "application/msgpack"
 
@@ -44,7 +46,7 @@ _MSGPACK: Final = msgspec.msgpack.Encoder().encode
 _VARY: Final = (b"vary", b"Accept, Accept-Encoding")
 #: For answers that let whoever has them read blocks.
 _NO_STORE: Final = "no-store"
-_CONTENT_TYPES: Final = {form: (b"content-type", form.encode()) for form in _FORMS}
+_CONTENT_TYPES: Final = {form: (b"content-type", form.encode()) for form in (*_FORMS, NDJSON)}
 _CONTENT_ENCODINGS: Final = {each: (b"content-encoding", each.encode()) for each in CODINGS}
 
 Data = bytes | memoryview
@@ -118,24 +120,25 @@ def encoded(found: Found, wanted: Wanted, texts: SegmentTexts) -> Whole | Begun:
 def _encoded(found: Found, wanted: Wanted, texts: SegmentTexts) -> Whole | Begun:
     form = wanted.form(found)
     if form == ARROW:
-        return _begun(form, arrow_chunks(found))
+        return begun(form, arrow_chunks(found))
     data = texts.answer(found, opening=True) if form == JSON else None
     if data is not None:
         return Whole(form, data)
     if found.block_count <= _FEW_BLOCKS:
         return Whole(form, (_JSON if form == JSON else _MSGPACK)(answer_of(found)))
-    return _begun(form, json_chunks(found) if form == JSON else msgpack_chunks(found))
+    return begun(form, json_chunks(found) if form == JSON else msgpack_chunks(found))
 
 
-def _begun(form: str, chunks: Iterator[Data]) -> Whole | Begun:
+def begun(form: str, chunks: Iterator[Data], *, is_secret: bool = False) -> Whole | Begun:
+    """Make of an answer what goes into ``WHOLE_BYTES``."""
     begin: list[Data] = []
     size_bytes = 0
     for chunk in chunks:
         begin.append(chunk)
         size_bytes += len(chunk)
         if size_bytes > WHOLE_BYTES:
-            return Begun(form, chain(begin, chunks))
-    return Whole(form, b"".join(begin))
+            return Begun(form, chain(begin, chunks), is_secret)
+    return Whole(form, b"".join(begin), is_secret)
 
 
 async def respond(answer: Whole | Begun, wanted: Wanted, large: LargeAnswers, request: Request) -> Response:

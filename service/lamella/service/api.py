@@ -82,6 +82,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     tag: str
     description: str = ""
     request_type: Any = None
+    request_media_type: str = JSON
     answer_type: Any = None
     status: int = 200
     media_type: str = JSON

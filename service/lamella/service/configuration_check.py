@@ -105,6 +105,7 @@ def _of_settings(settings: Settings) -> Iterator[ConfigFinding]:
         ("warehouse", lambda: settings.warehouse_url),
         ("catalog", lambda: catalog_url(settings.catalog_url)),
         ("allowed_locations", lambda: check_rules(settings)),
+        ("iceberg_properties", settings.require_public_properties),
     )
     for about, check in checks:
         try:

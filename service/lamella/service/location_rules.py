@@ -7,11 +7,12 @@ back by a rollback, and is not deleted by a clean-up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from lamella.service.settings import ENV_PREFIX, Settings
 from lamella.snapshot.errors import InvalidRequest, LocationRefused
+from lamella.snapshot.jobs import JobKind
 from lamella.snapshot.layout import AllowedPlaces, Anywhere, Places, check_prefix
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.warehouse import Warehouse
@@ -66,6 +67,13 @@ def refused_places(places: Places, locations: Iterable[str]) -> tuple[list[str],
         else:
             allowed.append(location)
     return allowed, refused
+
+
+def require_job_places(places: Places, kind: JobKind, arguments: Mapping[str, Any]) -> None:
+    """Raise LocationRefused when a job of a table would write where the table may not have files."""
+    for name in kind.location_arguments:
+        if name in arguments:
+            places.require_all_below(str(arguments[name]))
 
 
 def require_places(places: Places, blocks: Iterable[Block]) -> None:

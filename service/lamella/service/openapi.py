@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from lamella.service.api import IDEMPOTENCY_KEY, IF_NONE_MATCH, JSON, TIMEOUT, Operation
+from lamella.service.envelopes import ENVELOPES, envelope_of
 from lamella.service.problem import MEDIA_TYPE, status_of
 from lamella.snapshot.errors import (
     BodyTooLarge,
@@ -47,13 +48,16 @@ _PATH_TEXTS: Final = {
     "job_id": "Id of a job.",
     "schedule": "Name of a schedule.",
     "key": "Name of an API key.",
+    "share": "Name of a share: `lamella`.",
+    "plan_id": "Id of a plan.",
 }
 
 
 def describe(operations: Sequence[Operation], *, title: str, version: str, description: str) -> dict[str, Any]:
     """The whole document."""
     types = [t for o in operations for t in (o.request_type, o.answer_type) if t is not None]
-    schemas, components = msgspec.json.schema_components([*types, Problem, Block], ref_template=_REF)
+    of_errors = [Problem, *(each.kind for each in ENVELOPES)]
+    schemas, components = msgspec.json.schema_components([*types, *of_errors, Block], ref_template=_REF)
     schema_of = dict(zip([id(t) for t in types], schemas[: len(types)], strict=True))
     _name_added_blocks(components)
     paths: dict[str, dict[str, Any]] = {}
@@ -101,7 +105,7 @@ def _operation(operation: Operation, schema_of: dict[int, dict[str, Any]]) -> di
         described["parameters"] = parameters
     if operation.request_type is not None:
         schema = schema_of[id(operation.request_type)]
-        described["requestBody"] = {"required": True, "content": {JSON: {"schema": schema}}}
+        described["requestBody"] = {"required": True, "content": {operation.request_media_type: {"schema": schema}}}
     return described
 
 
@@ -126,15 +130,21 @@ def _responses(operation: Operation, schema_of: dict[int, dict[str, Any]]) -> di
     by_status: dict[int, list[type[LamellaError]]] = {}
     refusals = _REFUSALS if operation.needs.place != "nobody" else ()
     bodies = (BodyTooLarge, LimitExceeded) if operation.request_type is not None else ()
+    envelope = envelope_of(operation.path)
     for kind in dict.fromkeys((*operation.errors, *refusals, *bodies)):
-        by_status.setdefault(status_of(kind), []).append(kind)
+        status = status_of(kind) if envelope is None else envelope.status(kind, status_of(kind))
+        by_status.setdefault(status, []).append(kind)
     for status, kinds in sorted(by_status.items()):
-        responses[str(status)] = _problem(", ".join(f"`{kind.code}`" for kind in kinds))
-    responses["default"] = _problem("any other error")
+        responses[str(status)] = _problem(operation.path, ", ".join(f"`{kind.code}`" for kind in kinds))
+    responses["default"] = _problem(operation.path, "any other error")
     return responses
 
 
-def _problem(codes: str) -> dict[str, Any]:
+def _problem(path: str, codes: str) -> dict[str, Any]:
+    envelope = envelope_of(path)
+    if envelope is not None:
+        schema = {"$ref": _REF.format(name=envelope.kind.__name__)}
+        return {"description": f"An error: {codes}.", "content": {JSON: {"schema": schema}}}
     return {
         "description": f"A problem document: {codes}.",
         "content": {MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}},

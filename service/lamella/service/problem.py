@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
+from lamella.service.envelopes import envelope_of
 from lamella.snapshot.errors import (
     BlocksRefused,
     BodyTooLarge,
@@ -18,6 +19,7 @@ from lamella.snapshot.errors import (
     LamellaError,
     LocationRefused,
     ManifestError,
+    NotExpressible,
     NotFound,
     NotParquet,
     Overloaded,
@@ -40,6 +42,7 @@ STATUS: Final[dict[type[LamellaError], int]] = {
     BodyTooLarge: 413,
     HeadersTooLarge: 431,
     LocationRefused: 403,
+    NotExpressible: 406,
     Unauthenticated: 401,
     PermissionDenied: 403,
     NotParquet: 422,
@@ -55,6 +58,7 @@ STATUS: Final[dict[type[LamellaError], int]] = {
 
 MEDIA_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:lamella:error:"
+_JSON: Final = "application/json"
 
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=str)
 
@@ -101,11 +105,19 @@ def problem_response(
     status: int | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """The answer to a request that failed so. ``Unavailable`` tells the client when to come back."""
+    """The answer to a request that failed so. ``Unavailable`` tells the client when to come back.
+
+    Below the paths of another protocol it has that protocol's form.
+    """
     document = problem_of(error, instance=instance, status=status)
+    path = instance or ""
+    envelope = envelope_of(path)
     sent = dict(headers or {})
     if isinstance(error, Unavailable):
         sent["Retry-After"] = str(retry_after_s(error))
     if isinstance(error, Unauthenticated):
         sent["WWW-Authenticate"] = "Bearer"  # RFC 9110, section 11.6.1: a 401 has one
+    if envelope is not None:
+        answered = envelope.status(type(error), document.status)
+        return Response(_ENCODER.encode(envelope.made(error, answered, path)), answered, sent, _JSON)
     return Response(_ENCODER.encode(document), document.status, sent, MEDIA_TYPE)

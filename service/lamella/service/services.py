@@ -22,6 +22,8 @@ from lamella.service.clustering import Clustering
 from lamella.service.committer import Committer
 from lamella.service.external import External
 from lamella.service.feedback import Feedback
+from lamella.service.iceberg_history import IcebergHistory
+from lamella.service.iceberg_scans import IcebergScans
 from lamella.service.index_parts import IndexParts
 from lamella.service.indexes import Indexes
 from lamella.service.intake import Intake
@@ -37,6 +39,7 @@ from lamella.service.pulse import Pulse
 from lamella.service.recorder import Recorder
 from lamella.service.rollback import Rollback
 from lamella.service.settings import Settings
+from lamella.service.sharing import Sharing
 from lamella.service.state import History
 from lamella.service.status import Status
 from lamella.service.streaming import LargeAnswers
@@ -49,15 +52,18 @@ from lamella.service.upkeep import Due, JobQueue, Policies, Schedules, SnapshotC
 from lamella.service.vacuum import Vacuum
 from lamella.snapshot.cache import DiskCache
 from lamella.snapshot.errors import AlreadyExists, ObjectNotFound
+from lamella.snapshot.iceberg.wire import PlanTableScan
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index import kinds
 from lamella.snapshot.layout import Store, check_create_only
 from lamella.snapshot.layout.observed import ObservedStore
 from lamella.snapshot.prune.encode import SegmentTexts
+from lamella.snapshot.prune.found import Found
 from lamella.snapshot.prune.signed import SignedTokens
 from lamella.snapshot.source import Reader
 from lamella.snapshot.vacuum import Retention
 from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.wire import PruneRequest
 
 _T = TypeVar("_T")
 
@@ -95,6 +101,7 @@ class Services:
         clock: Callable[[], int],
         traces: Traces | None = None,
     ) -> None:
+        settings.require_public_properties()
         self.settings = settings
         self.lifecycle = Lifecycle()
         self._ending: list[Callable[[], None]] = []
@@ -137,6 +144,7 @@ class Services:
         self.rules = LocationRules(settings, self.warehouse)
         self.block_urls = BlockUrls(store, self.rules, self.metrics, settings)
         reader = Reader(store, options=settings.store_options, catalogs=settings.iceberg_catalogs)
+        self.sharing = Sharing(catalog, self.warehouse, self.history, self.block_urls, self.metrics, settings, secret)
         self.tables = Tables(
             catalog,
             self.warehouse,
@@ -190,6 +198,8 @@ class Services:
             catalog.secret("recorded filters", secrets.token_bytes(32)),
         )
         self.prune_rates = PruneRates(catalog, self.metrics, clock)
+        self.iceberg_history = IcebergHistory(catalog, self.warehouse, clock)
+        self.iceberg_scans = IcebergScans(catalog, self.warehouse, self.iceberg_history, secret, self._note_plan)
         self.audit = Audit(
             catalog, ids, self.metrics, clock, settings, make_log(settings.log_level, settings.log_format)
         )
@@ -227,8 +237,8 @@ class Services:
             places_of=lambda record: self.rules.of(record.namespace, record.table_id),
         )
         self.leases = Leases(catalog, self.history, self.metrics, ids, clock, longest_s=settings.lease_max_s)
-        self.jobs = JobQueue(catalog, self.metrics, ids, clock, settings)
-        self.schedules = Schedules(catalog, ids, clock, settings)
+        self.jobs = JobQueue(catalog, self.rules, self.metrics, ids, clock, settings)
+        self.schedules = Schedules(catalog, self.rules, ids, clock, settings)
         conditions = SnapshotConditions(catalog, self.warehouse, self.clustering.average_depth)
         self.healths = TableHealths(catalog, self.warehouse, conditions, self.vacuum, clock)
         self.policies = Policies(catalog, conditions, self.metrics, ids, clock, settings)
@@ -260,6 +270,11 @@ class Services:
     def table(self, namespace: str, name: str) -> TableRecord:
         """A table as it stands; raises NamespaceNotFound, TableNotFound. Waits for the catalog."""
         return self.catalog.current(namespace, name) or self.catalog.table(namespace, name)
+
+    def _note_plan(self, record: TableRecord, plan: PlanTableScan, found: Found) -> None:
+        self.metrics.pruned(found.answer)
+        self.recorder.note(record, PruneRequest(filter=plan.filter, case_sensitive=plan.case_sensitive), found)
+        self.prune_rates.note(record, found.answer.report, found.block_count)
 
     async def read(self, work: Callable[[], _T]) -> _T:
         """Run blocking work that changes nothing in a thread; slow mutations do not take its place."""

@@ -16,6 +16,8 @@ from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.layout.location import normal, parse
 
 ENV_PREFIX = "LAMELLA_"
+#: In names of properties that are none of a reader's business.
+_SECRET_WORDS = ("secret", "access-key", "token", "password", "credential")
 
 
 class Settings(BaseSettings):
@@ -53,6 +55,14 @@ class Settings(BaseSettings):
         description=(
             'Iceberg catalogs by name, as JSON of pyiceberg\'s properties: `{"prod": {"type": "rest", "uri": '
             '"..."}}`. Needs `lamella[iceberg]`.'
+        ),
+    )
+    iceberg_properties: dict[str, str] = Field(
+        default={},
+        description=(
+            "Properties that Iceberg clients are told with each table, as JSON: where storage is, such as "
+            '`{"s3.endpoint": "https://s3.example", "s3.region": "eu-central-1"}`. Whoever may read a table sees them, '
+            "so names with `secret`, `access-key`, `token`, `password` or `credential` in them are refused."
         ),
     )
     allowed_locations: dict[str, list[str]] | None = Field(
@@ -554,6 +564,12 @@ class Settings(BaseSettings):
             f"a warehouse on {place.scheme}:// needs a catalog of its own: set {ENV_PREFIX}CATALOG "
             "(a path for SQLite, or a postgresql+psycopg:// URL)"
         )
+
+    def require_public_properties(self) -> None:
+        """Raise InvalidRequest when ``iceberg_properties`` would give credentials to every reader."""
+        bad = sorted(name for name in self.iceberg_properties if any(word in name.lower() for word in _SECRET_WORDS))
+        if bad:
+            raise InvalidRequest(f"iceberg_properties has names of secrets, which all readers would see: {bad}")
 
     @property
     def warehouse_url(self) -> str:

@@ -250,6 +250,7 @@ def _info(entry: HistoryEntry, tags: Sequence[str]) -> SnapshotInfo:
         segment_count=entry.segment_count,
         file_size_bytes=entry.file_size_bytes,
         tags=tuple(tags),
+        number=entry.seq,
     )
 
 

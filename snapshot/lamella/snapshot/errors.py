@@ -17,6 +17,7 @@
     │   ├── InvalidPageToken        not one of this service, or of another request
     │   ├── LocationRefused         a place that the table may not use (carries ``location``)
     │   ├── NotSignable             a place for which no URL can be signed (carries ``location``)
+    │   ├── NotExpressible          the other protocol (Iceberg, Delta Sharing) has no way to say it
     │   ├── InvalidSettings         the service cannot be started like this (carries ``problems``)
     │   └── LimitExceeded           filter depth, nodes, list size, page size, ...
     ├── Unauthenticated             no key or token, or one that does not hold (any more)
@@ -36,6 +37,7 @@
     │   ├── SegmentNotFound
     │   ├── IndexNotFound
     │   ├── JobNotFound
+    │   ├── PlanTaskNotFound        not a part of an Iceberg plan of that table (any more)
     │   ├── ScheduleNotFound
     │   ├── PolicyNotFound
     │   ├── KeyNotFound
@@ -190,6 +192,12 @@ class NotSignable(InvalidRequest):
     code = "not_signable"
 
 
+class NotExpressible(InvalidRequest):
+    """The table, or what is asked of it, is nothing that the client's protocol can say without wrong rows."""
+
+    code = "not_expressible"
+
+
 class LimitExceeded(InvalidRequest):
     """A size of the request (filter depth, nodes, list length, ...) is over its limit."""
 
@@ -290,6 +298,12 @@ class IndexNotFound(NotFound):
     """No such skip index in the table."""
 
     code = "index_not_found"
+
+
+class PlanTaskNotFound(NotFound):
+    """Not a plan, or a part of one, of an Iceberg scan of that table; or its snapshot is no longer in the history."""
+
+    code = "plan_task_not_found"
 
 
 class JobNotFound(NotFound):

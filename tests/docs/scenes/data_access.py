@@ -1,4 +1,4 @@
-"""The page about places and signed URLs: over an S3 server, since nothing else signs."""
+"""The pages about signed URLs and those who read by them: over an S3 server, since nothing else signs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 
 from docs.scene import as_type, scene
 from docs.scenes.rows import orders
-from docs.stage import Stage
+from docs.stage import ROOT_KEY, Stage
 from fixtures_s3 import s3_server
+from lamella.snapshot.api_key import key_sha256
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.wire import PrunedBlock
 
@@ -25,6 +26,24 @@ class Shown(msgspec.Struct):
 
     blocks: tuple[PrunedBlock, ...]
     url_expires_ms: int
+
+
+def a_profile(_stage: Stage, text: str) -> None:
+    """What a recipient's tools read."""
+    assert set(json.loads(text)) == {"shareCredentialsVersion", "endpoint", "bearerToken", "expirationTime"}
+
+
+@scene("docs/delta-sharing.md", starts_service=True, data=[a_profile])
+def delta_sharing(stage: Stage) -> None:
+    """The same buckets, and a service that asks for keys."""
+    data_access(stage)
+    stage.variables |= {
+        "LAMELLA_AUTH": "true",
+        "LAMELLA_ROOT_KEY_SHA256": key_sha256(ROOT_KEY),
+        "LAMELLA_ALLOWED_LOCATIONS": '{"*": ["s3://sales"]}',
+    }
+    stage.swaps["https://lake.example.com"] = stage.url
+    stage.become_root()
 
 
 @scene("docs/data-access.md", starts_service=True, spark=True, data=[as_type(Shown)])

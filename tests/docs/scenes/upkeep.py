@@ -109,6 +109,13 @@ def external(stage: Stage) -> None:
     stage.names["lake"] = stage.lake
 
 
+@scene("docs/export.md")
+def export(stage: Stage) -> None:
+    """Orders in a few files."""
+    stage.table("sales.orders", orders(), count=3)
+    stage.names["lake"] = stage.lake
+
+
 @scene("docs/schema.md", spark=True)
 def schema(stage: Stage) -> None:
     """Events with more columns, attached to Spark."""

@@ -12,6 +12,7 @@ from lamella.client.cli.completion import completion
 from lamella.client.cli.config import config
 from lamella.client.cli.demo import demo
 from lamella.client.cli.diff import diff
+from lamella.client.cli.export import export
 from lamella.client.cli.external import external
 from lamella.client.cli.feedback import feedback
 from lamella.client.cli.grants import grants
@@ -52,6 +53,7 @@ for command in (
     changes,
     register,
     external,
+    export,
     prune,
     diff,
     aggregate,

@@ -11,6 +11,7 @@ from lamella.client.cli.connection import Session, connected
 from lamella.client.cli.job_options import seconds_of
 from lamella.client.cli.output import print_table, time_text
 from lamella.client.cli.place import complete_role, grants_of, key_argument
+from lamella.client.cli.share_profile import profile_text, share_profile_option
 from lamella.snapshot.api_key import RANDOM_BYTES, key_sha256, key_text
 from lamella.snapshot.wire import KeyInfo, KeyList, NewKey
 from lamella.snapshot.wire.place import place_text
@@ -54,9 +55,15 @@ def new(as_json: bool) -> None:
     metavar="NUMBER",
     help="How often it may be used, in place of the service's own limit.",
 )
+@share_profile_option
 @connected()
 def create(
-    session: Session, name: str, grants: tuple[str, ...], expires: str | None, requests_per_s: float | None
+    session: Session,
+    name: str,
+    grants: tuple[str, ...],
+    expires: str | None,
+    requests_per_s: float | None,
+    service_url: str | None,
 ) -> None:
     """Make a key. Its text is written to stdout, this once: nobody can ask for it again."""
     made = session.lake.keys.create(
@@ -65,7 +72,7 @@ def create(
         expires_s=seconds_of(expires, "--expires"),
         requests_per_s=requests_per_s,
     )
-    _tell(session, made, f"key {name} is made; its text, which nobody can ask for again:")
+    _tell(session, made, f"key {name} is made; its text, which nobody can ask for again:", service_url)
 
 
 @keys.command("list")
@@ -114,14 +121,15 @@ def show(session: Session, name: str) -> None:
     "--overlap", metavar="TIME", default="24h", show_default=True, help="How long the old text holds beside the new."
 )
 @click.option("--expires", metavar="TIME", help="How long the new text holds. Default: as long as the key did before.")
+@share_profile_option
 @connected()
-def rotate(session: Session, name: str, overlap: str, expires: str | None) -> None:
+def rotate(session: Session, name: str, overlap: str, expires: str | None, service_url: str | None) -> None:
     """Give a key a new text, which is written to stdout, this once. What it may do stays."""
     made = session.lake.keys.rotate(
         name, overlap_s=seconds_of(overlap, "--overlap") or 0, expires_s=seconds_of(expires, "--expires")
     )
     until = "" if made.info.old_until_ms is None else f" (the old one holds until {time_text(made.info.old_until_ms)})"
-    _tell(session, made, f"key {name} has a new text{until}:")
+    _tell(session, made, f"key {name} has a new text{until}:", service_url)
 
 
 @keys.command("revoke")
@@ -165,8 +173,12 @@ _KINDS = {
 }
 
 
-def _tell(session: Session, made: NewKey, about: str) -> None:
-    """The text alone goes to stdout, so that it can be sent into a file."""
+def _tell(session: Session, made: NewKey, about: str, service_url: str | None) -> None:
+    """The text alone goes to stdout, or the profile that it is in, so that it can be sent into a file."""
+    if service_url is not None:
+        click.echo(about, err=True)
+        click.echo(profile_text(service_url, made))
+        return
     if session.as_json:
         session.emit(made)
         return

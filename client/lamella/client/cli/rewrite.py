@@ -13,6 +13,7 @@ import msgspec
 from lamella.client.cli.connection import Session, connected
 from lamella.client.cli.output import print_table, size_text
 from lamella.client.cli.pairs import pairs_of
+from lamella.client.cli.store_options import store_options
 
 if TYPE_CHECKING:
     from lamella.client.jobs.context import JobContext
@@ -84,23 +85,12 @@ def running(
             show_default=True,
             help="Rows that one task holds in memory, in MiB.",
         )
-        @click.option(
-            "--storage-options",
-            envvar="LAMELLA_STORE_OPTIONS",
-            metavar="JSON",
-            default="{}",
-            help='fsspec options by scheme, {"s3": {"endpoint_url": ...}}.',
-        )
+        @store_options
         @connected(timeout_s)
         @functools.wraps(function)
         def command(session: Session, *args: Any, **kwargs: Any) -> None:
-            text = kwargs.pop("storage_options")
-            try:
-                options = msgspec.json.decode(text, type=dict[str, dict[str, Any]])
-            except msgspec.DecodeError as error:
-                raise click.BadParameter(f"not JSON by scheme: {error}", param_hint="--storage-options") from error
-            names = ("engine", "processes", "scratch", "memory_mib")
-            place = Running(**{name: kwargs.pop(name) for name in names}, storage_options=options)
+            names = ("engine", "processes", "scratch", "memory_mib", "storage_options")
+            place = Running(**{name: kwargs.pop(name) for name in names})
             function(session, place, *args, **kwargs)
 
         return command

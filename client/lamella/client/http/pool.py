@@ -11,13 +11,14 @@ import os
 import select
 import ssl
 import threading
+import weakref
 
 from lamella.client.http.address import parse_address
 from lamella.client.http.transport import CUT_OFF, HttpRequest, HttpResponse, TransportFailure, timeout_header
 
 
 class PooledTransport:
-    """A thread-safe pool of connections to one service.
+    """A thread-safe pool of connections to one service, closed at the latest when nobody has it any more.
 
     ``timeout_s`` bounds the wait for a connection and for each next piece of an answer. ``max_idle``: how many unused
     connections are kept; more than that may be in use at once. ``ssl_context``: for https with a private authority or
@@ -34,6 +35,7 @@ class PooledTransport:
         self._lock = threading.Lock()
         self._idle: list[http.client.HTTPConnection] = []
         self._pid = os.getpid()
+        weakref.finalize(self, _close_all, self._idle)  # a frame of Spark's has no end at which it could be closed
 
     def send(self, request: HttpRequest) -> HttpResponse:
         """One request and its whole answer; raises :class:`TransportFailure`."""
@@ -63,9 +65,7 @@ class PooledTransport:
     def close(self) -> None:
         """Close the unused connections. A later request opens a new one."""
         with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+            _close_all(self._idle)
 
     def _connect(self) -> http.client.HTTPConnection:
         a = self._address
@@ -92,7 +92,8 @@ class PooledTransport:
             with self._lock:
                 if self._pid != os.getpid():
                     # After a fork both processes hold the same sockets; the child must not speak on them.
-                    self._idle, self._pid = [], os.getpid()
+                    self._idle.clear()
+                    self._pid = os.getpid()
                 if not self._idle:
                     return None
                 connection = self._idle.pop()
@@ -107,6 +108,11 @@ class PooledTransport:
                 self._idle.append(connection)
                 return
         connection.close()
+
+
+def _close_all(connections: list[http.client.HTTPConnection]) -> None:
+    while connections:
+        connections.pop().close()
 
 
 def _write(connection: http.client.HTTPConnection, request: HttpRequest, timeout: tuple[str, str]) -> bool:

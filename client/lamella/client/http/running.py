@@ -12,6 +12,11 @@ Answer = TypeVar("Answer")
 class Runs(Protocol):
     """:class:`lamella.client.Lamella`, as far as its parts need it."""
 
+    @property
+    def url(self) -> str:
+        """The service's base URL."""
+        ...
+
     def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
         """Carry out a call."""
         ...

@@ -20,7 +20,8 @@ from lamella.snapshot.errors import InvalidRequest, LamellaError
 
 if TYPE_CHECKING:
     from lamella.client.scan import Scan
-    from lamella.client.scan.scan import Planner
+    from lamella.client.scan.fragment import OpenStore
+    from lamella.client.scan.plan import Planner
     from lamella.snapshot.layout import Store
 
 
@@ -47,7 +48,10 @@ class ScannedTable(TableContents, PlannedTable, TableHistory, MaintainedTable, R
         lease: bool = True,
         feedback: bool = False,
     ) -> Scan:
-        """The rows for which ``filter`` is true: ``.to_arrow()``, ``.to_batches()``, ``.count()``; ``.plan`` says why.
+        """The rows for which ``filter`` is true; ``.plan`` says why. Read by a method of the scan:
+
+        ``.to_arrow()``, ``.to_batches()``, ``.to_reader()``, ``.to_pandas()``, ``.to_polars()``, ``.to_duckdb()``,
+        ``.to_dask()``, ``.fragments()``, ``.count()``; see :class:`lamella.client.scan.Scan`.
 
         ``columns``: names, of fields inside structs too (``"s.x"``); None: all. ``limit``: no more rows than that, any
         of them, or the first ones of ``order_by`` (``"a DESC, b"``). What the rest of the filter means is said at
@@ -84,7 +88,17 @@ class ScannedTable(TableContents, PlannedTable, TableHistory, MaintainedTable, R
         report = None
         if feedback and filter is not None:
             report = partial(self._told, filter, time_zone, case_sensitive)
-        return Scan(planner, request, opened, workers=workers, progress=progress, only=only, hold=hold, report=report)
+        return Scan(
+            planner,
+            request,
+            opened,
+            workers=workers,
+            progress=progress,
+            only=only,
+            hold=hold,
+            report=report,
+            stores=self._stores if signed_urls else None,
+        )
 
     def _signed(
         self, store: Store | None, storage_options: Mapping[str, Mapping[str, Any]] | None
@@ -95,6 +109,27 @@ class ScannedTable(TableContents, PlannedTable, TableHistory, MaintainedTable, R
             raise InvalidRequest("signed URLs need neither a store nor its options")
         urls = BlockUrls(asking(self._lake, self._name))
         return SignedPlanner(self, self._lake, self._name, urls), UrlStore(urls)
+
+    def _stores(self, snapshot_id: str, locations: Sequence[str]) -> list[OpenStore]:
+        """Each block's own store, by a URL that is new."""
+        from lamella.client.presigned import BlockUrls, Signed, asking
+
+        urls = BlockUrls(asking(self._lake, self._name))
+        urls.begin(snapshot_id, locations)
+        signed = ((location, urls.of(location)) for location in locations)
+        return [
+            partial(
+                Signed(
+                    service_url=self._lake.url,
+                    table=str(self._name),
+                    snapshot_id=snapshot_id,
+                    urls=(block.url,),
+                    sizes=(block.size_bytes,),
+                ).store,
+                (location,),
+            )
+            for location, block in signed
+        ]
 
     def _told(
         self, filter: Filter, time_zone: str, case_sensitive: bool, snapshot_id: str, locations: list[str]

@@ -5,7 +5,8 @@ is refused is asked for anew, together with those that will be needed next.
 """
 
 from lamella.client.presigned.planner import SignedPlanner
+from lamella.client.presigned.signed_blocks import Signed
 from lamella.client.presigned.store import UrlStore
 from lamella.client.presigned.urls import BlockUrls, asking
 
-__all__ = ["BlockUrls", "SignedPlanner", "UrlStore", "asking"]
+__all__ = ["BlockUrls", "Signed", "SignedPlanner", "UrlStore", "asking"]

@@ -16,7 +16,7 @@ from lamella.client.presigned.urls import AT_ONCE, BlockUrls
 from lamella.snapshot import wire
 
 if TYPE_CHECKING:
-    from lamella.client.scan.scan import Planner
+    from lamella.client.scan.plan import Planner
     from lamella.snapshot.manifest import Snapshot
 
 #: The most blocks of a page: those behind the first page need no URLs yet.

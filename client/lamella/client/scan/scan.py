@@ -2,117 +2,45 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Final, Protocol, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import msgspec
 import pyarrow as pa
 
 from lamella.client.scan.ahead import ahead
 from lamella.client.scan.block_file import BlockFile
-from lamella.client.scan.columns import Wanted, wanted_columns, wanted_leaf
 from lamella.client.scan.emptiness import Emptiness
 from lamella.client.scan.fetch import Fetcher
-from lamella.client.scan.ordering import Ordering
+from lamella.client.scan.fragment import Fragment, OpenStore, fragments_of
 from lamella.client.scan.piece import Piece, Reading, pieces
+from lamella.client.scan.plan import Plan, Planner, Request, plan_of
 from lamella.client.scan.progress import Progress
+from lamella.client.scan.rows import Rows, arrow_frame, batches_of, library, read_frame
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.expression import Predicate, read_filter
 from lamella.snapshot.feedback import is_enabled
 from lamella.snapshot.layout import FsspecStore, Store
-from lamella.snapshot.manifest import Snapshot
-from lamella.snapshot.rows import RowFilter
-from lamella.snapshot.schema import Schema
-from lamella.snapshot.schema.evolution import Versioned, schema_at
-from lamella.snapshot.wire import AggregateAnswer, BlockColumns, Level, OrderBy, PruneAnswer, PrunedBlock, TableInfo
+from lamella.snapshot.wire import PruneAnswer, PrunedBlock
 
-_BATCH_ROWS: Final = 64 << 10
+if TYPE_CHECKING:
+    import dask.dataframe
+
 _Result = TypeVar("_Result")
 
 
-class Planner(Protocol):
-    """What a scan asks of a table; :class:`lamella.client.http.Table` is one."""
-
-    def prune(
-        self,
-        filter: Any = None,
-        *,
-        snapshot_id: str | None,
-        timestamp: int | str | dt.datetime | None,
-        time_zone: str,
-        case_sensitive: bool,
-        level: Level,
-        limit: int | None,
-        order_by: Sequence[OrderBy],
-    ) -> PruneAnswer:
-        """The blocks that may hold matching rows, with their row ranges (``level`` "page")."""
-
-    def aggregate(
-        self,
-        aggregates: Sequence[str],
-        filter: Any = None,
-        *,
-        snapshot_id: str | None,
-        timestamp: int | str | dt.datetime | None,
-        time_zone: str,
-        case_sensitive: bool,
-    ) -> AggregateAnswer:
-        """Counts as far as statistics prove them."""
-
-    def info(self) -> TableInfo:
-        """The table as it stands."""
-
-    def snapshot(self, snapshot_id: str) -> Snapshot:
-        """One of its snapshots."""
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be read; see :meth:`lamella.client.http.Table.scan`.
-
-    ``filter`` may be a :data:`lamella.snapshot.expression.Predicate` where the planner takes one.
-    """
-
-    filter: Any = None
-    columns: tuple[str, ...] | None = None
-    limit: int | None = None
-    order_by: tuple[OrderBy, ...] = ()
-    snapshot_id: str | None = None
-    timestamp: int | str | dt.datetime | None = None
-    time_zone: str = "UTC"
-    case_sensitive: bool = False
-
-    def asked(self) -> dict[str, Any]:
-        """What both planning and counting take."""
-        return {
-            "snapshot_id": self.snapshot_id,
-            "timestamp": self.timestamp,
-            "time_zone": self.time_zone,
-            "case_sensitive": self.case_sensitive,
-        }
-
-
-class _Plan(msgspec.Struct, frozen=True):
-    answer: PruneAnswer
-    blocks: tuple[PrunedBlock, ...]
-    versions: Versioned
-    schema: Schema
-    reading: Reading
-    ordering: Ordering | None
-    properties: Mapping[str, str]
-
-
-class Scan:
+class Scan(Rows):
     """The rows of a table that match a filter, in no particular order unless one was asked for.
 
     ``only``: which blocks of a snapshot, by its id, are read at all (their locations); None: whichever may match.
     ``hold``: what is entered while files of a snapshot are read, to keep it from expiring; None: nothing.
     ``report``: called with a snapshot's id and the locations of blocks that were read without finding a matching row,
     once all is read, for tables that want to know; None: nobody is told.
+    ``stores``: gives, for a snapshot's id and locations of its blocks, what opens a store for each in another process;
+    None: the scan's own store is sent there.
 
     Planned when it is first used, and then for good: what is committed later is not seen. Files are read anew by each
     method. Safe to share between threads.
@@ -132,6 +60,7 @@ class Scan:
         only: Callable[[str], AbstractSet[str]] | None = None,
         hold: Callable[[str], AbstractContextManager[object]] | None = None,
         report: Callable[[str, list[str]], object] | None = None,
+        stores: Callable[[str, Sequence[str]], Sequence[OpenStore]] | None = None,
     ) -> None:
         if workers < 1:
             raise InvalidRequest("a scan needs at least one worker", workers=workers)
@@ -145,8 +74,9 @@ class Scan:
         self._only = only
         self._hold = hold
         self._report = report
+        self._stores = stores
         self._lock = threading.Lock()
-        self._made: _Plan | None = None
+        self._made: Plan | None = None
 
     @property
     def plan(self) -> PruneAnswer:
@@ -156,21 +86,44 @@ class Scan:
     @property
     def schema(self) -> pa.Schema:
         """The columns that come out."""
-        planned = self._planned()
-        return _output_schema(planned.reading.schema, self._output_count(planned))
-
-    def to_arrow(self) -> pa.Table:
-        """All rows, in memory."""
-        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
+        return self._planned().recipe.output_schema
 
     def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
         """The rows as they are read, at most 65,536 at a time; with an order, once all candidates were read."""
         planned = self._planned()
         tables = self._ordered(planned) if planned.ordering is not None else self._limited(planned)
         for table in tables:
-            for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
-                if batch.num_rows:
-                    yield batch
+            yield from batches_of(table)
+
+    def fragments(self) -> list[Fragment]:
+        """The scan in parts, one a block: to be read apart, in other processes too, in any order.
+
+        Together they have the rows of the scan. Each goes where its store goes, see ``store`` and ``signed_urls`` of
+        :meth:`lamella.client.http.Table.scan`. Nothing holds the snapshot for those who read them: with reads that may
+        outlast the service's minimum age, hold a :class:`~lamella.client.http.holding.Holding` around them.
+
+        Raises InvalidRequest for a scan with a limit or an order, which no part can keep by itself.
+        """
+        if self._request.limit is not None or self._request.order_by:
+            raise InvalidRequest("parts of a scan keep no limit and no order: ask for these where parts come together")
+        planned = self._planned()
+        if self._stores is None:
+            return fragments_of(planned, [partial(_same, self._store)] * len(planned.blocks))
+        locations = [block.location for block in planned.blocks]
+        return fragments_of(planned, self._stores(planned.answer.snapshot_id, locations))
+
+    def to_dask(self) -> dask.dataframe.DataFrame:
+        """A Dask frame of one partition a block, read where Dask computes them; raises as :meth:`fragments`.
+
+        Its types are Arrow's (``pandas.ArrowDtype``): NumPy's would change from partition to partition with nulls.
+        Needs ``lamella[dask]``.
+        """
+        frames = library("dask.dataframe", "to_dask", "dask")
+        parts = self.fragments()
+        empty = arrow_frame(self.schema.empty_table())
+        if not parts:
+            return cast("dask.dataframe.DataFrame", frames.from_pandas(empty, npartitions=1))
+        return cast("dask.dataframe.DataFrame", frames.from_map(read_frame, parts, meta=empty))
 
     def count(self) -> int:
         """How many rows there are: from statistics alone where they prove it, else by reading the filter's columns."""
@@ -190,7 +143,7 @@ class Scan:
         limit = self._request.limit
         return count if limit is None else min(count, limit)
 
-    def _limited(self, planned: _Plan) -> Iterator[pa.Table]:
+    def _limited(self, planned: Plan) -> Iterator[pa.Table]:
         left = self._request.limit
         if left == 0:
             return
@@ -201,7 +154,7 @@ class Scan:
             left = None if left is None else left - table.num_rows
             yield table
 
-    def _ordered(self, planned: _Plan) -> Iterator[pa.Table]:
+    def _ordered(self, planned: Plan) -> Iterator[pa.Table]:
         ordering, limit = planned.ordering, self._request.limit
         if ordering is None or limit == 0:
             return
@@ -218,15 +171,11 @@ class Scan:
                 best = ordering.sorted(pa.concat_tables([best, table]), limit)
         if limit is None:
             best = ordering.sorted(pa.concat_tables([best, *waiting]), None)
-        yield best.select(range(self._output_count(planned))).rename_columns(self.schema.names)
-
-    def _output_count(self, planned: _Plan) -> int:
-        count = len(planned.reading.output)
-        return count if planned.ordering is None else count - len(planned.ordering.wanted)
+        yield best.select(range(len(planned.recipe.output))).rename_columns(self.schema.names)
 
     def _read(
         self,
-        planned: _Plan,
+        planned: Plan,
         blocks: Sequence[PrunedBlock],
         read: Callable[[Piece, Reading, Fetcher], _Result],
         *,
@@ -240,10 +189,7 @@ class Scan:
         with held, self._working(len(blocks)) as (pool, fetcher, progress):
 
             def opened(block: PrunedBlock) -> list[Piece]:
-                written = planned.schema
-                if block.schema_id is not None:
-                    written = schema_at(planned.versions, block.schema_id)
-                file = BlockFile(self._store, block, written, planned.schema)
+                file = BlockFile(self._store, block, planned.written(block), planned.recipe.schema)
                 made = pieces(file, limit=limit, counting=counting)
                 emptiness.opened(block.location, len(made))
                 return made
@@ -263,7 +209,7 @@ class Scan:
                 yield result
         self._tell(planned, emptiness)
 
-    def _tell(self, planned: _Plan, emptiness: Emptiness) -> None:
+    def _tell(self, planned: Plan, emptiness: Emptiness) -> None:
         if self._report is None or not is_enabled(planned.properties):
             return
         found = emptiness.empty()
@@ -281,58 +227,16 @@ class Scan:
             pool.shutdown(wait=True, cancel_futures=True)
             fetcher.close()
 
-    def _planned(self) -> _Plan:
+    def _planned(self) -> Plan:
         with self._lock:
             if self._made is None:
-                self._made = self._make_plan()
+                self._made = plan_of(self._table, self._request, self._only)
             return self._made
-
-    def _make_plan(self) -> _Plan:
-        request = self._request
-        given = request.filter
-        predicate = given if isinstance(given, Predicate) else read_filter(given, time_zone=request.time_zone)
-        answer = self._table.prune(
-            request.filter,
-            level="page",
-            # blocks that are not to be read must not be what a limit is reached by
-            limit=request.limit if self._only is None else None,
-            order_by=request.order_by,
-            **request.asked(),
-        )
-        versions: TableInfo | Snapshot = self._table.info()
-        if versions.snapshot_id != answer.snapshot_id:
-            versions = self._table.snapshot(answer.snapshot_id)
-        schema = versions.schema
-        row_filter = RowFilter(predicate, schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive)
-        output = wanted_columns(schema, request.columns, case_sensitive=request.case_sensitive)
-        fields = [one.field for one in output]
-        ordering = None
-        if request.order_by:
-            ordering = Ordering(schema, request.order_by, len(output), case_sensitive=request.case_sensitive)
-            output = (*output, *ordering.wanted)
-            fields += [one.field for one in ordering.wanted]
-        columns: tuple[Wanted, ...] = tuple(wanted_leaf(schema, leaf) for leaf in row_filter.columns)
-        reading = Reading(output, pa.schema(fields), row_filter, columns)
-        blocks = blocks_of(answer)
-        if self._only is not None:
-            wanted = self._only(answer.snapshot_id)
-            blocks = tuple(block for block in blocks if block.location in wanted)
-        return _Plan(answer, blocks, versions, schema, reading, ordering, versions.properties)
 
 
 def open_store(store: Store | None, storage_options: Mapping[str, Mapping[str, Any]] | None) -> Store:
     """The store to read from: the one given, or one with these options by scheme."""
     return FsspecStore(storage_options) if store is None else store
-
-
-def blocks_of(answer: PruneAnswer) -> tuple[PrunedBlock, ...]:
-    """The blocks of an answer in either shape."""
-    columns = answer.block_columns
-    if columns is None:
-        return answer.blocks or ()
-    given = {name: getattr(columns, name) for name in BlockColumns.__struct_fields__}
-    lists = {name: values for name, values in given.items() if values is not None}
-    return tuple(PrunedBlock(**dict(zip(lists, row, strict=True))) for row in zip(*lists.values(), strict=True))
 
 
 def _row_count(result: object) -> int:
@@ -346,5 +250,5 @@ def _located(piece: Piece, reading: Reading, fetcher: Fetcher) -> tuple[str, pa.
     return piece.file.location, piece.table(reading, fetcher)
 
 
-def _output_schema(schema: pa.Schema, count: int) -> pa.Schema:
-    return pa.schema([schema.field(at) for at in range(count)])
+def _same(store: Store) -> Store:
+    return store

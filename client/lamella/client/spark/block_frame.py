@@ -12,7 +12,7 @@ from lamella.client.rewrite.source import Source, source_rows
 from lamella.client.rewrite.tables import TableState
 from lamella.client.rewrite.target import Target
 from lamella.client.spark.arrow_types import spark_arrow_schema
-from lamella.client.spark.types import spark_schema
+from lamella.snapshot.schema.spark_types import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,6 @@ from lamella.client.spark.catalyst_terms import kind_of
 from lamella.client.spark.gateway import Gateway
 from lamella.client.spark.lake import CLUSTER_KIND
 from lamella.client.spark.table_properties import own_properties
-from lamella.client.spark.types import columns_of
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.schema import Column
 from lamella.snapshot.schema.evolution import (
@@ -26,6 +25,7 @@ from lamella.snapshot.schema.evolution import (
     SetNullable,
     WidenColumn,
 )
+from lamella.snapshot.schema.spark_types import columns_of
 
 # How a default of a type becomes text that says everything; other types cast to text as they are.
 _AS_TEXT: Final = {"timestamp": "date_format({}, \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\")", "binary": "hex({})"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from lamella.client.spark.types import columns_of, spark_schema
 from lamella.snapshot.errors import SchemaMismatch
 from lamella.snapshot.schema import Column, Schema, parse_type, widens
+from lamella.snapshot.schema.spark_types import columns_of, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.literal import FALSE, Inexpressible, literal, unknown
-from lamella.client.spark.types import spark_type_name
 from lamella.snapshot.schema import Column, DataType, Schema
+from lamella.snapshot.schema.spark_types import spark_type_name
 
 _SEPARATOR: Final = ";"
 # Values whose text in Spark's LiteralValue is exact and cannot hold the separator.

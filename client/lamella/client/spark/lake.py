@@ -22,10 +22,10 @@ from lamella.client.http import Lamella
 from lamella.client.http.credential import token_of
 from lamella.client.spark.block_names import layouts
 from lamella.client.spark.hadoop_path import hadoop_path
-from lamella.client.spark.types import SparkSchema, spark_schema
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.layout import TableLayout
 from lamella.snapshot.schema import Schema
+from lamella.snapshot.schema.spark_types import SparkSchema, spark_schema
 from lamella.snapshot.wire import OrderBy
 
 #: Properties that Spark shows beside the table's own; the kind of the cluster key can be set as well.

@@ -9,8 +9,8 @@ import struct
 from decimal import Decimal
 from typing import Any, Final
 
-from lamella.client.spark.types import spark_type_name
 from lamella.snapshot.schema import DataType
+from lamella.snapshot.schema.spark_types import spark_type_name
 
 _INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
 _MAX_DIGITS: Final = 38

@@ -15,11 +15,11 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from lamella.client.join import MAX_VALUES, join_keys
-from lamella.client.spark.types import spark_schema
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.expression import read_filter
 from lamella.snapshot.expression.spelling import tree_of
 from lamella.snapshot.schema import Column, Leaf, Schema
+from lamella.snapshot.schema.spark_types import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -23,11 +23,11 @@ from lamella.client.spark.block_frame import BLOCK, ROW, block_frame
 from lamella.client.spark.engine import SparkEngine
 from lamella.client.spark.lake import service
 from lamella.client.spark.merge_keys import Candidates, named_columns
-from lamella.client.spark.types import spark_schema
 from lamella.client.spark.writer import written_rows
 from lamella.snapshot.errors import CommitConflict, InvalidRequest
 from lamella.snapshot.schema import Column as TableColumn
 from lamella.snapshot.schema import Schema
+from lamella.snapshot.schema.spark_types import spark_schema
 from lamella.snapshot.wire import NoNewMatches
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from lamella.client.presigned import Signed
 from lamella.client.rewrite.block_reader import rows_of_file
 from lamella.client.spark.arrow_types import spark_arrow_schema
-from lamella.client.spark.signed_blocks import Signed
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.schema import Schema
@@ -96,7 +96,7 @@ class Listed(msgspec.Struct, frozen=True):
 class BlocksSource(DataSource):
     """``format("lamella_blocks")``: exactly the blocks that the option ``blocks`` lists.
 
-    ``blockUrls``: :class:`~lamella.client.spark.signed_blocks.Signed` as JSON. Spark shows no option whose name has
+    ``blockUrls``: :class:`~lamella.client.presigned.signed_blocks.Signed` as JSON. Spark shows no option whose name has
     "url" in it. Used by the catalog and by :func:`lamella.client.spark.read` alone.
     """
 

@@ -20,9 +20,9 @@ from lamella.client.spark.engine import SparkEngine
 from lamella.client.spark.frame_rows import aligned
 from lamella.client.spark.lake import service
 from lamella.client.spark.landing import EVERY_ROW, Landing
-from lamella.client.spark.types import columns_of
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, NamespaceNotFound, TableNotFound
 from lamella.snapshot.schema import Schema
+from lamella.snapshot.schema.spark_types import columns_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -15,6 +15,9 @@ from lamella.service.routes.external import ExternalRoutes
 from lamella.service.routes.feedback import FeedbackRoutes
 from lamella.service.routes.health import HealthRoutes
 from lamella.service.routes.history import HistoryRoutes
+from lamella.service.routes.iceberg_catalog import IcebergCatalogRoutes
+from lamella.service.routes.iceberg_scans import IcebergScanRoutes
+from lamella.service.routes.iceberg_tokens import IcebergTokenRoutes
 from lamella.service.routes.indexes import IndexRoutes
 from lamella.service.routes.jobs import JobRoutes
 from lamella.service.routes.maintenance import MaintenanceRoutes
@@ -24,6 +27,8 @@ from lamella.service.routes.prune_many import PruneManyRoutes
 from lamella.service.routes.rewriting import RewritingRoutes
 from lamella.service.routes.rollback import RollbackRoutes
 from lamella.service.routes.schema import SchemaRoutes
+from lamella.service.routes.shared_tables import SharedTableRoutes
+from lamella.service.routes.shares import ShareRoutes
 from lamella.service.routes.tables import TableRoutes
 from lamella.service.routes.tags import TagRoutes
 from lamella.service.routes.upkeep import UpkeepRoutes
@@ -63,4 +68,9 @@ def operations(services: Services) -> tuple[Operation, ...]:
         *WatchRoutes(services).operations(),
         *AccessRoutes(services).operations(),
         *ConfigRoutes(services).operations(),
+        *ShareRoutes(services).operations(),
+        *SharedTableRoutes(services).operations(),
+        *IcebergCatalogRoutes(services).operations(),
+        *IcebergScanRoutes(services).operations(),
+        *IcebergTokenRoutes(services, services.clock).operations(),
     )

@@ -24,6 +24,7 @@ from lamella.snapshot.errors import (
     JobFinished,
     JobNotFound,
     JobRunning,
+    LocationRefused,
     NamespaceNotFound,
     OutcomeUnknown,
     TableNotFound,
@@ -132,6 +133,7 @@ class JobRoutes:
                 parameters=(IDEMPOTENCY_KEY,),
                 errors=(
                     InvalidRequest,
+                    LocationRefused,
                     BodyTooLarge,
                     NamespaceNotFound,
                     TableNotFound,

@@ -19,6 +19,7 @@ from lamella.snapshot.errors import (
     BodyTooLarge,
     IdempotencyMismatch,
     InvalidRequest,
+    LocationRefused,
     NamespaceNotFound,
     OutcomeUnknown,
     PolicyNotFound,
@@ -144,7 +145,7 @@ class UpkeepRoutes:
                 "nothing happens while none runs; times that went by then count once.",
                 request_type=PutSchedule,
                 answer_type=ScheduleInfo,
-                errors=(InvalidRequest, BodyTooLarge, *missing, Unavailable),
+                errors=(InvalidRequest, LocationRefused, BodyTooLarge, *missing, Unavailable),
             ),
             Operation(
                 method="DELETE",

@@ -9,6 +9,7 @@ import msgspec
 
 from lamella.service.catalog import Catalog, JobEnding, JobFilter, JobRecord, JobReport, TableRecord
 from lamella.service.idempotency import Claim, Sealed, answered
+from lamella.service.location_rules import LocationRules, require_job_places
 from lamella.service.metrics import Metrics
 from lamella.service.page_token import read_id, write_token
 from lamella.service.settings import Settings
@@ -53,9 +54,16 @@ class JobQueue:
     """Takes requests about jobs, checks them, and asks the catalog."""
 
     def __init__(
-        self, catalog: Catalog, metrics: Metrics, ids: Ids, clock: Callable[[], int], settings: Settings
+        self,
+        catalog: Catalog,
+        rules: LocationRules,
+        metrics: Metrics,
+        ids: Ids,
+        clock: Callable[[], int],
+        settings: Settings,
     ) -> None:
         self._catalog = catalog
+        self._rules = rules
         self._metrics = metrics
         metrics.expect_jobs(job_kinds())
         self._ids = ids
@@ -82,6 +90,7 @@ class JobQueue:
         Raises:
             InvalidRequest: the kind, its arguments, a table where it has none or none where it needs one, a number
                 outside of its range.
+            LocationRefused: the job would write where the table may not.
             NamespaceNotFound, TableNotFound: the table.
         """
         now_ms = self._clock()
@@ -187,17 +196,21 @@ class JobQueue:
         if kind.needs_table != (request.table is not None):
             needs = "is about a table" if kind.needs_table else "is not about a table"
             raise InvalidRequest(f"a job of kind {kind.name!r} {needs}", path="$.table")
-        arguments = arguments_text(check_arguments(kind, request.arguments))
+        checked = check_arguments(kind, request.arguments)
+        arguments = arguments_text(checked)
         check_range("arguments", len(arguments), 0, self._settings.job_value_bytes)
         check_range("priority", request.priority, -MOST_PRIORITY, MOST_PRIORITY)
         attempts = self._settings.job_max_attempts if request.max_attempts is None else request.max_attempts
         check_range("delay_s", request.delay_s, 0, LONGEST_S)
         if request.timeout_s is not None:
             check_range("timeout_s", request.timeout_s, 1, LONGEST_S)
+        table = None if request.table is None else self._table(request.table)
+        if table is not None:
+            require_job_places(self._rules.of(table.namespace, table.table_id), kind, checked)
         return new_job(
             str(self._ids.new()),
             kind,
-            None if request.table is None else self._table(request.table),
+            table,
             arguments,
             origin="request",
             now_ms=now_ms,

@@ -9,6 +9,7 @@ import msgspec
 
 from lamella.service.catalog import Catalog, DueSchedule, Enqueued, ScheduleRecord, TableRecord
 from lamella.service.idempotency import Claim, Sealed
+from lamella.service.location_rules import LocationRules, require_job_places
 from lamella.service.naming import check_name
 from lamella.service.settings import Settings
 from lamella.service.upkeep.job_values import (
@@ -35,8 +36,11 @@ _LONGEST_CRON: Final = 255
 class Schedules:
     """Makes schedules, and asks for what is due by them."""
 
-    def __init__(self, catalog: Catalog, ids: Ids, clock: Callable[[], int], settings: Settings) -> None:
+    def __init__(
+        self, catalog: Catalog, rules: LocationRules, ids: Ids, clock: Callable[[], int], settings: Settings
+    ) -> None:
         self._catalog = catalog
+        self._rules = rules
         self._ids = ids
         self._clock = clock
         self._settings = settings
@@ -46,6 +50,7 @@ class Schedules:
 
         Raises:
             InvalidRequest: the name, the kind, its arguments, the times, a number outside of its range.
+            LocationRefused: its jobs would write where the table may not.
             TableNotFound: it was dropped meanwhile.
         """
         now_ms = self._clock()
@@ -66,7 +71,9 @@ class Schedules:
             check_range("max_attempts", request.max_attempts, 1, MOST_ATTEMPTS)
         if request.timeout_s is not None:
             check_range("timeout_s", request.timeout_s, 1, LONGEST_S)
-        arguments = arguments_text(check_arguments(kind, request.arguments))
+        checked = check_arguments(kind, request.arguments)
+        require_job_places(self._rules.of(table.namespace, table.table_id), kind, checked)
+        arguments = arguments_text(checked)
         check_range("arguments", len(arguments), 0, self._settings.job_value_bytes)
         next_ms = _next(request.every_s, request.cron, request.time_zone, now_ms, now_ms)
         schedule = ScheduleRecord(

@@ -10,16 +10,15 @@ them may be true of a row, and only what all of them decide alike is left out of
 * -0.0 is less than 0.0 for Iceberg's comparators, and equal to it in SQL;
 * a 32-bit column is compared with a double, or with the double rounded to 32 bits (pyiceberg).
 
+What no reading covers is unknown, and stays: values that clients read in more ways than these (NaN, text beside
+numbers, times beside days), and numbers that the type does not have, by which they decide nulls too.
+
 ``not`` is taken away as these clients do it, by the opposite predicate, before anything is read.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import re
-import struct
-from collections.abc import Mapping
-from decimal import Decimal
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -29,6 +28,8 @@ from lamella.snapshot.expression.json_literal import shown, wrong
 from lamella.snapshot.expression.limits import MAX_DEPTH, MAX_IN_LITERALS, MAX_NODES
 from lamella.snapshot.expression.nodes import TRUE, And, Constant, IsNan, IsNull, Not, Or, Predicate, Ref, Unknown
 from lamella.snapshot.expression.tree import read_tree
+from lamella.snapshot.iceberg.float_terms import for_readers
+from lamella.snapshot.iceberg.value import is_doubtful_day, is_doubtful_number, is_zero, plain_value, rounded, typed
 from lamella.snapshot.prune.residual import Atom, Shape
 from lamella.snapshot.schema import DataType, Leaf, Schema
 
@@ -42,10 +43,7 @@ _NULL_MATCHES: Final = frozenset({"not-eq", "not-in", "not-starts-with"})
 _UNARY: Final = frozenset({"is-null", "not-null", "is-nan", "not-nan"})
 _SETS: Final = frozenset({"in", "not-in"})
 _RANGES: Final = frozenset({"lt", "lt-eq", "gt", "gt-eq"})
-_SPECIAL: Final = frozenset({"NaN", "Infinity", "-Infinity"})
-_EXPONENT: Final = re.compile(r"[+-]?\d{1,40}(\.\d{1,40})?e[+-]?\d{1,2}", re.ASCII | re.IGNORECASE)
-_MIDNIGHT: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_DAY_US: Final = 86_400_000_000
+_PREFIXES: Final = frozenset({"starts-with", "not-starts-with"})
 
 
 class IcebergLeaf(msgspec.Struct, frozen=True):
@@ -82,16 +80,18 @@ def read_iceberg_filter(given: Any, schema: Schema, *, case_sensitive: bool = Tr
     """
     reader = _Reader(schema, case_sensitive=case_sensitive)
     shape = True if given is None else reader.shape(given, "$", 1, negated=False)
-    return IcebergFilter(shape, tuple(reader.leaves), _predicate(shape, reader.leaves))
+    return IcebergFilter(shape, tuple(reader.leaves), predicate_of(shape, reader.leaves))
 
 
 class _Reader:
     def __init__(self, schema: Schema, *, case_sensitive: bool) -> None:
         self._schema = schema
         self._case_sensitive = case_sensitive
+        self._nodes = 0
         self.leaves: list[IcebergLeaf] = []
 
     def shape(self, node: Any, path: str, depth: int, *, negated: bool) -> Shape:
+        self._count()
         if depth > MAX_DEPTH:
             raise LimitExceeded(
                 f"the filter is nested deeper than {MAX_DEPTH} levels", limit="filter_depth", most=MAX_DEPTH
@@ -116,16 +116,23 @@ class _Reader:
         """The parts of a connective. Clients chain many of them on the left, which is no nesting."""
         rights: list[Shape] = []
         kind = node["type"]
-        while isinstance(node, dict) and node.get("type") == kind:
+        while True:
             rights.append(self.shape(_member(node, "right", path), f"{path}.right", depth + 1, negated=negated))
             node, path = _member(node, "left", path), f"{path}.left"
+            if not isinstance(node, dict) or node.get("type") != kind:
+                break
+            self._count()
         return [self.shape(node, path, depth + 1, negated=negated), *reversed(rights)]
 
-    def _leaf(self, kind: str, node: dict[str, Any], path: str) -> Atom:
-        if len(self.leaves) >= MAX_NODES:
+    def _count(self) -> None:
+        """Connectives count too: each has a path, which is the longer the deeper in a chain it stands."""
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
             raise LimitExceeded(
                 f"the filter has more than {MAX_NODES} predicates", limit="filter_predicates", most=MAX_NODES
             )
+
+    def _leaf(self, kind: str, node: dict[str, Any], path: str) -> Atom:
         self.leaves.append(self._read(kind, node, path))
         return Atom(len(self.leaves) - 1)
 
@@ -151,14 +158,14 @@ class _Reader:
                 raise LimitExceeded(
                     f"IN lists may have {MAX_IN_LITERALS} values", limit="in_values", most=MAX_IN_LITERALS
                 )
-            plain = [_plain(value, f"{path}.values[{index}]") for index, value in enumerate(values)]
+            plain = [plain_value(value, f"{path}.values[{index}]") for index, value in enumerate(values)]
             return _known({**given, "values": plain}, leaf, plain, name)
         side = "value" if "value" in node else "right"
         value = _member(node, side, path)
         if isinstance(value, dict) and value.get("type") != "literal":
             text = f"{name} {kind} another term"
             return IcebergLeaf({**node, "type": kind}, (Unknown(text, "only values are compared with", (name,)),))
-        plain = [_plain(value, f"{path}.{side}")]
+        plain = [plain_value(value, f"{path}.{side}")]
         return _known({**given, "value": plain[0]}, leaf, plain, name)
 
     def _column(self, term: Any, path: str) -> str | None:
@@ -186,7 +193,8 @@ def _known(node: dict[str, Any], leaf: Leaf | None, values: list[Any], name: str
     if None in values:  # pyiceberg writes infinity so, and reads no null; it asks its own filter of the rows anyway
         reason = "a null value says nothing (infinity is written so)"
         return IcebergLeaf({"type": "not-null", "term": name}, (Unknown(f"{name} {kind} null", reason, (name,)),))
-    return IcebergLeaf(node, _readings(kind, node, leaf, tuple(values)))
+    written = node if leaf is None else for_readers(node, leaf.dtype)
+    return IcebergLeaf(written, _readings(kind, node, leaf, tuple(values)))
 
 
 def _readings(kind: str, node: dict[str, Any], leaf: Leaf | None, values: tuple[Any, ...]) -> tuple[Predicate, ...]:
@@ -194,87 +202,62 @@ def _readings(kind: str, node: dict[str, Any], leaf: Leaf | None, values: tuple[
     term = Ref(str(node["term"]))
     if leaf is None:
         return (read_tree(node),)
-    if leaf.dtype.name == "uuid" and kind in _RANGES:
-        return (Unknown(f"{term.path} {kind}", "clients order values of type uuid in two ways", (term.path,)),)
-    typed = [_typed(value, leaf.dtype) for value in values]
-    found = [_test(kind, term, typed)]
+    doubt = _doubt(kind, leaf.dtype, values)
+    if doubt is not None:
+        return (Unknown(f"{term.path} {kind}", doubt, (term.path,)),)
+    given = [typed(value, leaf.dtype) for value in values]
+    found = [_test(kind, term, given)]
     if leaf.dtype.is_float:
         if leaf.dtype.bits < 64 and values:
-            found.append(_test(kind, term, [_rounded(value) for value in typed]))
+            found.append(_test(kind, term, [rounded(value) for value in given]))
         if kind in ("gt", "gt-eq"):
             found += [And((each, Not(IsNan(term)))) for each in found]
-        if any(_is_zero(value) for value in values) and kind not in ("starts-with", "not-starts-with"):
-            found.append(_with_other_zero(kind, term, typed))
+        if any(is_zero(value) for value in values):
+            found.append(_with_other_zero(kind, term, given))
     if kind in _NULL_MATCHES:
         found += [Or((IsNull(term), each)) for each in found]
     return tuple(dict.fromkeys(found))
 
 
-def _test(kind: str, term: Ref, typed: list[Any]) -> Predicate:
+def _doubt(kind: str, dtype: DataType, values: tuple[Any, ...]) -> str | None:
+    """Why clients may mean things by a predicate that no reading covers; None: they do not."""
+    if dtype.name == "uuid" and kind in _RANGES:
+        return "clients order values of type uuid in two ways"
+    if kind in _PREFIXES and not dtype.is_text:
+        return "only text has prefixes"
+    if (dtype.is_float or dtype.is_integer) and any(is_doubtful_number(value, dtype) for value in values):
+        return "clients differ on this number: NaN, text, or one that the type does not have"
+    if dtype.name == "date" and any(map(is_doubtful_day, values)):
+        return "this is not surely a day: clients cut times to days, or count microseconds"
+    return None
+
+
+def _test(kind: str, term: Ref, values: list[Any]) -> Predicate:
     node: dict[str, Any] = {"type": kind, "term": term.path}
     if kind in _SETS:
-        node["values"] = typed
+        node["values"] = values
     elif kind not in _UNARY:
-        node["value"] = typed[0]
+        node["value"] = values[0]
     return read_tree(node)
 
 
-def _with_other_zero(kind: str, term: Ref, typed: list[Any]) -> Predicate:
+def _with_other_zero(kind: str, term: Ref, values: list[Any]) -> Predicate:
     """The reading in which one zero is less than the other, so that of equal ones each may be meant or not."""
     if kind in _RANGES:
-        return _test({"lt": "lt-eq", "lt-eq": "lt", "gt": "gt-eq", "gt-eq": "gt"}[kind], term, typed)
-    others = [value for value in typed if not _is_zero(value)]
+        return _test({"lt": "lt-eq", "lt-eq": "lt", "gt": "gt-eq", "gt-eq": "gt"}[kind], term, values)
+    others = [value for value in values if not is_zero(value)]
     return _test("not-in" if kind in _NULL_MATCHES else "in", term, others)
 
 
-def _is_zero(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == 0
-
-
-def _typed(value: Any, dtype: DataType) -> Any:
-    """A value of the wire as JSON filters take it: Java's clients write days and microseconds as bare numbers."""
-    if type(value) is int:
-        if dtype.name == "date":
-            return {"type": "literal", "data-type": "date", "value": value}
-        if dtype.name in ("timestamp", "timestamp_ntz"):
-            return {"type": "literal", "data-type": dtype.name, "value": value}
-        if dtype.name == "time" and 0 <= value < _DAY_US:
-            return (_MIDNIGHT + dt.timedelta(microseconds=value)).time().isoformat("microseconds")
-    if dtype.is_float and isinstance(value, str) and value in _SPECIAL:
-        return {"type": "literal", "data-type": "double", "value": value}
-    if dtype.name == "decimal" and isinstance(value, str) and _EXPONENT.fullmatch(value):  # Python's, of small ones
-        return format(Decimal(value), "f")
-    return value
-
-
-def _rounded(value: Any) -> Any:
-    """A number as the 32-bit number next to it."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return value
-    try:
-        return float(struct.unpack("<f", struct.pack("<f", value))[0])
-    except OverflowError:
-        special = "Infinity" if value > 0 else "-Infinity"
-        return {"type": "literal", "data-type": "double", "value": special}
-
-
-def _plain(value: Any, path: str) -> Any:
-    """A value as a JSON scalar, which the older spelling has."""
-    if isinstance(value, dict) and value.get("type") == "literal":
-        value = value.get("value")
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise wrong(path, "a value is a JSON scalar or a literal")
-
-
-def _predicate(shape: Shape, leaves: list[IcebergLeaf]) -> Predicate:
+def predicate_of(shape: Shape, leaves: Sequence[IcebergLeaf]) -> Predicate:
+    """What may be true of a row: at least one reading of each leaf that the connectives need."""
     if shape is None or isinstance(shape, bool):
         return TRUE if shape else Constant(False)
     if isinstance(shape, Atom):
         readings = leaves[shape.number].readings
         return readings[0] if len(readings) == 1 else Or(readings)
     kind, parts = shape
-    children = tuple(_predicate(part, leaves) for part in parts)
+    children = tuple(predicate_of(part, leaves) for part in parts)
     return And(children) if kind == "and" else Or(children)
 
 

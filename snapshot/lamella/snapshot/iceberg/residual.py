@@ -5,14 +5,13 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from lamella.snapshot.columnar import Companion, Zones
+from lamella.snapshot.columnar import Companion
 from lamella.snapshot.expression import bind
 from lamella.snapshot.expression.bound import BoundPredicate
 from lamella.snapshot.iceberg.filter import IcebergFilter
-from lamella.snapshot.prune.evaluate import evaluate
 from lamella.snapshot.prune.kept import Indexes
-from lamella.snapshot.prune.residual import Shape, States, simplified, state_bits
-from lamella.snapshot.schema import Leaf, Schema
+from lamella.snapshot.prune.residual import Shape, simplified, states_of
+from lamella.snapshot.schema import Schema
 
 
 class IcebergResiduals:
@@ -29,7 +28,7 @@ class IcebergResiduals:
 
     def of(self, companion: Companion, rows: Indexes) -> list[bool | msgspec.Raw]:
         """For each of a companion's ``rows`` what is left: True nothing, False no row can match, or JSON."""
-        states = self._states(companion)[rows]
+        states = states_of(self._bound, companion)[rows]
         vectors, inverse = np.unique(states, axis=0, return_inverse=True)
         left = [self._text(simplified(self._filter.shape, vector.tolist())) for vector in vectors]
         return [left[place] for place in inverse.reshape(-1).tolist()]
@@ -41,15 +40,3 @@ class IcebergResiduals:
         if found is None:
             found = self._texts[shape] = msgspec.Raw(msgspec.json.encode(self._filter.residual(shape)))
         return found
-
-    def _states(self, companion: Companion) -> States:
-        count = len(companion)
-
-        def lookup(leaf: Leaf) -> Zones:
-            return companion.zones(leaf.id, leaf.dtype)
-
-        states = np.zeros((count, len(self._bound)), dtype=np.uint8)
-        for column, readings in enumerate(self._bound):
-            for bound in readings:
-                states[:, column] |= state_bits(evaluate(bound, lookup, count))
-        return states

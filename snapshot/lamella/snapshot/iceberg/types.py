@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from lamella.snapshot.errors import UnsupportedFormat
+from lamella.snapshot.errors import NotExpressible
 from lamella.snapshot.schema import Column, DataType, Schema
 
 _PLAIN: Final = {
@@ -38,11 +38,26 @@ def type_name(dtype: DataType) -> str | None:
     return _PLAIN.get(dtype.name)
 
 
+def reads_as(written: DataType, wanted: DataType) -> bool:
+    """Whether Iceberg's readers take values of a file's type for values of the table's type."""
+    if written == wanted or (written.is_text and wanted.is_text):
+        return True
+    if written.is_integer and wanted.is_integer:  # unsigned ones of 32 bits would be read as signed
+        return written.name not in ("uint32", "uint64") and written.bits <= wanted.bits
+    if written.is_float and wanted.is_float:
+        return written.bits <= wanted.bits and written.bits > 16
+    if written.name == wanted.name == "decimal":
+        return written.scale == wanted.scale and written.precision <= wanted.precision
+    if written.name == wanted.name and written.name in ("time", "timestamp", "timestamp_ntz"):
+        return written.unit != "ns"
+    return {written.name, wanted.name} <= {"binary", "bson"}
+
+
 def schema_json(schema: Schema) -> dict[str, Any]:
     """The schema as table metadata has it. Every field is optional: no statistics prove that a file has no null.
 
     Raises:
-        UnsupportedFormat: a column has no Iceberg type, or a default, which format version 2 does not know.
+        NotExpressible: a column has no Iceberg type, or a default, which format version 2 does not know.
     """
     return {
         "type": "struct",
@@ -55,7 +70,7 @@ def name_mapping(schema: Schema, earlier: Iterable[Schema]) -> list[dict[str, An
     """Which names in files without field ids stand for which column: those of now, and of schemas before.
 
     Raises:
-        UnsupportedFormat: files of the table call two columns by one name, so that no mapping is right for all.
+        NotExpressible: files of the table call two columns by one name, so that no mapping is right for all.
     """
     names: dict[int, dict[str, None]] = {}
     owners: dict[tuple[int, str], int] = {}
@@ -64,7 +79,7 @@ def name_mapping(schema: Schema, earlier: Iterable[Schema]) -> list[dict[str, An
             names.setdefault(column.id, {})[column.name] = None
             owner = owners.setdefault((parent, column.name), column.id)
             if owner != column.id:
-                raise UnsupportedFormat(
+                raise NotExpressible(
                     f"the name {column.name!r} has stood for two columns of this table, and its files say only names: "
                     "no name mapping of Iceberg tells them apart. Rewrite the table (compact) to end this",
                     column=column.name,
@@ -75,7 +90,7 @@ def name_mapping(schema: Schema, earlier: Iterable[Schema]) -> list[dict[str, An
 def _field(column: Column, path: tuple[str, ...]) -> dict[str, Any]:
     here = (*path, column.name)
     if column.default is not None:
-        raise UnsupportedFormat(
+        raise NotExpressible(
             f"column {'.'.join(here)!r} has a default, which needs Iceberg's format version 3", column=".".join(here)
         )
     found: dict[str, Any] = {
@@ -112,7 +127,7 @@ def _type(column: Column, path: tuple[str, ...]) -> Any:
     name = type_name(dtype)
     if name is None:
         reason = _REASONS.get(dtype.unit if dtype.name in _TIMES else dtype.name, "Iceberg has no such type")
-        raise UnsupportedFormat(
+        raise NotExpressible(
             f"column {'.'.join(path)!r} of type {dtype} cannot be read as Iceberg: {reason}",
             column=".".join(path),
             type=str(dtype),

@@ -142,3 +142,20 @@ class RefreshArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fiel
     verify: bool = False
     location: Text | None = None
     allow_empty: bool = False
+
+
+class ExportIcebergArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """As of ``lamella export iceberg``.
+
+    ``snapshot``: an id or a tag; the current one unless it is said. ``location``: the folder of the export, in place of
+    one in the table's own. ``columns``: ``a,b``, of which statistics are exported, in place of the first hundred.
+    ``hold``: the tag that keeps the exported snapshot from expiring. ``no_hold``: let it expire as any other.
+    ``trust_files``: do not open registered files to see whether Iceberg's readers can read them.
+    """
+
+    snapshot: Name | None = None
+    location: Text | None = None
+    columns: Text | None = None
+    hold: Name | None = None
+    no_hold: bool = False
+    trust_files: bool = False

@@ -31,7 +31,8 @@ class JobKind(msgspec.Struct, frozen=True, kw_only=True):
 
     ``server_only``: a job of this kind can do with the worker's own rights what the one who asks for it could not do
     alone, as by SQL that calls functions, so only who maintains the whole server asks for one. True unless it is said.
-    ``server_arguments``: those that only such a one gives.
+    ``server_arguments``: those that only such a one gives. ``location_arguments``: those that say where the job writes,
+    which has to be a place that the table may use.
     """
 
     name: str
@@ -45,6 +46,7 @@ class JobKind(msgspec.Struct, frozen=True, kw_only=True):
     program: tuple[str, ...] = ()
     server_only: bool = True
     server_arguments: tuple[str, ...] = ()
+    location_arguments: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # msgspec 0.22 learns a type when it first meets it, and crashes if two threads do that at once.
@@ -134,6 +136,15 @@ BUILTIN: Final = (
         command=("external", "refresh"),
         arguments=args.RefreshArguments,
         server_only=False,
+    ),
+    JobKind(
+        name="export_iceberg",
+        text="Write Iceberg metadata for a table, for engines that plan by themselves; no data is copied.",
+        command=("export", "iceberg"),
+        arguments=args.ExportIcebergArguments,
+        server_only=False,
+        server_arguments=("location",),  # it is written with the worker's rights
+        location_arguments=("location",),
     ),
 )
 

@@ -6,7 +6,7 @@ import errno
 import os
 import stat as modes
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from lamella.snapshot.errors import AlreadyExists, LamellaError, ObjectNotFound, StoreError
@@ -47,21 +47,11 @@ class LocalFiles:
 
     def put(self, path: str, data: bytes) -> ObjectStat:
         """Write beside the final name, sync, then link: linking is atomic and never replaces."""
-        folder, name = os.path.split(path)
-        temporary = os.path.join(folder, f".{name[:100]}.{uuid.uuid4().hex}.tmp")
-        with _errors(path, writing=True):
-            _make_folders(folder)
-            try:
-                with open(temporary, "xb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                    written = os.fstat(file.fileno())
-                os.link(temporary, path)
-            finally:
-                _unlink(temporary)
-            _sync_folder(folder)
-        return _stat(path, written)
+        return _stat(path, _written(path, data, os.link))
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write beside the final name, sync, then rename, which is atomic too."""
+        _written(path, data, os.replace)
 
     def local_path(self, path: str) -> str | None:
         """The path itself, None where it must not be mapped."""
@@ -94,6 +84,25 @@ class LocalFiles:
             except StoreError as error:
                 failed[path] = error.message
         return failed
+
+
+def _written(path: str, data: bytes, place: Callable[[str, str], None]) -> os.stat_result:
+    """Write a file beside ``path``, and have ``place`` put it there."""
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name[:100]}.{uuid.uuid4().hex}.tmp")
+    with _errors(path, writing=True):
+        _make_folders(folder)
+        try:
+            with open(temporary, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+                written = os.fstat(file.fileno())
+            place(temporary, path)
+        finally:
+            _unlink(temporary)
+        _sync_folder(folder)
+    return written
 
 
 def _pread(descriptor: int, start: int, length: int) -> bytes:

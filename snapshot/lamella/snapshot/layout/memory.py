@@ -44,6 +44,11 @@ class MemoryFiles:
             self._files.pipe_file(path, data)
             return self._stat(path)
 
+    def replace(self, path: str, data: bytes) -> None:
+        """Create or replace an object."""
+        with _LOCK:
+            self._files.pipe_file(path, data)
+
     def exists(self, path: str) -> bool:
         """True for an object."""
         return path in self._files.store

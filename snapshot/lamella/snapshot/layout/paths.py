@@ -13,6 +13,7 @@
         _ts/<segment, group or snapshot id>_v1.hll   sketches of distinct values
         _tmp/<id>_v1.run, .part       rows and parts of indexes on their way, while a job runs
         _tmp/<id>_v1.blocks           blocks on their way to one commit, as JSON
+        _iceberg/metadata/            the table as Iceberg, see :mod:`lamella.snapshot.iceberg.export_folder`
 """
 
 from __future__ import annotations
@@ -86,6 +87,11 @@ class TableLayout(msgspec.Struct, frozen=True):
     def block_list(self, list_id: str | UUID) -> str:
         """Blocks on their way to a commit."""
         return f"{self.scratch}/{list_id}_v1.blocks"
+
+    @property
+    def iceberg(self) -> str:
+        """The folder of the table's export as an Iceberg table."""
+        return f"{self.root}/_iceberg"
 
     @property
     def blocks(self) -> str:

@@ -87,6 +87,11 @@ class S3Objects:
                 raise _store_error(path, error) from error
         raise StoreError(f"s3://{path}: conditional writes kept colliding", location=f"s3://{path}")
 
+    def replace(self, path: str, data: bytes) -> None:
+        """Create or replace an object."""
+        with _errors(path):
+            self._call("put_object", path, Body=data)
+
     def exists(self, path: str) -> bool:
         """True for an object."""
         if not path.partition("/")[2]:

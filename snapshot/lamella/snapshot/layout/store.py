@@ -107,6 +107,15 @@ class MappableStore(Protocol):
         ...
 
 
+@runtime_checkable
+class ReplacingStore(Store, Protocol):
+    """A store that can also put an object in the place of another."""
+
+    def replace(self, location: str, data: bytes) -> None:
+        """Create or replace an object: a reader sees what was there before, or all of this."""
+        ...
+
+
 class SignedUrls(msgspec.Struct, frozen=True, kw_only=True):
     """URLs in the order of what they were asked for; all hold until ``expires_ms`` (Unix, UTC), by the store's clock.
 

@@ -60,6 +60,9 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``cluster_stats``: None when the block was written without regard to a cluster key.
 
     ``sketches`` (of distinct values, by column id) are on their way from a writer; manifests do not hold them.
+
+    ``not_by_name``: readers that find columns by the table's names, letter by letter, or by the numbers that the file
+    gives them, do not read the file as Lamella does (:func:`lamella.snapshot.iceberg.files.unreadable`).
     """
 
     location: str
@@ -82,6 +85,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     format: str = "parquet"
     schema_id: int | None = None
     sketches: dict[int, Sketch] = {}
+    not_by_name: bool = False
 
     @property
     def written_with(self) -> int:
@@ -90,7 +94,10 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What holds for everything below: counts, sizes in bytes, merged statistics by column id."""
+    """What holds for everything below: counts, sizes in bytes, merged statistics by column id.
+
+    ``not_by_name_count``: how many blocks are :attr:`Block.not_by_name`.
+    """
 
     row_count: Int64 = 0
     block_count: Int64 = 0
@@ -99,6 +106,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     compressed_byte_size: Int64 = 0
     index_size: Int64 = 0
     col_stats: dict[int, ColumnStats] = {}
+    not_by_name_count: Int64 = 0
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

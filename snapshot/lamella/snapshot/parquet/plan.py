@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from lamella.snapshot.errors import SchemaMismatch
+from lamella.snapshot.iceberg.files import unreadable
 from lamella.snapshot.parquet.logical import BOOLEAN, DOUBLE, FLOAT, INT32, INT64, PHYSICAL
 from lamella.snapshot.parquet.tree import FileLeaf, FileSchema
 from lamella.snapshot.parquet.values import Converter, Decoder, converters, decoder
@@ -41,10 +42,14 @@ class PlannedColumn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Everything about a pair of schemas that the files' statistics do not change."""
+    """Everything about a pair of schemas that the files' statistics do not change.
+
+    ``not_by_name``: see :class:`~lamella.snapshot.manifest.Block`.
+    """
 
     present: tuple[PlannedColumn, ...]
     absent: tuple[Leaf, ...]
+    not_by_name: bool
 
 
 def plan(file: FileSchema, table: Schema) -> Plan:
@@ -99,7 +104,7 @@ def _plan(file: FileSchema, table: Schema) -> Plan:
     present = tuple(planned_column(index, file_leaf, leaf) for index, file_leaf, leaf in found.values())
     absent = tuple(leaf for leaf in leaves if leaf.id not in found)
     _require(leaf.name for leaf in absent if not leaf.nullable and leaf.default is None)
-    return Plan(present, absent)
+    return Plan(present, absent, unreadable(file, table) is not None)
 
 
 def _require(missing: Iterable[str]) -> None:

@@ -39,12 +39,17 @@ class FileLeaf(msgspec.Struct, frozen=True, kw_only=True):
     nullable: bool
     repeated: bool  # the column is below a list or map
     opaque: bool
-    field_id: int | None = None  # what the writer numbered it
+    numbers: tuple[int | None, ...] = ()  # what the writer numbered each part of ``path``
 
     @property
     def name(self) -> str:
         """The path with dots."""
         return ".".join(self.path)
+
+    @property
+    def field_id(self) -> int | None:
+        """What the writer numbered the column, if it did."""
+        return self.numbers[-1] if self.numbers else None
 
 
 class FileSchema(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,16 +91,20 @@ class _Place(msgspec.Struct, frozen=True):
     nullable: bool = False
     repeated: bool = False
     opaque: Column | None = None  # the column that hides all below it
+    numbers: tuple[int | None, ...] = ()
 
-    def below(self, name: str, optional: bool) -> _Place:
+    def below(self, name: str, optional: bool, number: int | None) -> _Place:
         """One level down; what is hidden stays at the place of the column that hides it."""
         if self.opaque is not None:
             return self
-        return _Place((*self.path, name), self.nullable or optional, self.repeated)
+        numbers = (*self.numbers, number)
+        return _Place((*self.path, name), self.nullable or optional, self.repeated, numbers=numbers)
 
     def in_list(self) -> _Place:
         """Inside a list or map."""
-        return self if self.opaque is not None else _Place(self.path, self.nullable, True)
+        if self.opaque is not None:
+            return self
+        return _Place(self.path, self.nullable, True, numbers=self.numbers)
 
 
 class _Builder:
@@ -171,10 +180,10 @@ class _Builder:
         """The column that a node is, under another ``name`` inside lists and maps."""
         if node.repetition == _REPEATED and nullable is None:
             # Repeated without an annotation: a required list of required elements.
-            element = self._column(node, "element", place.below(name, False).in_list(), nullable=False)
+            element = self._column(node, "element", place.below(name, False, None).in_list(), nullable=False)
             return Column(name=name, type="list", nullable=False, fields=(element,))
         optional = node.repetition != _REQUIRED if nullable is None else nullable
-        here = place.below(name, optional)
+        here = place.below(name, optional, node.element.get(9))
         if node.is_leaf:
             return self._leaf(node, name, here, optional)
         kind = _group_kind(node)
@@ -188,7 +197,8 @@ class _Builder:
         if kind == "struct":
             return Column(name=name, type="struct", nullable=optional, fields=self._columns(node.children, here))
         column = Column(name=name, type=kind, nullable=optional)
-        self._columns(node.children, _Place(here.path, here.nullable, here.repeated, here.opaque or column))
+        hidden = here.opaque or column
+        self._columns(node.children, _Place(here.path, here.nullable, here.repeated, hidden, here.numbers))
         return column
 
     def _element(self, node: _Node, place: _Place) -> Column:
@@ -214,7 +224,7 @@ class _Builder:
             nullable=place.nullable,
             repeated=place.repeated,
             opaque=place.opaque is not None,
-            field_id=node.element.get(9),
+            numbers=place.numbers,
         )
         return Column(name=name, type=str(dtype), nullable=optional)
 

@@ -61,7 +61,7 @@ class Residuals:
         atoms: dict[Predicate, int] = {}
         self._shape = _shape(predicate, atoms)
         self._atoms = tuple(atoms)
-        self._bound = [bind(atom) for atom in self._atoms]
+        self._bound = [(bind(atom),) for atom in self._atoms]
         self._numbers: dict[Shape, int] = {}
         self._blocks: list[Indexes] = []
 
@@ -71,7 +71,7 @@ class Residuals:
         open_rows = np.flatnonzero(codes != ALL)
         numbers[codes == ALL] = self._number(True) if len(open_rows) < len(rows) else 0
         if len(open_rows):
-            states = self._states(companion)[rows[open_rows]]
+            states = states_of(self._bound, companion)[rows[open_rows]]
             vectors, inverse = np.unique(states, axis=0, return_inverse=True)
             found = [self._number(simplified(self._shape, vector.tolist())) for vector in vectors]
             numbers[open_rows] = np.array(found, dtype=np.int64)[inverse.reshape(-1)]
@@ -103,17 +103,6 @@ class Residuals:
     def _number(self, shape: Shape) -> int:
         return self._numbers.setdefault(shape, len(self._numbers))
 
-    def _states(self, companion: Companion) -> States:
-        count = len(companion)
-
-        def lookup(leaf: Leaf) -> Zones:
-            return companion.zones(leaf.id, leaf.dtype)
-
-        states = np.zeros((count, len(self._bound)), dtype=np.uint8)
-        for column, bound in enumerate(self._bound):
-            states[:, column] = state_bits(evaluate(bound, lookup, count))
-        return states
-
     def _built(self, shape: Shape) -> Predicate:
         if shape is None or isinstance(shape, bool):
             return Constant(shape)
@@ -143,8 +132,24 @@ def residuals_of(
     return found
 
 
-def state_bits(outcome: Outcome) -> States:
-    """The results that rows may have, one entry a block."""
+def states_of(predicates: Sequence[Sequence[BoundPredicate]], companion: Companion) -> States:
+    """The results that rows may have, a row for each entry of a companion and a column for each predicate.
+
+    A predicate has one or more readings: whatever any of them may be.
+    """
+    count = len(companion)
+
+    def lookup(leaf: Leaf) -> Zones:
+        return companion.zones(leaf.id, leaf.dtype)
+
+    states = np.zeros((count, len(predicates)), dtype=np.uint8)
+    for column, readings in enumerate(predicates):
+        for bound in readings:
+            states[:, column] |= _bits(evaluate(bound, lookup, count))
+    return states
+
+
+def _bits(outcome: Outcome) -> States:
     true, false, null = (np.asarray(mask, dtype=np.uint8) for mask in (outcome.true, outcome.false, outcome.null))
     return np.asarray(true * np.uint8(TRUE) + false * np.uint8(FALSE) + null * np.uint8(NULL))
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LamellaError, ObjectNotFound, StoreError
+from lamella.snapshot.iceberg.exported import SNAPSHOT
 from lamella.snapshot.layout import Places, Store, normal
 from lamella.snapshot.schema import Column
 from lamella.snapshot.source.options import StoreOptions, iceberg_properties
@@ -132,7 +133,30 @@ def _state(metadata: Any, io: Any, location: str, places: Places) -> SourceState
         identity=str(metadata.table_uuid),
         refused=tuple(refused),
         schemas=schemas,
+        numbers=dict(_named(metadata.name_mapping())) if _is_export(snapshot) else {},
     )
+
+
+def _is_export(snapshot: Any) -> bool:
+    """Whether a table's names can be believed: an export of ours has none that two columns' files share.
+
+    Elsewhere a name may pass to another column, and then it is that one's in the files of before, too: what was taken
+    of these is wrong from then on, and nothing tells which files they are.
+    """
+    return snapshot is not None and snapshot.summary is not None and SNAPSHOT in snapshot.summary.additional_properties
+
+
+def _named(mapping: Any) -> Iterator[tuple[tuple[str, ...], int]]:
+    """The paths that a name mapping has, each with its field id."""
+
+    def below(fields: Any, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
+        for field in fields:
+            for name in field.names:
+                if field.field_id is not None:
+                    yield (*above, name), field.field_id
+                yield from below(field.fields, (*above, name))
+
+    return iter(()) if mapping is None else below(mapping.root, ())
 
 
 def _entries(io: Any, snapshot: Any, places: Places) -> Iterator[Any]:

@@ -40,7 +40,8 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     """The files of one version. ``identity``: the source's own id, so that it is not taken for another one.
 
     ``refused``: files that belong to it and cannot be part of a table. ``schemas``: its schemas in the order that it
-    had them, the current one last; empty: it declares none.
+    had them, the current one last; empty: it declares none. ``numbers``: the field ids of columns, by their paths in
+    files that do not number them.
     """
 
     files: tuple[SourceFile, ...]
@@ -48,6 +49,7 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     identity: str | None = None
     refused: tuple[RefusedFile, ...] = ()
     schemas: tuple[SourceSchema, ...] = ()
+    numbers: Mapping[tuple[str, ...], int] = {}
 
 
 def outside(places: Places, locations: Iterable[str]) -> tuple[RefusedFile, ...]:

@@ -80,9 +80,9 @@ def _by_number(
     def one(file: SourceFile) -> Block | RefusedFile:
         try:
             footer = read_footer(store, file.location)
-            schema = _written_with(footer, names)
-            present = {leaf.field_id for leaf in footer.metadata.schema.leaves}
-            if not file.in_file <= present:
+            numbers = _numbers(footer, state.numbers)
+            schema = _written_with(footer, numbers, names)
+            if not file.in_file <= set(numbers):
                 raise InvalidRequest("the values of a partition's column stand only in the metadata, not in the file")
             block = block_of(footer, schema)
             return verified(store, footer, schema, block) if verify else block
@@ -98,14 +98,24 @@ def _by_number(
     return blocks, [each for each in outcomes if isinstance(each, RefusedFile)]
 
 
-def _written_with(footer: Footer, versions: Sequence[tuple[Mapping[int, tuple[str, ...]], Schema]]) -> Schema:
-    """The newest schema that has the file's columns under the same numbers and names."""
+def _numbers(footer: Footer, named: Mapping[tuple[str, ...], int]) -> list[int]:
+    """The field ids of a file's leaves: its own, or if it has none those that the source has for its names."""
     leaves = footer.metadata.schema.leaves
-    unnumbered = [leaf.name for leaf in leaves if leaf.field_id is None]
+    own = [leaf.field_id for leaf in leaves]
+    found = own if any(number is not None for number in own) else [named.get(leaf.path) for leaf in leaves]
+    unnumbered = [leaf.name for leaf, number in zip(leaves, found, strict=True) if number is None]
     if unnumbered:
         raise InvalidRequest(f"columns have no field ids in the file: {unnumbered[:10]}")
+    return [number or 0 for number in found]
+
+
+def _written_with(
+    footer: Footer, numbers: Sequence[int], versions: Sequence[tuple[Mapping[int, tuple[str, ...]], Schema]]
+) -> Schema:
+    """The newest schema that has the file's columns under the same numbers and names."""
+    leaves = footer.metadata.schema.leaves
     for paths, schema in versions:
-        if all(paths.get(leaf.field_id or 0) == leaf.path for leaf in leaves):
+        if all(paths.get(number) == leaf.path for leaf, number in zip(leaves, numbers, strict=True)):
             return schema
     raise InvalidRequest("the table never had a schema with the columns that the file has, by number and name")
 

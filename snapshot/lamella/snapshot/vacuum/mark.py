@@ -63,6 +63,8 @@ class LiveSet:
                 blocks.add(self._pointers.values())
                 self._blocks = blocks
             return location in self._blocks
+        if name.kind == "export" and not name.id:
+            return bool(self._pointers)
         return (name.folder, name.id) in self._ids
 
 

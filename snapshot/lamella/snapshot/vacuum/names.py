@@ -10,7 +10,7 @@ import msgspec
 
 from lamella.snapshot.ids import is_uuid7
 
-Kind = Literal["snapshot", "group", "segment", "pages", "sketch", "index", "block", "temporary", "external"]
+Kind = Literal["snapshot", "group", "segment", "pages", "sketch", "index", "block", "temporary", "external", "export"]
 
 _ID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 _NAME: Final = re.compile(
@@ -19,6 +19,13 @@ _NAME: Final = re.compile(
 _TEMPORARY: Final = re.compile(
     rf"(?P<folder>_ss|_sl|_sg|_ts|_ix|_b|_tmp)/\.(?P<id>{_ID})_v[12]\.[a-z]+\.[0-9a-f]{{32}}\.tmp"
 )
+#: Files of an export as Iceberg belong to a segment or a snapshot, or to the table as a whole.
+_EXPORTED: Final = re.compile(
+    rf"_iceberg/metadata/(?:(?P<segment>{_ID})-[0-9a-f]{{8}}\.avro|snap-(?P<snapshot>{_ID})-[0-9a-f]{{8}}\.avro"
+    rf"|v[1-9][0-9]*\.metadata\.json|version-hint\.text)"
+)
+#: What a put of such a file left behind that died.
+_UNFINISHED: Final = re.compile(r"_iceberg/metadata/\.[^/]+\.[0-9a-f]{32}\.tmp")
 _KINDS: Final[dict[tuple[str, str], Kind]] = {
     ("_ss", "json"): "snapshot",
     ("_ss", "arrow"): "snapshot",
@@ -39,7 +46,10 @@ _KINDS: Final[dict[tuple[str, str], Kind]] = {
 
 
 class ObjectName(msgspec.Struct, frozen=True):
-    """What a name says: the kind, the folder, the v7 id and when (Unix milliseconds) that id was made."""
+    """What a name says: the kind, the folder, the v7 id and when (Unix milliseconds) that id was made.
+
+    A file of an export has the folder and id of what it was made of; one that is about the whole table has none.
+    """
 
     kind: Kind
     folder: str
@@ -56,6 +66,8 @@ def object_name(root: str, location: str) -> ObjectName | None:
     if not location.startswith(root + "/"):
         return None
     below = location[len(root) + 1 :]
+    if below.startswith("_iceberg/"):
+        return _exported(below)
     found = _NAME.fullmatch(below)
     kind: Kind | None = "temporary"
     if found is not None:
@@ -65,3 +77,15 @@ def object_name(root: str, location: str) -> ObjectName | None:
     if found is None or kind is None or not is_uuid7(found["id"]):
         return None
     return ObjectName(kind, found["folder"], found["id"], UUID(found["id"]).int >> 80)
+
+
+def _exported(below: str) -> ObjectName | None:
+    if _UNFINISHED.fullmatch(below) is not None:
+        return ObjectName("temporary", "", "", 0)
+    found = _EXPORTED.fullmatch(below)
+    if found is None:
+        return None
+    of = found["segment"] or found["snapshot"]
+    if of is None:
+        return ObjectName("export", "", "", 0)
+    return ObjectName("export", "_sg" if found["segment"] else "_ss", of, UUID(of).int >> 80) if is_uuid7(of) else None

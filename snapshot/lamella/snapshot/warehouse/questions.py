@@ -10,7 +10,7 @@ from lamella.snapshot.columnar import Companion
 from lamella.snapshot.columnar.resident import Grain
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import Predicate
-from lamella.snapshot.manifest import Snapshot, SnapshotPointer
+from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
 from lamella.snapshot.pages import PageSource
 from lamella.snapshot.prune.aggregate import Aggregation
 from lamella.snapshot.prune.aggregate_answer import answer as aggregate_answer
@@ -130,10 +130,12 @@ class Questions:
             head=layers.head,
             segments=layers.segments,
             load=lambda row: self._manifests.blocks(newer, layers.companion(row)),
-            manifest=lambda row: (
-                self._manifests.segment(self._manifests.ref_at(self._manifests.snapshot(pointer), row)).blocks
-            ),
+            manifest=lambda row: self.blocks_at(pointer, row),
         )
+
+    def blocks_at(self, pointer: SnapshotPointer, row: int) -> tuple[Block, ...]:
+        """The blocks of the segment that is at a row of the snapshot's layer, from its manifest."""
+        return self._manifests.segment(self._manifests.ref_at(self._manifests.snapshot(pointer), row)).blocks
 
     def prune_predicate(
         self,

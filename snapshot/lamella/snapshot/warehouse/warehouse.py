@@ -175,6 +175,7 @@ class Warehouse:
         self.find_now = questions.finder.find_now
         self._finder = questions.finder
         self.blocks_of = questions.blocks_of
+        self.blocks_at = questions.blocks_at
         self.prune_predicate = questions.prune_predicate
         self.prune_batch = questions.prune_batch
         self.diff = questions.diff

@@ -9,7 +9,10 @@ from lamella.snapshot.wire.prune import PrunedBlock
 
 
 class SnapshotInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a table's history; ``tags`` name it."""
+    """One line of a table's history; ``tags`` name it.
+
+    ``number``: how many snapshots the table had had by then, this one among them, which is also its id in Iceberg.
+    """
 
     snapshot_id: str
     prev_snapshot_id: str | None
@@ -20,6 +23,7 @@ class SnapshotInfo(msgspec.Struct, frozen=True, kw_only=True):
     segment_count: int
     file_size_bytes: int
     tags: tuple[str, ...] = ()
+    number: int = 0
 
 
 class SnapshotList(msgspec.Struct, frozen=True, kw_only=True):

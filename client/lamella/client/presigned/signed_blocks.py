@@ -1,8 +1,8 @@
-"""Blocks that Spark's Python workers read by signed URLs, without credentials for the store.
+"""Blocks that other processes read by signed URLs, without credentials for the store: workers of Spark, Dask, Ray.
 
-The driver has them signed when it plans, so a worker needs nothing but its partition. URLs end after a while; a worker
-that meets one asks the service for others, and shows it what ``LAMELLA_TOKEN`` or ``LAMELLA_TOKEN_FILE`` names in its
-own environment if that names the same service. Keys of the driver's never leave it.
+Whoever plans has them signed, so a worker needs nothing but its part. URLs end after a while; a worker that meets such
+a one asks the service for others, and shows it what ``LAMELLA_TOKEN`` or ``LAMELLA_TOKEN_FILE`` names in its own
+environment if that names the same service. Keys of the process that plans never leave it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import msgspec
 from lamella.client.http import Lamella
 from lamella.client.http.address import parse_address
 from lamella.client.http.credential import token_of
-from lamella.client.presigned import BlockUrls, UrlStore
+from lamella.client.presigned.store import UrlStore
+from lamella.client.presigned.urls import BlockUrls
 from lamella.snapshot.errors import LamellaError, PermissionDenied, TableNotFound, Unauthenticated
 from lamella.snapshot.wire import BlocksAnswer
 
 
 class Signed(msgspec.Struct, frozen=True, kw_only=True):
-    """URLs of a partition's blocks and what they lead to, and whom to ask for others."""
+    """URLs of some blocks and what they lead to, and whom to ask for others."""
 
     service_url: str
     table: str
@@ -54,6 +55,6 @@ class Signed(msgspec.Struct, frozen=True, kw_only=True):
         except (Unauthenticated, PermissionDenied, TableNotFound) as error:
             raise LamellaError(
                 f"signed URLs have expired, and this worker may not ask {self.service_url} for others"
-                f" ({error.message}): make the frame anew, let URLs hold longer (signed_url_s of the service), or set"
-                " LAMELLA_URL and LAMELLA_TOKEN_FILE in the environment of the executors"
+                f" ({error.message}): plan anew, let URLs hold longer (signed_url_s of the service), or set"
+                " LAMELLA_URL and LAMELLA_TOKEN_FILE in the environment of the workers"
             ) from error

@@ -1,0 +1,188 @@
+"""What a scan is asked, and the plan that answers it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import cached_property
+from typing import Any, Protocol
+
+import msgspec
+import pyarrow as pa
+
+from lamella.client.scan.columns import Wanted, wanted_columns, wanted_leaf
+from lamella.client.scan.ordering import Ordering
+from lamella.client.scan.piece import Reading
+from lamella.snapshot.expression import Predicate, read_filter
+from lamella.snapshot.manifest import Snapshot
+from lamella.snapshot.rows import RowFilter
+from lamella.snapshot.schema import Schema
+from lamella.snapshot.schema.evolution import Versioned, schema_at
+from lamella.snapshot.wire import AggregateAnswer, BlockColumns, Level, OrderBy, PruneAnswer, PrunedBlock, TableInfo
+
+
+class Planner(Protocol):
+    """What a scan asks of a table; :class:`lamella.client.http.Table` is one."""
+
+    def prune(
+        self,
+        filter: Any = None,
+        *,
+        snapshot_id: str | None,
+        timestamp: int | str | dt.datetime | None,
+        time_zone: str,
+        case_sensitive: bool,
+        level: Level,
+        limit: int | None,
+        order_by: Sequence[OrderBy],
+    ) -> PruneAnswer:
+        """The blocks that may hold matching rows, with their row ranges (``level`` "page")."""
+
+    def aggregate(
+        self,
+        aggregates: Sequence[str],
+        filter: Any = None,
+        *,
+        snapshot_id: str | None,
+        timestamp: int | str | dt.datetime | None,
+        time_zone: str,
+        case_sensitive: bool,
+    ) -> AggregateAnswer:
+        """Counts as far as statistics prove them."""
+
+    def info(self) -> TableInfo:
+        """The table as it stands."""
+
+    def snapshot(self, snapshot_id: str) -> Snapshot:
+        """One of its snapshots."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be read; see :meth:`lamella.client.http.Table.scan`.
+
+    ``filter`` may be a :data:`lamella.snapshot.expression.Predicate` where the planner takes one.
+    """
+
+    filter: Any = None
+    columns: tuple[str, ...] | None = None
+    limit: int | None = None
+    order_by: tuple[OrderBy, ...] = ()
+    snapshot_id: str | None = None
+    timestamp: int | str | dt.datetime | None = None
+    time_zone: str = "UTC"
+    case_sensitive: bool = False
+
+    def asked(self) -> dict[str, Any]:
+        """What both planning and counting take."""
+        return {
+            "snapshot_id": self.snapshot_id,
+            "timestamp": self.timestamp,
+            "time_zone": self.time_zone,
+            "case_sensitive": self.case_sensitive,
+        }
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """What is done with the rows of every block. Small, and can be pickled; what is made of it stays at home.
+
+    ``schema``: the table's at the snapshot that is read. ``columns`` as of :class:`Request`.
+    """
+
+    predicate: Predicate
+    schema: Schema
+    columns: tuple[str, ...] | None
+    order_by: tuple[OrderBy, ...]
+    time_zone: str
+    case_sensitive: bool
+
+    @cached_property
+    def output(self) -> tuple[Wanted, ...]:
+        """The columns that come out; raises UnknownColumn, InvalidRequest."""
+        return wanted_columns(self.schema, self.columns, case_sensitive=self.case_sensitive)
+
+    @cached_property
+    def ordering(self) -> Ordering | None:
+        """The order of the rows; raises UnknownColumn, InvalidRequest."""
+        if not self.order_by:
+            return None
+        return Ordering(self.schema, self.order_by, len(self.output), case_sensitive=self.case_sensitive)
+
+    @cached_property
+    def reading(self) -> Reading:
+        """What is read of each row group: columns to order by stand behind those that come out.
+
+        Raises:
+            FilterNotEvaluable: a part of the filter cannot be decided exactly.
+            UnknownColumn, FilterTypeMismatch, InvalidRequest: as binding does.
+        """
+        row_filter = RowFilter(
+            self.predicate, self.schema, time_zone=self.time_zone, case_sensitive=self.case_sensitive
+        )
+        wanted = self.output if self.ordering is None else (*self.output, *self.ordering.wanted)
+        of_filter = tuple(wanted_leaf(self.schema, leaf) for leaf in row_filter.columns)
+        return Reading(wanted, pa.schema([one.field for one in wanted]), row_filter, of_filter)
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The columns that come out, as Arrow has them."""
+        return pa.schema([one.field for one in self.output])
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The service's answer, and what is read by it."""
+
+    answer: PruneAnswer
+    blocks: tuple[PrunedBlock, ...]
+    versions: Versioned
+    recipe: Recipe
+    reading: Reading
+    ordering: Ordering | None
+    properties: Mapping[str, str]
+
+    def written(self, block: PrunedBlock) -> Schema:
+        """The schema that a block was written with."""
+        return self.recipe.schema if block.schema_id is None else schema_at(self.versions, block.schema_id)
+
+
+def plan_of(table: Planner, request: Request, only: Callable[[str], AbstractSet[str]] | None) -> Plan:
+    """Ask a table; ``only`` gives the blocks of a snapshot that are read at all, by its id.
+
+    Raises what planning raises, before anything is read.
+    """
+    given = request.filter
+    predicate = given if isinstance(given, Predicate) else read_filter(given, time_zone=request.time_zone)
+    answer = table.prune(
+        given,
+        level="page",
+        # blocks that are not to be read must not be what a limit is reached by
+        limit=request.limit if only is None else None,
+        order_by=request.order_by,
+        **request.asked(),
+    )
+    versions: TableInfo | Snapshot = table.info()
+    if versions.snapshot_id != answer.snapshot_id:
+        versions = table.snapshot(answer.snapshot_id)
+    recipe = Recipe(
+        predicate=predicate,
+        schema=versions.schema,
+        columns=request.columns,
+        order_by=request.order_by,
+        time_zone=request.time_zone,
+        case_sensitive=request.case_sensitive,
+    )
+    blocks = blocks_of(answer)
+    if only is not None:
+        wanted = only(answer.snapshot_id)
+        blocks = tuple(block for block in blocks if block.location in wanted)
+    return Plan(answer, blocks, versions, recipe, recipe.reading, recipe.ordering, versions.properties)
+
+
+def blocks_of(answer: PruneAnswer) -> tuple[PrunedBlock, ...]:
+    """The blocks of an answer in either shape."""
+    columns = answer.block_columns
+    if columns is None:
+        return answer.blocks or ()
+    given = {name: getattr(columns, name) for name in BlockColumns.__struct_fields__}
+    lists = {name: values for name, values in given.items() if values is not None}
+    return tuple(PrunedBlock(**dict(zip(lists, row, strict=True))) for row in zip(*lists.values(), strict=True))

@@ -1,0 +1,60 @@
+"""Errors as Iceberg's REST specification has them: with the name of the exception that its clients raise.
+
+Clients tell by status and name what happened, and act on it: a 404 on a table means that there is none, whatever its
+text says. So what is no 404 there is none here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lamella.snapshot.errors import (
+    InvalidRequest,
+    LamellaError,
+    NamespaceNotFound,
+    NotExpressible,
+    NotFound,
+    PermissionDenied,
+    PlanTaskNotFound,
+    SnapshotNotFound,
+    TableNotFound,
+    TagNotFound,
+    Unauthenticated,
+    Unavailable,
+)
+from lamella.snapshot.iceberg.wire import IcebergError, IcebergErrorBody
+
+#: The first that an error is of counts.
+_TYPES: Final[tuple[tuple[type[LamellaError], str], ...]] = (
+    (NamespaceNotFound, "NoSuchNamespaceException"),
+    (TableNotFound, "NoSuchTableException"),
+    (PlanTaskNotFound, "NoSuchPlanTaskException"),
+    (SnapshotNotFound, "BadRequestException"),
+    (TagNotFound, "BadRequestException"),
+    (NotFound, "NotFoundException"),
+    (NotExpressible, "UnsupportedOperationException"),
+    (Unauthenticated, "NotAuthorizedException"),
+    (PermissionDenied, "ForbiddenException"),
+    (InvalidRequest, "BadRequestException"),
+    (Unavailable, "ServiceUnavailableException"),
+)
+
+
+def iceberg_error(error: LamellaError, status: int, path: str) -> IcebergError:
+    """The body of an error that is answered with a status at a path."""
+    name = next((name for kind, name in _TYPES if isinstance(error, kind)), "ServiceFailureException")
+    if status == 406:
+        name = "UnsupportedOperationException"
+    elif "/plan/" in path and isinstance(error, PlanTaskNotFound):
+        name = "NoSuchPlanIdException"
+    elif "/tables/" in path and isinstance(error, NamespaceNotFound):
+        # Java's client looks for a table's metadata tables (`t.snapshots`) below it, and takes only this for a no.
+        name = "NoSuchTableException"
+    return IcebergError(IcebergErrorBody(message=error.message, type=name, code=status))
+
+
+def iceberg_status(kind: type[LamellaError], status: int) -> int:
+    """The status that an error has for Iceberg's clients, of which ``status`` is ours."""
+    if issubclass(kind, SnapshotNotFound | TagNotFound):
+        return 400
+    return 406 if status == 405 else status  # an operation of the specification that is not served

@@ -1,0 +1,275 @@
+"""Scans of Iceberg clients: which blocks, what is left of the filter in each, in parts that any replica can serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, pairwise
+from typing import Final
+
+import msgspec
+
+from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
+from lamella.service.iceberg_history import IcebergHistory
+from lamella.service.state import trusted_manifests
+from lamella.snapshot.errors import (
+    InvalidPageToken,
+    InvalidRequest,
+    LimitExceeded,
+    PlanTaskNotFound,
+    SnapshotExpired,
+    SnapshotNotFound,
+)
+from lamella.snapshot.iceberg.file_members import FileMembers
+from lamella.snapshot.iceberg.plan import (
+    PlannedBlock,
+    blocks_of,
+    enough,
+    part_sizes,
+    ranges,
+    spread,
+    tasks_json,
+    within,
+)
+from lamella.snapshot.iceberg.plan_task import END, MOST_CHARACTERS, START, PlanTask, PlanTasks
+from lamella.snapshot.iceberg.residual import IcebergResiduals
+from lamella.snapshot.iceberg.terms import filter_for
+from lamella.snapshot.iceberg.wire import PlanTableScan
+from lamella.snapshot.manifest import Snapshot
+from lamella.snapshot.prune.found import Found
+from lamella.snapshot.prune.kept import Kept
+from lamella.snapshot.prune.paging import Position
+from lamella.snapshot.schema import Schema
+from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.wire import DiffRequest, PruneRequest
+
+#: Snapshots that an incremental scan looks at.
+MOST_STEPS: Final = 10_000
+#: Files of an incremental scan, which has one part.
+MOST_APPENDED: Final = 100_000
+#: An answer that was made does not know a longer id; plans with such requests cannot be fetched by it.
+_MOST_ID: Final = 2_000
+#: Operations that put the same rows into other files.
+_SAME_ROWS: Final = frozenset({"compact", "recluster", "rearrange", "regroup"})
+
+Note = Callable[[TableRecord, PlanTableScan, Found], None]
+
+
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A scan of one snapshot: ``spoken`` is the schema that its names are of."""
+
+    entry: HistoryEntry
+    head: Snapshot
+    spoken: Schema
+    spoken_by: str
+    request: PlanTableScan
+
+
+class IcebergScans:
+    """Plans scans of tables that whoever asks may read; every method waits for the catalog.
+
+    ``note`` is told of each plan of a snapshot.
+    """
+
+    def __init__(
+        self, catalog: Catalog, warehouse: Warehouse, history: IcebergHistory, secret: bytes, note: Note
+    ) -> None:
+        self._catalog = catalog
+        self._warehouse = warehouse
+        self._history = history
+        self._tasks = PlanTasks(secret)
+        self._note = note
+
+    def plan(self, record: TableRecord, request: PlanTableScan) -> Iterator[bytes]:
+        """A whole plan as JSON, piece by piece: its first files, and tokens for the others.
+
+        Raises:
+            InvalidRequest: no such snapshot; a filter that cannot be read (its subclasses); a range of snapshots of
+                which one does not only add files.
+            NotExpressible: no Iceberg client would read the snapshot rightly.
+            LimitExceeded: a range of snapshots that is too long.
+        """
+        if request.start_snapshot_id is not None or request.end_snapshot_id is not None:
+            return self._incremental(record, request)
+        asked = self._asked(record, request)
+        task = self._tasks.first(record.table_id, asked.head.snapshot_id, asked.spoken_by, request)
+        return self._completed(self._first(record, asked, task), self._plan_id(task))
+
+    def tasks(self, record: TableRecord, token: str) -> Iterator[bytes]:
+        """The files of one part of a plan as JSON; raises PlanTaskNotFound for what is no part of one of the table."""
+        task, request = self._read(record, token)
+        return _object(self._part(record, self._again(record, task, request), task))
+
+    def fetched(self, record: TableRecord, plan_id: str) -> Iterator[bytes]:
+        """A plan once more; raises PlanTaskNotFound."""
+        task, request = self._read(record, plan_id)
+        if (task.start, task.stop) != (START, END):
+            raise PlanTaskNotFound("this is a part of a plan, and no plan")
+        return self._completed(self._first(record, self._again(record, task, request), task), plan_id)
+
+    def cancel(self, record: TableRecord, plan_id: str) -> None:
+        """Nothing is held for a plan, so there is nothing to give up; raises PlanTaskNotFound."""
+        if not plan_id.startswith(_WITHOUT_ID):
+            self._read(record, plan_id)
+
+    def _asked(self, record: TableRecord, request: PlanTableScan) -> _Asked:
+        number = record.version if request.snapshot_id is None else request.snapshot_id
+        entry = self._history.entry(record, number)
+        spoken_by = entry.pointer if request.use_snapshot_schema else record.pointer
+        head = self._history.head(entry)
+        self._history.readable(record, head)
+        with trusted_manifests():
+            spoken = self._warehouse.head(spoken_by).schema
+        return _Asked(entry=entry, head=head, spoken=spoken, spoken_by=spoken_by.snapshot_id, request=request)
+
+    def _again(self, record: TableRecord, task: PlanTask, request: PlanTableScan) -> _Asked:
+        """What a task was a part of; the names are those of the schema that was in force then."""
+        try:
+            entry, spoken_by = (
+                self._catalog.snapshot(record.table_id, each) for each in (task.snapshot_id, task.spoken)
+            )
+        except (SnapshotNotFound, SnapshotExpired) as error:
+            raise PlanTaskNotFound("the snapshot of this plan is not in the table's history any more") from error
+        head = self._history.head(entry)
+        spoken = self._history.head(spoken_by).schema
+        return _Asked(entry=entry, head=head, spoken=spoken, spoken_by=task.spoken, request=request)
+
+    def _read(self, record: TableRecord, token: str) -> tuple[PlanTask, PlanTableScan]:
+        try:
+            task, request = self._tasks.read(token)
+        except InvalidPageToken as error:
+            raise PlanTaskNotFound("this is no plan task of this service") from error
+        if task.table_id != record.table_id:
+            raise PlanTaskNotFound("this plan task is another table's")
+        return task, request
+
+    def _plan_id(self, task: PlanTask) -> str:
+        written = self._tasks.write(task)
+        return written if len(written) <= _MOST_ID else f"{_WITHOUT_ID}{task.snapshot_id}"
+
+    def _first(self, record: TableRecord, asked: _Asked, task: PlanTask) -> Iterator[bytes]:
+        """All of a plan: fewer files where fewer are enough, and else its first part."""
+        wanted = asked.request.min_rows_requested
+        if wanted is not None:
+            found, residuals = self._found(asked)
+            few = enough(found.parts or (), residuals, wanted)
+            if few is not None:
+                return _tasks(tasks_json(few, self._members(asked)))
+        return self._part(record, asked, task, note=self._note)
+
+    def _part(self, record: TableRecord, asked: _Asked, task: PlanTask, *, note: Note | None = None) -> Iterator[bytes]:
+        found, residuals = self._found(asked)
+        if note is not None:
+            note(record, asked.request, found)
+        parts: Sequence[Kept] = found.parts or ()
+        filter_bytes = 0 if asked.request.filter is None else len(msgspec.json.encode(asked.request.filter))
+        token_characters = len(self._tasks.write(task))
+        has_tokens = token_characters < MOST_CHARACTERS
+        most_tasks, most_tokens = part_sizes(filter_bytes, token_characters)
+        cuts = ranges(parts, task.start, task.stop, most_tasks) if has_tokens else [(task.start, task.stop)]
+        mine = blocks_of(within(parts, *cuts[0]), residuals)
+        tokens = [self._token(task, *cut) for cut in spread(cuts[1:], most_tokens)] if len(cuts) > 1 else []
+        return _tasks(tasks_json(mine, self._members(asked)), tokens)
+
+    def _token(self, task: PlanTask, start: Position, stop: Position) -> str:
+        return self._tasks.write(msgspec.structs.replace(task, start=start, stop=stop))
+
+    def _found(self, asked: _Asked) -> tuple[Found, IcebergResiduals]:
+        request, schema = asked.request, asked.head.schema
+        sensitive = request.case_sensitive
+        filter = filter_for(request.filter, asked.spoken, schema, case_sensitive=sensitive)
+        residuals = IcebergResiduals(filter, schema, case_sensitive=sensitive)
+        with trusted_manifests():
+            found = self._warehouse.find_predicate(
+                asked.entry.pointer, filter.predicate, PruneRequest(case_sensitive=sensitive)
+            )
+        return found, residuals
+
+    def _members(self, asked: _Asked) -> FileMembers | None:
+        names = asked.request.stats_fields
+        if not names:
+            return None
+        ids = asked.spoken.select(names, case_sensitive=asked.request.case_sensitive)
+        pointer = asked.entry.pointer
+        return FileMembers(asked.head, ids, lambda row: self._warehouse.blocks_at(pointer, row))
+
+    def _incremental(self, record: TableRecord, request: PlanTableScan) -> Iterator[bytes]:
+        start, end = request.start_snapshot_id, request.end_snapshot_id
+        if start is None or end is None or request.snapshot_id is not None:
+            raise InvalidRequest("give start-snapshot-id and end-snapshot-id, or snapshot-id, or none of them")
+        if start > end:
+            raise InvalidRequest("start-snapshot-id is a later snapshot than end-snapshot-id")
+        if end - start > MOST_STEPS:
+            raise LimitExceeded(
+                f"an incremental scan looks at {MOST_STEPS} snapshots at most",
+                limit="changes_snapshots",
+                most=MOST_STEPS,
+            )
+        self._history.entry(record, end)
+        entries = self._catalog.history(record.table_id, before_seq=end + 1, limit=end - start + 1)[::-1]
+        if [entry.seq for entry in entries] != list(range(start, end + 1)):
+            raise InvalidRequest(f"a snapshot between {start} and {end} has expired", snapshot_id=start)
+        left = MOST_APPENDED
+        pieces: list[bytes] = []
+        for before, after in pairwise(entries):
+            blocks, members = self._appended(record, request, before, after)
+            left -= len(blocks)
+            if left < 0:
+                raise LimitExceeded(
+                    f"an incremental scan has {MOST_APPENDED} files at most: ask for fewer snapshots",
+                    limit="answer_blocks",
+                    most=MOST_APPENDED,
+                )
+            if blocks:
+                pieces.append(tasks_json(blocks, members))
+        return self._completed(_tasks(b",".join(pieces)), f"{_WITHOUT_ID}{entries[-1].pointer.snapshot_id}")
+
+    def _appended(
+        self, record: TableRecord, request: PlanTableScan, before: HistoryEntry, after: HistoryEntry
+    ) -> tuple[list[PlannedBlock], FileMembers | None]:
+        """The blocks that a snapshot added, as far as they may match."""
+        with trusted_manifests():
+            change = self._warehouse.diff(before.pointer, after.pointer, DiffRequest())
+        if not change.added or _has_same_rows(after, change.added, change.removed):
+            return [], None
+        if change.removed:
+            raise InvalidRequest(
+                f"snapshot {after.seq} ({after.operation}) both adds and removes files, so nobody knows which of its "
+                "rows are new: scan up to the snapshot before it, and from it on",
+                snapshot_id=after.seq,
+            )
+        asked = self._asked(record, msgspec.structs.replace(request, snapshot_id=after.seq, use_snapshot_schema=False))
+        found, residuals = self._found(asked)
+        added = {block.location for block in change.added}
+        blocks = [
+            block
+            for block in blocks_of(found.parts or (), residuals)
+            if block.part.companion.text_at("location", block.row) in added
+        ]
+        return blocks, self._members(asked)
+
+    def _completed(self, members: Iterator[bytes], plan_id: str) -> Iterator[bytes]:
+        return _object(chain([b'"status":"completed","plan-id":%b,' % msgspec.json.encode(plan_id)], members))
+
+
+#: Such a plan was answered as a whole, and cannot be fetched again.
+_WITHOUT_ID: Final = "answered-"
+
+
+def _has_same_rows(after: HistoryEntry, added: Sequence[object], removed: Sequence[object]) -> bool:
+    """Whether a snapshot only put rows into other files."""
+    counts = [sum(int(getattr(block, "row_count", 0)) for block in blocks) for blocks in (added, removed)]
+    return after.operation in _SAME_ROWS and counts[0] == counts[1]
+
+
+def _tasks(files: bytes, tokens: Sequence[str] = ()) -> Iterator[bytes]:
+    yield b'"file-scan-tasks":['
+    yield files
+    yield b"]"
+    if tokens:
+        yield b',"plan-tasks":' + msgspec.json.encode(tokens)
+
+
+def _object(members: Iterable[bytes]) -> Iterator[bytes]:
+    yield b"{"
+    yield from members
+    yield b"}"

@@ -1,0 +1,204 @@
+"""A table's history as Iceberg table metadata, format version 2.
+
+A snapshot's id is its number in the table's history, which is also its sequence number: both only grow, and no two
+snapshots of a table share one. Nothing is at the places that the metadata names as manifest lists: who plans without
+the service reads an export instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from lamella.snapshot.errors import NotExpressible
+from lamella.snapshot.iceberg.types import name_mapping, reads_as, schema_json
+from lamella.snapshot.manifest import Snapshot
+from lamella.snapshot.schema import Schema
+
+MAIN: Final = "main"
+NAME_MAPPING: Final = "schema.name-mapping.default"
+_SPEC: Final = {"spec-id": 0, "fields": []}
+_ORDER: Final = {"order-id": 0, "fields": []}
+#: Iceberg numbers partition fields from 1000 on.
+_NO_PARTITION_ID: Final = 999
+_DELETES: Final = frozenset({"delete", "remove"})
+
+
+class PastSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What the metadata says of a snapshot. ``parent``: the number of the one before it, None when it is not there."""
+
+    number: int
+    parent: int | None
+    timestamp_ms: int
+    operation: str
+    row_count: int
+    block_count: int
+    file_size_bytes: int
+    schema_id: int
+
+
+def readable_schemas(head: Snapshot) -> dict[int, Schema] | None:
+    """The schemas that snapshots of the table can be read with, by id; None: only the current snapshot can be read.
+
+    So it is when files of earlier snapshots may call two columns by one name. Schemas that cannot be said are left out.
+
+    Raises:
+        NotExpressible: the current snapshot cannot be read.
+    """
+    schema_json(head.schema)
+    require_named(head)
+    in_use = [schema for schema in head.history if schema.schema_id in head.schema_ids_in_use]
+    require_types(head.schema, in_use)
+    try:
+        mapping_of(head.schema, head.history)
+    except NotExpressible:
+        mapping_of(head.schema, in_use)
+        return None
+    found = {head.schema.schema_id: head.schema}
+    for at, schema in enumerate(head.history[:-1]):
+        try:
+            schema_json(schema)
+            require_types(schema, head.history[:at])
+        except NotExpressible:
+            continue
+        found[schema.schema_id] = schema
+    return found
+
+
+def require_named(head: Snapshot) -> None:
+    """Raise NotExpressible when a file of the snapshot does not have the table's names or numbers."""
+    count = head.summary.not_by_name_count
+    if count:
+        raise NotExpressible(
+            f"{count} files of the table write a column's name in other letters, or number or type their columns "
+            "otherwise than the table, so that readers which know only names would not find the values: rewrite them "
+            "(compact)",
+            files=count,
+        )
+
+
+def require_types(schema: Schema, written: Iterable[Schema]) -> None:
+    """Raise NotExpressible when Iceberg's readers do not take values that were written as values of ``schema``."""
+    now = schema.by_id()
+    for each in written:
+        for leaf in each.leaves():
+            wanted = now.get(leaf.id)
+            if wanted is not None and not reads_as(leaf.dtype, wanted.dtype):
+                raise NotExpressible(
+                    f"column {wanted.name!r} was {leaf.dtype} and is {wanted.dtype}: Iceberg's readers do not read the "
+                    "older files so. Rewrite them (compact)",
+                    column=wanted.name,
+                )
+
+
+def mapping_of(schema: Schema, others: Iterable[Schema]) -> list[dict[str, Any]]:
+    """The name mapping for files that were written with any of these schemas, of all columns of any of them."""
+    every = [schema, *others]
+    found: dict[int, dict[str, Any]] = {}
+    covered: set[int] = set()
+    for each in every:
+        if each.paths().keys() <= covered:
+            continue
+        covered |= each.paths().keys()
+        for entry in name_mapping(each, every):
+            known = found.get(entry["field-id"])
+            found[entry["field-id"]] = entry if known is None else _merged(known, entry)
+    return list(found.values())
+
+
+def _merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """One entry with the fields below either."""
+    below: dict[int, dict[str, Any]] = {}
+    for entry in (*one.get("fields", ()), *other.get("fields", ())):
+        known = below.get(entry["field-id"])
+        below[entry["field-id"]] = entry if known is None else _merged(known, entry)
+    return {**one, "fields": list(below.values())} if below else one
+
+
+def table_metadata(
+    head: Snapshot,
+    past: Sequence[PastSnapshot],
+    tags: Mapping[str, int],
+    *,
+    current: int,
+    location: str,
+    only_refs: bool = False,
+) -> dict[str, Any]:
+    """The metadata of a table whose current snapshot is ``head``, with the number ``current``.
+
+    ``past``: snapshots by time, the current one last; those that cannot be read as Iceberg are left out. ``tags``: the
+    numbers of tagged snapshots. ``only_refs``: of the snapshots only those that a ref names.
+
+    Raises:
+        NotExpressible: the current snapshot cannot be read as Iceberg.
+    """
+    schemas = readable_schemas(head)
+    if schemas is None:
+        mapping = mapping_of(head.schema, [each for each in head.history if each.schema_id in head.schema_ids_in_use])
+        shown = [each for each in past if each.number == current]
+        schemas = {head.schema.schema_id: head.schema}
+    else:
+        mapping = mapping_of(head.schema, head.history)
+        shown = [each for each in past if each.schema_id in schemas]
+    numbers = {each.number for each in shown}
+    refs = {MAIN: {"snapshot-id": current, "type": "branch"}}
+    for name, number in sorted(tags.items()):
+        if number in numbers and name != MAIN:
+            refs[name] = {"snapshot-id": number, "type": "tag"}
+    named = {ref["snapshot-id"] for ref in refs.values()}
+    listed = [each for each in shown if not only_refs or each.number in named]
+    used = {each.schema_id for each in listed} | {head.schema.schema_id}
+    log = [{"snapshot-id": each.number, "timestamp-ms": each.timestamp_ms} for each in shown]
+    return {
+        "format-version": 2,
+        "table-uuid": head.table_id,
+        "location": location,
+        "last-sequence-number": current,
+        "last-updated-ms": head.timestamp_ms,
+        "last-column-id": max(schema.last_column_id for schema in head.history),
+        "schemas": [schema_json(schema) for schema_id, schema in schemas.items() if schema_id in used],
+        "current-schema-id": head.schema.schema_id,
+        "partition-specs": [_SPEC],
+        "default-spec-id": 0,
+        "last-partition-id": _NO_PARTITION_ID,
+        "sort-orders": [_ORDER],
+        "default-sort-order-id": 0,
+        "properties": {**head.properties, NAME_MAPPING: msgspec.json.encode(mapping).decode()},
+        "current-snapshot-id": current,
+        "refs": refs,
+        "snapshots": [_snapshot(each, numbers, location) for each in listed],
+        "snapshot-log": log,
+        "metadata-log": [],
+    }
+
+
+def _snapshot(each: PastSnapshot, numbers: set[int], location: str) -> dict[str, Any]:
+    found = {
+        "snapshot-id": each.number,
+        "sequence-number": each.number,
+        "timestamp-ms": each.timestamp_ms,
+        "manifest-list": f"{location}/planned-by-the-service/{each.number}",
+        "summary": {
+            "operation": _operation(each.operation),
+            "lamella.operation": each.operation,
+            "total-records": str(each.row_count),
+            "total-data-files": str(each.block_count),
+            "total-files-size": str(each.file_size_bytes),
+            "total-delete-files": "0",
+            "total-position-deletes": "0",
+            "total-equality-deletes": "0",
+        },
+        "schema-id": each.schema_id,
+    }
+    if each.parent in numbers:
+        found["parent-snapshot-id"] = each.parent
+    return found
+
+
+def _operation(word: str) -> str:
+    """One of Iceberg's four words. Those of the history are free, so nothing may follow from what this says."""
+    if word in ("append", "create"):
+        return "append"
+    return "delete" if word in _DELETES else "overwrite"

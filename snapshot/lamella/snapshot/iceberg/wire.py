@@ -1,0 +1,181 @@
+"""Requests and answers of the Iceberg REST specification, as far as Lamella serves it.
+
+Names, and which members there are, by ``open-api/rest-catalog-open-api.yaml`` of Apache Iceberg 1.11.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+#: Ids of snapshots: positive, of 63 bits.
+SnapshotId = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+
+
+class IcebergErrorBody(msgspec.Struct, frozen=True, kw_only=True):
+    """``type`` is the name of the Java class that clients of this specification raise."""
+
+    message: str
+    type: str
+    code: int
+
+
+class IcebergError(msgspec.Struct, frozen=True):
+    """The answer to every request that failed."""
+
+    error: IcebergErrorBody
+
+
+class IcebergConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client takes over before it asks anything; ``overrides`` win over its own settings."""
+
+    defaults: dict[str, str]
+    overrides: dict[str, str]
+    endpoints: tuple[str, ...]
+
+
+class IcebergNamespaces(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
+    """Names of namespaces, each of one level."""
+
+    namespaces: tuple[tuple[str, ...], ...]
+    next_page_token: str | None = None
+
+
+class IcebergNamespace(msgspec.Struct, frozen=True, kw_only=True):
+    """A namespace and its properties."""
+
+    namespace: tuple[str, ...]
+    properties: dict[str, str]
+
+
+class IcebergIdentifier(msgspec.Struct, frozen=True, kw_only=True):
+    """The name of a table."""
+
+    namespace: tuple[str, ...]
+    name: str
+
+
+class IcebergTables(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
+    """Names of tables."""
+
+    identifiers: tuple[IcebergIdentifier, ...]
+    next_page_token: str | None = None
+
+
+class LoadedTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """A table as Iceberg has it. At ``metadata_location`` is the service's own manifest of the snapshot."""
+
+    metadata_location: str
+    metadata: dict[str, Any]
+    config: dict[str, str]
+
+
+class PlanTableScan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
+    """Which files does a scan read? At most one of ``snapshot_id`` and a range of snapshots; else the current one.
+
+    ``select`` changes nothing of the answer. ``use_snapshot_schema``: names are those of the snapshot's schema, and not
+    of the table's. ``min_rows_requested``: so many rows are enough.
+    """
+
+    snapshot_id: SnapshotId | None = None
+    select: tuple[str, ...] | None = None
+    filter: Any = None
+    case_sensitive: bool = True
+    use_snapshot_schema: bool = False
+    start_snapshot_id: SnapshotId | None = None
+    end_snapshot_id: SnapshotId | None = None
+    stats_fields: tuple[str, ...] | None = None
+    min_rows_requested: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None = None
+
+
+class FetchScanTasks(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """The files of one part of a plan."""
+
+    plan_task: str
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers by field id."""
+
+    keys: tuple[int, ...]
+    values: tuple[int, ...]
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """Values by field id: Iceberg's binary form of a single value, hexadecimal."""
+
+    keys: tuple[int, ...]
+    values: tuple[str, ...]
+
+
+class DataFile(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
+    """A block. Statistics are there only for the fields that were asked for, and only exact ones."""
+
+    spec_id: int
+    partition: tuple[Any, ...]
+    content: Literal["data"]
+    file_path: str
+    file_format: Literal["parquet"]
+    file_size_in_bytes: int
+    record_count: int
+    value_counts: Counts | None = None
+    null_value_counts: Counts | None = None
+    nan_value_counts: Counts | None = None
+    lower_bounds: Bounds | None = None
+    upper_bounds: Bounds | None = None
+
+
+class FileScanTask(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """A file to read, and what is left of the filter in it: ``true`` when every row is proven to match."""
+
+    data_file: DataFile
+    residual_filter: Any
+
+
+class ScanTasks(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
+    """Files, and further parts that are asked for one by one."""
+
+    file_scan_tasks: tuple[FileScanTask, ...]
+    plan_tasks: tuple[str, ...] | None = None
+
+
+class CompletedPlan(ScanTasks, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
+    """A plan: it is whole when it is answered."""
+
+    status: Literal["completed"]
+    plan_id: str
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """Credentials for storage, by prefix: the service gives none of its own away."""
+
+    storage_credentials: tuple[dict[str, Any], ...]
+
+
+class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of the token endpoint (RFC 6749, section 5.1)."""
+
+    access_token: str
+    issued_token_type: str
+    token_type: Literal["bearer"] = "bearer"  # noqa: S105  # RFC 6750's name, and no secret
+    expires_in: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class TokenRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The form of the token endpoint (RFC 6749, section 4.4; RFC 8693, section 2.1)."""
+
+    grant_type: str
+    client_id: str | None = None
+    client_secret: str | None = None
+    scope: str | None = None
+    subject_token: str | None = None
+    subject_token_type: str | None = None
+
+
+class OAuthError(msgspec.Struct, frozen=True, kw_only=True):
+    """What the token endpoint refused (RFC 6749, section 5.2)."""
+
+    error: str
+    error_description: str

@@ -1,0 +1,108 @@
+"""Iceberg's own Spark runtime plans an export by its manifests alone, and finds what Spark finds in the files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+from conftest import path_from_script
+from lamella.client.http import Lamella
+from lamella.client.jobs.exporting import ExportOptions, export_iceberg
+from lamella.snapshot.layout import FsspecStore
+from support.iceberg_tables import IcebergTable, values
+
+pytestmark = pytest.mark.spark
+
+PROGRAM: Final = Path(__file__).with_name("spark_export_program.py")
+IVY: Final = Path(__file__).resolve().parent.parent.parent / "build" / "ivy"
+_AGGREGATES: Final = "count(*), sum(id), min(id), max(id)"
+#: Every column of the test's tables, as SQL writes its values.
+_LITERALS: Final = {
+    **{"id": "{}", "small": "{}", "ratio": "double('{}')", "single": "float('{}')", "price": "{}"},
+    **{"day": "DATE '{}'", "at": "TIMESTAMP_NTZ '{}'", "when": "TIMESTAMP '{}'", "name": "'{}'"},
+}
+_MORE: Final = (
+    "true",
+    "NOT yes",
+    "empty IS NULL",
+    "small <> 7",
+    "small IS NULL OR small = 7",
+    "isnan(ratio)",
+    "ratio > 3",
+    "single = 0.0",
+    "ratio = -0.0",
+    "name LIKE 'prefix of sixteen k0011%'",
+    "name NOT LIKE 'prefix%'",
+    "id NOT IN (1, 2, 3)",
+    "data >= X'000010'",
+)
+
+
+def random_filters(rng: Random, table: IcebergTable, count: int) -> list[str]:
+    """Comparisons with values that the columns have."""
+    found = []
+    for _ in range(count):
+        name = rng.choice(list(_LITERALS))
+        value = _LITERALS[name].format(str(rng.choice(values(table.rows, name))).replace("inf", "Infinity"))
+        found.append(f"{name} {rng.choice(['=', '<>', '<', '<=', '>', '>='])} {value}")
+    return found
+
+
+def answers(given: dict[str, Any], folder: Path) -> list[Any]:
+    """What Spark answers."""
+    python = path_from_script("iceberg_spark.py")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
+    environment |= {"PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONWARNINGS": "ignore"}
+    environment["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 1g pyspark-shell"
+    done = subprocess.run(
+        [python, PROGRAM],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=folder,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4_000:]
+    found: list[Any] = json.loads(done.stdout.strip().rsplit("\n", 1)[-1])
+    return found
+
+
+def test_spark_reads_an_export(java_home: Path, export_url: str, tmp_path: Path) -> None:
+    """Filters, counts, least and greatest values from statistics, a snapshot of before, and the table of files."""
+    assert java_home
+    with Lamella(export_url) as lake:
+        if "ice" not in [each.name for each in lake.namespaces()]:
+            lake.create_namespace("ice")
+        made = IcebergTable(lake, tmp_path, seed=4)
+        before, *_ = list(made.table.snapshots())[1:]
+        name = f"ice.{made.name}"
+        for snapshot_id in (before.snapshot_id, None):
+            done = export_iceberg(lake, name, FsspecStore(), ExportOptions(snapshot=snapshot_id))
+        folder = made.table.info().location
+    filters = [*_MORE, *random_filters(Random(4), made, 30)]
+    columns = made.rows.column_names
+    queries = [f"SELECT {_AGGREGATES} FROM {{}} WHERE {each}" for each in filters]
+    queries += [f"SELECT min({each}), max({each}), count({each}) FROM {{}}" for each in columns]
+    asked = [query.format(of) for query in queries for of in ("export", "files")]
+    asked += [
+        f"SELECT count(*) FROM lake._iceberg VERSION AS OF {before.number}",
+        "SELECT sum(record_count), count(*) FROM lake._iceberg.files",
+        "EXPLAIN SELECT max(day), count(*) FROM export",
+    ]
+    given = {"ivy": str(IVY), "folder": folder, "files": list(map(str, made.files)), "queries": asked}
+    found = answers(given, tmp_path)
+    for query, export, truth in zip(queries, found[::2], found[1::2], strict=False):
+        assert isinstance(truth, list), (query, truth)
+        assert export == truth, query
+    old, files, plan = found[-3:]
+    assert old == [[str(before.row_count)]]
+    assert files == [[str(done.rows), str(done.files)]]
+    assert "LocalTableScan" in plan[0][0]

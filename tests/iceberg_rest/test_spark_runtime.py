@@ -1,0 +1,231 @@
+"""Iceberg's own Spark runtime reads Lamella's tables as Spark reads the files, skipping what the service skips."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from conftest import path_from_script
+from lamella.client.http import Lamella
+from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn
+from support.iceberg_tables import IcebergTable, values
+
+pytestmark = pytest.mark.spark
+
+PROGRAM: Final = Path(__file__).with_name("spark_program.py")
+IVY: Final = Path(__file__).resolve().parent.parent.parent / "build" / "ivy"
+_RANDOM: Final = 40
+_AGGREGATES: Final = "count(*), sum(id), min(id), max(id)"
+_TRAPS: Final = (
+    "true",
+    "small <> 7",
+    "NOT (small = 7)",
+    "small = 7 OR small IS NULL",
+    "id IN (" + ", ".join(map(str, range(20, 221))) + ")",
+    "id NOT IN (" + ", ".join(map(str, range(7, 5_007))) + ")",
+    "ratio < double('Infinity')",
+    "ratio >= double('Infinity')",
+    "ratio > 3",
+    "single = float('-Infinity')",
+    "isnan(ratio)",
+    "NOT isnan(ratio) AND ratio > 2",
+    "ratio = 0.0",
+    "ratio = -0.0",
+    "name LIKE 'prefix of sixteen k0011%'",
+    "name NOT LIKE 'prefix%'",
+    "name LIKE '%k00030%'",
+    "name <= 'prefix of sixteen k00119'",
+    "price = 18.50",
+    "price BETWEEN 1.11 AND 20",
+    "day > DATE '2024-01-20'",
+    "at < TIMESTAMP_NTZ '2024-01-03 00:00:00'",
+    "when < TIMESTAMP '2024-01-03 00:00:00Z'",
+    "when >= '2024-01-05'",
+    "yes",
+    "NOT yes",
+    "data >= X'000010'",
+    "empty IS NULL",
+    "empty IS NOT NULL",
+    "id % 5 = 0",
+    "upper(name) LIKE 'K%'",
+    "id < 30 AND (day IS NULL OR price > 2)",
+)
+
+
+def random_filter(rng: Random, rows: pa.Table, depth: int = 2) -> str:
+    """A condition in SQL."""
+    if depth and rng.random() < 0.6:
+        one, other = (random_filter(rng, rows, depth - 1) for _ in range(2))
+        return rng.choice([f"({one} AND {other})", f"({one} OR {other})", f"NOT ({one})"])
+    name = rng.choice(["id", "small", "ratio", "single", "price", "day", "at", "when", "name"])
+    cell = rng.choice(values(rows, name))
+    kind = rng.choice(["=", "<>", "<", "<=", ">", ">=", "<=>", "IS NULL", "IN", "NOT IN"])
+    if kind == "IS NULL":
+        return f"{name} IS NULL"
+    if kind in ("IN", "NOT IN"):
+        return f"{name} {kind} ({literal(name, cell)}, {literal(name, rng.choice(values(rows, name)))})"
+    return f"{name} {kind} {literal(name, cell)}"
+
+
+def literal(name: str, cell: Any) -> str:
+    """A value in SQL."""
+    if isinstance(cell, float):
+        kind = "float" if name == "single" else "double"
+        return f"{kind}('{'NaN' if math.isnan(cell) else cell}')".replace("inf", "Infinity")
+    kinds = {"day": "DATE", "at": "TIMESTAMP_NTZ", "when": "TIMESTAMP"}
+    if name in kinds:
+        return f"{kinds[name]} '{cell}'"
+    return f"'{cell}'" if name == "name" else str(cell)
+
+
+class Asked:
+    """Questions for one Spark, which takes long to start, and where their answers are."""
+
+    def __init__(self) -> None:
+        self.queries: list[str] = []
+
+    def add(self, *queries: str) -> list[int]:
+        """Ask these, too."""
+        self.queries += queries
+        return list(range(len(self.queries) - len(queries), len(self.queries)))
+
+
+@pytest.fixture(scope="module")
+def answers(
+    java_home: Path, rest_url: str, lake: Lamella, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[Any]]:
+    """What Spark answered, by kind of question."""
+    assert java_home
+    python = path_from_script("iceberg_spark.py")
+    folder = tmp_path_factory.mktemp("spark")
+    made = IcebergTable(lake, folder, seed=3)
+    name = f"ice.ice.{made.name}"
+    made.table.tag("half", [each.snapshot_id for each in made.table.snapshots()][1])
+    evolved = _evolved(lake, folder)
+    asked, rng = Asked(), Random(5)
+    filters = [*_TRAPS, *(random_filter(rng, made.rows) for _ in range(_RANDOM))]
+    at = {
+        "filters": asked.add(*(f"SELECT {_AGGREGATES} FROM {name} WHERE {each}" for each in filters)),
+        "truth": asked.add(*(f"SELECT {_AGGREGATES} FROM files WHERE {each}" for each in filters)),
+        "counts": asked.add(*(f"SELECT count(*) FROM {name} WHERE {each}" for each in filters)),
+        "extremes": asked.add(
+            *(
+                f"SELECT min({c}), max({c}), count({c}) FROM {t}"
+                for c in made.rows.column_names
+                for t in (name, "files")
+            )
+        ),
+        "past": asked.add(
+            f"SELECT {_AGGREGATES} FROM {name} VERSION AS OF 2",
+            f"SELECT {_AGGREGATES} FROM {name} VERSION AS OF 'half'",
+            f"SELECT {_AGGREGATES} FROM half",
+            f"SELECT snapshot_id FROM {name}.snapshots ORDER BY 1",
+        ),
+        "evolved": asked.add(
+            "SELECT id, name, extra FROM ice.ice.changed ORDER BY id",
+            "SELECT id FROM ice.ice.changed WHERE name = 'y'",
+            "SELECT count(*) FROM ice.ice.changed WHERE extra IS NULL",
+            f"SELECT id, b, c FROM ice.ice.changed VERSION AS OF {evolved} ORDER BY id",
+            f"SELECT id FROM ice.ice.changed VERSION AS OF {evolved} WHERE b = 'x'",
+        ),
+        "names": asked.add("SHOW TABLES IN ice.ice", "SELECT * FROM ice.ice.nope", "SELECT * FROM ice.nope.t"),
+        "writes": asked.add(f"INSERT INTO {name} SELECT * FROM files", f"DROP TABLE {name}"),
+    }
+    half = [str(file) for file in made.files[:3]]
+    found = _run(
+        python,
+        folder,
+        {
+            "uri": f"{rest_url}/iceberg",
+            "ivy": str(IVY),
+            "files": {"files": [str(file) for file in made.files], "half": half},
+            "queries": asked.queries,
+        },
+    )
+    answers = {kind: [found[place] for place in places] for kind, places in at.items()}
+    return answers | {"asked": filters}
+
+
+def _evolved(lake: Lamella, folder: Path) -> int:
+    """Make a table whose columns changed; returns the id of the snapshot before that."""
+    paths = [folder / f"changed{number}.parquet" for number in range(2)]
+    pq.write_table(pa.table({"id": [1, 2], "b": ["x", "y"], "c": [1.5, None]}), paths[0])
+    lake.create_table("ice.changed", schema_from=f"file://{paths[0]}")
+    table = lake.table("ice.changed")
+    table.register([f"file://{paths[0]}"])
+    table.evolve([RenameColumn(column="b", name="name"), DropColumn(column="c"), AddColumn(name="extra", type="int64")])
+    pq.write_table(pa.table({"id": [3], "name": ["z"], "extra": [9]}), paths[1])
+    table.register([f"file://{paths[1]}"])
+    return 2
+
+
+def _run(python: Path, folder: Path, given: dict[str, Any]) -> list[Any]:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
+    environment |= {"PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONWARNINGS": "ignore"}
+    environment["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 1g pyspark-shell"
+    done = subprocess.run(
+        [python, PROGRAM],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=folder,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found: list[Any] = json.loads(done.stdout.strip().rsplit("\n", 1)[-1])
+    return found
+
+
+def test_filters_select_the_rows_of_the_files(answers: dict[str, list[Any]]) -> None:
+    """Traps and random conditions: as Spark itself, which reads all of every file."""
+    for filter, found, truth in zip(answers["asked"], answers["filters"], answers["truth"], strict=True):
+        assert isinstance(truth, list), (filter, truth)
+        assert found == truth, filter
+
+
+def test_counts_are_those_of_the_rows(answers: dict[str, list[Any]]) -> None:
+    """Also where Spark has nothing to read for them."""
+    for filter, found, truth in zip(answers["asked"], answers["counts"], answers["truth"], strict=True):
+        assert found == [[truth[0][0]]], filter
+
+
+def test_least_and_greatest_values_are_exact(answers: dict[str, list[Any]]) -> None:
+    """Spark takes them from statistics where it may; NaN and zeros of either sign are where they are in the rows."""
+    pairs = answers["extremes"]
+    for found, truth in zip(pairs[::2], pairs[1::2], strict=True):
+        assert found == truth
+
+
+def test_the_past_is_read(answers: dict[str, list[Any]]) -> None:
+    """By id and by tag, with the metadata table of snapshots."""
+    by_id, by_tag, truth, snapshots = answers["past"]
+    assert by_id == by_tag == truth
+    assert snapshots == [["1"], ["2"], ["3"]]
+
+
+def test_columns_are_read_by_what_they_were_called(answers: dict[str, list[Any]]) -> None:
+    """Renamed, dropped and added ones, now and in the past."""
+    now, named, without, then, filtered = answers["evolved"]
+    assert now == [["1", "x", None], ["2", "y", None], ["3", "z", "9"]]
+    assert (named, without) == ([["2"]], [["2"]])
+    assert then == [["1", "x", "1.5"], ["2", "y", None]]
+    assert filtered == [["1"]]
+
+
+def test_names_that_are_not_there_and_writes_are_refused(answers: dict[str, list[Any]]) -> None:
+    """By errors that say so; the table is as it was."""
+    tables, *missing = answers["names"]
+    assert ["ice", "changed", "False"] in tables
+    assert all("TABLE_OR_VIEW_NOT_FOUND" in each["error"] for each in missing)
+    assert all("error" in each for each in answers["writes"])
