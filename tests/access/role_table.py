@@ -20,11 +20,14 @@ DECIDED: Final = {
     "get_job_log": "`read` on its table, or on everything",
     "cancel_job": "`maintain` on its table, or on everything",
     "retry_job": "as to have it done",
+    "iceberg_namespace": "any role on the namespace or on a table in it",
+    "iceberg_tables": "any role in the namespace; shows tables with `read`",
     "list_shared_tables": "any role in the namespace; shows tables with `read`",
 }
 #: Of operations for whoever is known: what else counts.
 KNOWN: Final = {
     "list_namespaces": "any key; shows namespaces with a role in them",
+    "iceberg_namespaces": "any key; shows namespaces with a role in them",
     "list_shared_schemas": "any key; shows namespaces with a role in them",
     "list_all_shared_tables": "any key; shows tables with `read`",
     "list_keys": "any key; shows the keys that one made",

@@ -116,6 +116,12 @@ def export(stage: Stage) -> None:
     stage.names["lake"] = stage.lake
 
 
+@scene("docs/iceberg.md")
+def iceberg(stage: Stage) -> None:
+    """Orders in a few files."""
+    export(stage)
+
+
 @scene("docs/schema.md", spark=True)
 def schema(stage: Stage) -> None:
     """Events with more columns, attached to Spark."""
