@@ -21,7 +21,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -96,9 +96,11 @@ def exported(made: Made) -> Exported:
         started = time.perf_counter()
         done = export_iceberg(lake, "bench.t", FsspecStore(), ExportOptions(no_hold=True, trust_files=True))
         took_s = time.perf_counter() - started
-    folder = Path(done.location.removeprefix("file://")) / "metadata"
-    sizes = [file.stat().st_size for file in folder.glob("*.avro")]
-    return Exported(done.metadata_location, sum(sizes), len(sizes) - 1, took_s if done.is_changed else None)
+    found = StaticTable.from_metadata(done.metadata_location)
+    snapshot = found.current_snapshot()
+    assert snapshot is not None
+    sizes = [each.manifest_length for each in snapshot.manifests(found.io)]
+    return Exported(done.metadata_location, sum(sizes), len(sizes), took_s if done.is_changed else None)
 
 
 def planned(found: Table, asked: Question) -> tuple[Files, float]:
@@ -144,12 +146,13 @@ class Side:
         self.found = [files]
         self.again_s: list[float] = []
 
-    def again(self, most: int, budget_s: float) -> None:
-        """Plan up to so many times more, once at least."""
+    def again(self, most: int, budget_s: float) -> Iterator[None]:
+        """Plan up to so many times more, once at least; what is to be done between two plans is up to the caller."""
         while not self.again_s or (len(self.again_s) < most and sum(self.again_s) < budget_s):
             files, took_s = planned(self._table, self._ask(len(self.found)))
             self.found.append(files)
             self.again_s.append(took_s)
+            yield
 
 
 def measure(made: Made, model: Model, export: Exported, name: str, rounds: int, budget_s: float) -> dict[str, Any]:
@@ -157,11 +160,11 @@ def measure(made: Made, model: Model, export: Exported, name: str, rounds: int, 
     ask = PREDICATES[name]
     with serving(_settings(made)) as service:
         ours = Side(lambda: _from_service(service), ask)
-        ours.again(rounds, budget_s)
-        # literals that were not asked before: what is known of a filter is kept
-        trips = [travelled(service, ask(1_000 + number)) for number in range(len(ours.again_s))]
+        # Other literals: what is known of a filter is kept. In turns: the service warms up as it is asked.
+        trips = [travelled(service, ask(1_000 + len(ours.found))) for _ in ours.again(rounds, budget_s)]
     alone = Side(lambda: StaticTable.from_metadata(export.metadata), ask)
-    alone.again(rounds, budget_s)
+    for _ in alone.again(rounds, budget_s):
+        pass
     said = set()
     for number, files in enumerate(ours.found):
         answers = {"lamella": files}
@@ -201,11 +204,15 @@ def text_of(lines: Sequence[dict[str, Any]]) -> str:
     rows += [
         f"| {line['predicate']} | {line['files']:,} | {_ms(line['first_s'])}, {_ms(line['again_s'])} "
         f"| {_ms(line['http_s'])} | {_ms(line['alone_first_s'])}, {_ms(line['alone_again_s'])} "
-        f"| {line['times_as_fast_first']:,.0f}, {line['times_as_fast_again']:,.0f} "
+        f"| {_times(line['times_as_fast_first'])}, {_times(line['times_as_fast_again'])} "
         f"| {line['sent_bytes'] / 1e3:,.0f}, {line['unpacked_bytes'] / 1e3:,.0f} | {line['parts']} |"
         for line in lines
     ]
     return "\n".join([*rows, *(f"- {line['predicate']}: {each}" for line in lines for each in line["remarks"])])
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.1f}"
 
 
 def _ms(seconds: float) -> str:
@@ -225,7 +232,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--predicates", nargs="+", choices=PREDICATES, default=list(PREDICATES))
-    parser.add_argument("--rounds", type=int, default=9, help="plans after the first, of each predicate, at most")
+    parser.add_argument("--rounds", type=int, default=25, help="plans after the first, of each predicate, at most")
     parser.add_argument("--budget", type=float, default=20.0, help="seconds after which no further plan begins")
     parser.add_argument("--out", type=Path, default=_ROOT / "build" / "iceberg_planning.json")
     options = parser.parse_args()

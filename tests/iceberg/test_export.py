@@ -15,11 +15,12 @@ from pyiceberg.table import StaticTable
 
 from iceberg.conftest import MakeTable
 from iceberg.exporting import exported, opened, rows
-from lamella.client.jobs.exporting import HOLD, ExportResult
+from lamella.client.jobs.exporting import HOLD, ExportOptions, ExportResult, export_iceberg
 from lamella.client.jobs.rewriting import compact
 from lamella.snapshot.errors import InvalidRequest, ManifestError, NotExpressible, SnapshotNotFound, UnknownColumn
 from lamella.snapshot.iceberg import export_folder
 from lamella.snapshot.iceberg import exported as metadata_files
+from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.schema.changes import AddColumn, DropColumn, RenameColumn, WidenColumn
 from support.event_tables import EventTable, events
 
@@ -230,6 +231,8 @@ def test_a_file_that_numbers_its_columns_otherwise_is_refused(make_table: MakeTa
     with pytest.raises(NotExpressible, match="numbers its columns"):
         exported(table)
     assert exported(table, trust_files=True).files == 1
+    with pytest.raises(NotExpressible, match="numbers its columns"):  # what nobody looked at is not taken over
+        exported(table)
     pq.write_table(pa.table({"id": pa.array([2], pa.int64()), "user": ["v"]}), table.folder / "plain.parquet")
     table.handle.register([str(table.folder / "plain.parquet")])
     compact(table.context(block_rows=100))
@@ -347,3 +350,23 @@ def test_what_is_no_export_is_left_alone(make_table: MakeTable) -> None:
         with pytest.raises(ManifestError, match=r"v2\.metadata\.json"):
             exported(table)
         assert path.with_name("v2.metadata.json").read_text() == text
+
+
+def test_an_export_that_is_overtaken_changes_nothing(make_table: MakeTable) -> None:
+    """One that began with an earlier snapshot ends after one of a later: readers do not go back, nor does the tag."""
+    table = filled(make_table, 2)
+    later: list[ExportResult] = []
+
+    def overtake(*_: object) -> None:
+        if not later:
+            table.add(events(random.Random(9), 40))
+            later.append(exported(table))
+
+    done = export_iceberg(table.lake, table.name, FsspecStore(), ExportOptions(), on_progress=overtake)
+    assert later[0].number > done.number
+    assert not done.is_changed
+    assert done.held_by is None
+    assert rows(opened(done)) == table.rows()
+    [held] = [tag for tag in table.handle.tags() if tag.name.startswith("iceberg-export")]
+    assert held.snapshot_id == later[0].snapshot_id
+    assert exported(table, snapshot=done.snapshot_id, no_hold=True).number == done.number

@@ -36,7 +36,7 @@ COLUMNS = {
     "price": ("decimal(12,2)", pa.decimal128(12, 2)),
     "day": ("date", pa.date32()),
     "moment": ("timestamp(us)", pa.timestamp("us", "UTC")),
-    "local": ("timestamp_ntz(ms)", pa.timestamp("ms")),
+    "local": ("timestamp_ntz(us)", pa.timestamp("us")),
     "text": ("string", pa.string()),
     "data": ("binary", pa.binary()),
 }

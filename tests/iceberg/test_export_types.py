@@ -23,11 +23,9 @@ DAY = dt.datetime(2020, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 CASES: dict[str, tuple[pa.Array, dict[str, Any]]] = {
     "time": (pa.array([dt.time(1, 2, 3), None], pa.time64("us")), {}),
     "int96": (pa.array([DAY, None], pa.timestamp("ns")), {"use_deprecated_int96_timestamps": True}),
-    "milliseconds": (pa.array([DAY.replace(tzinfo=UTC)], pa.timestamp("ms", "UTC")), {}),
     "local": (pa.array([DAY], pa.timestamp("us")), {}),
     "uuid": (pa.array([uuid.UUID(int=7).bytes], pa.uuid()), {}),
     "fixed": (pa.array([b"abc"], pa.binary(3)), {}),
-    "unsigned": (pa.array([65_535, 0], pa.uint16()), {}),
     "small": (pa.array([-5, None], pa.int8()), {}),
     "integers for decimals": (
         pa.array([Decimal("0.05"), None], pa.decimal128(7, 2)),

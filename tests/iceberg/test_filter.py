@@ -304,3 +304,10 @@ def test_connectives_count_as_predicates(leaf: Any) -> None:
     with pytest.raises(LimitExceeded) as refused:
         one({"type": "or", "left": tree, "right": leaf}, "int64", [1])
     assert refused.value.details["limit"] == "filter_predicates"
+
+
+def test_a_null_is_perhaps_nan_to_arrow() -> None:
+    """``not-nan`` is proven of a block without NaN only if that has no null either."""
+    tree = {"type": "not-nan", "term": "a"}
+    assert one(tree, "float64", [1.0, None]) == tree
+    assert one(tree, "float64", [1.0, 2.0]) is True

@@ -17,17 +17,17 @@ from lamella.snapshot.schema.evolution import evolve
 
 TYPES = {
     **{"boolean": "boolean", "date": "date", "uuid": "uuid"},
-    **dict.fromkeys(("int8", "int16", "int32", "uint8", "uint16"), "int"),
+    **dict.fromkeys(("int8", "int16", "int32"), "int"),
     **{"int64": "long", "float32": "float", "float64": "double"},
     **{"decimal(9,2)": "decimal(9, 2)", "decimal(38,0)": "decimal(38, 0)"},
     **dict.fromkeys(("string", "enum", "json"), "string"),
     **dict.fromkeys(("binary", "bson"), "binary"),
-    **{"fixed(3)": "fixed[3]", "time(ms)": "time", "time(us)": "time"},
-    **dict.fromkeys(("timestamp(ms)", "timestamp(us)"), "timestamptz"),
-    **dict.fromkeys(("timestamp_ntz(ms)", "timestamp_ntz(us)"), "timestamp"),
+    **{"fixed(3)": "fixed[3]", "time(us)": "time"},
+    **{"timestamp(us)": "timestamptz", "timestamp_ntz(us)": "timestamp"},
 }
 REFUSED = {
-    **{"uint32": "unsigned", "uint64": "unsigned"},
+    **dict.fromkeys(("uint8", "uint16", "uint32", "uint64"), "unsigned"),
+    **dict.fromkeys(("time(ms)", "timestamp(ms)", "timestamp_ntz(ms)"), "milliseconds"),
     **dict.fromkeys(("time(ns)", "timestamp(ns)", "timestamp_ntz(ns)"), "nanoseconds"),
     **dict.fromkeys(("decimal(39,2)", "float16", "interval", "variant", "geometry", "geography", "null"), "no such"),
     "unknown": "no such",

@@ -130,9 +130,23 @@ def test_the_parts_of_a_plan_are_the_plan(
 
 def test_sizes_of_parts_go_by_the_filter() -> None:
     """A short filter has 5,000 files in a part; of a long one so many that its residuals fit, and fewer tokens."""
-    assert planning.part_sizes(40, 400) == (5_000, (4 << 20) // 400)
-    assert planning.part_sizes(1 << 20, 200_000) == (16, 20)
-    assert planning.part_sizes(100 << 20, 10 << 20) == (1, 8)
+    assert planning.part_sizes(planning.task_bytes(40, 2), 400) == (5_000, (4 << 20) // 400)
+    assert planning.part_sizes(planning.task_bytes(1 << 20, 0), 200_000) == (15, 20)
+    assert planning.part_sizes(planning.task_bytes(100 << 20, 0), 10 << 20) == (1, 8)
+    assert planning.part_sizes(planning.task_bytes(40, 1_000), 400)[0] < 100
+
+
+def test_a_filter_that_is_too_long_for_tokens_has_few_files(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file would repeat it, so beyond a budget it is refused, for ranges of snapshots too."""
+    files.add(3)
+    filter = {"type": "in", "term": "a", "values": list(range(-1_000, 1_000, 7))}
+    monkeypatch.setattr("lamella.service.iceberg_scans.MOST_CHARACTERS", 10)
+    assert len(files.plan(filter=filter)["file-scan-tasks"]) == 3
+    monkeypatch.setattr("lamella.service.iceberg_scans.MOST_BYTES", 3_000)
+    for asked in ({}, {"start-snapshot-id": 1, "end-snapshot-id": 2}):
+        answer = files.app.post(f"{REST}/plan", json={"filter": filter, **asked})
+        assert error(answer) == (400, "BadRequestException")
+        assert "plan" in answer.json()["error"]["message"]
 
 
 @given(st.integers(0, 2**32))
@@ -209,10 +223,23 @@ def test_fewer_files_are_enough_where_rows_are_proven(files: Files) -> None:
     few = files.plan(filter=asked, **{"min-rows-requested": 12})["file-scan-tasks"]
     assert [task["residual-filter"] for task in few] == [True, True]
     assert len(files.plan(filter=asked, **{"min-rows-requested": 1_000})["file-scan-tasks"]) == 7
+    assert len(files.plan(filter=asked, **{"min-rows-requested": 0})["file-scan-tasks"]) == 7
     unproven = {"type": "eq", "term": "n", "value": 3.0}
     assert files.plan(filter=unproven, **{"min-rows-requested": 1}) | {"plan-id": ""} == files.plan(filter=unproven) | {
         "plan-id": ""
     }
+
+
+def test_rows_that_are_enough_do_not_make_a_plan_without_parts(
+    files: Files, new_replica: Callable[[], TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they need more files than a part has, the plan has parts as ever."""
+    made = files.add(9)
+    monkeypatch.setattr("lamella.service.iceberg_scans.part_sizes", lambda *_: (3, 10))
+    assert len(files.plan(**{"min-rows-requested": 25})["file-scan-tasks"]) == 3
+    plan = files.plan(**{"min-rows-requested": 85})
+    assert len(plan["file-scan-tasks"]) == 3
+    assert sorted(places(files.tasks(new_replica(), plan))) == made
 
 
 def test_what_was_appended_is_planned(files: Files) -> None:
@@ -291,6 +318,8 @@ def test_bad_plans_say_why(files: Files) -> None:
     files.add(1)
     bad: list[Any] = [
         {"snapshot-id": 77},
+        {"snapshot-id": (1 << 63) - 1},
+        {"start-snapshot-id": 1, "end-snapshot-id": (1 << 63) - 1},
         {"filter": {"type": "eq", "term": "nope", "value": 1}},
         {"filter": {"type": "whatever"}},
         {"stats-fields": ["nope"]},

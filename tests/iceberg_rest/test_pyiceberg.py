@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -14,13 +15,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyiceberg import expressions
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import NoSuchTableError, RESTError
+from pyiceberg.exceptions import NoSuchTableError, OAuthError, RESTError, UnauthorizedError
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import expression_to_pyarrow
 from pyiceberg.table import Table
 
+from fixtures_server import ServerProcess
 from lamella.client.http import Lamella
+from lamella.snapshot.api_key import key_sha256, key_text
 from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn, WidenColumn
+from lamella.snapshot.wire import Grant
 from support.iceberg_tables import SCHEMA, IcebergTable, ids, values
 
 #: Its type hints leave out what its own documentation does.
@@ -254,3 +258,30 @@ def test_files_with_other_names_or_numbers_are_not_read_wrong(
         earlier.scan().to_arrow()
     table.commit(removed=[f"file://{paths[1]}"])
     assert catalog.load_table(name).scan().to_arrow().to_pydict() == {"id": [1], "b": ["x"]}
+
+
+def test_a_client_shows_its_key_either_way(start_server: Callable[..., ServerProcess], tmp_path: Path) -> None:
+    """As a token, and as the secret of client credentials; without one nothing is answered."""
+    root = key_text(b"r" * 32)
+    file = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"id": [1, 2]}), file)
+    server = start_server(
+        warehouse=tmp_path / "warehouse",
+        auth="true",
+        root_key_sha256=key_sha256(root),
+        allowed_locations=f'{{"*": ["file://{tmp_path}"]}}',
+    )
+    with Lamella(server.url, token=root) as lake:
+        lake.create_namespace("db")
+        lake.create_table("db.t", schema_from=f"file://{file}")
+        lake.table("db.t").register([f"file://{file}"])
+        key = lake.keys.create("reader", [Grant(role="read", namespace="db")]).key
+    uri = f"{server.url}/iceberg"
+    tokens = {"oauth2-server-uri": f"{uri}/v1/oauth/tokens"}
+    for shown in ({"token": key}, {"credential": f"reader:{key}", **tokens}, {"credential": key, **tokens}):
+        loaded = load_catalog("guarded", type="rest", uri=uri, **shown).load_table("db.t")
+        assert loaded.scan("id = 2").to_arrow().to_pydict() == {"id": [2]}
+    with pytest.raises(UnauthorizedError):
+        load_catalog("guarded", type="rest", uri=uri)
+    with pytest.raises((OAuthError, UnauthorizedError)):
+        load_catalog("guarded", type="rest", uri=uri, credential="reader:wrong", **tokens)

@@ -93,6 +93,9 @@ def test_namespaces_are_listed_page_by_page(app: TestClient) -> None:
     none = (404, "NoSuchNamespaceException")
     assert error(app.get(f"{ROOT}/namespaces", params={"parent": "nope"})) == none
     assert error(app.get(f"{ROOT}/namespaces/nope")) == none
+    assert app.get(f"{ROOT}/namespaces/nope").json()["error"]["message"] == "Namespace does not exist: nope"
+    below = app.get(f"{ROOT}/namespaces/nope/tables/t").json()["error"]
+    assert (below["type"], below["message"]) == ("NoSuchTableException", "Table does not exist: nope.t")
     assert error(app.get(f"{ROOT}/namespaces/db%1Fbelow")) == none
     assert error(app.get(f"{ROOT}/namespaces", params={"pageToken": "x"})) == (400, "BadRequestException")
     assert [app.head(f"{ROOT}/namespaces/{name}").status_code for name in ("db", "nope")] == [204, 404]
@@ -160,7 +163,7 @@ def test_metadata_is_not_sent_twice(app: TestClient) -> None:
     assert error(app.get(path, params={"snapshots": "some"})) == (400, "BadRequestException")
 
 
-@pytest.mark.parametrize("kind", ["uint32", "uint64", "timestamp(ns)", "interval"])
+@pytest.mark.parametrize("kind", ["uint8", "uint32", "uint64", "timestamp(ns)", "timestamp(ms)", "interval"])
 def test_a_table_that_iceberg_cannot_say_is_refused(app: TestClient, kind: str) -> None:
     """Neither loaded nor planned, since its clients would read other values; the text names the column."""
     table(app, "strange", [*LONG, {"name": "odd", "type": kind}])
@@ -274,6 +277,12 @@ def test_properties_for_clients_are_no_secrets(tmp_path: Path) -> None:
         loaded = app.get(f"{ROOT}/namespaces/db/tables/t").json()
         assert loaded["config"]["s3.endpoint"] == "https://s3.test"
         assert app.get(f"{ROOT}/namespaces/db/tables/t/credentials").json() == {"storage-credentials": []}
-    for name in ("s3.secret-access-key", "s3.access-key-id", "s3.session-token", "adls.account-key-password"):
+    for name in (
+        "s3.secret-access-key",
+        "s3.access-key-id",
+        "s3.session-token",
+        "adls.account-key",
+        "adls.connection-string",
+    ):
         with pytest.raises(InvalidRequest, match="secrets"):
             create_app(Settings(warehouse=str(tmp_path / "w"), iceberg_properties={name: "x"}))

@@ -7,6 +7,7 @@ text says. So what is no 404 there is none here.
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import unquote
 
 from lamella.snapshot.errors import (
     InvalidRequest,
@@ -43,14 +44,20 @@ _TYPES: Final[tuple[tuple[type[LamellaError], str], ...]] = (
 def iceberg_error(error: LamellaError, status: int, path: str) -> IcebergError:
     """The body of an error that is answered with a status at a path."""
     name = next((name for kind, name in _TYPES if isinstance(error, kind)), "ServiceFailureException")
+    message = error.message
+    _, _, table = unquote(path).partition("/tables/")
     if status == 406:
         name = "UnsupportedOperationException"
     elif "/plan/" in path and isinstance(error, PlanTaskNotFound):
         name = "NoSuchPlanIdException"
-    elif "/tables/" in path and isinstance(error, NamespaceNotFound):
-        # Java's client looks for a table's metadata tables (`t.snapshots`) below it, and takes only this for a no.
-        name = "NoSuchTableException"
-    return IcebergError(IcebergErrorBody(message=error.message, type=name, code=status))
+    elif isinstance(error, NamespaceNotFound | TableNotFound):
+        # The compatibility kit reads these texts. Java's client looks for a table's metadata tables (`t.snapshots`)
+        # below it, and takes only a missing table for a no.
+        namespace = error.details.get("namespace", "")
+        message = f"Namespace does not exist: {namespace}"
+        if table:
+            name, message = "NoSuchTableException", f"Table does not exist: {namespace}.{table.partition('/')[0]}"
+    return IcebergError(IcebergErrorBody(message=message, type=name, code=status))
 
 
 def iceberg_status(kind: type[LamellaError], status: int) -> int:

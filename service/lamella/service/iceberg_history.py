@@ -27,7 +27,8 @@ class IcebergHistory:
 
     def entry(self, record: TableRecord, number: int) -> HistoryEntry:
         """The snapshot with an id; raises InvalidRequest when there is none (any more)."""
-        found = self._catalog.history(record.table_id, before_seq=number + 1, limit=1)
+        is_there = 1 <= number <= record.version
+        found = self._catalog.history(record.table_id, before_seq=number + 1, limit=1) if is_there else []
         if not found or found[0].seq != number:
             raise InvalidRequest(
                 f"the table has no snapshot with the id {number}, or has it no more", snapshot_id=number
@@ -59,7 +60,8 @@ class IcebergHistory:
         """The table's metadata; raises NotExpressible."""
         with trusted_manifests():
             head = self._warehouse.head(record.pointer)
-        tags = self._catalog.tags(record.table_id, now_ms=self._clock())
+        # Of a snapshot that came meanwhile, the metadata says nothing yet.
+        tags = [tag for tag in self._catalog.tags(record.table_id, now_ms=self._clock()) if tag.seq <= record.version]
         before = record.version + 1
         newest = self._catalog.history(record.table_id, before_seq=before, limit=1 if only_refs else MOST_SNAPSHOTS)
         listed = {entry.seq: entry for entry in newest}

@@ -21,12 +21,14 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.iceberg.file_members import FileMembers
 from lamella.snapshot.iceberg.plan import (
+    MOST_BYTES,
     PlannedBlock,
     blocks_of,
     enough,
     part_sizes,
     ranges,
     spread,
+    task_bytes,
     tasks_json,
     within,
 )
@@ -43,9 +45,7 @@ from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import DiffRequest, PruneRequest
 
 #: Snapshots that an incremental scan looks at.
-MOST_STEPS: Final = 10_000
-#: Files of an incremental scan, which has one part.
-MOST_APPENDED: Final = 100_000
+MOST_STEPS: Final = 1_000
 #: An answer that was made does not know a longer id; plans with such requests cannot be fetched by it.
 _MOST_ID: Final = 2_000
 #: Operations that put the same rows into other files.
@@ -149,23 +149,25 @@ class IcebergScans:
     def _first(self, record: TableRecord, asked: _Asked, task: PlanTask) -> Iterator[bytes]:
         """All of a plan: fewer files where fewer are enough, and else its first part."""
         wanted = asked.request.min_rows_requested
-        if wanted is not None:
-            found, residuals = self._found(asked)
-            few = enough(found.parts or (), residuals, wanted)
+        if wanted:
+            found, residuals, each_bytes = self._found(asked)
+            few = enough(found.parts or (), residuals, wanted, part_sizes(each_bytes, 1)[0])
             if few is not None:
                 return _tasks(tasks_json(few, self._members(asked)))
         return self._part(record, asked, task, note=self._note)
 
     def _part(self, record: TableRecord, asked: _Asked, task: PlanTask, *, note: Note | None = None) -> Iterator[bytes]:
-        found, residuals = self._found(asked)
+        found, residuals, each_bytes = self._found(asked)
         if note is not None:
             note(record, asked.request, found)
         parts: Sequence[Kept] = found.parts or ()
-        filter_bytes = 0 if asked.request.filter is None else len(msgspec.json.encode(asked.request.filter))
         token_characters = len(self._tasks.write(task))
-        has_tokens = token_characters < MOST_CHARACTERS
-        most_tasks, most_tokens = part_sizes(filter_bytes, token_characters)
-        cuts = ranges(parts, task.start, task.stop, most_tasks) if has_tokens else [(task.start, task.stop)]
+        cuts = [(task.start, task.stop)]
+        most_tasks, most_tokens = part_sizes(each_bytes, token_characters)
+        if token_characters < MOST_CHARACTERS:
+            cuts = ranges(parts, task.start, task.stop, most_tasks)
+        else:
+            _require_few(found.block_count, each_bytes)
         mine = blocks_of(within(parts, *cuts[0]), residuals)
         tokens = [self._token(task, *cut) for cut in spread(cuts[1:], most_tokens)] if len(cuts) > 1 else []
         return _tasks(tasks_json(mine, self._members(asked)), tokens)
@@ -173,16 +175,18 @@ class IcebergScans:
     def _token(self, task: PlanTask, start: Position, stop: Position) -> str:
         return self._tasks.write(msgspec.structs.replace(task, start=start, stop=stop))
 
-    def _found(self, asked: _Asked) -> tuple[Found, IcebergResiduals]:
+    def _found(self, asked: _Asked) -> tuple[Found, IcebergResiduals, int]:
+        """What a prune keeps, what is left of the filter, and what a task takes at most, in bytes."""
         request, schema = asked.request, asked.head.schema
         sensitive = request.case_sensitive
         filter = filter_for(request.filter, asked.spoken, schema, case_sensitive=sensitive)
         residuals = IcebergResiduals(filter, schema, case_sensitive=sensitive)
+        columns = len(asked.spoken.select(request.stats_fields or (), case_sensitive=sensitive))
         with trusted_manifests():
             found = self._warehouse.find_predicate(
                 asked.entry.pointer, filter.predicate, PruneRequest(case_sensitive=sensitive)
             )
-        return found, residuals
+        return found, residuals, task_bytes(filter.size_bytes, columns)
 
     def _members(self, asked: _Asked) -> FileMembers | None:
         names = asked.request.stats_fields
@@ -208,29 +212,24 @@ class IcebergScans:
         entries = self._catalog.history(record.table_id, before_seq=end + 1, limit=end - start + 1)[::-1]
         if [entry.seq for entry in entries] != list(range(start, end + 1)):
             raise InvalidRequest(f"a snapshot between {start} and {end} has expired", snapshot_id=start)
-        left = MOST_APPENDED
+        count = 0
         pieces: list[bytes] = []
         for before, after in pairwise(entries):
-            blocks, members = self._appended(record, request, before, after)
-            left -= len(blocks)
-            if left < 0:
-                raise LimitExceeded(
-                    f"an incremental scan has {MOST_APPENDED} files at most: ask for fewer snapshots",
-                    limit="answer_blocks",
-                    most=MOST_APPENDED,
-                )
+            blocks, members, each_bytes = self._appended(record, request, before, after)
+            count += len(blocks)
+            _require_few(count, each_bytes)
             if blocks:
                 pieces.append(tasks_json(blocks, members))
         return self._completed(_tasks(b",".join(pieces)), f"{_WITHOUT_ID}{entries[-1].pointer.snapshot_id}")
 
     def _appended(
         self, record: TableRecord, request: PlanTableScan, before: HistoryEntry, after: HistoryEntry
-    ) -> tuple[list[PlannedBlock], FileMembers | None]:
-        """The blocks that a snapshot added, as far as they may match."""
+    ) -> tuple[list[PlannedBlock], FileMembers | None, int]:
+        """The blocks that a snapshot added, as far as they may match, and what the task of one takes at most."""
         with trusted_manifests():
             change = self._warehouse.diff(before.pointer, after.pointer, DiffRequest())
         if not change.added or _has_same_rows(after, change.added, change.removed):
-            return [], None
+            return [], None, 0
         if change.removed:
             raise InvalidRequest(
                 f"snapshot {after.seq} ({after.operation}) both adds and removes files, so nobody knows which of its "
@@ -238,14 +237,14 @@ class IcebergScans:
                 snapshot_id=after.seq,
             )
         asked = self._asked(record, msgspec.structs.replace(request, snapshot_id=after.seq, use_snapshot_schema=False))
-        found, residuals = self._found(asked)
+        found, residuals, each_bytes = self._found(asked)
         added = {block.location for block in change.added}
         blocks = [
             block
             for block in blocks_of(found.parts or (), residuals)
             if block.part.companion.text_at("location", block.row) in added
         ]
-        return blocks, self._members(asked)
+        return blocks, self._members(asked), each_bytes
 
     def _completed(self, members: Iterator[bytes], plan_id: str) -> Iterator[bytes]:
         return _object(chain([b'"status":"completed","plan-id":%b,' % msgspec.json.encode(plan_id)], members))
@@ -253,6 +252,18 @@ class IcebergScans:
 
 #: Such a plan was answered as a whole, and cannot be fetched again.
 _WITHOUT_ID: Final = "answered-"
+
+
+def _require_few(count: int, each_bytes: int) -> None:
+    """Raise LimitExceeded when a plan that has no parts would have so many files."""
+    most = MOST_BYTES // max(1, each_bytes)
+    if count > most:
+        raise LimitExceeded(
+            f"a plan that has no parts may have {most} files of {each_bytes} bytes each: ask with a shorter filter, "
+            "for fewer snapshots or for fewer statistics",
+            limit="plan_bytes",
+            most=MOST_BYTES,
+        )
 
 
 def _has_same_rows(after: HistoryEntry, added: Sequence[object], removed: Sequence[object]) -> bool:

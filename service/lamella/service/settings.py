@@ -17,7 +17,7 @@ from lamella.snapshot.layout.location import normal, parse
 
 ENV_PREFIX = "LAMELLA_"
 #: In names of properties that are none of a reader's business.
-_SECRET_WORDS = ("secret", "access-key", "token", "password", "credential")
+_SECRET_WORDS = ("secret", "key", "token", "password", "credential", "connection-string", "sas", "sse")
 
 
 class Settings(BaseSettings):
@@ -62,7 +62,7 @@ class Settings(BaseSettings):
         description=(
             "Properties that Iceberg clients are told with each table, as JSON: where storage is, such as "
             '`{"s3.endpoint": "https://s3.example", "s3.region": "eu-central-1"}`. Whoever may read a table sees them, '
-            "so names with `secret`, `access-key`, `token`, `password` or `credential` in them are refused."
+            "so names of secrets are refused (with `secret`, `key`, `token`, `password`, `credential`, `sas`, ...)."
         ),
     )
     allowed_locations: dict[str, list[str]] | None = Field(

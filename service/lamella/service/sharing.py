@@ -23,6 +23,7 @@ from lamella.snapshot.errors import (
     SnapshotExpired,
     SnapshotNotFound,
 )
+from lamella.snapshot.expression.limits import MAX_SQL_CHARACTERS
 from lamella.snapshot.expression.nodes import TRUE, And, Predicate
 from lamella.snapshot.iceberg.metadata import require_named
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer
@@ -257,7 +258,13 @@ def no_changes() -> NotExpressible:
 
 def _predicate(asked: ShareQuery, head: Snapshot) -> Predicate:
     """Every hint, as one predicate over the columns of a snapshot."""
-    parts = [read_sql_hint(text, head.schema) for text in asked.predicate_hints]
+    parts: list[Predicate] = []
+    left = MAX_SQL_CHARACTERS
+    for text in asked.predicate_hints:
+        left -= len(text)
+        if left < 0:  # hints are no duty, and together no longer than one may be
+            break
+        parts.append(read_sql_hint(text, head.schema))
     if asked.json_predicate_hints is not None:
         parts.append(read_json_hint(asked.json_predicate_hints, head.schema))
     return And(tuple(parts)) if parts else TRUE

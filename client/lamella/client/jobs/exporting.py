@@ -154,6 +154,8 @@ class _Export:
         self._folder = ExportFolder(store, _root(own, options.location))
         self._columns = _ids(snapshot.schema, options.columns)
         said = "first" if self._columns is None else ",".join(map(str, sorted(self._columns)))
+        if options.trust_files:  # manifests of files that nobody looked at are for such exports alone
+            said += ":trusted"
         number = self._alive[snapshot.snapshot_id].number
         if not number:
             raise InvalidRequest("the service is of an older release, which does not number a table's snapshots")
@@ -224,6 +226,8 @@ class _Export:
             previous = None if current is None else current.metadata
             if previous is not None and previous["table-uuid"] != self._snapshot.table_id:
                 raise InvalidRequest(f"{self._folder.root} has another table", location=self._folder.root)
+            if current is not None and self._is_overtaken(current):
+                return self._result(current, current)
             before = None if current is None else current.location
             added = None if is_exported(previous, self._exported) else self._add(previous, refs, sizes)
             metadata = next_metadata(
@@ -244,6 +248,10 @@ class _Export:
                 self._size_bytes += len(msgspec.json.encode(metadata))
                 return self._result(published, current)
         raise Conflict(f"other exports to {self._folder.root} were faster {_TRIES} times", location=self._folder.root)
+
+    def _is_overtaken(self, current: Version) -> bool:
+        """Whether another export of the current snapshot, begun later, has published a later one."""
+        return self._options.snapshot is None and current.metadata["current-snapshot-id"] > self._exported.number
 
     def _add(
         self, previous: Mapping[str, Any] | None, refs: Sequence[SegmentRef], sizes: Mapping[str, int]
@@ -295,7 +303,7 @@ class _Export:
             size_bytes=self._size_bytes,
             snapshots=len(named),
             forgotten=len(named_before - named),
-            held_by=self._hold,
+            held_by=None if self._is_overtaken(version) else self._hold,
         )
 
     def _location(self, ref: SegmentRef) -> str:

@@ -106,8 +106,7 @@ def _encoder(dtype: DataType) -> Callable[[Value, int], bytes | None] | None:
     if name == "int64":
         return lambda value, _: _LONG.pack(int(value))
     if name in ("time", "timestamp", "timestamp_ntz"):
-        scale = 1_000 if dtype.unit == "ms" else 1
-        return lambda value, _: _micros(int(value) * scale)
+        return (lambda value, _: _LONG.pack(int(value))) if dtype.unit == "us" else None
     if name == "float32":
         return lambda value, side: _FLOAT.pack(_signed_zero(float(value), side))
     if name == "float64":
@@ -117,10 +116,6 @@ def _encoder(dtype: DataType) -> Callable[[Value, int], bytes | None] | None:
     if name == "fixed":
         return lambda value, _: _bytes(value)
     return None  # a uuid among them: clients order them in two ways
-
-
-def _micros(value: int) -> bytes | None:
-    return _LONG.pack(value) if -(1 << 63) <= value < 1 << 63 else None
 
 
 def _signed_zero(value: float, side: int) -> float:

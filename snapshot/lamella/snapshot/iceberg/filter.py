@@ -6,7 +6,8 @@ Clients differ in which rows a predicate is true for, so each predicate has seve
 them may be true of a row, and only what all of them decide alike is left out of a residual:
 
 * ``not-eq``, ``not-in`` and ``not-starts-with`` hold for a null in Iceberg's own evaluators, and not in SQL;
-* NaN is greater than any number for Spark and for Iceberg's comparators, and compares with nothing in Arrow;
+* NaN is greater than any number for Spark and for Iceberg's comparators, and compares with nothing in Arrow, where
+  ``not-nan`` does not hold for a null either;
 * -0.0 is less than 0.0 for Iceberg's comparators, and equal to it in SQL;
 * a 32-bit column is compared with a double, or with the double rounded to 32 bits (pyiceberg).
 
@@ -59,6 +60,11 @@ class IcebergFilter(msgspec.Struct, frozen=True):
     shape: Shape
     leaves: tuple[IcebergLeaf, ...]
     predicate: Predicate
+
+    @property
+    def size_bytes(self) -> int:
+        """How long the whole of it is as a residual; none is longer."""
+        return len(msgspec.json.encode(self.residual(self.shape)))
 
     def residual(self, shape: Shape) -> bool | dict[str, Any]:
         """A part of the filter as JSON in the older spelling, connectives with two sides each."""
@@ -210,6 +216,8 @@ def _readings(kind: str, node: dict[str, Any], leaf: Leaf | None, values: tuple[
     if leaf.dtype.is_float:
         if leaf.dtype.bits < 64 and values:
             found.append(_test(kind, term, [rounded(value) for value in given]))
+        if kind == "not-nan":  # to Arrow it is null for a null
+            found += [And((Not(IsNull(term)), each)) for each in found]
         if kind in ("gt", "gt-eq"):
             found += [And((each, Not(IsNan(term)))) for each in found]
         if any(is_zero(value) for value in values):

@@ -14,8 +14,13 @@ from lamella.snapshot.prune.paging import Position
 
 #: Scan tasks of one answer.
 MOST_TASKS: Final = 5_000
-#: What their residual filters may take together, in bytes. Each is at most as long as the filter.
-_RESIDUAL_BYTES: Final = 16 << 20
+#: What they may take together, in bytes, by their residual filters and statistics.
+_PART_BYTES: Final = 16 << 20
+#: What a plan without parts may take.
+MOST_BYTES: Final = 64 << 20
+#: What a task takes beside, and what the statistics of a column take, roughly.
+_TASK_BYTES: Final = 300
+_COLUMN_BYTES: Final = 200
 #: What the tokens of one answer may take together, in characters.
 _TOKEN_CHARACTERS: Final = 4 << 20
 
@@ -72,22 +77,30 @@ def blocks_of(parts: Iterable[Kept], residuals: IcebergResiduals) -> Iterator[Pl
                 yield PlannedBlock(part, row, left)
 
 
-def enough(parts: Iterable[Kept], residuals: IcebergResiduals, row_count: int) -> list[PlannedBlock] | None:
-    """Blocks with ``row_count`` rows or more, every one of which is proven to match; None: so many are not proven."""
+def enough(parts: Iterable[Kept], residuals: IcebergResiduals, row_count: int, most: int) -> list[PlannedBlock] | None:
+    """Blocks with ``row_count`` rows or more, every one of which is proven to match.
+
+    None: so many are not proven, or not by ``most`` blocks.
+    """
     found: list[PlannedBlock] = []
     for block in blocks_of(parts, residuals):
-        if row_count <= 0:
-            break
         if block.left is True:
             found.append(block)
             row_count -= int(block.part.companion.numbers("row_count")[block.row])
-    return found if row_count <= 0 else None
+        if row_count <= 0 or len(found) > most:
+            break
+    return found if row_count <= 0 and len(found) <= most else None
 
 
-def part_sizes(filter_bytes: int, token_characters: int) -> tuple[int, int]:
+def part_sizes(task_bytes: int, token_characters: int) -> tuple[int, int]:
     """How many tasks an answer has at most, and how many tokens."""
-    tasks = max(1, min(MOST_TASKS, _RESIDUAL_BYTES // max(1, filter_bytes)))
+    tasks = max(1, min(MOST_TASKS, _PART_BYTES // task_bytes))
     return tasks, max(8, _TOKEN_CHARACTERS // max(1, token_characters))
+
+
+def task_bytes(residual_bytes: int, columns: int) -> int:
+    """What a task takes at most, roughly: a residual is no longer than what the whole filter is written as."""
+    return _TASK_BYTES + residual_bytes + _COLUMN_BYTES * columns
 
 
 def spread(cuts: Sequence[tuple[Position, Position]], most: int) -> list[tuple[Position, Position]]:

@@ -14,7 +14,7 @@ from lamella.snapshot.schema import Column, DataType, Schema
 
 _PLAIN: Final = {
     **{"boolean": "boolean", "date": "date", "uuid": "uuid", "float32": "float", "float64": "double"},
-    **dict.fromkeys(("int8", "int16", "int32", "uint8", "uint16"), "int"),
+    **dict.fromkeys(("int8", "int16", "int32"), "int"),
     "int64": "long",
     **dict.fromkeys(("string", "enum", "json"), "string"),
     **dict.fromkeys(("binary", "bson"), "binary"),
@@ -23,7 +23,10 @@ _TIMES: Final = {"time": "time", "timestamp": "timestamptz", "timestamp_ntz": "t
 _REASONS: Final = {
     "uint32": "Iceberg has no unsigned types, and its readers would take large values as negative ones",
     "uint64": "Iceberg has no unsigned types",
+    **dict.fromkeys(("uint8", "uint16"), "Iceberg has no unsigned types, and Spark's reader fails at them"),
     "ns": "nanoseconds need Iceberg's format version 3",
+    "ms": "Iceberg counts microseconds, and Spark's reader takes the files' milliseconds for them; widen it to us and "
+    "compact",
 }
 
 
@@ -34,7 +37,7 @@ def type_name(dtype: DataType) -> str | None:
     if dtype.name == "fixed":
         return f"fixed[{dtype.length}]"
     if dtype.name in _TIMES:
-        return None if dtype.unit == "ns" else _TIMES[dtype.name]
+        return _TIMES[dtype.name] if dtype.unit == "us" else None
     return _PLAIN.get(dtype.name)
 
 
@@ -42,14 +45,14 @@ def reads_as(written: DataType, wanted: DataType) -> bool:
     """Whether Iceberg's readers take values of a file's type for values of the table's type."""
     if written == wanted or (written.is_text and wanted.is_text):
         return True
-    if written.is_integer and wanted.is_integer:  # unsigned ones of 32 bits would be read as signed
-        return written.name not in ("uint32", "uint64") and written.bits <= wanted.bits
+    if written.is_integer and wanted.is_integer:  # unsigned ones fail in Spark, or are read as signed
+        return written.order == "int" and written.bits <= wanted.bits
     if written.is_float and wanted.is_float:
         return written.bits <= wanted.bits and written.bits > 16
     if written.name == wanted.name == "decimal":
         return written.scale == wanted.scale and written.precision <= wanted.precision
     if written.name == wanted.name and written.name in ("time", "timestamp", "timestamp_ntz"):
-        return written.unit != "ns"
+        return written.unit == "us"
     return {written.name, wanted.name} <= {"binary", "bson"}
 
 
