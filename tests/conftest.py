@@ -57,9 +57,11 @@ def _gateway_port() -> int | None:
     return None if gateway is None else int(gateway.java_parameters.port)
 
 
-def path_from_script(name: str) -> Path:
+def path_from_script(name: str, *arguments: str) -> Path:
     """The path that one of the finders in scripts/ prints; fails the test with its message when it finds nothing."""
-    done = subprocess.run([sys.executable, ROOT / "scripts" / name], check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / name, *arguments], check=False, capture_output=True, text=True
+    )
     if done.returncode != 0:
         pytest.fail(done.stderr)
     return Path(done.stdout.strip())

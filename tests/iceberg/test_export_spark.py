@@ -56,7 +56,7 @@ def random_filters(rng: Random, table: IcebergTable, count: int) -> list[str]:
 
 def answers(given: dict[str, Any], folder: Path) -> list[Any]:
     """What Spark answers."""
-    python = path_from_script("iceberg_spark.py")
+    python = path_from_script("environment.py", "iceberg-spark")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
     environment |= {"PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONWARNINGS": "ignore"}
     environment["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 1g pyspark-shell"

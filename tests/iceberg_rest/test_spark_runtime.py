@@ -105,7 +105,7 @@ def answers(
 ) -> dict[str, list[Any]]:
     """What Spark answered, by kind of question."""
     assert java_home
-    python = path_from_script("iceberg_spark.py")
+    python = path_from_script("environment.py", "iceberg-spark")
     folder = tmp_path_factory.mktemp("spark")
     made = IcebergTable(lake, folder, seed=3)
     name = f"ice.ice.{made.name}"
