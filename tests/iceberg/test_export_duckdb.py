@@ -111,8 +111,8 @@ def test_columns_and_snapshots_of_before_are_read(lake: Lamella, tmp_path: Path)
         lake.create_table(name, schema_from=f"file://{paths[0]}")
         table = lake.table(name)
         table.register([f"file://{paths[0]}"])
-        changes = [RenameColumn(column="b", name="name"), DropColumn(column="c")]
-        table.evolve([*changes, AddColumn(name="extra", type="int64")])
+        rename, drop = RenameColumn(column="b", name="name"), DropColumn(column="c")
+        table.evolve([rename, drop, AddColumn(name="extra", type="int64")])
         earlier = export_iceberg(lake, name, FsspecStore()).number
         table.register([f"file://{paths[1]}"])
         folder = export_iceberg(lake, name, FsspecStore()).location.removeprefix("file://")

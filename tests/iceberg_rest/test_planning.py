@@ -199,7 +199,7 @@ def test_a_token_is_for_its_table_only(files: Files, monkeypatch: pytest.MonkeyP
     assert error(files.app.post("/iceberg/v1/namespaces/db/tables/u/tasks", json={"plan-task": token})) == none
     altered = token[:-2] + ("A" if token[-2] != "A" else "B") + token[-1]
     assert error(files.app.post(f"{REST}/tasks", json={"plan-task": altered})) == none
-    assert error(files.app.post(f"{REST}/tasks", json={"plan-task": "x" * (2 << 20)}))[0] in (404, 413)
+    assert error(files.app.post(f"{REST}/tasks", json={"plan-task": "x" * (2 << 20)}))[0] in (400, 413)
     assert files.app.post(f"{REST}/tasks", json={"plan-task": token}).status_code == 200
 
 

@@ -208,7 +208,7 @@ def leads(schema: dict[str, Any], way: tuple[str | int, ...]) -> bool:
 
 def target(path: str) -> str:
     """A path of the API with names of what is there."""
-    names = {"namespace": "n", "table": "t", "index": "i"}
+    names = {"namespace": "n", "table": "t", "index": "i", "share": "lamella"}
     return "/".join(names.get(part[1:-1], "none") if part.startswith("{") else part for part in path.split("/"))
 
 
@@ -222,7 +222,13 @@ def test_a_member_that_is_larger_than_it_may_be_is_refused_by_name(app: TestClie
         value = blown_up(spot.schema, min(most, LONGEST))
         body = msgspec.json.encode(request_with(schema, spot.way, value))
         headers = {"content-type": "application/json"}
-        problem = read_problem(app.request(spot.method.upper(), target(spot.path), content=body, headers=headers))
+        answer = app.request(spot.method.upper(), target(spot.path), content=body, headers=headers)
+        if spot.path.startswith(("/iceberg", "/delta-sharing")):  # their errors are in forms of their own
+            is_refused = answer.status_code == 400 and f"more than {most}" in answer.text
+            if not (is_refused or (answer.status_code == 413 and len(body) > MIB)):
+                wrong.append(f"{spot.name}: {answer.status_code} {answer.text[:200]}")
+            continue
+        problem = read_problem(answer)
         if problem.status == 413 and len(body) > MIB:
             continue
         details = (problem.details.get("limit"), problem.details.get("most"))

@@ -202,10 +202,26 @@ PROBES: Final[Mapping[str, Probe]] = {
         also=(400,),  # of local files nobody can read one elsewhere
     ),
     "shared_table_changes": Probe(also=(406,)),
+    "iceberg_config": Probe(),
+    "iceberg_namespaces": Probe(query=lambda p: {"parent": p.namespace}),
+    "iceberg_namespace": Probe(),
+    "iceberg_tables": Probe(),
+    "load_iceberg_table": Probe(),
+    "iceberg_credentials": Probe(),
+    "plan_table_scan": Probe(body=lambda p: {"filter": {"type": "eq", "term": p.column, "value": p.value}}),
+    "fetch_scan_tasks": Probe(needs=("plan_id",), body=lambda p: {"plan-task": p.plan_id}),
+    "fetch_plan": Probe(needs=("plan_id",)),
+    "cancel_plan": Probe(needs=("plan_id",)),
+    "report_iceberg_metrics": Probe(body=_nothing),
+    "iceberg_token": Probe(also=(400,)),
 }
+#: What Iceberg's errors are called, by the codes of ours that tests ask for.
+_ICEBERG: Final = {"NotAuthorizedException": "unauthenticated", "ForbiddenException": "permission_denied"}
 
 
 def code_of(answer: httpx2.Response) -> str:
     """The code of an error, in whichever protocol's form."""
     error = answer.json()
+    if isinstance(error.get("error"), dict):
+        return _ICEBERG.get(error["error"]["type"], error["error"]["type"])
     return str(error["code"] if "code" in error else error["errorCode"].lower())

@@ -46,6 +46,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     lease_token: str = _ABSENT
     key: str = "none"
     dropped: str = "none"
+    plan_id: str = "none"
     #: The same for all: a share is what each may read.
     share: str = "lamella"
 
@@ -195,6 +196,11 @@ def _dropped_index(tenants: Tenants, place: Place) -> Place:
     return place
 
 
+def _plan(tenants: Tenants, place: Place) -> Place:
+    plan = tenants.root.call("POST", f"/iceberg{_path(place)}/plan", {})
+    return msgspec.structs.replace(place, plan_id=plan["plan-id"])
+
+
 def _schedule(tenants: Tenants, place: Place) -> Place:
     schedule = f"{place.namespace}schedule"
     tenants.root.call("PUT", f"{_path(place)}/schedules/{schedule}", {"kind": "verify", "every_s": 86_400})
@@ -243,6 +249,7 @@ def _path(place: Place) -> str:
 
 
 _MAKERS: Mapping[str, Callable[[Tenants, Place], Place]] = {
+    "plan_id": _plan,
     "tag": _tag,
     "lease_id": _lease,
     "index": _index,

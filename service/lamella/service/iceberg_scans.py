@@ -32,10 +32,10 @@ from lamella.snapshot.iceberg.plan import (
     tasks_json,
     within,
 )
-from lamella.snapshot.iceberg.plan_task import END, MOST_CHARACTERS, START, PlanTask, PlanTasks
+from lamella.snapshot.iceberg.plan_task import END, START, PlanTask, PlanTasks
 from lamella.snapshot.iceberg.residual import IcebergResiduals
 from lamella.snapshot.iceberg.terms import filter_for
-from lamella.snapshot.iceberg.wire import PlanTableScan
+from lamella.snapshot.iceberg.wire import MOST_CHARACTERS, PlanTableScan
 from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.prune.found import Found
 from lamella.snapshot.prune.kept import Kept

@@ -12,13 +12,11 @@ from typing import Final
 import msgspec
 
 from lamella.snapshot.errors import InvalidPageToken
-from lamella.snapshot.iceberg.wire import PlanTableScan
+from lamella.snapshot.iceberg.wire import MOST_CHARACTERS, PlanTableScan
 from lamella.snapshot.prune.paging import Position
 from lamella.snapshot.prune.signed import SignedTokens
 
 _VERSION: Final = 1
-#: Longer requests have no tokens: their plans are answered as a whole.
-MOST_CHARACTERS: Final = 1 << 20
 #: What a request may be once it is decompressed. Only requests of ours are, but they were a client's.
 _MOST_BYTES: Final = 64 << 20
 #: Behind every block of a snapshot.

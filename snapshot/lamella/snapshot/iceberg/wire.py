@@ -5,11 +5,15 @@ Names, and which members there are, by ``open-api/rest-catalog-open-api.yaml`` o
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
+from lamella.snapshot.wire.bounds import ColumnPaths
+
+#: Of a plan task. Plans of requests that make longer ones have no parts.
+MOST_CHARACTERS: Final = 1 << 20
 #: Ids of snapshots: positive, of 63 bits.
 SnapshotId = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
@@ -80,20 +84,20 @@ class PlanTableScan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", o
     """
 
     snapshot_id: SnapshotId | None = None
-    select: tuple[str, ...] | None = None
+    select: ColumnPaths | None = None
     filter: Any = None
     case_sensitive: bool = True
     use_snapshot_schema: bool = False
     start_snapshot_id: SnapshotId | None = None
     end_snapshot_id: SnapshotId | None = None
-    stats_fields: tuple[str, ...] | None = None
+    stats_fields: ColumnPaths | None = None
     min_rows_requested: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None = None
 
 
 class FetchScanTasks(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """The files of one part of a plan."""
 
-    plan_task: str
+    plan_task: Annotated[str, Meta(max_length=MOST_CHARACTERS)]
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
