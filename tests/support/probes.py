@@ -223,5 +223,6 @@ def code_of(answer: httpx2.Response) -> str:
     """The code of an error, in whichever protocol's form."""
     error = answer.json()
     if isinstance(error.get("error"), dict):
-        return _ICEBERG.get(error["error"]["type"], error["error"]["type"])
+        kind = str(error["error"]["type"])
+        return _ICEBERG.get(kind, kind)
     return str(error["code"] if "code" in error else error["errorCode"].lower())

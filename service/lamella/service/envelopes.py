@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from lamella.service.iceberg_envelope import iceberg_error, iceberg_status
+from lamella.service.iceberg_envelope import iceberg_error, iceberg_status, oauth_error
 from lamella.snapshot.errors import LamellaError
-from lamella.snapshot.iceberg.wire import IcebergError
+from lamella.snapshot.iceberg.wire import IcebergError, OAuthError
 from lamella.snapshot.sharing.items import SharingError
 
 
@@ -35,6 +35,7 @@ def _sharing(error: LamellaError, _status: int, _path: str) -> SharingError:
 
 ENVELOPES: Final = (
     Envelope("/delta-sharing", SharingError, _sharing),
+    Envelope("/iceberg/v1/oauth", OAuthError, oauth_error),  # before what it is below
     Envelope("/iceberg", IcebergError, iceberg_error, iceberg_status),
 )
 

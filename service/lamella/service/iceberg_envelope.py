@@ -23,7 +23,7 @@ from lamella.snapshot.errors import (
     Unauthenticated,
     Unavailable,
 )
-from lamella.snapshot.iceberg.wire import IcebergError, IcebergErrorBody
+from lamella.snapshot.iceberg.wire import IcebergError, IcebergErrorBody, OAuthError
 
 #: The first that an error is of counts.
 _TYPES: Final[tuple[tuple[type[LamellaError], str], ...]] = (
@@ -65,3 +65,15 @@ def iceberg_status(kind: type[LamellaError], status: int) -> int:
     if issubclass(kind, SnapshotNotFound | TagNotFound):
         return 400
     return 406 if status == 405 else status  # an operation of the specification that is not served
+
+
+def oauth_error(error: LamellaError, _status: int, _path: str) -> OAuthError:
+    """The body of what the token endpoint refused (RFC 6749, section 5.2)."""
+    kind = "server_error"
+    if isinstance(error, Unauthenticated):
+        kind = "invalid_client"
+    elif isinstance(error, InvalidRequest):
+        kind = str(error.details.get("oauth_error", "invalid_request"))
+    elif isinstance(error, Unavailable):
+        kind = "temporarily_unavailable"
+    return OAuthError(error=kind, error_description=error.message)

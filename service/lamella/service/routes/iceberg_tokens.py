@@ -21,7 +21,7 @@ from lamella.service.api import Operation, json_response
 from lamella.service.routes.paths import ICEBERG
 from lamella.service.services import Services
 from lamella.snapshot.errors import InvalidRequest, Unauthenticated
-from lamella.snapshot.iceberg.wire import AccessToken, OAuthError, TokenRequest
+from lamella.snapshot.iceberg.wire import AccessToken, TokenRequest
 
 FORM: Final = "application/x-www-form-urlencoded"
 #: What a token is, by RFC 8693, section 3.
@@ -44,23 +44,19 @@ class IcebergTokenRoutes:
         if kind != FORM:
             raise InvalidRequest(f"send the body as Content-Type: {FORM}, not {kind or 'without one'}")
         fields = _fields(await request.body())
-        if fields is None:
-            return _refused("invalid_request", "the body is no form of single fields")
         grant = fields.get("grant_type")
         if grant == "client_credentials":
             shown = fields.get("client_secret") or _basic(request)
         elif grant == _EXCHANGE:
             shown = fields.get("subject_token")
         else:
-            return _refused("unsupported_grant_type", "grant_type is client_credentials, or a token exchange")
+            kind = "unsupported_grant_type"
+            raise InvalidRequest("grant_type is client_credentials, or a token exchange", oauth_error=kind)
         if not shown:
-            return _refused("invalid_request", "there is no client_secret (or subject_token): an API key belongs there")
+            raise InvalidRequest("there is no client_secret (or subject_token): an API key belongs there")
         expires_ms = None
         if self._services.gate.is_on:
-            try:
-                expires_ms = (await self._services.gate.log_in(request, shown)).expires_ms
-            except Unauthenticated:
-                return _refused("invalid_client", "the secret is no API key or token that holds", 401)
+            expires_ms = (await self._services.gate.log_in(request, shown)).expires_ms
         left_s = msgspec.UNSET if expires_ms is None else max(0, (expires_ms - self._clock()) // 1000)
         answer = AccessToken(access_token=shown, issued_token_type=_ACCESS_TOKEN, expires_in=left_s)
         response = json_response(answer)
@@ -88,13 +84,15 @@ class IcebergTokenRoutes:
         )
 
 
-def _fields(body: bytes) -> dict[str, str] | None:
-    """The fields of a form; None: it is none, or has a field twice (RFC 6749, section 3.2)."""
+def _fields(body: bytes) -> dict[str, str]:
+    """The fields of a form; raises InvalidRequest when it is none, or has a field twice (RFC 6749, section 3.2)."""
     try:
         found = parse_qs(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
-    except ValueError:
-        return None
-    return None if any(len(values) > 1 for values in found.values()) else {name: v[0] for name, v in found.items()}
+    except ValueError as error:
+        raise InvalidRequest("the body is no form") from error
+    if any(len(values) > 1 for values in found.values()):
+        raise InvalidRequest("the form has a field twice")
+    return {name: values[0] for name, values in found.items()}
 
 
 def _basic(request: Request) -> str | None:
@@ -107,11 +105,3 @@ def _basic(request: Request) -> str | None:
     except (binascii.Error, ValueError):
         return None
     return unquote_plus(secret)
-
-
-def _refused(error: str, description: str, status: int = 400) -> Response:
-    response = json_response(OAuthError(error=error, error_description=description), status)
-    response.headers.update(_NO_STORE)
-    if status == 401:
-        response.headers["WWW-Authenticate"] = "Bearer"
-    return response
