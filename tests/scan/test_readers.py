@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import sys
 import threading
@@ -201,6 +202,7 @@ def test_a_relation_gives_the_reading_up_when_it_has_enough(planner: WarehouseTa
     with duckdb.connect() as connection:
         assert len(planner.scan(workers=1).to_duckdb(connection).limit(3).fetchall()) == 3
     assert planner.scan(workers=1).to_reader().read_next_batch().num_rows == 1_000
+    gc.collect()  # what was dropped may hang in a cycle
     for thread in set(threading.enumerate()) - before:
         thread.join(30)
         assert not thread.name.startswith("lamella-") or not thread.is_alive(), thread.name

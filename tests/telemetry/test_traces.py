@@ -235,8 +235,11 @@ NEARLY = st.builds(
 
 
 def is_valid(value: bytes) -> bool:
-    """W3C's rule for a traceparent, read on its own: https://www.w3.org/TR/trace-context/#traceparent-header."""
-    found = re.fullmatch(rb"[ \t]*([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*|[ \t]*)", value)
+    """W3C's rule for a traceparent, read on its own: https://www.w3.org/TR/trace-context/#traceparent-header.
+
+    OpenTelemetry takes an end of line behind it, too, which no header can have.
+    """
+    found = re.fullmatch(rb"[ \t]*([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*|[ \t]*)\n?", value)
     if found is None or len(value) > 512 or found[1] == b"ff":
         return False
     return set(found[2]) != {48} and set(found[3]) != {48} and not (found[1] == b"00" and found[5].strip())
