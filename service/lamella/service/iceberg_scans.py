@@ -42,16 +42,20 @@ from lamella.snapshot.prune.kept import Kept
 from lamella.snapshot.prune.paging import Position
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.warehouse import Warehouse
-from lamella.snapshot.wire import DiffRequest, PruneRequest
+from lamella.snapshot.wire import DiffAnswer, DiffRequest, PruneRequest
 
 #: Snapshots that an incremental scan looks at.
 MOST_STEPS: Final = 1_000
+#: Blocks that one of them adds and removes.
+_MOST_CHANGED: Final = 250_000
 #: An answer that was made does not know a longer id; plans with such requests cannot be fetched by it.
 _MOST_ID: Final = 2_000
 #: Operations that put the same rows into other files.
-_SAME_ROWS: Final = frozenset({"compact", "recluster", "rearrange", "regroup"})
+_SAME_ROWS: Final = frozenset({"compact", "recluster"})
 
 Note = Callable[[TableRecord, PlanTableScan, Found], None]
+#: What a prune keeps, what is left of the filter, and what a task takes at most, in bytes.
+_Planned = tuple[Found, IcebergResiduals, int]
 
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +101,8 @@ class IcebergScans:
     def tasks(self, record: TableRecord, token: str) -> Iterator[bytes]:
         """The files of one part of a plan as JSON; raises PlanTaskNotFound for what is no part of one of the table."""
         task, request = self._read(record, token)
-        return _object(self._part(record, self._again(record, task, request), task))
+        asked = self._again(record, task, request)
+        return _object(self._part(asked, task, self._found(asked)))
 
     def fetched(self, record: TableRecord, plan_id: str) -> Iterator[bytes]:
         """A plan once more; raises PlanTaskNotFound."""
@@ -148,18 +153,18 @@ class IcebergScans:
 
     def _first(self, record: TableRecord, asked: _Asked, task: PlanTask) -> Iterator[bytes]:
         """All of a plan: fewer files where fewer are enough, and else its first part."""
+        planned = self._found(asked)
+        found, residuals, each_bytes = planned
+        self._note(record, asked.request, found)
         wanted = asked.request.min_rows_requested
         if wanted:
-            found, residuals, each_bytes = self._found(asked)
             few = enough(found.parts or (), residuals, wanted, part_sizes(each_bytes, 1)[0])
             if few is not None:
                 return _tasks(tasks_json(few, self._members(asked)))
-        return self._part(record, asked, task, note=self._note)
+        return self._part(asked, task, planned)
 
-    def _part(self, record: TableRecord, asked: _Asked, task: PlanTask, *, note: Note | None = None) -> Iterator[bytes]:
-        found, residuals, each_bytes = self._found(asked)
-        if note is not None:
-            note(record, asked.request, found)
+    def _part(self, asked: _Asked, task: PlanTask, planned: _Planned) -> Iterator[bytes]:
+        found, residuals, each_bytes = planned
         parts: Sequence[Kept] = found.parts or ()
         token_characters = len(self._tasks.write(task))
         cuts = [(task.start, task.stop)]
@@ -175,7 +180,7 @@ class IcebergScans:
     def _token(self, task: PlanTask, start: Position, stop: Position) -> str:
         return self._tasks.write(msgspec.structs.replace(task, start=start, stop=stop))
 
-    def _found(self, asked: _Asked) -> tuple[Found, IcebergResiduals, int]:
+    def _found(self, asked: _Asked) -> _Planned:
         """What a prune keeps, what is left of the filter, and what a task takes at most, in bytes."""
         request, schema = asked.request, asked.head.schema
         sensitive = request.case_sensitive
@@ -227,8 +232,8 @@ class IcebergScans:
     ) -> tuple[list[PlannedBlock], FileMembers | None, int]:
         """The blocks that a snapshot added, as far as they may match, and what the task of one takes at most."""
         with trusted_manifests():
-            change = self._warehouse.diff(before.pointer, after.pointer, DiffRequest())
-        if not change.added or _has_same_rows(after, change.added, change.removed):
+            change = self._warehouse.diff(before.pointer, after.pointer, DiffRequest(), most_blocks=_MOST_CHANGED)
+        if not change.added or _has_same_rows(after, change):
             return [], None, 0
         if change.removed:
             raise InvalidRequest(
@@ -266,10 +271,10 @@ def _require_few(count: int, each_bytes: int) -> None:
         )
 
 
-def _has_same_rows(after: HistoryEntry, added: Sequence[object], removed: Sequence[object]) -> bool:
+def _has_same_rows(after: HistoryEntry, change: DiffAnswer) -> bool:
     """Whether a snapshot only put rows into other files."""
-    counts = [sum(int(getattr(block, "row_count", 0)) for block in blocks) for blocks in (added, removed)]
-    return after.operation in _SAME_ROWS and counts[0] == counts[1]
+    came, went = (sum(block.row_count for block in blocks) for blocks in (change.added, change.removed))
+    return after.operation in _SAME_ROWS and came == went
 
 
 def _tasks(files: bytes, tokens: Sequence[str] = ()) -> Iterator[bytes]:

@@ -66,7 +66,7 @@ def summarize_blocks(schema: Schema, blocks: Sequence[Block]) -> Summary:
         compressed_byte_size=sum(b.file_size for b in blocks),
         index_size=sum(b.bloom_filter_index_size for b in blocks),
         col_stats=merge_columns(types, ((b.row_count, b.col_stats) for b in blocks)),
-        not_by_name_count=sum(b.not_by_name for b in blocks),
+        by_name_count=sum(b.by_name for b in blocks),
     )
 
 
@@ -81,5 +81,5 @@ def summarize(schema: Schema, parts: Sequence[Summary]) -> Summary:
         compressed_byte_size=sum(p.compressed_byte_size for p in parts),
         index_size=sum(p.index_size for p in parts),
         col_stats=merge_columns(types, ((p.row_count, p.col_stats) for p in parts)),
-        not_by_name_count=sum(p.not_by_name_count for p in parts),
+        by_name_count=sum(p.by_name_count for p in parts),
     )

@@ -68,13 +68,13 @@ def readable_schemas(head: Snapshot) -> dict[int, Schema] | None:
 
 
 def require_named(head: Snapshot) -> None:
-    """Raise NotExpressible when a file of the snapshot does not have the table's names or numbers."""
-    count = head.summary.not_by_name_count
+    """Raise NotExpressible unless every file of the snapshot is known to have the table's names and numbers."""
+    count = head.summary.block_count - head.summary.by_name_count
     if count:
         raise NotExpressible(
-            f"{count} files of the table write a column's name in other letters, or number or type their columns "
-            "otherwise than the table, so that readers which know only names would not find the values: rewrite them "
-            "(compact)",
+            f"{count} files of the table write a column's name in other letters, number or type their columns otherwise "
+            "than the table, or were added without a look at that, so that readers which know only names might not find "
+            "the values: rewrite them (compact)",
             files=count,
         )
 

@@ -59,8 +59,10 @@ class PlanTasks:
         """The task of a token, and the request that it is a part of; raises InvalidPageToken."""
         try:
             task = _TASK.decode(self._signed.read(text))
-        except msgspec.MsgspecError as error:
+            # One that is longer than this is cut, and no JSON any more.
+            request = _REQUEST.decode(zlib.decompressobj().decompress(task.request, _MOST_BYTES))
+        except (msgspec.MsgspecError, zlib.error) as error:
             raise InvalidPageToken("the plan task is of another version of this service") from error
         if task.version != _VERSION:
             raise InvalidPageToken("the plan task is of another version of this service")
-        return task, _REQUEST.decode(zlib.decompressobj().decompress(task.request, _MOST_BYTES))
+        return task, request

@@ -61,8 +61,9 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``sketches`` (of distinct values, by column id) are on their way from a writer; manifests do not hold them.
 
-    ``not_by_name``: readers that find columns by the table's names, letter by letter, or by the numbers that the file
-    gives them, do not read the file as Lamella does (:func:`lamella.snapshot.iceberg.files.unreadable`).
+    ``by_name``: the file's footer was seen to have the table's names, letter by letter, and no other field ids, so that
+    readers which know only these read it as Lamella does (:func:`lamella.snapshot.iceberg.files.unreadable`). False:
+    it has not, or nobody looked.
     """
 
     location: str
@@ -85,7 +86,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     format: str = "parquet"
     schema_id: int | None = None
     sketches: dict[int, Sketch] = {}
-    not_by_name: bool = False
+    by_name: bool = False
 
     @property
     def written_with(self) -> int:
@@ -96,7 +97,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What holds for everything below: counts, sizes in bytes, merged statistics by column id.
 
-    ``not_by_name_count``: how many blocks are :attr:`Block.not_by_name`.
+    ``by_name_count``: how many blocks are :attr:`Block.by_name`.
     """
 
     row_count: Int64 = 0
@@ -106,7 +107,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     compressed_byte_size: Int64 = 0
     index_size: Int64 = 0
     col_stats: dict[int, ColumnStats] = {}
-    not_by_name_count: Int64 = 0
+    by_name_count: Int64 = 0
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -204,7 +204,7 @@ class _Shape:
                     footer_sha256=hashlib.sha256(footers[index]).hexdigest(),
                     created_by=sample.created_by,
                     schema_id=self._schema_id,
-                    not_by_name=self._plan.not_by_name,
+                    by_name=self._plan.by_name,
                 ),
             )
 

@@ -88,7 +88,7 @@ def block_of(footer: Footer, schema: Schema) -> Block:
         footer_sha256=footer.sha256,
         created_by=metadata.created_by,
         schema_id=schema.schema_id,
-        not_by_name=planned.not_by_name,
+        by_name=planned.by_name,
     )
 
 

@@ -44,12 +44,12 @@ class PlannedColumn(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True):
     """Everything about a pair of schemas that the files' statistics do not change.
 
-    ``not_by_name``: see :class:`~lamella.snapshot.manifest.Block`.
+    ``by_name``: see :class:`~lamella.snapshot.manifest.Block`.
     """
 
     present: tuple[PlannedColumn, ...]
     absent: tuple[Leaf, ...]
-    not_by_name: bool
+    by_name: bool
 
 
 def plan(file: FileSchema, table: Schema) -> Plan:
@@ -104,7 +104,7 @@ def _plan(file: FileSchema, table: Schema) -> Plan:
     present = tuple(planned_column(index, file_leaf, leaf) for index, file_leaf, leaf in found.values())
     absent = tuple(leaf for leaf in leaves if leaf.id not in found)
     _require(leaf.name for leaf in absent if not leaf.nullable and leaf.default is None)
-    return Plan(present, absent, unreadable(file, table) is not None)
+    return Plan(present, absent, unreadable(file, table) is None)
 
 
 def _require(missing: Iterable[str]) -> None:

@@ -20,7 +20,7 @@ from lamella.snapshot.stats.ranges import problem as range_problem
 #: Counts that add up from blocks to segments, and on.
 _SUMMED = (
     *("row_count", "block_count", "uncompressed_byte_size", "compressed_byte_size", "index_size"),
-    "not_by_name_count",
+    "by_name_count",
 )
 
 

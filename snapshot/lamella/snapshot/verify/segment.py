@@ -156,5 +156,5 @@ def _summary_of(block: Block) -> Summary:
         uncompressed_byte_size=block.block_size,
         compressed_byte_size=block.file_size,
         index_size=block.bloom_filter_index_size,
-        not_by_name_count=int(block.not_by_name),
+        by_name_count=int(block.by_name),
     )
