@@ -21,6 +21,7 @@ from lamella.client.demo.results import QueryResult, Results
 from lamella.client.demo.service import ServiceProcess
 from lamella.client.demo.tpch import generate
 from lamella.snapshot.errors import LamellaError
+from support.worker_process import until
 
 MEMBERS = {
     "name",
@@ -114,6 +115,29 @@ def test_the_service_is_a_child_that_ends_with_its_block(tmp_path: Path) -> None
         assert probe.connect_ex(("127.0.0.1", port)) != 0
 
 
+def test_the_service_ends_when_the_demo_is_killed(tmp_path: Path) -> None:
+    """Nobody would be left who ends it."""
+    program = """
+import sys, time
+from pathlib import Path
+from lamella.client.demo.folder import Folder
+from lamella.client.demo.service import ServiceProcess
+with ServiceProcess(Folder(Path(sys.argv[1]))) as service:
+    print(service.url, flush=True)
+    time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", program, tmp_path], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port = urlsplit(process.stdout.readline().strip()).port
+        process.kill()
+
+    def listens() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    until(lambda: not listens(), "the service ends")
+
+
 def test_a_service_that_does_not_start_shows_its_log(tmp_path: Path) -> None:
     """The error holds the end of the log, so that the reason can be seen."""
     folder = Folder(tmp_path)
@@ -146,6 +170,7 @@ def check_results(build: Path) -> None:
     assert all(q["bytes_read"] < q["bytes_total"] for q in queries.values())
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.usefixtures("java_home")
 def test_a_small_demo_succeeds(tmp_path: Path) -> None:

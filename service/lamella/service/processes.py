@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import pickle
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
+from functools import partial
+from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any, Final
 
@@ -45,11 +50,24 @@ def run_workers(make_app: Callable[[], FastAPI], workers: int, options: dict[str
 
     ``make_app`` is called in each of them, so it can be pickled, and loading it takes little time.
     """
-    config = uvicorn.Config(make_app, factory=True, workers=workers, **options)
+    config = uvicorn.Config(partial(_made, make_app), factory=True, workers=workers, **options)
     supervisor = _Workers(config, sockets=[config.bind_socket()])
     supervisor.run()
     if any(process.process.exitcode == _DID_NOT_START for process in supervisor.processes):
         sys.exit(_DID_NOT_START)
+
+
+def _made(make_app: Callable[[], FastAPI]) -> FastAPI:
+    """The app of a worker, which stops as by SIGTERM when its supervisor is killed."""
+    supervisor = multiprocessing.parent_process()
+    if supervisor is not None:
+        threading.Thread(target=_outlive, args=(supervisor,), name="supervisor", daemon=True).start()
+    return make_app()
+
+
+def _outlive(supervisor: BaseProcess) -> None:
+    supervisor.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Worker(Process):

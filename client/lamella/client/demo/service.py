@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +15,7 @@ from lamella.client.demo.folder import Folder
 from lamella.client.http import Lamella
 from lamella.client.http.pool import PooledTransport
 from lamella.client.http.transport import HttpRequest, TransportFailure
+from lamella.client.jobs import nanny
 from lamella.snapshot.errors import LamellaError
 
 START_S = 60.0
@@ -44,6 +46,8 @@ class ServiceProcess:
         port = _free_port()
         self.url = f"http://127.0.0.1:{port}"
         command = [
+            # it ends the service when this process is killed
+            *(sys.executable, "-I", "-S", str(Path(nanny.__file__)), str(STOP_S)),
             *(sys.executable, "-m", "lamella.client.cli", "serve"),
             *("--warehouse", str(self._folder.warehouse)),
             *("--catalog", str(self._folder.catalog)),
@@ -54,7 +58,7 @@ class ServiceProcess:
         environment["LAMELLA_DRAIN_S"] = "0"  # nobody has to notice its end
         with self._folder.service_log.open("wb") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment
+                command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, env=environment
             )
         try:
             self._wait_ready()
@@ -63,16 +67,13 @@ class ServiceProcess:
             raise
 
     def stop(self) -> None:
-        """End it, by its own process id."""
+        """End it: by SIGTERM, and by SIGKILL when that takes longer than STOP_S."""
         process, self._process = self._process, None
-        if process is None or process.poll() is not None:
+        if process is None:
             return
-        process.terminate()
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        assert process.stdin is not None  # noqa: S101  # it is a pipe
+        process.stdin.close()
+        process.wait()
 
     def lake(self) -> Lamella:
         """A client of it."""

@@ -7,9 +7,11 @@ them in processes of this machine; Spark's engine is in :mod:`lamella.client.spa
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
 
@@ -97,7 +99,8 @@ class LocalEngine:
     def _submit(self, stage: Stage, task: Any) -> Future[bytes]:
         if self._pool is None:
             # Not forked: a fork takes over locks of threads that it does not have.
-            self._pool = ProcessPoolExecutor(self._processes, mp_context=get_context("forkserver"))
+            context = get_context("forkserver")
+            self._pool = ProcessPoolExecutor(self._processes, mp_context=context, initializer=_end_with_parent)
         return self._pool.submit(call, stage, msgspec.json.encode(task))
 
     def close(self) -> None:
@@ -113,6 +116,21 @@ class LocalEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent is killed.
+
+    Otherwise it would wait for tasks for ever: it holds both ends of the pipe that they come through.
+    """
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+
+
+def _end_after(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def call(stage: Stage, task: bytes) -> bytes:
