@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import reaper
 from stack.compose import Service
 from stack.recipes import Recipe
 
@@ -163,24 +164,8 @@ FOLDER: Final = "STACK_FOLDER"
 
 
 def members_of(folder: Path) -> list[int]:
-    """The processes that belong to the stack of a folder, whoever looks after it."""
-    mark = os.fsencode(f"{FOLDER}={folder}") + b"\0"
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if mark in (process / "environ").read_bytes() or _says_otherwise(process, folder):
-                found.append(int(process.name))
-    return found
-
-
-def _says_otherwise(process: Path, folder: Path) -> bool:
-    """Whether it is one of those that write over their environment: PostgreSQL stays in its folder, nginx names it."""
-    match (process / "comm").read_text("utf-8").strip():
-        case "postgres":
-            return (process / "cwd").readlink().is_relative_to(folder / "data")
-        case "nginx":
-            return os.fsencode(f" {folder}/") in (process / "cmdline").read_bytes()
-    return False
+    """The processes that belong to the stack of a folder, whether or not its supervisor still runs."""
+    return reaper.processes_of(FOLDER, folder)
 
 
 def send(pid: int, number: signal.Signals) -> None:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Final
 
 import make_secrets
+import reaper
 from stack.cable import Cable
 from stack.compose import Compose, Service, read_compose
 from stack.places import Places, addresses
@@ -72,6 +73,10 @@ class Stack:
             # of one that was killed: its services would keep ports and data
             say(f"ending process {pid}, which an earlier stack left in {self.folder}")
             send(pid, SIGKILL)
+        self._reaper = reaper.start(FOLDER, self.folder)
+        if not self._keep:
+            for path in self._data():
+                reaper.tell(self._reaper, f"remove {path}")
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "log").mkdir(exist_ok=True)
         make_secrets.make(self.folder / "secrets")
@@ -111,8 +116,12 @@ class Stack:
         shutil.rmtree(self.folder / "tmp", ignore_errors=True)
         (self.folder / STATE).unlink(missing_ok=True)
         if not self._keep:
-            for path in (*leftovers, self.folder / "data", self.folder / "files", self.folder / "secrets"):
+            for path in (*leftovers, *self._data()):
                 shutil.rmtree(path, ignore_errors=True)
+        reaper.dismiss(self._reaper)
+
+    def _data(self) -> list[Path]:
+        return [self.folder / name for name in ("data", "files", "secrets")]
 
     def _wanted(self) -> Iterator[Service]:
         for service in self.compose.services.values():

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+import leftovers
 from stack.process import family
 from stack.tools import ROOT
 from support.ports import free_port
@@ -38,6 +39,8 @@ set -e
 data=$1; shift
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 tmpfs /mnt
+mkdir /mnt/tmp
+mount -t tmpfs -o mode=1777,noexec,nosuid,nodev tmpfs /mnt/tmp
 while [ "$1" != -- ]; do
     if [ -d "$1" ]; then
         mkdir -p "/mnt$1"
@@ -47,8 +50,6 @@ while [ "$1" != -- ]; do
     shift
 done
 shift
-mkdir /mnt/tmp
-mount -t tmpfs -o mode=1777,noexec,nosuid,nodev tmpfs /mnt/tmp
 if [ -n "$data" ]; then
     mkdir /mnt/tmp/data
     mount --bind "$data" /mnt/tmp/data
@@ -66,9 +67,9 @@ def sealed(words: list[str], *, data: Path | None = None) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """What the image gives, and not more."""
+    """What the image gives, and not more, but for what the test session is known by."""
     path = f"{sysconfig.get_path('scripts')}:{os.defpath}:/usr/sbin:/sbin"
-    return {"PATH": path, "HOME": TMP, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {"PATH": path, "HOME": TMP, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", **leftovers.mark()}
 
 
 def run(words: list[str]) -> subprocess.CompletedProcess[str]:
@@ -124,7 +125,7 @@ def test_the_service_runs_sealed(tmp_path: Path, workers: int) -> None:
     port = free_port()
     words = ["lamella", "serve", "--warehouse", f"{TMP}/data/warehouse", "--port", str(port), "--workers", str(workers)]
     with running(words, tmp_path / "log", data) as process:
-        give_up = time.monotonic() + 90
+        give_up = time.monotonic() + 300
         while True:
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/health/ready", timeout=10).close()

@@ -204,8 +204,9 @@ def test_a_relation_gives_the_reading_up_when_it_has_enough(planner: WarehouseTa
     assert planner.scan(workers=1).to_reader().read_next_batch().num_rows == 1_000
     gc.collect()  # what was dropped may hang in a cycle
     for thread in set(threading.enumerate()) - before:
-        thread.join(30)
-        assert not thread.name.startswith("lamella-") or not thread.is_alive(), thread.name
+        if thread.name.startswith("lamella-"):  # others are not ours, and those of DuckDB and Arrow cannot be joined
+            thread.join(30)
+            assert not thread.is_alive(), thread.name
 
 
 def test_a_file_that_was_replaced_fails_every_reader(planner: WarehouseTable, tmp_path: Path) -> None:
