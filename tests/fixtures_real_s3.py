@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import s3fs
 
-START_S = 60
+START_S = 300
 BUILD_S = 1_800
 PACKAGE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 TOOLS = Path(__file__).resolve().parent.parent / "build" / "tools"

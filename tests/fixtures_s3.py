@@ -20,7 +20,7 @@ import s3fs
 from fsspec.asyn import sync
 from fsspec.exceptions import FSTimeoutError
 
-START_S = 60
+START_S = 300
 CLOSE_S = 10
 
 

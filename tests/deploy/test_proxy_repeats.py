@@ -87,7 +87,7 @@ def proxied(folder: Path, *ports: int) -> Iterator[str]:
     member = Member(service, Recipe(command=command, environment={}, health=None), folder / "nginx.log")
     member.start()
     try:
-        give_up = time.monotonic() + 30
+        give_up = time.monotonic() + 300
         while True:
             try:
                 socket.create_connection(("127.0.0.1", port), 5).close()

@@ -78,7 +78,7 @@ def test_a_worker_exports(make_table: MakeTable, export_url: str, tmp_path: Path
     job = table.lake.jobs.submit("export_iceberg", table.name, {"columns": "id,day"})
     worker = WorkerProcess(export_url, tmp_path, "exporter")
     try:
-        ended = table.lake.jobs.wait(job.job_id, timeout_s=60)
+        ended = table.lake.jobs.wait(job.job_id, timeout_s=300)
     finally:
         worker.stop()
     assert ended.state == "succeeded", ended.error

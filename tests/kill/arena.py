@@ -121,7 +121,7 @@ class Arena:
     def _tables(self, count: int) -> dict[str, str]:
         """New tables: the path in the API, and the id."""
         found = {}
-        with httpx2.Client(base_url=self.services[0].url, timeout=60) as http:
+        with httpx2.Client(base_url=self.services[0].url, timeout=300) as http:
             assert http.post("/v1/namespaces", json={"name": NAMESPACE}).status_code == 201
             for number in range(count):
                 body = {"name": f"t{number}", "schema": [{"name": "a", "type": "int64"}]}

@@ -39,7 +39,7 @@ def check(table: TableApi, before: set[str], change: set[str], *, adds: bool) ->
 def send_and_forget(url: str, path: str, body: object, key: str) -> None:
     """A request whose answer may never come."""
     try:
-        httpx2.post(url + path, json=body, headers={"Idempotency-Key": key}, timeout=60)
+        httpx2.post(url + path, json=body, headers={"Idempotency-Key": key}, timeout=300)
     except httpx2.TransportError:
         return
 

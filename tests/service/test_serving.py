@@ -27,6 +27,7 @@ from lamella.service.settings import Settings
 from lamella.snapshot.layout import FsspecStore
 from support.service_api import Api, World, read_problem
 from support.watched_store import WatchedStore
+from support.worker_process import is_alive
 
 
 def log_lines(server: ServerProcess) -> list[dict[str, Any]]:
@@ -35,8 +36,8 @@ def log_lines(server: ServerProcess) -> list[dict[str, Any]]:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Return once the condition holds; fail when that takes a minute."""
-    give_up = time.monotonic() + 60
+    """Return once the condition holds; fail when that takes minutes."""
+    give_up = time.monotonic() + 300
     while not condition():
         if time.monotonic() > give_up:
             pytest.fail("what the test waits for did not happen")
@@ -73,6 +74,16 @@ def test_several_workers_serve_one_catalog(start_server: StartServer, tmp_path: 
     assert {line["event"] for line in log_lines(server)} >= {"stopped"}
 
 
+def test_workers_end_when_their_supervisor_is_killed(start_server: StartServer, tmp_path: Path) -> None:
+    """They would go on serving, and hold the port, with nobody who looks after them."""
+    server = start_server(warehouse=tmp_path / "warehouse", workers=2)
+    wait_until(lambda: sum(line["event"] == "started" for line in log_lines(server)) == 2)
+    pids = {line["pid"] for line in log_lines(server) if line["event"] == "started"}
+    server.kill()
+    wait_until(lambda: not any(is_alive(pid) for pid in pids))
+    assert sum(line["event"] == "stopped" for line in log_lines(server)) == 2
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_metrics_have_the_funnels_of_all_prunes(start_server: StartServer, tmp_path: Path, workers: int) -> None:
     """Each is counted once it was answered, by whatever worker, and by whatever worker one asks."""
@@ -105,7 +116,7 @@ def test_a_running_request_is_finished_before_the_service_stops(start_server: St
     answers: list[httpx2.Response] = []
 
     def register() -> None:
-        answers.append(httpx2.post(f"{server.url}{table.path}/register", json={"paths": files}, timeout=60))
+        answers.append(httpx2.post(f"{server.url}{table.path}/register", json={"paths": files}, timeout=300))
 
     sent = threading.Thread(target=register)
     sent.start()

@@ -185,9 +185,9 @@ def test_a_replica_that_ends_leaves_its_work_to_the_other(
         files = world.numbers(world.folder(), 9, rows=1)
         for turn in range(3):
             for server, file in zip([*servers, servers[turn % 2]], files[3 * turn : 3 * turn + 3], strict=True):
-                answer = httpx2.post(f"{server.url}{table.path}/register", json={"paths": [file]}, timeout=60)
+                answer = httpx2.post(f"{server.url}{table.path}/register", json={"paths": [file]}, timeout=300)
                 assert answer.status_code == 200, answer.text
             assert servers[turn % 2].stop() == 0
             servers[turn % 2].restart()
         for server in servers:
-            assert httpx2.get(f"{server.url}{table.path}", timeout=60).json()["block_count"] == 9
+            assert httpx2.get(f"{server.url}{table.path}", timeout=300).json()["block_count"] == 9

@@ -23,8 +23,8 @@ from lamella.service.app import serve
 from lamella.service.settings import Settings
 from support.ports import free_port
 
-START_S = 60
-STOP_S = 60
+START_S = 300
+STOP_S = 300
 
 
 def run(settings: Mapping[str, Any], log: str) -> None:

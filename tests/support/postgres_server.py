@@ -16,8 +16,8 @@ import pytest
 
 from support.ports import free_port
 
-START_S = 60
-STOP_S = 60
+START_S = 300
+STOP_S = 300
 #: PostgreSQL refuses to run as root; the first of these users that exists runs it then.
 USERS = ("postgres", "nobody")
 
@@ -93,7 +93,7 @@ class PostgresServer:
         give_up = time.monotonic() + START_S
         while time.monotonic() < give_up and self._process.poll() is None:
             try:
-                psycopg.connect(self.url, connect_timeout=5).close()
+                psycopg.connect(self.url, connect_timeout=30).close()
             except psycopg.OperationalError:
                 time.sleep(0.05)
             else:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-END_S = 60
+END_S = 300
 
 
 class WorkerProcess:

@@ -320,7 +320,7 @@ def test_several_workers_show_all_of_it(start_server: StartServer, tmp_path: Pat
             other = World(server.url, world.root, world.store)  # a connection of its own, so perhaps another worker
             assert other.api.call("POST", f"{table.path}/prune", {"filter": f"a > {literal}"})
             other.api.close()
-        give_up_s = time.monotonic() + 60
+        give_up_s = time.monotonic() + 300
         while True:
             shown = list(text_string_to_metric_families(world.api.send("GET", "/metrics").text))
             hits = total(shown, "lamella_memory_cache_events_total", event="hit")

@@ -27,7 +27,7 @@ def pretend(lake: Lamella, ledger: Ledger, table: str = "db.a", *, options: Any 
 
 def over(lake: Lamella, job_id: str) -> JobInfo:
     """The job once it is over."""
-    found = lake.jobs.wait(job_id, timeout_s=60, poll_s=0.05)
+    found = lake.jobs.wait(job_id, timeout_s=300, poll_s=0.05)
     assert found.is_finished, found
     return found
 
@@ -214,12 +214,12 @@ def test_a_service_that_restarts_costs_no_job(
 def test_a_worker_does_what_is_due_once(lake: Lamella, ledger: Ledger, start_worker: StartWorker) -> None:
     """With `--once` it ends when nothing is left; its status says whether all succeeded."""
     good = pretend(lake, ledger)
-    assert start_worker("w1", "--once").process.wait(60) == 0
+    assert start_worker("w1", "--once").process.wait(300) == 0
     assert lake.jobs.get(good).state == "succeeded"
     pretend(lake, ledger, fails=9, how="final")
-    assert start_worker("w2", "--once").process.wait(60) == 1
+    assert start_worker("w2", "--once").process.wait(300) == 1
     other = pretend(lake, ledger)
-    assert start_worker("w3", "--once", "--kinds", "vacuum").process.wait(60) == 0
+    assert start_worker("w3", "--once", "--kinds", "vacuum").process.wait(300) == 0
     assert lake.jobs.get(other).state == "queued"
 
 
@@ -229,13 +229,13 @@ def test_schedules_and_policies_are_asked_by_workers(lake: Lamella, start_worker
     run = CliRunner().invoke
     set_ = ["schedule", "set", "db.a", "often", "vacuum", "--every", "1s", "--url", lake.url, "--json"]
     assert run(cli, set_).exit_code == 0
-    until(lambda: start_worker("w", "--once").process.wait(60) == 0 and _done(lake) != [], "a scheduled job")
+    until(lambda: start_worker("w", "--once").process.wait(300) == 0 and _done(lake) != [], "a scheduled job")
     (scheduled, *_) = _done(lake)
     assert (scheduled.origin, scheduled.origin_name, scheduled.kind) == ("schedule", "often", "vacuum")
     run(cli, ["schedule", "drop", "db.a", "often", "--url", lake.url])
     policy = json.dumps({"verify": {"every_s": 3600, "arguments": {"seed": 1}}})
     assert run(cli, ["policy", "set", "db.a", "-", "--url", lake.url], input=policy).exit_code == 0
-    assert start_worker("w2", "--once").process.wait(60) == 0
+    assert start_worker("w2", "--once").process.wait(300) == 0
     (newest, *_) = _done(lake)
     assert (newest.origin, newest.origin_name, newest.kind, newest.arguments) == (
         "policy",
