@@ -89,12 +89,16 @@ sbom: $(READY)  ## write build/sbom-service.json and build/sbom-spark.json, Cycl
 test: $(READY)  ## run the tests, but the long ones
 	@$(BIN)/python scripts/postgres_bin.py --install >/dev/null
 	@$(BIN)/python scripts/chromium_bin.py --install >/dev/null
-	$(WITH_JAVA) $(BIN)/pytest -m "not soak" -n $(TEST_WORKERS) --maxprocesses 4 --dist loadgroup $(ARGS)
+	$(WITH_JAVA) $(BIN)/pytest -m "not soak" -n $(TEST_WORKERS) --maxprocesses 4 --dist loadgroup --durations 20 $(ARGS)
+
+.PHONY: check
+check: lint types  ## check style and types, and run the tests that start no process, server, browser or Java
+	$(BIN)/pytest -m "not soak and not process" -n $(TEST_WORKERS) --maxprocesses 4 --dist loadgroup --durations 20 $(ARGS)
 
 .PHONY: soak
-soak: $(READY)  ## run the long tests
+soak: $(READY)  ## run the long tests, and the property tests with all their examples
 	@$(BIN)/python scripts/postgres_bin.py --install >/dev/null
-	$(WITH_JAVA) $(BIN)/pytest -m soak $(ARGS)
+	$(WITH_JAVA) HYPOTHESIS_PROFILE=soak $(BIN)/pytest -m "soak or hypothesis" $(ARGS)
 
 .PHONY: cover
 cover: $(READY)  ## run the tests and show which lines they reach

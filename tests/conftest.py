@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -12,8 +13,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # No test asserts on the clock, so hypothesis may not time an example either: on a busy machine any can be slow.
 settings.register_profile("lamella", deadline=None, print_blob=True)
-settings.register_profile("soak", deadline=None, print_blob=True, max_examples=5_000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "lamella"))
+settings.register_profile("soak", deadline=None, print_blob=True, max_examples=1_000)
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "lamella")
+settings.load_profile(PROFILE)
+
+# `make test` tries one in SHARE of the examples that a property test declares, at least FEWEST; `make soak` tries all.
+SHARE, FEWEST = 4, 20
 
 # Spark's Python workers run the Python of the tests, and Spark does not depend on how this host's name resolves.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -25,16 +30,50 @@ pytest_plugins = ("leftovers", "fixtures_postgres", "fixtures_real_s3", "fixture
 # Each of these has a server that is dear to start, so all its tests run in one process, one after another.
 ONE_PROCESS_MARKERS = ("spark", "postgres", "s3", "browser")
 
+# What starts processes or servers, which `make check` leaves out.
+PROCESS_FIXTURES = frozenset({"start_server", "server", "local", "world", "jobs_url", "java_home", "postgres_bin"})
+PROCESS_MODULES = frozenset({"subprocess", "multiprocessing", "ServerProcess", "LocalEngine", "Nursling"})
+PROCESS_FOLDERS = frozenset({"bench", "deploy", "docs", "jobs", "kill", "worker"})
+
+_SETTINGS = "_hypothesis_internal_use_settings"
+
 _GATEWAY_PORTS = pytest.StashKey[set[int]]()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep tests that share a costly server together when pytest-xdist spreads the tests over processes, and others
-    with those of their file, whose fixtures they share."""
+    with those of their file, whose fixtures they share. Mark what starts processes, and bound property tests."""
+    seen: set[object] = set()
     for item in items:
+        if PROFILE == "lamella" and item.get_closest_marker("hypothesis") and not item.get_closest_marker("soak"):
+            function = getattr(item, "obj", None)
+            if function is not None and function not in seen:
+                seen.add(function)
+                _try_fewer(function)
+        if _starts_processes(item):
+            item.add_marker(pytest.mark.process)
         name = next((name for name in ONE_PROCESS_MARKERS if item.get_closest_marker(name)), None)
         item.add_marker(pytest.mark.xdist_group(name or item.path.relative_to(ROOT / "tests").as_posix()))
+
+
+def _try_fewer(function: Any) -> None:
+    """Lower the number of examples of a property test. Hypothesis has no public way to do this from outside a test."""
+    given = getattr(function, _SETTINGS, None) or settings()
+    if given.max_examples > FEWEST:
+        setattr(function, _SETTINGS, settings(given, max_examples=max(FEWEST, given.max_examples // SHARE)))
+
+
+def _starts_processes(item: pytest.Item) -> bool:
+    """Whether a test may start one: by a mark, by a fixture, or by a module that its own module imports."""
+    names: set[str] = set(getattr(item, "fixturenames", ()))
+    module = vars(getattr(item, "module", object))
+    return (
+        any(item.get_closest_marker(name) for name in ONE_PROCESS_MARKERS)
+        or not PROCESS_FIXTURES.isdisjoint(names)
+        or not PROCESS_MODULES.isdisjoint(module)
+        or item.path.relative_to(ROOT / "tests").parts[0] in PROCESS_FOLDERS
+    )
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -20,10 +19,11 @@ from typing import Any
 
 import pytest
 
+from support.forked_service import ForkedService
 from support.ports import free_port
 
-START_S = 60
-STOP_S = 60
+START_S = 300
+STOP_S = 300
 LOG_CHARACTERS = 8_000
 
 _SERVERS = pytest.StashKey[list["ServerProcess"]]()
@@ -42,15 +42,9 @@ class ServerProcess:
 
     def _start(self) -> None:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("LAMELLA_")}
-        with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "lamella.service"],
-                # No proxy has to notice that it is being stopped, where a test does not say so.
-                env={**inherited, "LAMELLA_DRAIN_S": "0", **self.environment, "LAMELLA_PORT": str(self.port)},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-            )
+        # No proxy has to notice that it is being stopped, where a test does not say so.
+        given = {**inherited, "LAMELLA_DRAIN_S": "0", **self.environment, "LAMELLA_PORT": str(self.port)}
+        self.process: subprocess.Popen[bytes] | ForkedService = ForkedService(given, self.log)
 
     def wait_ready(self) -> ServerProcess:
         """Return once the service is ready; fail the test with its log when that does not happen."""

@@ -56,6 +56,7 @@ def check(results: dict[str, Any]) -> None:
     assert over["rss_mib"] - steady["rss_mib"]["start"] < 150
 
 
+@pytest.mark.soak
 def test_a_service_under_load_fails_nobody(tmp_path: Path) -> None:
     """A short run, on a machine that does other things beside it."""
     short = ("--seconds", "5", "--stage-s", "1.5", "--overload-s", "4", "--tables", "2", "--blocks", "200")

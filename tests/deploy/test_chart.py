@@ -16,6 +16,9 @@ from lamella.client.cli import cli
 from lamella.service.settings import Settings
 from stack.tools import HELM, built
 
+#: Helm is built from its source: minutes of processor time on a machine that does not have it.
+pytestmark = pytest.mark.soak
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 CHART = ROOT / "deploy" / "helm" / "lamella"
 VALUES = Path(__file__).parent / "values"

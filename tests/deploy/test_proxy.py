@@ -24,7 +24,7 @@ from stack.tools import ROOT, debian
 from support.ports import free_port
 from support.stacked import Lake, RunningStack
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.soak, pytest.mark.postgres]
 
 CALLER = "127.0.0.9"
 PATIENT = RetryPolicy(attempts=12)
@@ -43,7 +43,7 @@ def caller_seen(lake: Lake, http: httpx2.Client, **headers: str) -> str:
     answer = http.post("/v1/namespaces", json={"name": f"{name}x"}, headers=headers)
     assert answer.status_code == 201, answer.text
     request_id = answer.headers["x-request-id"]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         for entry in http.get("/v1/audit").json()["entries"]:
             if entry["request_id"] == request_id:
@@ -291,7 +291,7 @@ def test_the_sample_for_https_serves_it_and_sends_others_there(
     trust = ssl.create_default_context(cafile=str(tmp_path / "tls" / "tls_certificate"))
     headers = {"Authorization": f"Bearer {stack.key}"}
     with httpx2.Client(verify=trust, headers=headers, timeout=60) as http:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while True:
             try:
                 answer = http.get(f"{secure}/v1/config")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from stack.process import members_of
 from stack.tools import ROOT
 from support.stacked import Lake, RunningStack
+from support.worker_process import until
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.soak, pytest.mark.postgres]
 
 
 def test_tables_are_made_filled_pruned_and_maintained_through_the_stack(lake: Lake) -> None:
@@ -55,3 +57,24 @@ def test_a_second_stack_in_the_same_folder_is_refused(stack: RunningStack) -> No
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 1
     assert "runs already" in done.stderr
+
+
+def test_a_killed_stack_leaves_nothing(tmp_path: Path) -> None:
+    """Its services and, where it was to delete them, its data and secrets, though nobody told it to end."""
+    folder = tmp_path / "stack"
+    command = [
+        sys.executable,
+        str(ROOT / "scripts" / "run_stack.py"),
+        "--folder",
+        str(folder),
+        "--moto",
+        "--rm",
+        "--json",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        assert len(members_of(folder)) > 5
+        process.kill()
+    until(lambda: not members_of(folder), "its services end")
+    until(lambda: not (folder / "data").exists() and not (folder / "secrets").exists(), "its data is deleted")

@@ -17,7 +17,7 @@ from lamella.client.jobs.exporting import ExportOptions, export_iceberg
 from lamella.snapshot.layout import FsspecStore
 from support.iceberg_tables import IcebergTable, values
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.soak, pytest.mark.spark]
 
 PROGRAM: Final = Path(__file__).with_name("spark_export_program.py")
 IVY: Final = Path(__file__).resolve().parent.parent.parent / "build" / "ivy"

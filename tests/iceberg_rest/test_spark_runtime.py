@@ -19,7 +19,7 @@ from lamella.client.http import Lamella
 from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn
 from support.iceberg_tables import IcebergTable, values
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.soak, pytest.mark.spark]
 
 PROGRAM: Final = Path(__file__).with_name("spark_program.py")
 IVY: Final = Path(__file__).resolve().parent.parent.parent / "build" / "ivy"

@@ -50,7 +50,10 @@ def drill(server: ServerProcess, *words: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize(("kind", "scratch"), [("sqlite", "postgresql"), ("postgresql", "sqlite")])
+@pytest.mark.parametrize(
+    ("kind", "scratch"),
+    [("sqlite", "postgresql"), pytest.param("postgresql", "sqlite", marks=pytest.mark.soak)],
+)
 def test_a_catalog_that_is_whole_passes(
     start_server: StartServer, tmp_path: Path, new_catalog: Callable[[str, str], str], kind: str, scratch: str
 ) -> None:
@@ -100,6 +103,7 @@ def test_a_catalog_that_cannot_be_exported_fails_the_drill(start_server: StartSe
     assert "there is no catalog" in outcome["failures"][0]
 
 
+@pytest.mark.soak
 def test_the_drill_asks_a_service_that_wants_a_key(start_server: StartServer, tmp_path: Path) -> None:
     """With the key of LAMELLA_TOKEN_FILE, for both; HTTPS and the file of the catalog's address are the live one's."""
     warehouse, catalog, key = tmp_path / "warehouse", tmp_path / "catalog.db", tmp_path / "key"

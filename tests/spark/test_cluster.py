@@ -21,7 +21,7 @@ from support.event_tables import EventTable, events
 from support.spark_cluster import COMMAND, Events, SparkCluster, begin, run
 from support.worker_process import END_S, WorkerProcess, until
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.soak, pytest.mark.spark]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BLOCKS, ROWS = 40, 1_500

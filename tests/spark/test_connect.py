@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from lamella.client.spark import read
 from spark.lakes import Lakes, LakeTable, fresh, no_pushdown, numbers, setting
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.soak, pytest.mark.spark]
 
 PROGRAM = Path(__file__).with_name("connect_program.py")
 

@@ -145,6 +145,7 @@ print(json.dumps([frame.count(), sorted(row.a for row in frame.collect())]))
 """
 
 
+@pytest.mark.soak
 def test_spark_connect_reads_by_signed_urls(lake: Lake, java_home: Path, tmp_path: Path) -> None:
     """In a program with neither keys nor a JVM of its own."""
     assert java_home
