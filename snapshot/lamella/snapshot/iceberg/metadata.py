@@ -72,9 +72,9 @@ def require_named(head: Snapshot) -> None:
     count = head.summary.block_count - head.summary.by_name_count
     if count:
         raise NotExpressible(
-            f"{count} files of the table write a column's name in other letters, number or type their columns otherwise "
-            "than the table, or were added without a look at that, so that readers which know only names might not find "
-            "the values: rewrite them (compact)",
+            f"{count} files of the table write a column's name in other letters, number or type columns in another "
+            "way than the table, or were added without a check of that, so that readers which know only names might "
+            "not find the values: rewrite them (compact)",
             files=count,
         )
 
