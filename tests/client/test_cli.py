@@ -144,7 +144,7 @@ COMMANDS: list[tuple[tuple[str, ...], Any]] = [
 def test_json_is_the_wire_answer_and_nothing_else(args: tuple[str, ...], value: Any) -> None:
     """With --json stdout is one line: the answer as the service sent it."""
     result = always(value)(*args, "--json")
-    assert result.exit_code == 0
+    assert result.exit_code == (1 if getattr(value, "refused", ()) else 0)
     assert result.stdout.count("\n") == 1
     assert json.loads(result.stdout) == json.loads(msgspec.json.encode(value))
 
@@ -183,7 +183,7 @@ def test_text_shows_what_matters(args: tuple[str, ...], value: Any) -> None:
         ],
     }
     result = always(value)(*args)
-    assert result.exit_code == 0
+    assert result.exit_code == (1 if getattr(value, "refused", ()) else 0)
     for text in shown[" ".join(args[:2])]:
         assert text in result.stdout
 
@@ -425,10 +425,51 @@ def test_a_batch_of_bad_files_does_not_stop_the_others() -> None:
     """Refused files are listed with their reasons on stderr; the good ones are registered."""
     run = registering(lambda path: path in ("memory://0", "memory://1", "memory://3"))
     result = run("register", "db.t", *(f"memory://{n}" for n in range(4)), "--batch", "2")
-    assert result.exit_code == 0
+    assert result.exit_code == 1
     assert "1 file with 10 rows" in result.stdout
     assert "3 refused" in result.stderr
-    assert "memory://3: no magic [not_parquet]" in result.stderr
+    for refused in (0, 1, 3):
+        assert result.stderr.count(f"memory://{refused}: no magic [not_parquet]") == 1
+
+
+def test_a_partly_refused_registration_fails_in_json_too() -> None:
+    """The answer stands on stdout once, nothing on stderr, and the exit status says that files were refused."""
+    run = registering(lambda path: path == "memory://1")
+    result = run("register", "db.t", "memory://0", "memory://1", "--json")
+    assert (result.exit_code, result.stderr) == (1, "")
+    answer = json.loads(result.stdout)
+    assert answer["registered"] == 1
+    assert [entry["path"] for entry in answer["refused"]] == ["memory://1"]
+
+
+@pytest.mark.parametrize("where", ["", " (block 3 of memory://list)"])
+def test_the_first_refused_file_is_shown_once(where: str) -> None:
+    """The message names it for readers of the message alone; the list below it has it as well."""
+    refused = [{"path": "memory://it's", "code": "not_parquet", "reason": "no magic"}]
+    message = f"1 files were refused, first {refused[0]['path']!r}{where}: no magic"
+    result = failing(problem_response(422, "blocks_refused", message, refused=refused))("register", "db.t", "d")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [
+        "error: 1 files were refused [blocks_refused]",
+        "  memory://it's: no magic [not_parquet]",
+    ]
+
+
+def test_path_columns_and_replaced_files_are_asked_for() -> None:
+    """What is not asked for is not sent, so that services of earlier releases understand it."""
+    run = registering()
+    assert run("register", "db.t", "memory://1", "--ignore-path-columns", "--take-replaced").exit_code == 0
+    assert run("register", "db.t", "memory://1").exit_code == 0
+    assert run.bodies == [
+        {
+            "paths": ["memory://1"],
+            "strict": False,
+            "verify": False,
+            "path_columns": "ignore",
+            "take_replaced": True,
+        },
+        {"paths": ["memory://1"], "strict": False, "verify": False},
+    ]
 
 
 def test_nothing_registered_is_a_failure() -> None:

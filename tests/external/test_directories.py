@@ -13,6 +13,7 @@ import pytest
 
 from lamella.client import Lamella
 from lamella.snapshot.errors import BlockReplaced, BlocksRefused, InvalidRequest
+from lamella.snapshot.schema import Column
 from support.sources import same_as
 
 
@@ -172,6 +173,50 @@ def test_a_value_that_only_the_path_has_is_refused(lake: Lamella, name: str, tmp
     answer = lake.table(f"{name}c").refresh()
     assert answer.added == 2
     assert [each.path.rpartition("/e/")[2] for each in answer.refused] == ["day=2/x.parquet"]
+
+
+def test_a_folder_above_the_directory_counts_where_the_table_has_its_column(
+    lake: Lamella, name: str, tmp_path: Path
+) -> None:
+    """The root is the table, so ``env=prod`` above it is no column, unless the table declares one that files lack."""
+    root = tmp_path / "env=prod" / "d"
+    put(root / "x.parquet", 0)
+    source = {"kind": "directory", "location": str(root)}
+    lake.create_external(name, source)
+    assert lake.table(name).refresh().added == 1
+
+    columns = [Column(name="a", type="int64"), Column(name="s", type="string"), Column(name="ENV", type="string")]
+    lake.create_external(f"{name}b", source, schema=columns)
+    (refused,) = lake.table(f"{name}b").refresh().refused
+    assert (refused.code, "'env=prod'" in refused.reason) == ("value_outside_file", True)
+    lake.create_external(f"{name}c", {**source, "path_columns": "ignore"}, schema=columns)
+    assert lake.table(f"{name}c").refresh().added == 1
+    put(root / "x.parquet", 0, env=pa.array(["test"] * 5))  # a column of the file's own is read as it is
+    assert lake.table(f"{name}b").refresh().added == 1
+
+
+@pytest.mark.parametrize("by_file", [False, True])
+def test_a_required_column_of_one_file_may_be_null_in_the_others(
+    lake: Lamella, name: str, tmp_path: Path, by_file: bool
+) -> None:
+    """Nullability is not taken over from the file that the columns come from, nor for what is inside of columns."""
+    inside = pa.struct([pa.field("x", pa.int64(), nullable=False)])
+    kinds = {"a": pa.int64(), "key": pa.int64(), "st": inside, "m": pa.map_(pa.string(), pa.int64())}
+    rows = {"a": [1], "key": [2], "st": [{"x": 3}], "m": [[("k", 4)]]}
+    required = pa.schema([pa.field(column, kind, nullable=False) for column, kind in kinds.items()])
+    (tmp_path / "d").mkdir()
+    pq.write_table(pa.table(rows, schema=required), tmp_path / "d" / "0-newest.parquet")
+    loose = pa.schema({**kinds, "st": pa.struct([pa.field("x", pa.int64())])})
+    nulls = pa.table({column: [None] for column in kinds}, schema=loose)
+    pq.write_table(nulls, tmp_path / "d" / "1-older.parquet")
+    more = {"schema_from": str(tmp_path / "d" / "0-newest.parquet")} if by_file else {}
+    lake.create_external(name, {"kind": "directory", "location": str(tmp_path / "d")}, **more)
+    table = lake.table(name)
+    answer = table.refresh()
+    assert (answer.added, answer.refused) == (2, ())
+    assert all(column.nullable for column in table.schema().schema.columns)
+    assert table.scan("a IS NULL").to_arrow().num_rows == 1
+    assert table.scan("a = 1").to_arrow().to_pydict() == rows
 
 
 def test_a_directory_that_vanished_empties_nothing(lake: Lamella, name: str, tmp_path: Path) -> None:

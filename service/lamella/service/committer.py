@@ -22,7 +22,7 @@ from lamella.service.commit_queue import CommitQueue
 from lamella.service.deadline import begin_within_s
 from lamella.service.group import GroupCommit
 from lamella.service.idempotency import Claim, Sealed
-from lamella.service.intake import Intake, duplicate
+from lamella.service.intake import Intake, duplicate, once
 from lamella.service.location_rules import LocationRules, refused_places
 from lamella.service.metrics import Metrics
 from lamella.service.ownership import require_own
@@ -35,7 +35,7 @@ from lamella.snapshot.errors import DuplicateBlock, InvalidRequest, LamellaError
 from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.parquet import ingest
-from lamella.snapshot.source import refuse_added, refuse_columns
+from lamella.snapshot.source import refuse_added, refuse_columns, require_path_columns
 from lamella.snapshot.warehouse import CommitResult, Warehouse
 from lamella.snapshot.wire import CommitAnswer, CommitRequest, EvolveRequest, RefusedFile, Register, RegisterAnswer
 
@@ -108,19 +108,19 @@ class Committer:
         refused += [duplicate(location) for location in found if location in present]
         fresh = [location for location in found if location not in present]
 
-        def owned(block: Block) -> Block:
+        def checked(block: Block) -> Block:
             require_own(self._warehouse, table.table_id, block.location)
-            return block
+            return block if request.path_columns == "ignore" else require_path_columns(block, schema)
 
         # Footers wait for the store, values keep a core busy each.
         workers = min(self._threads, os.cpu_count() or 1) if request.verify else self._threads
         with self._traces.span("read files", {"lamella.files": len(fresh)}):
             blocks, unreadable = ingest(self._store, fresh, schema, workers=workers, verify=request.verify)
         refused += unreadable
-        blocks, foreign = self._intake.each_at_once(blocks, owned)
-        refused += foreign
+        blocks, unfit = self._intake.each_at_once(blocks, checked)
+        refused += unfit
         blocks, changed = self._intake.unchanged(blocks)
-        refused += changed
+        refused = once([*refused, *changed])
 
         def enrol(blocks: Sequence[Block], refused: Sequence[RefusedFile]) -> Pending:
             self._intake.refuse(refused, all_or_nothing=request.strict or not blocks)

@@ -105,6 +105,11 @@ def _sorted(done: Sequence[Block | RefusedFile]) -> tuple[list[Block], list[Refu
     return [b for b in done if isinstance(b, Block)], [r for r in done if isinstance(r, RefusedFile)]
 
 
+def once(refused: Sequence[RefusedFile]) -> list[RefusedFile]:
+    """One entry for each file: the last one, since that a file is named twice is found before anything else."""
+    return list({entry.path: entry for entry in refused}.values())
+
+
 def duplicate(location: str) -> RefusedFile:
     """What is said of a file that is in the table."""
     return RefusedFile(path=location, code=DuplicateBlock.code, reason="the file is in the table already")

@@ -30,6 +30,7 @@ from lamella.snapshot.errors import (
     TooSlow,
     Unauthenticated,
     Unavailable,
+    ValueOutsideFile,
 )
 from lamella.snapshot.wire import Problem
 
@@ -38,6 +39,7 @@ STATUS: Final[dict[type[LamellaError], int]] = {
     LamellaError: 500,
     InvalidRequest: 400,
     SchemaMismatch: 422,
+    ValueOutsideFile: 422,
     BlocksRefused: 422,
     BodyTooLarge: 413,
     HeadersTooLarge: 431,

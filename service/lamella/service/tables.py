@@ -27,6 +27,7 @@ from lamella.snapshot.source import (
     Reader,
     first_columns,
     first_properties,
+    nullable_columns,
     refuse_properties,
     source_of,
     source_properties,
@@ -255,10 +256,15 @@ class Tables:
             schema = Schema.assign(first_columns(state))
             return schema, {**properties, IDENTITY: str(state.identity), **first_properties(state, schema)}
         if given:
-            return self._schema(request, places), properties
-        if not state.files:
+            schema = self._schema(request, places)
+        elif state.files:
+            schema = schema_of(read_footer(self._store, state.files[0].location))
+        else:
             raise InvalidRequest(f"{source.location} shows no Parquet file to take the columns from: give schema")
-        return schema_of(read_footer(self._store, state.files[0].location)), properties
+        if request.schema is None:
+            # One file's columns: what is required there may be null in the others.
+            schema = Schema.assign(nullable_columns(schema.columns))
+        return schema, properties
 
     def _schema(self, request: CreateTable, places: Places) -> Schema:
         if (request.schema is None) == (request.schema_from is None):

@@ -11,6 +11,7 @@
     │   ├── UnknownColumn           no such column in the snapshot's schema, or two that fit
     │   ├── InvalidSchema           a schema that breaks its own rules
     │   ├── SchemaMismatch          a file's schema does not fit the table's
+    │   ├── ValueOutsideFile        a column's value stands only in a folder's name or a log (carries ``column``)
     │   ├── BlocksRefused           not one of the files could be registered (carries ``refused``)
     │   ├── BodyTooLarge            the request body is over the limit
     │   ├── HeadersTooLarge         the head of the request is over the limit
@@ -148,6 +149,15 @@ class SchemaMismatch(InvalidRequest):
     """A file's columns do not fit the table's schema."""
 
     code = "schema_mismatch"
+
+
+class ValueOutsideFile(InvalidRequest):
+    """A value that every row of a file should have, and that stands only in a folder's name, or in a table's log.
+
+    ``column`` names the column; ``folder`` the folder (``year=2020``), where it is one.
+    """
+
+    code = "value_outside_file"
 
 
 class BlocksRefused(InvalidRequest):

@@ -38,7 +38,7 @@ class Failure(click.ClickException):
     def lines(self) -> list[str]:
         """What is shown."""
         error = self.error
-        lines = [f"error: {_one_line(error.message)} [{error.code}]{_hint(error)}"]
+        lines = [f"error: {_one_line(_without_first(error))} [{error.code}]{_hint(error)}"]
         position = error.details.get("position")
         if self.source is not None and isinstance(position, int):
             lines += caret(self.source, position)
@@ -84,6 +84,15 @@ def refused_lines(refused: Any) -> list[str]:
     if len(refused) > LISTED:
         lines.append(f"  and {len(refused) - LISTED:,} more")
     return lines
+
+
+def _without_first(error: LamellaError) -> str:
+    """The message without the first refused file, which it names for readers that do not show the list."""
+    refused = error.details.get("refused")
+    first = refused[0] if isinstance(refused, list | tuple) and refused else None
+    at = error.message.find(", first ")
+    named = isinstance(first, dict) and error.message.startswith(f", first {first.get('path')!r}", at)
+    return error.message[:at] if at >= 0 and named else error.message
 
 
 def _hint(error: LamellaError) -> str:

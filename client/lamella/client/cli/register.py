@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import click
 import msgspec
@@ -11,7 +11,6 @@ from lamella.client.cli.connection import Session, connected
 from lamella.client.cli.failure import Failure, refused_lines
 from lamella.client.cli.location import location_of
 from lamella.client.cli.output import console, size_text
-from lamella.client.http import Table
 from lamella.snapshot.errors import BlocksRefused, DuplicateBlock, LamellaError
 from lamella.snapshot.wire import RefusedFile, RegisterAnswer
 
@@ -28,38 +27,66 @@ from lamella.snapshot.wire import RefusedFile, RegisterAnswer
     show_default=True,
     help="So many paths at a time. Each batch is a commit of its own.",
 )
+@click.option("--ignore-path-columns", is_flag=True, help="Folders such as year=2020 are mere names.")
+@click.option(
+    "--take-replaced", is_flag=True, help="Also take files that were in the table and were replaced or removed since."
+)
 @connected(timeout_s=600.0)
-def register(session: Session, table: str, paths: tuple[str, ...], strict: bool, verify: bool, batch: int) -> None:
+def register(
+    session: Session,
+    table: str,
+    paths: tuple[str, ...],
+    strict: bool,
+    verify: bool,
+    batch: int,
+    ignore_path_columns: bool,
+    take_replaced: bool,
+) -> None:
     """Append Parquet files that exist: files, directories or globs, as the service sees them.
 
-    A path without a scheme is made absolute here. A directory or glob counts as one path. Files that are in the
-    table already are refused, so it is safe to run the same command again.
+    A path without a scheme is made absolute here. A directory or glob counts as one path. Files that are in the table
+    already are refused, also when their rows were rewritten or deleted since, so it is safe to run the same command
+    again.
+
+    Exit status 1: at least one file was refused. The other files are registered, unless --strict is given.
     """
     locations = [location_of(path) for path in paths]
     size = len(locations) if strict else batch
     batches = [locations[start : start + size] for start in range(0, len(locations), size)]
-    answer = _register(session.lake.table(table), batches, strict, verify)
+
+    def send(some: Sequence[str]) -> RegisterAnswer:
+        return session.lake.table(table).register(
+            some,
+            strict=strict,
+            verify=verify,
+            path_columns="ignore" if ignore_path_columns else "refuse",
+            take_replaced=take_replaced,
+        )
+
+    answer = _register(send, batches)
     if session.as_json:
         session.emit(answer)
-        return
-    files = "file" if answer.registered == 1 else "files"
-    click.echo(
-        f"{answer.registered:,} {files} with {answer.row_count:,} rows ({size_text(answer.file_size_bytes)}) "
-        f"registered in {table}, snapshot {answer.snapshot_id}"
-    )
+    else:
+        files = "file" if answer.registered == 1 else "files"
+        click.echo(
+            f"{answer.registered:,} {files} with {answer.row_count:,} rows ({size_text(answer.file_size_bytes)}) "
+            f"registered in {table}, snapshot {answer.snapshot_id}"
+        )
+        if answer.refused:
+            click.echo(f"{len(answer.refused):,} refused:", err=True)
+            for line in refused_lines([msgspec.structs.asdict(r) for r in answer.refused]):
+                click.echo(line, err=True)
     if answer.refused:
-        click.echo(f"{len(answer.refused):,} refused:", err=True)
-        for line in refused_lines([msgspec.structs.asdict(r) for r in answer.refused]):
-            click.echo(line, err=True)
+        raise click.exceptions.Exit(1)
 
 
-def _register(table: Table, batches: list[list[str]], strict: bool, verify: bool) -> RegisterAnswer:
+def _register(send: Callable[[Sequence[str]], RegisterAnswer], batches: list[list[str]]) -> RegisterAnswer:
     """All batches as one answer; raises :class:`Failure`, which says how far it came."""
     done: list[RegisterAnswer] = []
     refused: list[RefusedFile] = []
     for paths in _shown(batches):
         try:
-            answer = table.register(paths, strict=strict, verify=verify)
+            answer = send(paths)
         except (BlocksRefused, DuplicateBlock) as error:
             # One batch of bad files does not stop the others.
             if len(batches) == 1:

@@ -145,9 +145,24 @@ def table(name: TableName) -> Call[wire.TableInfo]:
     return Call(method="GET", path=name.path, answer=wire.TableInfo)
 
 
-def register(name: TableName, paths: Sequence[str], strict: bool, verify: bool) -> Call[wire.RegisterAnswer]:
+def register(
+    name: TableName,
+    paths: Sequence[str],
+    *,
+    strict: bool,
+    verify: bool,
+    path_columns: wire.PathColumns,
+    take_replaced: bool,
+) -> Call[wire.RegisterAnswer]:
     """Append Parquet files that exist."""
-    body = wire.Register(paths=texts("paths", paths), strict=strict, verify=verify)
+    # Members that are as they would be anyway are not sent: services of earlier releases do not know them.
+    body = wire.Register(
+        paths=texts("paths", paths),
+        strict=strict,
+        verify=verify,
+        path_columns=msgspec.UNSET if path_columns == "refuse" else path_columns,
+        take_replaced=take_replaced or msgspec.UNSET,
+    )
     return mutation("POST", f"{name.path}/register", wire.RegisterAnswer, body)
 
 

@@ -51,6 +51,8 @@ class TableContents:
         *,
         strict: bool = False,
         verify: bool = False,
+        path_columns: wire.PathColumns = "refuse",
+        take_replaced: bool = False,
         idempotency_key: str | None = None,
     ) -> wire.RegisterAnswer:
         """Append Parquet files that exist, named by file, directory or glob URLs as the service sees them.
@@ -61,8 +63,22 @@ class TableContents:
 
         ``verify``: the service reads every value and takes the statistics from them: for files whose writer is not to
         be trusted, and for what footers leave out (exact bounds, NaN, INT96).
+
+        ``path_columns``: a file below a folder such as ``year=2020`` is refused unless it holds this value in a column
+        of that name; "ignore" takes it without the folder's value.
+
+        ``take_replaced``: also take files that were in the table and whose rows a rewrite, a delete or another commit
+        has replaced or removed since. Rows that a compaction moved elsewhere are then in the table twice.
         """
-        return self._lake.run(calls.register(self._name, paths, strict, verify), idempotency_key)
+        call = calls.register(
+            self._name,
+            paths,
+            strict=strict,
+            verify=verify,
+            path_columns=path_columns,
+            take_replaced=take_replaced,
+        )
+        return self._lake.run(call, idempotency_key)
 
     def commit(
         self,
@@ -142,10 +158,20 @@ class AsyncTableContents:
         *,
         strict: bool = False,
         verify: bool = False,
+        path_columns: wire.PathColumns = "refuse",
+        take_replaced: bool = False,
         idempotency_key: str | None = None,
     ) -> wire.RegisterAnswer:
         """As :meth:`Table.register`."""
-        return await self._lake.run(calls.register(self._name, paths, strict, verify), idempotency_key)
+        call = calls.register(
+            self._name,
+            paths,
+            strict=strict,
+            verify=verify,
+            path_columns=path_columns,
+            take_replaced=take_replaced,
+        )
+        return await self._lake.run(call, idempotency_key)
 
     async def commit(
         self,

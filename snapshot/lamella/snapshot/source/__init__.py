@@ -1,5 +1,6 @@
 """External tables: whose files they are, what those are now, and how that differs from what a table holds."""
 
+from lamella.snapshot.source.constants import require_path_columns
 from lamella.snapshot.source.definition import (
     IDENTITY,
     KIND,
@@ -13,7 +14,7 @@ from lamella.snapshot.source.definition import (
     source_properties,
 )
 from lamella.snapshot.source.difference import Difference, difference
-from lamella.snapshot.source.evolving import Evolution, evolution, first_columns, first_properties
+from lamella.snapshot.source.evolving import Evolution, evolution, first_columns, first_properties, nullable_columns
 from lamella.snapshot.source.reading import Reader
 from lamella.snapshot.source.state import SourceFile, SourceSchema, SourceState
 from lamella.snapshot.source.taking import Taken, take
@@ -35,9 +36,11 @@ __all__ = [
     "evolution",
     "first_columns",
     "first_properties",
+    "nullable_columns",
     "refuse_added",
     "refuse_columns",
     "refuse_properties",
+    "require_path_columns",
     "source_of",
     "source_properties",
     "take",

@@ -77,7 +77,7 @@ def read_delta(store: Store, source: ExternalSource, options: StoreOptions, plac
     for path, size, constants in listed:
         text = unquote(path)
         location = normal(text if "://" in text else f"{root}/{text}")
-        found[location] = SourceFile(location=location, size_bytes=size, constants=constants)
+        found[location] = SourceFile(location=location, size_bytes=size, constants=tuple(constants.items()))
     refused = {_one_of(path, found, root) for path in incomplete}
     # A file gets a list of deleted rows and never loses it, unless an older version of the table was restored.
     refused |= {place for path in had_deletions or () for place in _spellings(path, root) if place in found}

@@ -8,10 +8,10 @@ from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.layout import ListedObject, Places, Store
 from lamella.snapshot.layout.location import Location, parse
 from lamella.snapshot.layout.selection import Glob, glob_root, has_magic, is_data_file
-from lamella.snapshot.source.state import HIVE_NULL, SourceFile, SourceState, outside
+from lamella.snapshot.source.constants import path_columns
+from lamella.snapshot.source.state import SourceFile, SourceState, outside
 from lamella.snapshot.wire import ExternalSource
 
-_ESCAPES: Final = "0123456789abcdefABCDEF"
 #: Folders that say that not every file below is part of the table.
 _LOGS: Final = {"_delta_log": "a Delta table", ".hoodie": "a Hudi table", "_ducklake": "a DuckLake table"}
 
@@ -46,12 +46,13 @@ def read_directory(store: Store, source: ExternalSource, places: Places) -> Sour
                 location=found.location,
                 size_bytes=found.size_bytes,
                 content_id=found.content_id,
-                constants={} if ignored else _path_columns(parse(found.location).path[len(root) :]),
+                folders=() if ignored else path_columns(parse(found.location).path[len(root) :]),
             )
             for found in chosen
             if places.allows(found.location)
         ),
         refused=outside(places, [found.location for found in chosen]),
+        above=() if ignored else path_columns(root),
     )
 
 
@@ -67,29 +68,3 @@ def _refuse_logs(listed: list[ListedObject], root: str) -> None:
                 f"{found.location} is part of {what}: not all files below count, so it is no plain directory",
                 location=found.location,
             )
-
-
-def _path_columns(below: str) -> dict[str, str | None]:
-    """The columns that the folders on the way to a file name, as Hive writes them."""
-    found: dict[str, str | None] = {}
-    for part in below.split("/")[:-1]:
-        name, equals, value = part.partition("=")
-        if equals and name:
-            found[_unescaped(name)] = None if value == HIVE_NULL else _unescaped(value)
-    return found
-
-
-def _unescaped(text: str) -> str:
-    """Hive writes ``%`` and two digits for what a folder's name cannot hold."""
-    out = bytearray()
-    raw = text.encode("utf-8")
-    at = 0
-    while at < len(raw):
-        digits = raw[at + 1 : at + 3].decode("latin-1")
-        if raw[at] == ord("%") and len(digits) == 2 and all(digit in _ESCAPES for digit in digits):
-            out.append(int(digits, 16))
-            at += 3
-        else:
-            out.append(raw[at])
-            at += 1
-    return out.decode("utf-8", "replace")

@@ -8,7 +8,7 @@ again under the new schema.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -48,7 +48,12 @@ class Evolution(msgspec.Struct, frozen=True, kw_only=True):
 
 def first_columns(state: SourceState) -> tuple[Column, ...]:
     """The columns that a table of this source begins with: those of its first schema, without ids."""
-    return tuple(_bare(column) for column in state.schemas[0].columns)
+    return nullable_columns(state.schemas[0].columns)
+
+
+def nullable_columns(columns: Iterable[Column]) -> tuple[Column, ...]:
+    """Columns without ids that may all be null, also inside of others; a map's keys stay as they are."""
+    return tuple(_bare(column) for column in columns)
 
 
 def first_properties(state: SourceState, schema: Schema) -> dict[str, str]:
@@ -255,8 +260,10 @@ def _walk(columns: Sequence[Column]) -> list[Column]:
 def _bare(column: Column) -> Column:
     """The column without ids, and such that it may be null."""
     fields = tuple(_bare(field) for field in column.fields)
-    key = column.name == "key" and not column.nullable
-    return msgspec.structs.replace(column, id=0, nullable=not key, fields=fields)
+    if column.dtype.name == "map" and fields:
+        key = msgspec.structs.replace(fields[0], nullable=column.fields[0].nullable)
+        fields = (key, *fields[1:])
+    return msgspec.structs.replace(column, id=0, nullable=True, fields=fields)
 
 
 def _id(history: Sequence[Schema]) -> int:

@@ -9,23 +9,23 @@ import msgspec
 from lamella.snapshot.errors import LocationRefused
 from lamella.snapshot.layout import Places
 from lamella.snapshot.schema import Column
+from lamella.snapshot.source.constants import Constants
 from lamella.snapshot.wire import RefusedFile
-
-#: What a folder is called after that stands for null.
-HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     """A data file. ``size_bytes`` and ``content_id`` as far as the source gives them.
 
-    ``constants``: values that the source says every row of the file has, by column, as text (None: null).
+    ``constants``: values that the source's log says every row of the file has. ``folders``: values that the folders on
+    the way to the file name.
     ``in_file``: field ids of columns that must stand in the file, since readers would take them from elsewhere.
     """
 
     location: str
     size_bytes: int | None = None
     content_id: str | None = None
-    constants: Mapping[str, str | None] = {}
+    constants: Constants = ()
+    folders: Constants = ()
     in_file: frozenset[int] = frozenset()
 
 
@@ -39,7 +39,8 @@ class SourceSchema(msgspec.Struct, frozen=True, kw_only=True):
 class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     """The files of one version. ``identity``: the source's own id, so that it is not taken for another one.
 
-    ``refused``: files that belong to it and cannot be part of a table. ``schemas``: its schemas in the order that it
+    ``refused``: files that belong to it and cannot be part of a table. ``above``: values that folders above the root of a
+    directory name. ``schemas``: its schemas in the order that it
     had them, the current one last; empty: it declares none. ``numbers``: the field ids of columns, by their paths in
     files that do not number them.
     """
@@ -50,6 +51,7 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[RefusedFile, ...] = ()
     schemas: tuple[SourceSchema, ...] = ()
     numbers: Mapping[tuple[str, ...], int] = {}
+    above: Constants = ()
 
 
 def outside(places: Places, locations: Iterable[str]) -> tuple[RefusedFile, ...]:

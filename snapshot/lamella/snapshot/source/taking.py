@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from lamella.snapshot.carrying import CarryingPool
-from lamella.snapshot.errors import InvalidRequest, LamellaError
+from lamella.snapshot.errors import InvalidRequest, LamellaError, ValueOutsideFile
 from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet import Footer, block_of, ingest, read_footer
 from lamella.snapshot.parquet.verify import verified
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import schema_at
-from lamella.snapshot.source.constants import problem
+from lamella.snapshot.source.constants import lost_above, require_constants, require_folders
 from lamella.snapshot.source.evolving import Evolution
 from lamella.snapshot.source.state import SourceFile, SourceState
 from lamella.snapshot.wire import RefusedFile
@@ -50,16 +50,19 @@ def take(
     else:
         places = [file.location for file in files]
         blocks, refused = ingest(store, places, current, workers=workers, verify=verify, on_done=done)
-    constants = {file.location: file.constants for file in files if file.constants}
-    if not constants:
+    if not state.above and not any(file.constants or file.folders for file in files):
         return Taken(blocks, refused)
+    known = {file.location: file for file in files}
     good = []
     for block in blocks:
-        why = problem(block, schema_at(evolution, block.written_with), constants.get(block.location, {}))
-        if why is None:
-            good.append(block)
+        schema, file = schema_at(evolution, block.written_with), known[block.location]
+        try:
+            require_constants(block, schema, file.constants)
+            require_folders(block, schema, (*lost_above(block, schema, state.above), *file.folders))
+        except ValueOutsideFile as error:
+            refused.append(RefusedFile(path=block.location, code=error.code, reason=error.message))
         else:
-            refused.append(RefusedFile(path=block.location, code=InvalidRequest.code, reason=why))
+            good.append(block)
     return Taken(good, refused)
 
 

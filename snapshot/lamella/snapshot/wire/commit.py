@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -11,15 +11,27 @@ from lamella.snapshot.wire.bounds import MOST_LOCATIONS, Location, Locations, Mo
 from lamella.snapshot.wire.indexes import PartSent
 
 
+#: What becomes of a file whose folder gives a column a value that the file does not hold.
+PathColumns = Literal["refuse", "ignore"]
+
+
 class Register(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``POST .../register``. ``strict``: refuse everything when one file is refused.
 
     ``verify``: take the statistics from the files' values, all of which are read, and not from their footers.
+
+    ``path_columns``: what to do with a file below a folder such as ``year=2020`` that does not hold this value in a
+    column of that name: refuse it (``refuse``, the default), or take it without the folder's value (``ignore``).
+
+    ``take_replaced``: also take files that were in the table before and that a rewrite, a delete or another commit
+    replaced or removed. False, the default: they count as files that are in the table already.
     """
 
     paths: Annotated[tuple[Location, ...], Meta(max_length=100_000)]
     strict: bool = False
     verify: bool = False
+    path_columns: PathColumns | msgspec.UnsetType = msgspec.UNSET
+    take_replaced: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class RefusedFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from lamella.snapshot.wire.bounds import Location, Word
-from lamella.snapshot.wire.commit import RefusedFile
+from lamella.snapshot.wire.commit import PathColumns, RefusedFile
 
 SourceKind = Literal["directory", "delta", "iceberg"]
 SourceMode = Literal["incremental", "full", "dry_run"]
@@ -26,7 +26,7 @@ class ExternalSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     location: Location | None = None
     catalog: Word | None = None
     table: Location | None = None
-    path_columns: Literal["refuse", "ignore"] = "refuse"
+    path_columns: PathColumns = "refuse"
 
 
 class RefreshTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
