@@ -27,7 +27,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     ``index_parts``: what skip indexes know of the blocks. ``no_new_matches``: see
     :class:`~lamella.snapshot.commit.ChangeSet`; such a change shares its snapshot with nobody. ``guard``: what was
-    known of clean-ups before the files of the blocks were looked at.
+    known of clean-ups before the files of the blocks were looked at. ``only_new``: it is refused when one of its files
+    was in the table before.
     """
 
     claim: Claim
@@ -41,6 +42,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     index_parts: tuple[Addition, ...] = ()
     no_new_matches: NoNewMatches | None = None
     guard: CommitGuard | None = None
+    only_new: bool = False
 
     @property
     def added(self) -> int:

@@ -22,7 +22,7 @@ from lamella.service.commit_queue import CommitQueue
 from lamella.service.deadline import begin_within_s
 from lamella.service.group import GroupCommit
 from lamella.service.idempotency import Claim, Sealed
-from lamella.service.intake import Intake, duplicate, once
+from lamella.service.intake import Intake, duplicate, once, replaced
 from lamella.service.location_rules import LocationRules, refused_places
 from lamella.service.metrics import Metrics
 from lamella.service.ownership import require_own
@@ -93,6 +93,7 @@ class Committer:
         """
         if not request.paths:
             raise InvalidRequest("paths is empty")
+        takes_replaced = request.take_replaced is True
         places = self._rules.of(table.namespace, table.table_id)
         for path in request.paths:
             places.require_all_below(path)
@@ -105,8 +106,17 @@ class Committer:
             refuse_added(head.properties)
             schema = head.schema
             present = self._warehouse.has_blocks(table.pointer, found)
+            # Those of which any version counts; the others' footers have to be read first.
+            gone = set() if takes_replaced else self._warehouse.replaced(table.pointer, dict.fromkeys(found))
         refused += [duplicate(location) for location in found if location in present]
-        fresh = [location for location in found if location not in present]
+        refused += [replaced(location) for location in found if location in gone - present]
+        fresh = [location for location in found if location not in present | gone]
+
+        def gone_from(pointer: SnapshotPointer, blocks: Sequence[Block]) -> set[str]:
+            """Those of the blocks whose files were in the table before and may not come back."""
+            if takes_replaced:
+                return set()
+            return self._warehouse.replaced(pointer, {block.location: block.footer_sha256 for block in blocks})
 
         def checked(block: Block) -> Block:
             require_own(self._warehouse, table.table_id, block.location)
@@ -120,7 +130,10 @@ class Committer:
         blocks, unfit = self._intake.each_at_once(blocks, checked)
         refused += unfit
         blocks, changed = self._intake.unchanged(blocks)
-        refused = once([*refused, *changed])
+        with trusted_manifests():
+            returned = gone_from(table.pointer, blocks)
+        blocks = [block for block in blocks if block.location not in returned]
+        refused = once([*refused, *changed, *map(replaced, sorted(returned))])
 
         def enrol(blocks: Sequence[Block], refused: Sequence[RefusedFile]) -> Pending:
             self._intake.refuse(refused, all_or_nothing=request.strict or not blocks)
@@ -141,14 +154,13 @@ class Committer:
                 with trusted_manifests():
                     current = self._catalog.table_by_id(table.table_id).pointer
                     taken = self._warehouse.has_blocks(current, [block.location for block in blocks])
-                if not taken:
+                    returned = gone_from(current, blocks) - taken
+                if not taken and not returned:
                     raise error
-                return enrol(
-                    [block for block in blocks if block.location not in taken],
-                    [*refused, *(duplicate(location) for location in sorted(taken))],
-                )
+                more = [*map(duplicate, sorted(taken)), *map(replaced, sorted(returned))]
+                return enrol([b for b in blocks if b.location not in taken | returned], [*refused, *more])
 
-            change = Change(claim=claim, answer=answer, blocks=blocks, guard=guard)
+            change = Change(claim=claim, answer=answer, blocks=blocks, guard=guard, only_new=not takes_replaced)
             answered = self._submit(table, change, len(blocks))
             if refused:
                 answered.add_done_callback(lambda done: self._count_if_done(done, refused))

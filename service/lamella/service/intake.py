@@ -115,6 +115,15 @@ def duplicate(location: str) -> RefusedFile:
     return RefusedFile(path=location, code=DuplicateBlock.code, reason="the file is in the table already")
 
 
+def replaced(location: str) -> RefusedFile:
+    """What is said of a file that was in the table before."""
+    reason = (
+        "the file was in the table already, and its rows were rewritten or removed since; to register it all the same, "
+        "set take_replaced (--take-replaced)"
+    )
+    return RefusedFile(path=location, code=DuplicateBlock.code, reason=reason)
+
+
 def refuse_doubled(member: str, locations: Sequence[str], kind: type[LamellaError]) -> None:
     """Raise ``kind`` when a location is named twice."""
     doubled = sorted(place for place, count in Counter(locations).items() if count > 1)

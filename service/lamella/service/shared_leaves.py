@@ -41,10 +41,13 @@ class SharedLeaves:
             return [], list(group)
         named = [block.location for entry in plain for block in _change(entry).blocks]
         taken = self._warehouse.has_blocks(base, named)
+        new = {block.location: block.footer_sha256 for e in plain if _change(e).only_new for block in _change(e).blocks}
+        replaced = self._warehouse.replaced(base, new)
         safe: set[int] = set()
         for entry in plain:
             places = [block.location for block in _change(entry).blocks]
-            if len(set(places)) == len(places) and taken.isdisjoint(places):
+            comes_back = _change(entry).only_new and not replaced.isdisjoint(places)
+            if len(set(places)) == len(places) and taken.isdisjoint(places) and not comes_back:
                 taken.update(places)
                 safe.add(id(entry))
         return [entry for entry in group if id(entry) in safe], [entry for entry in group if id(entry) not in safe]
@@ -59,6 +62,7 @@ class SharedLeaves:
             properties=first.properties,
             index_parts=first.index_parts,
             no_new_matches=first.no_new_matches,
+            only_new=first.only_new and len(entries) == 1,
         )
 
     def _segments(self, base: SnapshotPointer, entries: Sequence[Waiting]) -> tuple[SegmentRef, ...]:

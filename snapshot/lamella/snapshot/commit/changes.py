@@ -29,7 +29,8 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
     lose rows that the caller never saw (None: whatever is there now). ``operation`` is a word for the history,
     ``properties`` are set beside the table's others. ``index_parts``: what skip indexes know of the added blocks; what
     the table has no index for by then is left out. ``no_new_matches``: it rests on no row that came after ``read_at``
-    matching a filter.
+    matching a filter. ``only_new``: no added file may have been in the table before, see
+    :mod:`lamella.snapshot.replaced`.
     """
 
     added: tuple[SegmentRef, ...] = ()
@@ -39,6 +40,7 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
     properties: dict[str, str] = {}
     index_parts: tuple[Addition, ...] = ()
     no_new_matches: NoNewMatches | None = None
+    only_new: bool = False
 
 
 class Landed(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,13 +55,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     ``added``: for each block its location and its segment's id. ``removed``: each location once. ``stale``: those of
     them where the base has another block than the snapshot that they were read in (None: they were not read).
-    ``is_serial``: it cannot be made behind one that added blocks. ``refused``: why it cannot be made on the base, if it
-    is known already.
+    ``replaced``: added files that left the table before the base and must not come back. ``is_serial``: it cannot be
+    made behind one that added blocks. ``refused``: why it cannot be made on the base, if it is known already.
     """
 
     added: Sequence[tuple[str, str]]
     removed: Sequence[str]
     stale: frozenset[str] | None = None
+    replaced: frozenset[str] = frozenset()
     schema_ids: frozenset[int] = frozenset()
     is_serial: bool = False
     refused: LamellaError | None = None
@@ -127,6 +130,8 @@ def _refusal(
     present = sorted(place for place, _ in request.added if place in now and place not in removed)
     if present:
         return _duplicate(present, "already in the table")
+    if request.replaced:
+        return _duplicate(sorted(request.replaced), "files that were in the table and left it")
     return None
 
 

@@ -9,6 +9,7 @@
         _sg/<segment id>_v1.json      segment manifest       _sg/<segment id>_v1.arrow    its companion
                                       _sg/<segment id>_v1.pages its page companion, when one was built
         _b/<block id>_v1.parquet      blocks that Lamella's jobs wrote
+        _rf/<set id>_v1.set           registered files that left the table
         _ix/<part id>_v1.part         part of a skip index   _ix/<directory id>_v1.dir    where parts know which blocks
         _ts/<segment, group or snapshot id>_v1.hll   sketches of distinct values
         _tmp/<id>_v1.run, .part       rows and parts of indexes on their way, while a job runs
@@ -74,6 +75,10 @@ class TableLayout(msgspec.Struct, frozen=True):
     def index_directory(self, directory_id: str | UUID) -> str:
         """A directory of a skip index."""
         return f"{self.root}/_ix/{directory_id}_v1.dir"
+
+    def replaced_files(self, set_id: str | UUID) -> str:
+        """Files that were registered and left the table."""
+        return f"{self.root}/_rf/{set_id}_v1.set"
 
     def block(self, block_id: str | UUID) -> str:
         """A block that a job of Lamella's writes."""

@@ -217,6 +217,13 @@ class TableIndex(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return sum(directory.parts_bytes for directory in self.directories)
 
 
+class ReplacedFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Some registered files that left the table (:mod:`lamella.snapshot.replaced`), and how many they are."""
+
+    object: ObjectRef
+    file_count: int
+
+
 class ClusterKey(msgspec.Struct, frozen=True, kw_only=True):
     """How rows of a table are to be laid out: by these columns (dotted paths), in this manner."""
 
@@ -239,6 +246,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     ``cluster_key_meta``: the key's id and its columns by dotted path; None: no key. Another key or kind gets an id that
     the table never had. ``cluster_kind``: there is no such member while the kind is "linear". ``last_cluster_key_id``:
     the greatest id that was ever given, when it is not that of the key in force (a rollback, a key taken away).
+
+    ``replaced_files``: files outside of the table's own block folder that were in the table and left it; there is
+    no such member while there are none. Releases that do not know the member neither read nor extend it.
     """
 
     format_version: int
@@ -261,6 +271,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     indexes: tuple[TableIndex, ...] | msgspec.UnsetType = msgspec.UNSET
     cluster_kind: ClusterKind | msgspec.UnsetType = msgspec.UNSET
     last_cluster_key_id: int | msgspec.UnsetType = msgspec.UNSET
+    replaced_files: tuple[ReplacedFiles, ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def cluster_key(self) -> ClusterKey | None:
@@ -280,6 +291,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     def skip_indexes(self) -> tuple[TableIndex, ...]:
         """The table's skip indexes, dropped ones among them."""
         return () if self.indexes is msgspec.UNSET else self.indexes
+
+    @property
+    def replaced(self) -> tuple[ReplacedFiles, ...]:
+        """The files that were in the table and left it."""
+        return () if self.replaced_files is msgspec.UNSET else self.replaced_files
 
     @property
     def history(self) -> tuple[Schema, ...]:

@@ -7,7 +7,6 @@ A value that the file contradicts is refused as well: Spark reads the folder's v
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from lamella.snapshot.errors import InvalidSchema, UnknownColumn, ValueOutsideFile

@@ -39,10 +39,9 @@ class SourceSchema(msgspec.Struct, frozen=True, kw_only=True):
 class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     """The files of one version. ``identity``: the source's own id, so that it is not taken for another one.
 
-    ``refused``: files that belong to it and cannot be part of a table. ``above``: values that folders above the root of a
-    directory name. ``schemas``: its schemas in the order that it
+    ``refused``: files that belong to it and cannot be part of a table. ``schemas``: its schemas in the order that it
     had them, the current one last; empty: it declares none. ``numbers``: the field ids of columns, by their paths in
-    files that do not number them.
+    files that do not number them. ``above``: values that folders above the root of a directory name.
     """
 
     files: tuple[SourceFile, ...]

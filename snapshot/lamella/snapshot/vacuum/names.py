@@ -10,14 +10,16 @@ import msgspec
 
 from lamella.snapshot.ids import is_uuid7
 
-Kind = Literal["snapshot", "group", "segment", "pages", "sketch", "index", "block", "temporary", "external", "export"]
+Kind = Literal[
+    "snapshot", "group", "segment", "pages", "sketch", "index", "block", "temporary", "external", "export", "replaced"
+]
 
 _ID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 _NAME: Final = re.compile(
-    rf"(?P<folder>_ss|_sl|_sg|_ts|_ix|_b|_tmp)/(?P<id>{_ID})_v(?P<version>[12])\.(?P<kind>[a-z]+)"
+    rf"(?P<folder>_ss|_sl|_sg|_ts|_ix|_b|_rf|_tmp)/(?P<id>{_ID})_v(?P<version>[12])\.(?P<kind>[a-z]+)"
 )
 _TEMPORARY: Final = re.compile(
-    rf"(?P<folder>_ss|_sl|_sg|_ts|_ix|_b|_tmp)/\.(?P<id>{_ID})_v[12]\.[a-z]+\.[0-9a-f]{{32}}\.tmp"
+    rf"(?P<folder>_ss|_sl|_sg|_ts|_ix|_b|_rf|_tmp)/\.(?P<id>{_ID})_v[12]\.[a-z]+\.[0-9a-f]{{32}}\.tmp"
 )
 #: Files of an export as Iceberg belong to a segment or a snapshot, or to the table as a whole.
 _EXPORTED: Final = re.compile(
@@ -39,6 +41,7 @@ _KINDS: Final[dict[tuple[str, str], Kind]] = {
     ("_ix", "part"): "index",
     ("_ix", "dir"): "index",
     ("_b", "parquet"): "block",
+    ("_rf", "set"): "replaced",
     ("_tmp", "run"): "temporary",
     ("_tmp", "part"): "temporary",
     ("_tmp", "blocks"): "temporary",

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from lamella.snapshot.errors import InvalidSchema, ManifestError
 from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import GroupRef, SegmentRef, Snapshot, SnapshotPointer
+from lamella.snapshot.replaced import ReplacedSet
 from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.stats.projection import seen_with
 from lamella.snapshot.verify.checks import found
 from lamella.snapshot.verify.companions import check_companion, snapshot_companion
 from lamella.snapshot.verify.layers import Child, Problem, count_problems, layer_problems
-from lamella.snapshot.verify.reading import Note
+from lamella.snapshot.verify.reading import Note, read_manifest
 from lamella.snapshot.verify.segment import known_schemas, summary_problems
 
 
@@ -33,6 +34,8 @@ def check_snapshot(
         if problem.column_id is not None:
             column = snapshot.schema.by_id()[problem.column_id].name
         note(found(problem.code, problem.message, at=at, segment_id=problem.child, column=column))
+    for files in snapshot.replaced:
+        read_manifest(store, files.object, ReplacedSet.read, note)
     check_companion(store, pointer.companion, lambda: snapshot_companion(snapshot), note, repair=repair)
 
 

@@ -16,10 +16,12 @@ from lamella.snapshot.manifest.block_key import Identity
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import SchemaChange, Versioned, can_read_as
 from lamella.snapshot.sketch.layers import SketchLayers
+from lamella.snapshot.source import KIND
 from lamella.snapshot.warehouse.conflicts import Conflicts, Difference
 from lamella.snapshot.warehouse.directories import Directories
 from lamella.snapshot.warehouse.lookup import Found, Lookup
 from lamella.snapshot.warehouse.manifests import Manifests
+from lamella.snapshot.warehouse.replacing import Replacing
 from lamella.snapshot.warehouse.reshape import Reshaper
 from lamella.snapshot.warehouse.writing import ManifestWriter
 from lamella.snapshot.wire import NoNewMatches
@@ -85,6 +87,7 @@ class Changes:
         self._sketches = sketches
         self._reshaper = reshaper
         self._lookup = Lookup(manifests)
+        self._replacing = Replacing(manifests, writer)
         self._conflicts = Conflicts(manifests, self._lookup, difference)
         self.new_matches = self._conflicts.new_matches
         self._ids = ids
@@ -188,6 +191,9 @@ class Changes:
         found = self._lookup.find(snapshot, named)
         held = {place: each.ref.segment_id for place, each in found.items()}
         for number, change in enumerate(changes):
+            if change.only_new:
+                replaced = self._replacing.find(snapshot, self._footers(change.added))
+                requests[number] = msgspec.structs.replace(requests[number], replaced=frozenset(replaced))
             if change.read_at is not None and change.removed and change.read_at.snapshot_id != base.snapshot_id:
                 stale = self._conflicts.stale(change.read_at, requests[number].removed, found)
                 requests[number] = msgspec.structs.replace(requests[number], stale=stale)
@@ -202,7 +208,8 @@ class Changes:
         landed = [
             change for change, outcome in zip(changes, folded.outcomes, strict=True) if isinstance(outcome, Landed)
         ]
-        result = self._follow(base, snapshot, landed, folded, found, now_ms) if landed else None
+        leaving = self._leaving(requests, folded, found)
+        result = self._follow(base, snapshot, landed, folded, found, leaving, now_ms) if landed else None
         return ManyCommitted(result=result, outcomes=folded.outcomes)
 
     def seen_after(self, base: SnapshotPointer, schemas: Sequence[Sequence[SchemaChange]]) -> Snapshot:
@@ -240,6 +247,36 @@ class Changes:
             if block.location in found
         }
 
+    def replaced(self, pointer: SnapshotPointer, files: Mapping[str, str | None]) -> set[str]:
+        """Which of these files were in the table before the snapshot and are no longer in it.
+
+        ``files``: by location, with the hash of the footer; None: not known, so that only files are found of which any
+        version counts.
+        """
+        return self._replacing.find(self._manifests.snapshot(pointer), files)
+
+    def _footers(self, refs: Sequence[SegmentRef]) -> dict[str, str | None]:
+        return {block.location: block.footer_sha256 for ref in refs for block in self._manifests.segment(ref).blocks}
+
+    def _leaving(
+        self, requests: Sequence[commits.Request], folded: commits.Folded, found: Mapping[str, Found]
+    ) -> dict[str, str | None]:
+        """The files that leave the table, as :meth:`Replacing.after` wants them."""
+        landed = [
+            request for request, outcome in zip(requests, folded.outcomes, strict=True) if isinstance(outcome, Landed)
+        ]
+        dropped = {place for request in landed if not request.added for place in request.removed}
+        contents = self._lookup.contents({place: found[place] for place in dropped if place in found})
+        leaving: dict[str, str | None] = {}
+        for request in landed:
+            for place in request.removed:
+                # Without added blocks, only the file that was there has left; another one may come to its place.
+                is_known = not request.added and place in contents
+                leaving[place] = contents[place][1] if is_known else None
+            for place, _ in request.added:
+                leaving.pop(place, None)
+        return leaving
+
     def _request(self, change: ChangeSet) -> commits.Request:
         return commits.Request(
             added=[
@@ -258,9 +295,10 @@ class Changes:
         landed: Sequence[ChangeSet],
         folded: commits.Folded,
         found: Mapping[str, Found],
+        leaving: Mapping[str, str | None],
         now_ms: int,
     ) -> CommitResult:
-        """Write the snapshot that has the change sets."""
+        """Write the snapshot that has the change sets. ``leaving``: files that are not in the table after them."""
         added = [ref for change in landed for ref in change.added]
         shaped = self._reshaper.after(snapshot, added, folded.removals, found)
         appended = None if folded.removals else added
@@ -281,6 +319,9 @@ class Changes:
         if additions:
             indexes = self._directories.added(layout, following.skip_indexes, additions)
             following = msgspec.structs.replace(following, indexes=indexes or msgspec.UNSET)
+        if leaving and KIND not in snapshot.properties:  # the files of a source come and go as it says
+            replaced = self._replacing.after(snapshot, leaving)
+            following = msgspec.structs.replace(following, replaced_files=replaced or msgspec.UNSET)
         following = self._sketches.of_snapshot(
             layout,
             snapshot,

@@ -31,6 +31,7 @@ from lamella.snapshot.manifest import (
 )
 from lamella.snapshot.manifest.block_key import BlockKeys, Identity, block_keys, identities
 from lamella.snapshot.patience import check_patience
+from lamella.snapshot.replaced import ReplacedSet
 from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.warehouse.stored import StoredObjects
 
@@ -67,6 +68,7 @@ class Manifests:
         self._joined: Shelf[Companion] = Shelf(resident, "joined")
         self._indexes: Shelf[LocationIndex] = Shelf(resident, "locations")
         self._hashes: Shelf[Hashes] = Shelf(resident, "hashes")
+        self._replaced: Shelf[ReplacedSet] = Shelf(resident, "replaced files")
         self._snapshots: Shelf[Snapshot] = Shelf(resident, "snapshot")
         self._heads: Shelf[Snapshot] = Shelf(resident, "head")
         self._directories: Shelf[Directory] = Shelf(resident, "directory")
@@ -138,6 +140,19 @@ class Manifests:
     def remember_locations(self, ref: ObjectRef, index: LocationIndex) -> None:
         """Keep a location index that was just written."""
         self._indexes.remember(ref.location, index, index.size_bytes + _VALUE_BYTES)
+
+    def replaced_set(self, ref: ObjectRef) -> ReplacedSet:
+        """A set of files that left a table, checked against its hash."""
+
+        def opened() -> tuple[ReplacedSet, int]:
+            found = ReplacedSet.read(self.read(ref))
+            return found, found.size_bytes + _VALUE_BYTES
+
+        return self._replaced.load(ref.location, opened)
+
+    def remember_replaced(self, ref: ObjectRef, files: ReplacedSet) -> None:
+        """Keep a set that was just written."""
+        self._replaced.remember(ref.location, files, files.size_bytes + _VALUE_BYTES)
 
     def refs(self, snapshot: Snapshot) -> Iterator[SegmentRef]:
         """Every segment of a whole snapshot, in the order of :meth:`layer`."""

@@ -55,6 +55,7 @@ class Objects:
         for group in snapshot.groups:
             needed += (group.manifest, group.companion, group.locations)
             optional.append(layout.sketches(group.group_id))
+        needed += (files.object for files in snapshot.replaced)
         for index in snapshot.skip_indexes:
             for directory in index.directories:
                 needed.append(directory.object)

@@ -139,6 +139,7 @@ class Warehouse:
         self.seen_after = changes.seen_after
         self.rollback = Rollbacks(manifests, writer, store, ids).rollback
         self.has_blocks = changes.has_blocks
+        self.replaced = changes.replaced
         self.identities_of = changes.identities_of
         #: Changes of the skip indexes.
         self.indexing = Indexing(manifests, writer, directories, ids)

@@ -20,6 +20,7 @@ from lamella.snapshot.manifest import (
     Group,
     GroupRef,
     ObjectRef,
+    ReplacedFiles,
     Segment,
     SegmentRef,
     Snapshot,
@@ -27,6 +28,7 @@ from lamella.snapshot.manifest import (
     content_hash,
     encode,
 )
+from lamella.snapshot.replaced import ReplacedSet
 from lamella.snapshot.schema.evolution import Versioned
 from lamella.snapshot.sketch.layers import SketchLayers, unsketched
 from lamella.snapshot.warehouse.manifests import Manifests
@@ -111,6 +113,12 @@ class ManifestWriter:
             block_schema_ids=commits.schema_ids((), segments),
             schema_id=schema.schema_id,
         )
+
+    def replaced_files(self, layout: TableLayout, files: ReplacedSet) -> ReplacedFiles:
+        """Write a set of files that left the table."""
+        ref = self._put(layout.replaced_files(self._ids.new()), files.to_bytes())
+        self._manifests.remember_replaced(ref, files)
+        return ReplacedFiles(object=ref, file_count=len(files))
 
     def snapshot(self, snapshot: Snapshot) -> tuple[SnapshotPointer, Snapshot]:
         """Write a snapshot and its companion; returns the pointer to it, and the snapshot as it was written."""

@@ -10,7 +10,6 @@ from msgspec import Meta
 from lamella.snapshot.wire.bounds import MOST_LOCATIONS, Location, Locations, Moment, Properties, Word
 from lamella.snapshot.wire.indexes import PartSent
 
-
 #: What becomes of a file whose folder gives a column a value that the file does not hold.
 PathColumns = Literal["refuse", "ignore"]
 
