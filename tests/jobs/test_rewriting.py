@@ -44,6 +44,29 @@ def test_small_blocks_become_blocks_of_the_target_size(make_table: MakeTable) ->
     assert kept(table, "day = DATE '1970-01-26'") <= 2
 
 
+def test_the_size_of_blocks_is_a_property_of_the_table(make_table: MakeTable) -> None:
+    """Compaction, its plan and the count of small blocks go by it, unless a job says another size."""
+    table = make_table(cluster_key=["day"], properties={"target_block_rows": "250"})
+    table.add(*(events(random.Random(at), 50, days=(10 * at, 10 * at + 10)) for at in range(20)))
+    before = table.rows()
+    assert table.handle.clustering().small_blocks == 20
+    done = compact(table.context())
+    assert (done.blocks_before, 3 <= done.blocks_after <= 5) == (20, True)
+    assert table.rows() == before
+    assert (compact(table.context()).tasks, table.handle.clustering().small_blocks) == (0, 0)
+    assert compact(table.context(block_rows=2_000)).blocks_after == 1
+    assert compact(table.context()).blocks_after == 4
+
+
+def test_the_bytes_of_blocks_are_a_property_of_the_table(make_table: MakeTable) -> None:
+    """What is rewritten is cut at about so many bytes of file."""
+    table = make_table(cluster_key=["id"], properties={"target_block_bytes": "20000"})
+    table.add(events(random.Random(2), 5_000))
+    done = compact(table.context())
+    assert done.blocks_after > 3
+    assert all(block.file_size < 60_000 for block in table.blocks())
+
+
 def test_large_blocks_are_split(make_table: MakeTable) -> None:
     """A block of several targets' rows becomes several blocks, in the order of the key."""
     table = make_table(cluster_key=["id"])

@@ -60,6 +60,37 @@ def test_a_merge_changes_deletes_inserts_and_leaves_the_rest(spark: SparkSession
     assert len(before & {block.location for block in _blocks(lakes, name)}) == 7
 
 
+def test_merges_keep_the_number_of_blocks_of_a_table_that_says_how_large_they_are(
+    spark: SparkSession, lakes: Lakes
+) -> None:
+    """Twenty merges of a few rows each rewrite about the blocks that they touch, into about as many."""
+    name = f"{fresh('merged')}.t"
+    frame = spark.createDataFrame(numbered(880), SCHEMA)
+    write(frame, name, client=lakes.lake, cluster_by=["id"], properties={"target_block_rows": "20"})
+    assert len(_blocks(lakes, name)) == 44
+    rng = random.Random(3)
+    expected = {row[0]: row for row in numbered(880)}
+    for turn in range(20):
+        # Keys of a few blocks; the first time of all of them.
+        keys = range(0, 880, 20) if turn == 0 else sorted(rng.sample(range(300), 3))
+        changes: list[Row] = [(key, f"m{turn}", turn, None) for key in [*keys, 880 + turn]]
+        source = spark.createDataFrame(changes, SCHEMA)
+        done = (
+            merge(source, name, "t.id = s.id", client=lakes.lake)
+            .when_matched_update()
+            .when_not_matched_insert()
+            .execute()
+        )
+        expected |= {row[0]: row for row in changes}
+        assert done.blocks_removed <= len(changes)
+        assert done.rows_copied <= 40 * len(changes)
+        assert abs(done.blocks_added - done.blocks_removed) <= max(2, done.blocks_removed // 8)
+    assert 40 <= len(_blocks(lakes, name)) <= 66
+    assert rows_of(spark, name) == sorted(expected.values(), key=repr)
+    update(spark, name, {"qty": "-1"}, "id < 400", client=lakes.lake)
+    assert 40 <= len(_blocks(lakes, name)) <= 66
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_random_merge_does_what_a_loop_over_rows_does(spark: SparkSession, lakes: Lakes, seed: int) -> None:
     """Random rows with null and repeated keys, all five kinds of clauses, held to plain Python."""

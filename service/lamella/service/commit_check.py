@@ -12,6 +12,7 @@ import msgspec
 from lamella.service.intake import refuse_doubled
 from lamella.service.part_check import MOST_COMMIT_PARTS, require_distinct
 from lamella.snapshot.advice.recording import check_recording
+from lamella.snapshot.cluster.block_sizes import block_target_of
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.feedback import check_feedback
 from lamella.snapshot.layout.location import normal
@@ -42,6 +43,7 @@ def check_request(request: CommitRequest) -> CheckedRequest:
     refuse_properties(request.properties)
     check_feedback(request.properties)
     check_recording(request.properties)
+    block_target_of(request.properties)
     if _OPERATION.fullmatch(request.operation) is None:
         raise InvalidRequest(f"{request.operation!r} is not an operation: a word such as 'append' or 'compact'")
     removed = [normal(location) for location in request.removed]

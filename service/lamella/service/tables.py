@@ -14,6 +14,7 @@ from lamella.service.naming import check_name
 from lamella.service.quotas import check_quotas
 from lamella.service.state import history_entry, table_info, trusted_manifests
 from lamella.snapshot.advice.recording import check_recording
+from lamella.snapshot.cluster.block_sizes import block_target_of
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LimitExceeded, TableNotFound, Unavailable
 from lamella.snapshot.feedback import check_feedback
 from lamella.snapshot.ids import Ids
@@ -143,6 +144,7 @@ class Tables:
         refuse_properties(request.properties)
         check_feedback(request.properties)
         check_recording(request.properties)
+        block_target_of(request.properties)
         self._refuse_taken(namespace, name)
         schema, properties = self._columns(request, self._rules.of(namespace, None))
         kind: ClusterKind = "linear" if request.cluster_kind is msgspec.UNSET else request.cluster_kind

@@ -220,15 +220,14 @@ def _context(
     from lamella.client.jobs.context import JobContext, Sizes
     from lamella.client.jobs.reporting import reporting
 
-    default = Sizes()
     with reporting(doing, polls=True) as reporter:
         yield JobContext(
             lake=session.lake,
             table=table,
             engine=engine,
             sizes=Sizes(
-                block_rows=given.get("target_rows") or default.block_rows,
-                block_bytes=given.get("target_bytes") or default.block_bytes,
+                block_rows=given.get("target_rows"),
+                block_bytes=given.get("target_bytes"),
                 memory_bytes=place.memory_mib << 20,
             ),
             storage_options=place.storage_options,

@@ -9,7 +9,7 @@ import msgspec
 
 from lamella.client.http import Lamella
 from lamella.client.rewrite.engine import Engine
-from lamella.client.rewrite.target import BLOCK_BYTES, BLOCK_ROWS, MEMORY_BYTES
+from lamella.client.rewrite.target import MEMORY_BYTES
 from lamella.snapshot.errors import JobCancelled
 
 #: Called with how much is done, of how much, in which unit.
@@ -17,10 +17,13 @@ OnProgress = Callable[[int, int, str], object]
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    """``block_rows``, ``block_bytes``: of a block that is written. ``memory_bytes``: of rows that one task holds."""
+    """``block_rows``, ``block_bytes``: of a block that is written; None: as the table's properties say.
 
-    block_rows: int = BLOCK_ROWS
-    block_bytes: int = BLOCK_BYTES
+    ``memory_bytes``: of rows that one task holds.
+    """
+
+    block_rows: int | None = None
+    block_bytes: int | None = None
     memory_bytes: int = MEMORY_BYTES
 
 

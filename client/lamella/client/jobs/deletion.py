@@ -77,7 +77,12 @@ def delete_rows(
     known: dict[BlockFacts, Removed] = {}
     for attempt in range(1, _TRIES + 1):
         state = TableState.read(context.lake, context.table)
-        target = state.target(compression=context.compression, storage_options=context.storage_options)
+        target = state.target(
+            block_rows=context.sizes.block_rows,
+            block_bytes=context.sizes.block_bytes,
+            compression=context.compression,
+            storage_options=context.storage_options,
+        )
         target.check()
         found = _candidates(context, state, where, time_zone, case_sensitive)
         with scratch_space(target, is_near=context.engine.is_near, folder=context.scratch) as space:

@@ -12,7 +12,8 @@ from lamella.client.rewrite.block_lists import commit_blocks
 from lamella.client.rewrite.block_writer import Written
 from lamella.client.rewrite.index_entries import joined_parts
 from lamella.client.rewrite.sorting import Order
-from lamella.client.rewrite.target import BLOCK_BYTES, BLOCK_ROWS, MEMORY_BYTES, Target, bloom_filters_of
+from lamella.client.rewrite.target import MEMORY_BYTES, Target, bloom_filters_of
+from lamella.snapshot.cluster.block_sizes import block_target_of
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import ClusterKind, ClusterStats, Snapshot
 from lamella.snapshot.wire import CommitAnswer, IndexPartsSent, NoNewMatches, TableInfo
@@ -48,15 +49,23 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
         self,
         *,
         keys: Sequence[str] | None = None,
-        block_rows: int = BLOCK_ROWS,
-        block_bytes: int = BLOCK_BYTES,
+        block_rows: int | None = None,
+        block_bytes: int | None = None,
         memory_bytes: int = MEMORY_BYTES,
         compression: str = "zstd",
         indexes: bool = True,
         level: int = 0,
         storage_options: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Target:
-        """How blocks of it are written; ``keys`` instead of the cluster key."""
+        """How blocks of it are written; ``keys`` instead of the cluster key.
+
+        ``block_rows``, ``block_bytes``: None: as the table's properties ``target_block_rows`` and
+        ``target_block_bytes`` say.
+
+        Raises:
+            InvalidRequest: a property of the table cannot be read.
+        """
+        size = block_target_of(self.snapshot.properties)
         key = self.snapshot.cluster_key
         chosen = self.cluster_key if keys is None else tuple(keys)
         is_own = key is not None and chosen == key.columns
@@ -65,8 +74,8 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
             history=self.snapshot.history,
             order=Order(keys=chosen, kind=key.kind if is_own and key is not None else "linear"),
             cluster=ClusterStats(key_id=key.key_id, level=level) if is_own and key is not None else None,
-            block_rows=block_rows,
-            block_bytes=block_bytes,
+            block_rows=size.rows if block_rows is None else block_rows,
+            block_bytes=size.size_bytes if block_bytes is None else block_bytes,
             memory_bytes=memory_bytes,
             compression=compression,
             bloom_filters=bloom_filters_of(self.snapshot.properties),

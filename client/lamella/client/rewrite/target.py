@@ -10,14 +10,13 @@ import pyarrow as pa
 
 from lamella.client.rewrite.file_schema import arrow_schema
 from lamella.client.rewrite.sorting import Order
+from lamella.snapshot.cluster.block_sizes import BlockTarget
 from lamella.snapshot.errors import InvalidRequest, SchemaMismatch
 from lamella.snapshot.layout import FsspecStore, TableLayout
 from lamella.snapshot.manifest import ClusterStats, TableIndex
 from lamella.snapshot.schema import Schema
 
-#: A block ends at so many rows, or about so many bytes of file.
-BLOCK_ROWS: Final = 1_000_000
-BLOCK_BYTES: Final = 128 << 20
+_SIZE: Final = BlockTarget()
 #: The property that says which columns get Parquet's own bloom filters: ``id, user=0.05``.
 BLOOM_FILTERS: Final = "write.bloom_filters"
 _RATE: Final = 0.01
@@ -37,8 +36,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     history: tuple[Schema, ...]
     order: Order = Order()
     cluster: ClusterStats | None = None
-    block_rows: int = BLOCK_ROWS
-    block_bytes: int = BLOCK_BYTES
+    block_rows: int = _SIZE.rows
+    block_bytes: int = _SIZE.size_bytes
     memory_bytes: int = MEMORY_BYTES
     compression: str = "zstd"
     bloom_filters: dict[str, float] = {}

@@ -18,7 +18,7 @@ from lamella.client.http import Lamella
 from lamella.client.rewrite.assembly import scratch_space
 from lamella.client.rewrite.source import Source
 from lamella.client.rewrite.tables import TableState, commit_written
-from lamella.client.rewrite.target import BLOCK_BYTES, BLOCK_ROWS, Target
+from lamella.client.rewrite.target import Target
 from lamella.client.spark.block_frame import BLOCK, ROW, block_frame
 from lamella.client.spark.engine import SparkEngine
 from lamella.client.spark.lake import service
@@ -80,8 +80,8 @@ class _Clause(msgspec.Struct, frozen=True):
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How new blocks are written; as of :func:`lamella.client.spark.write`."""
 
-    target_block_rows: int = BLOCK_ROWS
-    target_block_bytes: int = BLOCK_BYTES
+    target_block_rows: int | None = None
+    target_block_bytes: int | None = None
     compression: str = "zstd"
     storage_options: Mapping[str, Mapping[str, Any]] = {}
     scratch: str | None = None

@@ -20,7 +20,7 @@ from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.rendering import rendered
 from lamella.client.spark.self_reads import snapshot_read
 from lamella.client.spark.v2_predicates import filter_of
-from lamella.client.spark.writer import Layout, write_into
+from lamella.client.spark.writer import Layout, require_sizes, write_into
 from lamella.snapshot.errors import InvalidRequest
 
 _WRITE: Final = CONNECTOR + "write."
@@ -154,8 +154,7 @@ def _layout(defaults: Layout, options: Any) -> Layout:
         except ValueError as error:
             raise InvalidRequest(f"option {key!r} is not a number: {text!r}") from error
     layout = msgspec.structs.replace(defaults, **found)
-    if layout.block_rows < 1 or layout.block_bytes < 1:
-        raise InvalidRequest("a block has at least one row and one byte")
+    require_sizes(layout.block_rows, layout.block_bytes)
     return layout
 
 

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lamella.client.http import Lamella
-from lamella.client.rewrite.target import BLOCK_BYTES, BLOCK_ROWS
 from lamella.client.spark.lake import service
 from lamella.client.spark.landing import Landing
 from lamella.client.spark.writer import Layout, make_table, write_into
@@ -119,8 +118,8 @@ def append_batches(
     client: Lamella | None = None,
     create: bool = True,
     cluster_by: Sequence[str] | None = None,
-    target_block_rows: int = BLOCK_ROWS,
-    target_block_bytes: int = BLOCK_BYTES,
+    target_block_rows: int | None = None,
+    target_block_bytes: int | None = None,
     compression: str = "zstd",
     storage_options: Mapping[str, Mapping[str, Any]] | None = None,
     scratch: str | None = None,

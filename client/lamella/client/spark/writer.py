@@ -14,7 +14,7 @@ from lamella.client.rewrite.assembly import Progress, ScratchSpace, assemble, sc
 from lamella.client.rewrite.block_writer import Written
 from lamella.client.rewrite.sink import Sink, Sunk
 from lamella.client.rewrite.tables import TableState
-from lamella.client.rewrite.target import BLOCK_BYTES, BLOCK_ROWS, Target
+from lamella.client.rewrite.target import Target
 from lamella.client.spark.arrow_batches import few_rows_at_a_time
 from lamella.client.spark.engine import SparkEngine
 from lamella.client.spark.frame_rows import aligned
@@ -48,8 +48,8 @@ def write(
     url: str | None = None,
     client: Lamella | None = None,
     cluster_by: Sequence[str] | None = None,
-    target_block_rows: int = BLOCK_ROWS,
-    target_block_bytes: int = BLOCK_BYTES,
+    target_block_rows: int | None = None,
+    target_block_bytes: int | None = None,
     mode: Literal["append", "overwrite"] = "append",
     where: str | None = None,
     create: bool = True,
@@ -69,9 +69,10 @@ def write(
 
     ``url`` or ``client``: the service. ``cluster_by``: columns (dotted paths) that the rows are sorted by; by default
     the table's cluster key, which a new table takes from here; without any the frame's own order stays. A block ends at
-    ``target_block_rows`` rows or about ``target_block_bytes`` bytes of file, and rows are cut evenly. ``create``: make
-    the table, and its namespace, when they are not there. ``indexes``: the table's skip indexes get entries for the new
-    blocks in the same pass. ``storage_options``: fsspec options by scheme for driver and executors, as of
+    ``target_block_rows`` rows or about ``target_block_bytes`` bytes of file, and rows are cut evenly; None: as the
+    table's properties of these names say, else a million rows or 128 MiB. ``create``: make the table, and its
+    namespace, when they are not there. ``indexes``: the table's skip indexes get entries for the new blocks in the same
+    pass. ``storage_options``: fsspec options by scheme for driver and executors, as of
     ``FsspecStore``. ``scratch``: a folder (URL) that all executors see, for sorted rows on their way; by default a
     temporary one in Spark's local mode, and else one beside the table's blocks. ``progress`` is called with the rows
     that are in blocks, of how many.
@@ -97,8 +98,7 @@ def write(
         OutcomeUnknown: the commit may have happened, the table's history will say; another call writes the rows again.
     """
     landing = _landing(frame, mode, where, set_properties, idempotency_key)
-    if target_block_rows < 1 or target_block_bytes < 1:
-        raise InvalidRequest("a block has at least one row and one byte")
+    require_sizes(target_block_rows, target_block_bytes)
     with service(url, client) as lake:
         if create:
             make_table(lake, name, frame, cluster_by, properties)
@@ -115,15 +115,23 @@ def write(
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """How blocks are written; as of :func:`write`. ``keys``: None: the table's cluster key."""
+    """How blocks are written; as of :func:`write`. ``keys``: None: the table's cluster key. ``block_rows``,
+    ``block_bytes``: None: as the table's properties say.
+    """
 
     keys: tuple[str, ...] | None = None
-    block_rows: int = BLOCK_ROWS
-    block_bytes: int = BLOCK_BYTES
+    block_rows: int | None = None
+    block_bytes: int | None = None
     compression: str = "zstd"
     indexes: bool = True
     storage_options: Mapping[str, Mapping[str, Any]] = {}
     scratch: str | None = None
+
+
+def require_sizes(block_rows: int | None, block_bytes: int | None) -> None:
+    """Raise InvalidRequest for sizes that no block can have."""
+    if any(size is not None and size < 1 for size in (block_rows, block_bytes)):
+        raise InvalidRequest("a block has at least one row and one byte")
 
 
 def write_into(

@@ -60,10 +60,9 @@ class SnapshotConditions:
         self._depth = depth
 
     def small_blocks(self, table: TableRecord) -> Measured:
-        """From the summary of the snapshot alone."""
+        """From the summary of the snapshot, or from its blocks where the table has a block size of its own."""
         with trusted_manifests():
-            summary = self._warehouse.head(table.pointer).summary
-        return Measured(summary.block_count - summary.perfect_block_count)
+            return Measured(self._warehouse.planning.imperfect_blocks(table.pointer))
 
     def average_depth(self, table: TableRecord) -> Measured:
         """By ``depth``."""

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from lamella.snapshot.columnar.masks import Mask
+from lamella.snapshot.errors import InvalidRequest
+
+#: Properties of a table that say how large its blocks should be.
+TARGET_ROWS: Final = "target_block_rows"
+TARGET_BYTES: Final = "target_block_bytes"
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 #: What ``Sizes.level`` is of blocks that were not written for the key.
 NOT_WRITTEN: Final = -1
@@ -66,3 +74,27 @@ class BlockTarget(msgspec.Struct, frozen=True, kw_only=True):
         """Into how many blocks of about the same size so many rows and bytes are cut."""
         fill = np.maximum(np.asarray(rows) / self.rows, np.asarray(size_bytes) / self.size_bytes)
         return np.maximum(np.round(fill), 1).astype(np.int64)
+
+
+def block_target_of(properties: Mapping[str, str]) -> BlockTarget:
+    """The size that blocks of a table with these properties should have.
+
+    Raises:
+        InvalidRequest: the value of one of the two properties is not a whole number above zero.
+    """
+    default = BlockTarget()
+    return BlockTarget(
+        rows=_positive(properties, TARGET_ROWS, default.rows),
+        size_bytes=_positive(properties, TARGET_BYTES, default.size_bytes),
+    )
+
+
+def _positive(properties: Mapping[str, str], name: str, default: int) -> int:
+    text = properties.get(name)
+    if text is None:
+        return default
+    if _NUMBER.fullmatch(text) is None or int(text) == 0:
+        raise InvalidRequest(
+            f"property {name} is a whole number from 1, of at most 18 digits, not {text[:100]!r}", property=name
+        )
+    return int(text)

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from lamella.snapshot.advice.recording import Recorded
-from lamella.snapshot.cluster.block_sizes import NOT_WRITTEN
+from lamella.snapshot.cluster.block_sizes import NOT_WRITTEN, block_target_of
 from lamella.snapshot.cluster.box_depth import box_depths
 from lamella.snapshot.cluster.depth import DepthSummary, interval_depths, summary
 from lamella.snapshot.cluster.extent import Extents, Intervals, extents
@@ -115,7 +115,7 @@ class Layouts:
             scan.row_count,
             [layers.segments.zones(leaf.id, leaf.dtype) for leaf in key.leaves],
         )
-        found = health(both.blocks.take(rows), sizes, seed=_SEED)
+        found = health(both.blocks.take(rows), sizes, block_target_of(head.properties), seed=_SEED)
         costs, left_out = self._costs.of(pointer, recorded)
         levels, counts = np.unique(sizes.level[sizes.level != NOT_WRITTEN], return_counts=True)
         return ClusteringAnswer(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from lamella.snapshot.cluster.block_sizes import BlockTarget
+from lamella.snapshot.cluster.block_sizes import BlockTarget, block_target_of
 from lamella.snapshot.cluster.extent import Boxes, Extents
 from lamella.snapshot.cluster.packing import Limits, pack
 from lamella.snapshot.cluster.selection import Aims, select
@@ -35,6 +35,19 @@ class Planning:
         self._layers = layers
         self._lookup = Lookup(manifests)
 
+    def imperfect_blocks(self, pointer: SnapshotPointer) -> int:
+        """Blocks that compaction would not leave alone: too small or too large for the table.
+
+        Raises:
+            InvalidRequest: the table's properties say a size that cannot be.
+        """
+        head = self._manifests.head(pointer)
+        target = block_target_of(head.properties)
+        if target == BlockTarget():
+            return head.summary.block_count - head.summary.perfect_block_count
+        sizes = LayoutScan(self._manifests, self._layers(pointer)).sizes()
+        return int((~target.is_perfect(sizes)).sum())
+
     def plan(self, pointer: SnapshotPointer, request: PlanRequest) -> PlanAnswer:
         """What the job would do now.
 
@@ -45,7 +58,7 @@ class Planning:
         _check(request)
         scan = LayoutScan(self._manifests, self._layers(pointer))
         allowed = self._allowed(scan, request)
-        default = BlockTarget()
+        default = block_target_of(scan.head.properties)
         target = BlockTarget(
             rows=request.target_rows or default.rows, size_bytes=request.target_bytes or default.size_bytes
         )
