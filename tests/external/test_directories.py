@@ -209,8 +209,8 @@ def test_a_required_column_of_one_file_may_be_null_in_the_others(
     loose = pa.schema({**kinds, "st": pa.struct([pa.field("x", pa.int64())])})
     nulls = pa.table({column: [None] for column in kinds}, schema=loose)
     pq.write_table(nulls, tmp_path / "d" / "1-older.parquet")
-    more = {"schema_from": str(tmp_path / "d" / "0-newest.parquet")} if by_file else {}
-    lake.create_external(name, {"kind": "directory", "location": str(tmp_path / "d")}, **more)
+    source = {"kind": "directory", "location": str(tmp_path / "d")}
+    lake.create_external(name, source, schema_from=str(tmp_path / "d" / "0-newest.parquet") if by_file else None)
     table = lake.table(name)
     answer = table.refresh()
     assert (answer.added, answer.refused) == (2, ())

@@ -226,8 +226,7 @@ def test_the_jobs_that_rewrite_files_are_remembered(local: World) -> None:
                 assert (answer["registered"], len(answer["refused"])) == (1, 5)
                 files.append(f"{folder}/more.parquet")
         assert lake.table(name).verify().is_clean
-        answer = lake.table(name).register([files[0]], take_replaced=True)
-        assert answer.registered == 1
+        assert lake.table(name).register([files[0]], take_replaced=True).registered == 1
 
 
 def test_a_file_that_is_dropped_and_then_another_one_may_come_back(local: World) -> None:
