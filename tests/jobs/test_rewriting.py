@@ -67,6 +67,17 @@ def test_the_bytes_of_blocks_are_a_property_of_the_table(make_table: MakeTable) 
     assert all(block.file_size < 60_000 for block in table.blocks())
 
 
+@pytest.mark.parametrize("name", ["target_block_rows", "target_block_bytes"])
+def test_a_size_that_no_block_can_have_is_refused(make_table: MakeTable, name: str) -> None:
+    """When the table is made, and when a commit sets the property."""
+    with pytest.raises(InvalidRequest, match=name):
+        make_table(properties={name: "0"})
+    table = make_table(properties={name: "250"})
+    with pytest.raises(InvalidRequest, match=name):
+        table.handle.commit(properties={name: "many"})
+    assert table.handle.info().properties[name] == "250"
+
+
 def test_large_blocks_are_split(make_table: MakeTable) -> None:
     """A block of several targets' rows becomes several blocks, in the order of the key."""
     table = make_table(cluster_key=["id"])
