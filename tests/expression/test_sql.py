@@ -29,7 +29,7 @@ def at_path(path: str) -> n.Call:
         ("a == 4", n.Compare("eq", A, integer(4))),
         ("a <> -4", n.Compare("ne", A, integer(-4))),
         ("a = 9223372036854775807", n.Compare("eq", A, integer(2**63 - 1))),
-        ("a = 5L", n.Compare("eq", A, integer(5))),
+        ("a = 5L", n.Compare("eq", A, n.Literal("integer", 5, "int64"))),
         ("a = 1.50", n.Compare("eq", A, n.Literal("decimal", "1.50"))),
         ("a = 1e3", n.Compare("eq", A, n.Literal("double", 1000.0))),
         ("a = 1.5D", n.Compare("eq", A, n.Literal("double", 1.5))),
@@ -86,7 +86,8 @@ def test_text_becomes_the_predicate_that_spark_would_read(text: str, expected: n
         "a = CAST('x' AS INT)",
         "a = TINYINT(5)",
         "a = CAST(1.25 AS DECIMAL(2, 1))",  # rounds
-        "a = 300Y",  # out of the literal's own range
+        "a = TIME '12:00:00'",
+        "a < b + INTERVAL '1' DAY",
     ],
 )
 def test_what_is_not_used_is_unknown_with_a_reason(text: str) -> None:
@@ -116,6 +117,10 @@ def test_an_unknown_part_leaves_its_neighbours_in_use() -> None:
         ("a ! b", 2),
         ("select 1 from t", 0),
         ("a = ?", 0),
+        ("b = '2026-13-45' AND a > DATE '2026-13-45'", 30),
+        ("b = 1 OR (NOT a > CAST('2026-02-30 00:00:00' AS TIMESTAMP))", 23),
+        ("a + 300Y > 1", 4),
+        ("a > -40000s", 5),
     ],
 )
 def test_text_that_cannot_be_read_says_where(text: str, position: int) -> None:
@@ -153,6 +158,27 @@ def test_a_long_chain_of_ors_is_one_level() -> None:
     assert isinstance(read, n.Or)
     assert len(read.children) == 1000
     assert read.children[7] == n.Compare("eq", A, integer(7))
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("TIME '12:00:00' < t", ["TIME '12:00:00' < t"]),
+        ("a = 1 AND f(1L, 2S) /* of b */ > 3BD", [None, "f(1L, 2S) /* of b */ > 3BD"]),
+        ("(x  ->  1) OR not g( a,b ) and CASE WHEN a AND b THEN c END", ["x  ->  1", "g( a,b )", "CASE WHEN a AND b THEN c END"]),
+        ("a NOT IN (f(1L)) OR a BETWEEN f(1) AND 2L AND g(b) IS NOT TRUE", ["a NOT IN (f(1L))", "a BETWEEN f(1) AND 2L", "g(b)"]),
+        ("f(1e3D) ;", ["f(1e3D)"]),
+    ],
+)
+def test_what_is_not_used_stays_as_it_was_written(text: str, parts: list[str | None]) -> None:
+    """A part that is not understood is repeated word by word, so that it means to Spark what it meant before."""
+    assert [part.text if isinstance(part, n.Unknown) else None for part in _parts(read_sql(text))] == parts
+
+
+def _parts(node: n.Predicate) -> list[n.Predicate]:
+    if isinstance(node, n.And | n.Or):
+        return [part for child in node.children for part in _parts(child)]
+    return _parts(node.child) if isinstance(node, n.Not | n.IsTrue) else [node]
 
 
 def test_what_cannot_be_written_again_is_not_known() -> None:

@@ -145,12 +145,14 @@ def test_a_part_of_a_time_is_that_of_the_sessions_zone() -> None:
 
 
 def test_a_constants_type_is_kept_where_it_decides_the_results() -> None:
-    """Inside functions a typed constant is a cast; beside a column it is its value."""
-    five = n.Literal("integer", 5)
-    assert read_sql("t + 5Y > 1") == n.Compare(
-        "gt", n.Call("add", (n.Ref("t"), n.Cast(five, "tinyint"))), n.Literal("integer", 1)
-    )
+    """A suffix is another thing than a cast: Spark types the one by its digits beside a decimal, the other never."""
+    one, five = n.Literal("integer", 1), n.Literal("integer", 5, "int8")
+    assert read_sql("t + 5Y > 1") == n.Compare("gt", n.Call("add", (n.Ref("t"), five)), one)
     assert read_sql("t > 5Y") == n.Compare("gt", n.Ref("t"), five)
+    cast = n.Cast(n.Literal("integer", 5), "int8")
+    assert read_sql("t > CAST(5 AS TINYINT)") == n.Compare("gt", n.Ref("t"), cast)
+    assert read_sql("t + (2Y + 3Y) > 1") == n.Compare("gt", n.Call("add", (n.Ref("t"), cast)), one)
+    assert read_sql("t IN (CAST(5 AS TINYINT), 5Y)") == n.In(n.Ref("t"), (five, five))
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from decimal import Context, Decimal
 from functools import lru_cache
 from typing import Final, assert_never
 
 import msgspec
 
-from lamella.snapshot.errors import FilterTypeMismatch, InvalidRequest
+from lamella.snapshot.errors import FilterTypeMismatch, InvalidFilter, InvalidRequest, UnknownColumn
 from lamella.snapshot.expression import moments
 from lamella.snapshot.expression.bind_list import membership
 from lamella.snapshot.expression.bound import (
@@ -32,11 +33,21 @@ from lamella.snapshot.expression.bound import (
     Pair,
     Prefix,
 )
-from lamella.snapshot.expression.coerce import Point, Unusable, coerce, is_beyond_long
+from lamella.snapshot.expression.coerce import (
+    MAX_DIGITS,
+    Point,
+    Unusable,
+    are_comparable,
+    check_comparable,
+    coerce,
+    family,
+    is_beyond_long,
+)
 from lamella.snapshot.expression.like import ANY, ONE, like_parts
 from lamella.snapshot.expression.narrow import narrowed
 from lamella.snapshot.expression.nodes import (
     And,
+    Cast,
     Compare,
     Constant,
     In,
@@ -54,6 +65,7 @@ from lamella.snapshot.expression.nodes import (
     Ref,
     StartsWith,
     Term,
+    TermPredicate,
     Truth,
     Unknown,
 )
@@ -73,6 +85,7 @@ _OPERATORS: Final[dict[Operator, Callable[[int, int], bool]]] = {
 _MIRRORED: Final[dict[Operator, Operator]] = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
+_EXACT: Final = Context(prec=2 * MAX_DIGITS)
 _ORDERING: Final = ("lt", "le", "gt", "ge")
 
 
@@ -97,7 +110,8 @@ def bind(
 
     Raises:
         UnknownColumn: a name that the schema does not have (also inside parts that are not used).
-        FilterTypeMismatch: a literal that can never be compared with its column, or a condition that is no boolean.
+        FilterTypeMismatch: a literal that can never be compared with its column, two terms that Spark refuses to
+            compare, or a condition that is no boolean. Like the first it has the ``position`` of the predicate.
         InvalidRequest: an unknown time zone.
     """
     if moments.zone(time_zone) is None:
@@ -115,24 +129,32 @@ class _Binder:
 
     def bind(self, node: Predicate) -> BoundPredicate:
         match node:
-            case Compare(op, left, right):
-                return self._compare(op, left, right, text_of(node))
             case Constant(value):
                 return Fixed(value)
             case And(children):
                 return BoundAnd(narrowed([self.bind(child) for child in children]))
             case Or(children):
-                return BoundOr(tuple(self.bind(child) for child in children))
+                return BoundOr(tuple([self.bind(child) for child in children]))
             case Not(child):
                 return BoundNot(self.bind(child))
             case IsTrue(child):
                 return BoundIsTrue(self.bind(child))
-            case Unknown(text, reason, columns):
-                for path in columns:
-                    self._schema.find(path, case_sensitive=self._case_sensitive)
-                return Anything(text, reason)
             case _:
-                return self._over_terms(node)
+                try:
+                    return self._bind_one(node)
+                except (FilterTypeMismatch, UnknownColumn, InvalidFilter) as error:
+                    if node.at.position is not None:
+                        error.details.setdefault("position", node.at.position)
+                    raise
+
+    def _bind_one(self, node: TermPredicate | Unknown) -> BoundPredicate:
+        if isinstance(node, Compare):
+            return self._compare(node.op, node.left, node.right, text_of(node))
+        if isinstance(node, Unknown):
+            for path in node.columns:
+                self._schema.find(path, case_sensitive=self._case_sensitive)
+            return Anything(node.text, node.reason)
+        return self._over_terms(node)
 
     def _over_terms(self, node: NullSafeEqual | OneTermPredicate) -> BoundPredicate:
         text = text_of(node)
@@ -155,35 +177,52 @@ class _Binder:
             case StartsWith(_, prefix):
                 return _starts_with(term, prefix, text)
             case Truth():
+                if term.dtype.is_text and isinstance(term, Derived):
+                    return Anything(text, "text as a condition is cast row by row")
                 if term.dtype.name != "boolean":
-                    if isinstance(term, Derived):
-                        return Anything(text, f"a condition of type {term.dtype} is cast by Spark's settings")
-                    message = f"column {term.name!r} of type {term.dtype} is no condition"
-                    raise FilterTypeMismatch(message, column=term.name)
+                    what = f"column {term.name!r}" if isinstance(term, Leaf) else term.name
+                    raise FilterTypeMismatch(f"{what} of type {term.dtype} is no condition", column=term.name)
                 return _at(term, "eq", Point(1), text)
             case _:
                 assert_never(node)
 
     def _compare(self, op: Operator, left: Term, right: Term, text: str) -> BoundPredicate:
-        if isinstance(left, Literal):
-            if isinstance(right, Literal):
-                return _constants(op, left, right, text)
-            left, right, op = right, left, _MIRRORED[op]
+        if isinstance(left, Literal | Cast):
+            constant = self._constant(left)
+            if constant is not None and (other := self._constant(right)) is not None:
+                return _constants(op, constant, other, text)
+            if constant is not None:
+                left, right, op = right, left, _MIRRORED[op]
+        literal = self._constant(right)
         term = self._term(left)
-        if not isinstance(right, Literal):
+        if literal is None:
             return self._pair(op, term, self._terms.bind(right), text)
         if isinstance(term, Unusable):
             return Anything(text, term.reason)
-        if right.kind == "null":
+        if literal.kind == "null":
             return Fixed(None)
-        place = coerce(right, term, self._time_zone)
+        check_comparable(literal, term)
+        place = coerce(literal, term, self._time_zone)
         if isinstance(place, Unusable):
             return Anything(text, place.reason)
-        if op in _ORDERING and _kind(term.dtype).is_signed and is_beyond_long(right):
+        if op in _ORDERING and _kind(term.dtype).is_signed and is_beyond_long(literal):
             return Anything(text, "Spark decides a comparison beyond 64 bits for nulls too, against SQL's rule")
         if op == "ne":
             return BoundNot(_at(term, "eq", place, text))
         return _at(term, op, place, text)
+
+    def _constant(self, term: Term) -> Literal | None:
+        """The constant that a term is, for a comparison: with a type only where a cast gave it one."""
+        if isinstance(term, Literal):
+            return term if not term.type else Literal(term.kind, term.value)
+        if not isinstance(term, Cast) or not isinstance(term.term, Literal):
+            return None
+        held = self._terms.bind(term)
+        if not isinstance(held, Held) or not isinstance(held.value, int):
+            return None
+        if held.dtype.name == "decimal":
+            return Literal("decimal", format(Decimal(held.value).scaleb(-held.dtype.scale, _EXACT), "f"), str(held.dtype))
+        return Literal("integer", held.value, held.dtype.name)
 
     def _term(self, term: Term) -> BoundTerm | Unusable:
         """The term; a column that is named again is not looked up again."""
@@ -200,6 +239,12 @@ class _Binder:
                 return Anything(text, side.reason)
         if isinstance(left, Unusable) or isinstance(right, Unusable):
             raise AssertionError("both were looked at")
+        if not are_comparable(family(left.dtype), family(right.dtype)):
+            raise FilterTypeMismatch(
+                f"{left.name} of type {left.dtype} cannot be compared with {right.name} of type {right.dtype}",
+                column=left.name,
+                type=str(left.dtype),
+            )
         alike = self._terms.alike(left, right)
         if isinstance(alike, Unusable):
             return Anything(text, alike.reason)
@@ -209,14 +254,15 @@ class _Binder:
         return Pair(left, op, right, text)
 
     def _null_safe(self, left: Term, right: Term, text: str) -> BoundPredicate:
-        if isinstance(left, Literal):
+        if self._constant(left) is not None:
             left, right = right, left
-        if isinstance(left, Literal):
+        if self._constant(left) is not None:
             return Anything(text, "a comparison of constants is not computed")
-        if isinstance(right, Literal) and right.kind == "null":
+        literal = self._constant(right)
+        if literal is not None and literal.kind == "null":
             return self._over_terms(IsNull(left))
         equal = BoundIsTrue(self._compare("eq", left, right, text))
-        if isinstance(right, Literal):
+        if literal is not None:
             return equal
         both_null = [self._over_terms(IsNull(side)) for side in (left, right)]
         return BoundOr((equal, BoundAnd(tuple(both_null))))

@@ -8,7 +8,7 @@ from typing import Final
 
 from lamella.snapshot.expression import moments
 from lamella.snapshot.expression.bound import Anything, BoundTerm, Membership
-from lamella.snapshot.expression.coerce import MAX_DIGITS, Unusable, coerce, common_digits
+from lamella.snapshot.expression.coerce import MAX_DIGITS, Unusable, check_comparable, coerce, common_digits
 from lamella.snapshot.expression.nodes import Literal
 
 _EXACT_SINGLE: Final = 1 << 24
@@ -29,6 +29,8 @@ def membership(term: BoundTerm, literals: tuple[Literal, ...], time_zone: str, t
         plain = _whole_numbers(literals, *dtype.int_range)
         if plain is not None:
             return Membership(term, plain, False, False, text)
+    for literal in literals:  # Spark refuses a list with one that no value can be compared with, whatever the others are
+        check_comparable(literal, term)
     given = _one_type([literal for literal in literals if literal.kind != "null"], term)
     if isinstance(given, Unusable):
         return Anything(text, given.reason)
@@ -78,7 +80,7 @@ def _one_type(literals: list[Literal], term: BoundTerm) -> list[Literal] | Unusa
     ):
         return Unusable("without ANSI, Spark compares the list in single precision")
     if term.dtype.is_integer or term.dtype.name == "decimal":
-        digits = [common_digits(literal, term) for literal in literals if literal.kind in ("decimal", "integer")]
+        digits = [common_digits(_typed(literal), term) for literal in literals if literal.kind in ("decimal", "integer")]
         whole, scale = max((w for w, _ in digits), default=0), max((s for _, s in digits), default=0)
         if whole + scale > MAX_DIGITS:
             return Unusable("Spark rounds the list to a common decimal type of 38 digits")
@@ -93,6 +95,13 @@ def _one_type(literals: list[Literal], term: BoundTerm) -> list[Literal] | Unusa
     if as_text and not (kinds == {"string"} and all(_canonical(literal, term) for literal in literals)):
         return Unusable("the list has text for a column of another type, which Spark casts by its settings")
     return literals
+
+
+def _typed(literal: Literal) -> Literal:
+    """A number as a list has it: by its type, where a comparison would go by its digits."""
+    if literal.type or not isinstance(literal.value, int) or not -(1 << 63) <= literal.value < 1 << 63:
+        return literal
+    return Literal(literal.kind, literal.value, "int32" if -(1 << 31) <= literal.value < 1 << 31 else "int64")
 
 
 def _canonical(literal: Literal, term: BoundTerm) -> bool:

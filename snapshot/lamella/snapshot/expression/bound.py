@@ -19,11 +19,15 @@ BoundOperator = Literal["lt", "le", "gt", "ge", "eq"]
 
 
 class Held(msgspec.Struct, frozen=True):
-    """A constant as a term: a value of ``dtype``, None for null."""
+    """A constant as a term: a value of ``dtype``, None for null.
+
+    ``digits``: how many a whole number has that was written with them; beside a decimal Spark types it by these.
+    """
 
     value: Value | None
     dtype: DataType
     name: str
+    digits: int = 0
 
 
 class Derived(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from lamella.snapshot.errors import FilterTypeMismatch
 from lamella.snapshot.expression import moments
 from lamella.snapshot.expression.nodes import Literal
 from lamella.snapshot.expression.text import literal_text
-from lamella.snapshot.schema import DataType
+from lamella.snapshot.schema import DataType, parse_type
 from lamella.snapshot.schema.types import PER_SECOND
 
 _DAY_US: Final = 86_400_000_000
@@ -28,10 +28,22 @@ _EXACT_DOUBLE: Final = 1 << 53
 _EXACT_SINGLE: Final = 1 << 24
 #: Digits of Spark's widest decimal.
 MAX_DIGITS: Final = 38
+#: Digits of the decimal that Spark makes of an integer type, by its bits.
+DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 20}
 _SPELLED: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)", re.ASCII)
 _SPELLED_FLOAT: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,6})?", re.ASCII | re.IGNORECASE)
-#: What Spark's cast from text knows besides dates and times written in digits.
-_SPECIAL_TIMES: Final = frozenset({"epoch", "now", "today", "tomorrow", "yesterday"})
+_FAMILIES: Final = {
+    **dict.fromkeys(("date", "timestamp", "timestamp_ntz"), "moment"),
+    **{"boolean": "boolean", "time": "time", "binary": "binary"},
+}
+_LITERAL_FAMILIES: Final = {
+    **dict.fromkeys(("integer", "decimal", "double", "float"), "number"),
+    **dict.fromkeys(("date", "timestamp", "timestamp_ntz"), "moment"),
+    **{"boolean": "boolean", "binary": "binary"},
+}
+#: The words that Spark casts to a boolean, and those without digits that it casts to a number.
+_TRUTHS: Final = frozenset({"t", "true", "y", "yes", "1", "f", "false", "n", "no", "0"})
+_NO_DIGITS: Final = frozenset({"nan", "inf", "infinity"})
 
 
 class Target(Protocol):
@@ -92,6 +104,39 @@ def coerce(literal: Literal, leaf: Target, time_zone: str) -> Point | Unusable:
             return _binary(literal, leaf)
 
 
+def family(dtype: DataType) -> str | None:
+    """What a type is compared with in Spark: others of its family, and text. None: unknown."""
+    if dtype.is_integer or dtype.is_float or dtype.name == "decimal":
+        return "number"
+    if dtype.is_text:
+        return "text"
+    return _FAMILIES.get(dtype.name)
+
+
+def are_comparable(left: str | None, right: str | None) -> bool:
+    """False for two families that Spark refuses to compare."""
+    return left is None or right is None or left == right or "text" in (left, right)
+
+
+def check_comparable(literal: Literal, leaf: Target) -> None:
+    """Raise FilterTypeMismatch for a literal that Spark compares with no value of the type."""
+    known = family(leaf.dtype)
+    if not are_comparable(known, _LITERAL_FAMILIES.get(literal.kind)):
+        raise _mismatch(literal, leaf)
+    if literal.kind == "string" and known not in (None, "text", "binary"):
+        word = str(literal.value).strip().lower()
+        if (
+            (known == "boolean" and word not in _TRUTHS)
+            or (known == "number" and not _has_digits(literal) and word.lstrip("+-") not in _NO_DIGITS)
+            or (known in ("moment", "time") and moments.is_impossible(str(literal.value), _kind_of_moment(leaf.dtype)))
+        ):
+            raise _mismatch(literal, leaf)
+
+
+def _kind_of_moment(dtype: DataType) -> str:
+    return dtype.name.removesuffix("_ntz")
+
+
 def _mismatch(literal: Literal, leaf: Target) -> FilterTypeMismatch:
     return FilterTypeMismatch(
         f"column {leaf.name!r} of type {leaf.dtype} cannot be compared with {literal_text(literal)}",
@@ -109,8 +154,8 @@ def _boolean(literal: Literal, leaf: Target) -> Point | Unusable:
         word = str(literal.value).strip().lower()
         if word in words:
             return Point(words[word])
-    if literal.kind in ("integer", "decimal", "double", "float", "string"):
-        return Unusable("a boolean compared with something else is cast row by row")
+        if literal.kind == "string":
+            return Unusable("this spelling of a truth value is not read")
     raise _mismatch(literal, leaf)
 
 
@@ -161,15 +206,20 @@ def _number(literal: Literal, leaf: Target) -> Point | Unusable:
 def common_digits(literal: Literal, leaf: Target) -> tuple[int, int]:
     """Digits before and behind the point of the decimal type that holds a column's values and a number, exactly.
 
-    More than :data:`MAX_DIGITS` of both together do not exist in Spark: it rounds, or gives null.
+    A number has its ``type``, or else that of its digits. More than :data:`MAX_DIGITS` of both together do not exist in
+    Spark: it rounds, or gives null.
     """
-    if isinstance(literal.value, int):
-        digits, exponent = len(str(abs(literal.value))), 0
+    if literal.type:
+        dtype = parse_type(literal.type)
+        whole, scale = (DIGITS[dtype.bits], 0) if dtype.is_integer else (dtype.precision - dtype.scale, dtype.scale)
+    elif isinstance(literal.value, int):
+        whole, scale = len(str(abs(literal.value))), 0
     else:
         parts = Decimal(str(literal.value)).as_tuple()
         digits, exponent = len(parts.digits), parts.exponent if isinstance(parts.exponent, int) else 0
-    column_digits = leaf.dtype.precision - leaf.dtype.scale if leaf.dtype.name == "decimal" else 20
-    return max(digits + exponent, column_digits), max(-exponent, leaf.dtype.scale)
+        whole, scale = digits + exponent, -exponent
+    column_digits = leaf.dtype.precision - leaf.dtype.scale if leaf.dtype.name == "decimal" else DIGITS[64]
+    return max(whole, column_digits), max(scale, leaf.dtype.scale)
 
 
 def _spelled(text: str) -> Fraction | None:
@@ -273,8 +323,8 @@ def _timestamp(literal: Literal, leaf: Target, time_zone: str) -> Point | Unusab
 
 
 def _unread_time(literal: Literal, leaf: Target) -> Unusable:
-    """For text that is not read as a date or time here, but may be by Spark; what has no digits cannot be one."""
-    if not _has_digits(literal) and str(literal.value).strip().lower() not in _SPECIAL_TIMES:
+    """For text that is not read as a date or time here, but may be by Spark; some cannot be one."""
+    if moments.is_impossible(str(literal.value), _kind_of_moment(leaf.dtype)):
         raise _mismatch(literal, leaf)
     return Unusable("this spelling of a time is not read with certainty")
 

@@ -11,11 +11,16 @@ from typing import Any, Final
 from lamella.snapshot.errors import InvalidFilter
 from lamella.snapshot.expression.moments import is_unicode, single
 from lamella.snapshot.expression.nodes import Literal, LiteralKind
+from lamella.snapshot.schema import parse_type
 
 _INT64: Final = 1 << 63
 #: No type holds more than 128 bits; far longer numbers would only cost time.
 _MAX_BITS: Final = 1024
 _DECIMAL: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
+
+
+_DECIMAL_TYPE: Final = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)", re.ASCII)
+_MAX_DIGITS: Final = 38
 
 
 def wrong(path: str, message: str) -> InvalidFilter:
@@ -70,8 +75,11 @@ def _typed(node: dict[str, Any], path: str) -> Literal:
     kind, value = node.get("data-type"), node.get("value")
     if kind is None and not isinstance(value, dict):
         return json_literal(value, f"{path}.value")
-    reader = _TYPED.get(kind) if isinstance(kind, str) else None
+    sized = _DECIMAL_TYPE.fullmatch(kind) if isinstance(kind, str) else None
+    reader = _TYPED.get(kind if sized is None else "decimal") if isinstance(kind, str) else None
     literal = reader(value) if reader is not None else None
+    if sized is not None and literal is not None:
+        literal = _of_size(literal, int(sized[1]), int(sized[2]))
     if literal is None:
         raise wrong(path, f"{shown(value)} is not a value of {shown(kind)}")
     return literal
@@ -110,6 +118,25 @@ def _typed_text(value: Any) -> Literal | None:
     return Literal("string", value)
 
 
+def _of_size(literal: Literal, precision: int, scale: int) -> Literal | None:
+    """A decimal as one of a type; None when that does not have it."""
+    _, digits, exponent = Decimal(str(literal.value)).as_tuple()
+    if not isinstance(exponent, int) or not scale <= precision <= _MAX_DIGITS:
+        return None
+    fits = -exponent <= scale and len(digits) + exponent <= precision - scale
+    return Literal("decimal", literal.value, f"decimal({precision},{scale})") if fits else None
+
+
+def _suffixed(name: str) -> Callable[[Any], Literal | None]:
+    low, high = parse_type(name).int_range
+
+    def read(value: Any) -> Literal | None:
+        inside = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+        return Literal("integer", value, parse_type(name).name) if inside else None
+
+    return read
+
+
 def _typed_binary(value: Any) -> Literal | None:
     try:
         return Literal("binary", bytes.fromhex(value)) if isinstance(value, str) else None
@@ -121,6 +148,7 @@ _TYPED: Final[dict[str, Callable[[Any], Literal | None]]] = {
     "null": lambda value: Literal("null") if value is None else None,
     "boolean": lambda value: Literal("boolean", value) if isinstance(value, bool) else None,
     "long": _typed_integer("integer"),
+    **{name: _suffixed(name) for name in ("tinyint", "smallint", "bigint")},
     "double": _typed_float,
     "float": lambda value: _typed_float(value, "float"),
     "decimal": _typed_decimal,

@@ -5,6 +5,7 @@ Each reader answers None for text that is not certain to mean one thing: the cal
 
 from __future__ import annotations
 
+import calendar
 import datetime as dt
 import math
 import re
@@ -141,6 +142,50 @@ def time_of_day_us(text: str) -> int | None:
     if hour > 23 or minute > 59 or second > 59:
         return None
     return ((hour * 60 + minute) * 60 + second) * 1_000_000 + _fraction(match[4])
+
+
+#: A date as Spark's cast reads it; what stands behind a day and a space or a T is a time, or ignored for a date.
+_ANY_DATE: Final = re.compile(r"([+-]?)(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2}))?)?", re.ASCII)
+_ANY_CLOCK: Final = re.compile(r"T?(\d{1,2}):(\d{1,2})(?::(\d{1,2}))?", re.ASCII)
+_TRIMMED: Final = "".join(map(chr, (*range(33), *range(127, 160))))  # what Spark's casts take off both ends
+#: What Spark's cast from text knows besides dates and times written in digits.
+_SPECIAL: Final = re.compile(r"(epoch|now|today|tomorrow|yesterday)\b.*", re.ASCII | re.IGNORECASE | re.DOTALL)
+
+
+def is_impossible(text: str, kind: str) -> bool:
+    """True when Spark's cast of text to a ``date``, ``timestamp`` or ``time`` fails for certain (CAST_INVALID_INPUT).
+
+    False is no certainty: spellings exist that only Spark reads.
+    """
+    trimmed = text.strip(_TRIMMED)
+    if not trimmed.isascii():
+        return not any(each.isdigit() for each in trimmed)
+    if kind == "time":
+        clock = _ANY_CLOCK.match(trimmed)
+        return _is_impossible_clock(clock) if clock else not any(each.isdigit() for each in trimmed)
+    if _SPECIAL.fullmatch(trimmed):
+        return False
+    date = _ANY_DATE.match(trimmed)
+    if date is None:
+        clock = _ANY_CLOCK.match(trimmed) if kind == "timestamp" else None
+        return _is_impossible_clock(clock) if clock else kind == "date" or not any(each.isdigit() for each in trimmed)
+    rest = trimmed[date.end() :]
+    if rest and (date[4] is None or rest[0] not in " T"):
+        return kind == "date"
+    if not _is_day(int(date[1] + date[2]), int(date[3] or 1), int(date[4] or 1)):
+        return True
+    clock = _ANY_CLOCK.match(rest[1:]) if kind == "timestamp" else None
+    return clock is not None and _is_impossible_clock(clock)
+
+
+def _is_impossible_clock(clock: re.Match[str]) -> bool:
+    return int(clock[1]) > 23 or int(clock[2]) > 59 or int(clock[3] or 0) > 59
+
+
+def _is_day(year: int, month: int, day: int) -> bool:
+    if not 1 <= month <= 12:
+        return False
+    return 1 <= day <= calendar.monthrange(2000 + year % 400, month)[1]  # the calendar repeats after 400 years
 
 
 def is_finer_than_us(text: str) -> bool:

@@ -31,15 +31,25 @@ LiteralKind = Choice[
 ]
 
 
+#: Types of whole numbers that a suffix names: ``1Y``, ``1S``, ``1L``.
+SUFFIXES: Final = {"Y": "int8", "S": "int16", "L": "int64"}
+
+
 class Literal(msgspec.Struct, frozen=True):
-    """A constant; ``kind`` says how it was written."""
+    """A constant; ``kind`` says how it was written.
+
+    ``type``: of an integer the type that its suffix names, and in the list of an IN the type that a cast gave a
+    decimal; empty: the type is that of the digits. Beside a decimal, Spark types an integer by its digits all the
+    same, but a cast by its type: therefore casts of integers and decimals are :class:`Cast`.
+    """
 
     kind: LiteralKind
     value: bool | int | float | str | bytes | None = None
+    type: str = ""
 
 
 class Ref(msgspec.Struct, frozen=True):
-    """A column by its dotted path."""
+    """A column by its path: dots separate the parts; a part that holds a dot or a backquote stands in backquotes."""
 
     path: str
 
@@ -78,13 +88,37 @@ FUNCTIONS: Final[dict[str, tuple[int, ...]]] = {
 }
 
 
+class Place(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """Where a predicate stands: a 0-based offset in SQL text, or a JSON path. All places are equal to each other."""
+
+    position: int | str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Place)
+
+    def __ne__(self, other: object) -> bool:
+        return not isinstance(other, Place)
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "Place()"  # equal values have equal texts
+
+
+class _Placed(msgspec.Struct, frozen=True, kw_only=True):
+    """``at`` is for messages only, and so no part of what a predicate equals."""
+
+    at: Place = Place()
+
+
 class Constant(msgspec.Struct, frozen=True):
     """TRUE, FALSE, or NULL."""
 
     value: bool | None
 
 
-class Compare(msgspec.Struct, frozen=True):
+class Compare(_Placed, frozen=True):
     """``left op right``; null when either is null. A lone literal stands on the right."""
 
     op: Operator
@@ -92,33 +126,33 @@ class Compare(msgspec.Struct, frozen=True):
     right: Term
 
 
-class NullSafeEqual(msgspec.Struct, frozen=True):
+class NullSafeEqual(_Placed, frozen=True):
     """``left <=> right``; never null."""
 
     left: Term
     right: Term
 
 
-class In(msgspec.Struct, frozen=True):
+class In(_Placed, frozen=True):
     """``term IN (literals)``, of any length."""
 
     term: Term
     literals: tuple[Literal, ...]
 
 
-class IsNull(msgspec.Struct, frozen=True):
+class IsNull(_Placed, frozen=True):
     """``term IS NULL``."""
 
     term: Term
 
 
-class IsNan(msgspec.Struct, frozen=True):
+class IsNan(_Placed, frozen=True):
     """``isnan(term)``; false for null."""
 
     term: Term
 
 
-class Like(msgspec.Struct, frozen=True):
+class Like(_Placed, frozen=True):
     """``term LIKE pattern``, with ``%``, ``_`` and one escape character (empty: none)."""
 
     term: Term
@@ -126,14 +160,14 @@ class Like(msgspec.Struct, frozen=True):
     escape: str = "\\"
 
 
-class StartsWith(msgspec.Struct, frozen=True):
+class StartsWith(_Placed, frozen=True):
     """``startswith(term, prefix)``."""
 
     term: Term
     prefix: Literal
 
 
-class Truth(msgspec.Struct, frozen=True):
+class Truth(_Placed, frozen=True):
     """A boolean column as a predicate."""
 
     term: Term
@@ -163,7 +197,7 @@ class Not(msgspec.Struct, frozen=True):
     child: Predicate
 
 
-class Unknown(msgspec.Struct, frozen=True):
+class Unknown(_Placed, frozen=True):
     """A predicate that is not used: its text, the reason, and the columns it names (they must exist)."""
 
     text: str

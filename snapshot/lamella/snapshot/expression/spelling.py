@@ -11,6 +11,7 @@ import math
 from typing import Any, Final, assert_never
 
 from lamella.snapshot.expression.nodes import (
+    SUFFIXES,
     And,
     Call,
     Cast,
@@ -32,6 +33,7 @@ from lamella.snapshot.expression.nodes import (
     Truth,
     Unknown,
 )
+from lamella.snapshot.schema import path_parts
 
 _OPERATORS: Final = {"lt": "lt", "le": "lt-eq", "gt": "gt", "ge": "gt-eq", "eq": "eq", "ne": "not-eq"}
 _SIGNS: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "<>"}
@@ -41,6 +43,7 @@ _SPARK_TYPES: Final = {
     **{"float64": "double", "timestamp(us)": "timestamp", "timestamp_ntz(us)": "timestamp_ntz"},
 }
 _DATA_TYPES: Final = {"integer": "long"}
+_SUFFIX_OF: Final = {dtype: suffix for suffix, dtype in SUFFIXES.items()}
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _INT64: Final = 1 << 63
 #: Days from 0001-01-01 to 9999-12-31, which DATE and TIMESTAMP literals can spell.
@@ -116,6 +119,8 @@ def sql_of(predicate: Predicate) -> str:
         case IsNan(term):
             return f"isnan({_term_sql(term)})"
         case Like(term, pattern, escape):
+            if not escape:  # Spark has none without one: any character that the pattern lacks escapes nothing
+                escape = next(each for each in map(chr, range(1, 0x110000)) if each not in pattern)
             mark = "" if escape == "\\" else f" ESCAPE {_quoted(escape)}"
             return f"{_term_sql(term)} LIKE {_quoted(pattern)}{mark}"
         case StartsWith(term, prefix):
@@ -159,13 +164,14 @@ def _literal_tree(literal: Literal) -> Any:
         value = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, bytes):
         value = value.hex()
-    return {"type": "literal", "data-type": _DATA_TYPES.get(kind, kind), "value": value}
+    data_type = _SPARK_TYPES.get(literal.type, literal.type) or _DATA_TYPES.get(kind, kind)
+    return {"type": "literal", "data-type": data_type, "value": value}
 
 
 def _term_sql(term: Term) -> str:
     match term:
         case Ref(path):
-            return ".".join("`" + part.replace("`", "``") + "`" for part in path.split("."))
+            return ".".join("`" + part.replace("`", "``") + "`" for part in path_parts(path) or (path,))
         case Literal():
             return _literal_sql(term)
         case Cast(inner, target):
@@ -189,7 +195,7 @@ def _literal_sql(literal: Literal) -> str:
     if isinstance(value, bytes):
         return f"X'{value.hex().upper()}'"
     if kind == "decimal":
-        return f"{value}BD"
+        return f"CAST({value}BD AS {literal.type.upper()})" if literal.type else f"{value}BD"
     if isinstance(value, float):
         return f"CAST('{value!r}' AS {'FLOAT' if kind == 'float' else 'DOUBLE'})"
     if kind == "date" and isinstance(value, int):
@@ -198,10 +204,15 @@ def _literal_sql(literal: Literal) -> str:
         return f"DATE '{(_EPOCH + dt.timedelta(days=value)).date().isoformat()}'"
     if kind in ("timestamp", "timestamp_ntz") and isinstance(value, int):
         if value // _DAY_US not in _SPELLED_DAYS:
-            return f"timestamp_micros({value})"
+            return f"timestamp_micros({value})" if kind == "timestamp" else _far_wall_clock(value)
         shown = (_EPOCH + dt.timedelta(microseconds=value)).replace(tzinfo=None).isoformat(" ", "microseconds")
         return f"TIMESTAMP '{shown}+00:00'" if kind == "timestamp" else f"TIMESTAMP_NTZ '{shown}'"
-    return _quoted(value) if isinstance(value, str) else str(int(value))
+    return _quoted(value) if isinstance(value, str) else f"{int(value)}{_SUFFIX_OF.get(literal.type, '')}"
+
+
+def _far_wall_clock(micros: int) -> str:
+    days, rest = divmod(micros, _DAY_US)
+    return f"(TIMESTAMP_NTZ '1970-01-01' + make_dt_interval({days}, 0, 0, {rest / 1_000_000:.6f}BD))"
 
 
 def _quoted(text: str) -> str:

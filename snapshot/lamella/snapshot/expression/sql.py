@@ -36,6 +36,7 @@ from lamella.snapshot.expression.nodes import (
     NullSafeEqual,
     Operator,
     Or,
+    Place,
     Predicate,
     Ref,
     StartsWith,
@@ -43,8 +44,9 @@ from lamella.snapshot.expression.nodes import (
     Truth,
     Unknown,
 )
-from lamella.snapshot.expression.sql_constant import bare
+from lamella.snapshot.expression.sql_constant import ImpossibleLiteral, bare
 from lamella.snapshot.expression.sql_plain import read_plain
+from lamella.snapshot.expression.sql_source import Source, parts_of
 from lamella.snapshot.expression.sql_terms import TermReader, path_of
 from lamella.snapshot.expression.sql_text import doubt, parsed
 
@@ -120,12 +122,13 @@ def read_fully(text: str, time_zone: str) -> Predicate:
 
 
 def _read(text: str, time_zone: str) -> Predicate:
-    return _Reader(text, time_zone).read(parsed(text))
+    tree, tokens = parsed(text)
+    return _Reader(Source(text, tokens, tree), time_zone).read(tree)
 
 
 class _Reader:
-    def __init__(self, text: str, time_zone: str) -> None:
-        self._text = text
+    def __init__(self, source: Source, time_zone: str) -> None:
+        self._source = source
         self._terms = TermReader(time_zone)
         self._nodes = 0
 
@@ -152,38 +155,47 @@ class _Reader:
             raise LimitExceeded(
                 f"the filter is nested deeper than {MAX_DEPTH} levels", limit="filter_depth", most=MAX_DEPTH
             )
+        try:
+            return self._read(node, depth)
+        except ImpossibleLiteral as error:
+            position = self._source.offset_of_constant(node, error.text)
+            raise InvalidFilter(f"{error} (at offset {position})", position=position) from None
+
+    def _read(self, node: exp.Expr, depth: int) -> Predicate:
         for kind, reader in _READERS.items():
             if isinstance(node, kind):
                 if _has_more(node):
                     return self._unknown(node, "this form of the expression is not used for pruning")
                 return reader(self, node, depth)
         term = self._column_term(node)
-        return self._unknown(node, "this expression is not used for pruning") if term is None else Truth(term)
+        if term is None:
+            return self._unknown(node, "this expression is not used for pruning")
+        return Truth(term, at=self._place(node))
+
+    def _place(self, node: exp.Expr) -> Place:
+        return Place(self._source.offset(node))
 
     def _unknown(self, node: exp.Expr, reason: str) -> Unknown:
         names: tuple[str, ...] = ()
         if node.find(exp.Query) is None:
             names = tuple(dict.fromkeys(filter(None, (path_of(column) for column in _columns(node)))))
-        return Unknown(_spelled(node), reason, names)
+        text = self._source.text(node)
+        return Unknown(_spelled(node) if text is None else text, reason, names, at=self._place(node))
 
     def _paren(self, node: exp.Expr, depth: int) -> Predicate:
         return self._predicate(node.this, depth + 1)
 
-    def _connector(self, node: exp.Expr, depth: int) -> Predicate:
-        same = type(node)
-        parts: list[exp.Expr] = []
-        stack: list[exp.Expr] = [node]
-        while stack:  # a chain of a thousand ORs is one level, and no recursion
-            top = stack.pop()
-            if type(top) is same:
-                stack += [top.args["expression"], top.this]
-            else:
-                parts.append(top)
+    def _connector(self, node: exp.And | exp.Or, depth: int) -> Predicate:
+        parts = parts_of(node)
         children = tuple(self._predicate(part, depth + 1) for part in parts)
-        return And(children) if same is exp.And else Or(children)
+        return And(children) if isinstance(node, exp.And) else Or(children)
 
     def _not(self, node: exp.Expr, depth: int) -> Predicate:
-        return Not(self._predicate(node.this, depth + 1))
+        child = self._predicate(node.this, depth + 1)
+        if isinstance(child, Unknown) and self._source.text(node.this) is None:  # x NOT IN (...) as a whole
+            text = self._source.text(node)
+            return child if text is None else Unknown(text, child.reason, child.columns, at=self._place(node))
+        return Not(child)
 
     def _boolean(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
@@ -192,7 +204,8 @@ class _Reader:
     def _no_condition(self, node: exp.Expr, depth: int) -> Predicate:
         if depth > 1 and node.args.get("is_string"):
             return self._unknown(node, "text as a condition is cast by Spark's settings")
-        raise FilterTypeMismatch(f"{_spelled(node)} is no condition", literal=_spelled(node))
+        position = self._source.offset(node) or 0
+        raise FilterTypeMismatch(f"{_spelled(node)} is no condition", literal=_spelled(node), position=position)
 
     def _null(self, node: exp.Expr, depth: int) -> Predicate:
         del node, depth
@@ -201,7 +214,7 @@ class _Reader:
     def _column(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
         path = path_of(node)
-        return Truth(Ref(path)) if path else self._unknown(node, "not a column")
+        return Truth(Ref(path), at=self._place(node)) if path else self._unknown(node, "not a column")
 
     def _comparison(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
@@ -209,8 +222,8 @@ class _Reader:
         if left is None or right is None:
             return self._unknown(node, _why_not(node.this, node.args["expression"]))
         if isinstance(left, Literal) and not isinstance(right, Literal):
-            return Compare(_MIRRORED[op], right, left)
-        return Compare(op, left, right)
+            return Compare(_MIRRORED[op], right, left, at=self._place(node))
+        return Compare(op, left, right, at=self._place(node))
 
     def _null_safe(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
@@ -219,7 +232,7 @@ class _Reader:
             return self._unknown(node, _why_not(node.this, node.args["expression"]))
         if isinstance(left, Literal):
             left, right = right, left
-        equal = NullSafeEqual(left, right)
+        equal = NullSafeEqual(left, right, at=self._place(node))
         return Not(equal) if isinstance(node, exp.NullSafeNEQ) else equal
 
     def _sides(self, node: exp.Expr) -> tuple[Term | None, Term | None]:
@@ -230,7 +243,8 @@ class _Reader:
         term, low, high = (self._terms.read(node.args[name]) for name in ("this", "low", "high"))
         if term is None or low is None or high is None or isinstance(term, Literal):
             return self._unknown(node, "a side of this BETWEEN is not understood")
-        return And((Compare("ge", term, low), Compare("le", term, high)))
+        place = self._place(node)
+        return And((Compare("ge", term, low, at=place), Compare("le", term, high, at=place)))
 
     def _in(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
@@ -240,16 +254,16 @@ class _Reader:
             return self._unknown(node, "only IN of a column and a list of constants is used")
         if len(items) > MAX_IN_LITERALS:
             raise LimitExceeded(f"IN lists may have {MAX_IN_LITERALS} values", limit="in_values", most=MAX_IN_LITERALS)
-        literals = [self._terms.constant(item) for item in items]
+        literals = [self._terms.listed(item) for item in items]
         if any(literal is None for literal in literals):
             return self._unknown(node, "a value of the IN list is not a constant")
-        return In(term, tuple(literal for literal in literals if literal is not None))
+        return In(term, tuple(literal for literal in literals if literal is not None), at=self._place(node))
 
     def _is(self, node: exp.Expr, depth: int) -> Predicate:
         what = node.args["expression"]
         if isinstance(what, exp.Null):
             term = self._column_term(node.this)
-            return IsNull(term) if term else self._unknown(node, "IS NULL of this expression is not used")
+            return IsNull(term, at=self._place(node)) if term else self._unknown(node, "IS NULL of this expression is not used")
         if isinstance(what, exp.Boolean):
             child = self._predicate(node.this, depth + 1)
             return IsTrue(child if what.this else Not(child))
@@ -263,7 +277,7 @@ class _Reader:
     def _is_nan(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
         term = self._column_term(node.this)
-        return IsNan(term) if term else self._unknown(node, "isnan of this expression is not used")
+        return IsNan(term, at=self._place(node)) if term else self._unknown(node, "isnan of this expression is not used")
 
     def _function(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
@@ -272,25 +286,26 @@ class _Reader:
         if name in ("isnull", "isnotnull") and len(arguments) == 1:
             term = self._column_term(arguments[0])
             if term is not None:
-                return IsNull(term) if name == "isnull" else Not(IsNull(term))
+                test = IsNull(term, at=self._place(node))
+                return test if name == "isnull" else Not(test)
         condition = self._column_term(node)
-        return (
-            self._unknown(node, f"function {name} is not used for pruning") if condition is None else Truth(condition)
-        )
+        if condition is None:
+            return self._unknown(node, f"function {name} is not used for pruning")
+        return Truth(condition, at=self._place(node))
 
     def _starts_with(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
         term, prefix = self._column_term(node.this), self._terms.constant(node.args["expression"])
         if term is None or prefix is None or prefix.kind not in ("string", "binary"):
             return self._unknown(node, "only startswith of a column and a constant is used")
-        return StartsWith(term, prefix)
+        return StartsWith(term, prefix, at=self._place(node))
 
     def _like(self, node: exp.Expr, depth: int, escape: str = "\\") -> Predicate:
         del depth
         term, pattern = self._column_term(node.this), self._terms.constant(node.args["expression"])
         if term is None or pattern is None or pattern.kind != "string":
             return self._unknown(node, "only LIKE of a column and a constant pattern is used")
-        like = Like(term, str(pattern.value), escape)
+        like = Like(term, str(pattern.value), escape, at=self._place(node))
         return Not(like) if node.args.get("negate") else like
 
     def _escape(self, node: exp.Expr, depth: int) -> Predicate:

@@ -29,10 +29,12 @@ from lamella.snapshot.expression.nodes import (
     NullSafeEqual,
     Operator,
     Or,
+    Place,
     Predicate,
     Ref,
 )
 from lamella.snapshot.expression.sql_constant import number
+from lamella.snapshot.schema import quoted_path
 
 _OPERATORS: Final[dict[str, Operator]] = {
     "<": "lt",
@@ -120,6 +122,7 @@ class _Reader:
         self._text = text
         self._time_zone = time_zone
         self._at = 0
+        self._place = Place()
         self._units = 0
         self.behind = _END
 
@@ -144,12 +147,13 @@ class _Reader:
         if match is not None:
             name, sign, *value, behind = match.groups()
             self._at, self.behind = match.end(), len(behind)
+            place = Place(match.start(1))
             if sign == "<=>":
-                return NullSafeEqual(_column(name), self._literal(*value))
-            return Compare(_OPERATORS[sign], _column(name), self._literal(*value))
+                return NullSafeEqual(_column(name), self._literal(*value), at=place)
+            return Compare(_OPERATORS[sign], _column(name), self._literal(*value), at=place)
         match = _OTHER.match(self._text, self._at)
         if match is not None:
-            self._at = match.end()
+            self._at, self._place = match.end(), Place(match.start(1))
             test = _TESTS[match[3].lower()](self, _column(match[1]))
             return test if match[2] is None else Not(test)
         match = _OPENING.match(self._text, self._at)
@@ -181,7 +185,7 @@ class _Reader:
             literals = self._list()
         if len(literals) > MAX_IN_LITERALS:
             raise _Unsure
-        return In(column, literals)
+        return In(column, literals, at=self._place)
 
     def _list(self) -> tuple[Literal, ...]:
         match = _LIST.match(self._text, self._at)
@@ -202,13 +206,13 @@ class _Reader:
     def _between(self, column: Ref) -> Predicate:
         *values, _ = self._follow(_BOUNDS).groups()
         low, high = self._literal(*values[:5]), self._literal(*values[5:])
-        return And((Compare("ge", column, low), Compare("le", column, high)))
+        return And((Compare("ge", column, low, at=self._place), Compare("le", column, high, at=self._place)))
 
     def _like(self, column: Ref) -> Predicate:
-        return Like(column, self._follow(_LIKE)[1])
+        return Like(column, self._follow(_LIKE)[1], at=self._place)
 
     def _is(self, column: Ref) -> Predicate:
-        test = IsNull(column)
+        test = IsNull(column, at=self._place)
         return test if self._follow(_NULL)[1] is None else Not(test)
 
     def _literal(
@@ -269,4 +273,4 @@ def _known(name: str) -> Ref | None:
     for part in parts:
         if part[0] != "`" and part.lower() in (_RESERVED if len(parts) == 1 else _RESERVED | NAMES):
             return None
-    return Ref(".".join(part.strip("`") for part in parts))
+    return Ref(quoted_path(part.strip("`") for part in parts))

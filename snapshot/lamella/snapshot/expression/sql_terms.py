@@ -7,9 +7,10 @@ becomes Spark's function of that spelling again, or nothing when it is not known
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Final
 
+import msgspec
 import numpy as np
 from sqlglot import exp
 
@@ -17,8 +18,9 @@ from lamella.snapshot.errors import InvalidSchema, LimitExceeded
 from lamella.snapshot.expression.limits import MAX_DEPTH
 from lamella.snapshot.expression.nodes import Call, Cast, Literal, Ref, Term
 from lamella.snapshot.expression.sql_constant import bare, constant
+from lamella.snapshot.expression.term_numbers import digits_of
 from lamella.snapshot.function.calendar import add_months
-from lamella.snapshot.schema import parse_type
+from lamella.snapshot.schema import parse_type, quoted_path
 
 _INFIX: Final[dict[type[exp.Expr], str]] = {
     exp.Add: "add",
@@ -78,13 +80,18 @@ _DAYS: Final = {"DAY": 1, "WEEK": 7}
 
 
 def path_of(node: exp.Expr) -> str | None:
-    """The dotted path of a column reference, None when the node is something else."""
+    """The path of a column reference, None when the node is something else."""
+    parts = _parts_of(node)
+    return quoted_path(parts) if parts else None
+
+
+def _parts_of(node: exp.Expr) -> tuple[str, ...]:
     if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
-        return ".".join(part.name for part in node.parts)
+        return tuple(part.name for part in node.parts)
     if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
-        head = path_of(node.this)
-        return f"{head}.{node.expression.name}" if head else None
-    return None
+        head = _parts_of(node.this)
+        return (*head, node.expression.name) if head else ()
+    return ()
 
 
 class TermReader:
@@ -124,23 +131,26 @@ class TermReader:
         return reader(self, node) if reader is not None else None
 
     def constant(self, node: exp.Expr) -> Literal | None:
-        """The constant of a node, also of a sum of constants; None when it is none."""
+        """The constant of a node, also of a sum of constants; None when it is none, or a number of a cast's type."""
         term = self.read(node)
         return term if isinstance(term, Literal) else None
 
+    def listed(self, node: exp.Expr) -> Literal | None:
+        """A constant in the list of an IN, which goes by the types of all values, however they were given."""
+        term = self.read(node)
+        if not isinstance(term, Cast):
+            return term if isinstance(term, Literal) else None
+        literal = term.term
+        if not isinstance(literal, Literal) or literal.kind not in ("integer", "decimal"):
+            return None
+        return msgspec.structs.replace(literal, type="" if term.type == "int32" else term.type)
+
     def _of(self, function: str, *nodes: exp.Expr | None) -> Term | None:
-        arguments = [self._argument(node) for node in nodes if node is not None]
+        arguments = [self.read(node) for node in nodes if node is not None]
         known = [argument for argument in arguments if argument is not None]
         if len(known) < len(arguments) or (len(known) == 1 and isinstance(known[0], Literal)):
             return None
         return Call(function, tuple(known))
-
-    def _argument(self, node: exp.Expr) -> Term | None:
-        """A function's argument: a constant keeps the type that it was given, which decides the result's type."""
-        term, node = self.read(node), bare(node)
-        if isinstance(term, Literal) and isinstance(node, exp.Cast) and term.kind in ("integer", "decimal"):
-            return Cast(term, node.to.sql(dialect="spark").lower())
-        return term
 
     def _infix(self, node: exp.Expr) -> Term | None:
         left, right = node.this, bare(node.args["expression"])
@@ -169,7 +179,8 @@ class TermReader:
 
     def _cast(self, node: exp.Expr) -> Term | None:
         inner = self.read(node.this)
-        if inner is None or isinstance(inner, Literal):  # a literal that was certain has been read as a constant
+        constants = isinstance(inner, Cast) and isinstance(inner.term, Literal)
+        if inner is None or isinstance(inner, Literal) or constants:  # a certain one has been read as a constant
             return None
         target = node.args["to"].sql(dialect="spark").lower()
         try:
@@ -232,20 +243,29 @@ def _without_date(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _folded(call: Call) -> Literal | None:
-    """A sum, difference or product of constants where Spark's result is exact in any of its types."""
-    numbers = []
-    for argument in call.arguments:
-        if not isinstance(argument, Literal) or argument.kind not in ("integer", "decimal"):
-            return None
-        numbers.append(Decimal(str(argument.value)))
-    if sum(len(number.as_tuple().digits) + 1 for number in numbers) > _MAX_DIGITS or call.function == "divide":
+def _folded(call: Call) -> Cast | None:
+    """A sum, difference or product of constants, in the type that Spark gives it, where the result is exact there."""
+    literals = [argument for argument in call.arguments if isinstance(argument, Literal)]
+    if any(literal.kind not in ("integer", "decimal") for literal in literals) or call.function == "divide":
         return None
-    left, right = numbers
-    exact = {"add": left + right, "subtract": left - right, "multiply": left * right}[call.function]
-    if all(isinstance(argument, Literal) and argument.kind == "integer" for argument in call.arguments):
-        return Literal("integer", int(exact)) if -_INT <= exact < _INT else None
-    return Literal("decimal", format(exact, "f"))
+    left, right = (Decimal(str(literal.value)) for literal in literals)
+    (p1, s1), (p2, s2) = digits_of(left), digits_of(right)
+    if p1 + p2 + s1 + s2 >= _MAX_DIGITS:
+        return None
+    with localcontext(prec=2 * _MAX_DIGITS):
+        exact = {"add": left + right, "subtract": left - right, "multiply": left * right}[call.function]
+    if all(literal.kind == "integer" for literal in literals):
+        types = [parse_type(literal.type or ("int32" if _is_int(literal) else "int64")) for literal in literals]
+        widest = max(types, key=lambda dtype: dtype.bits)
+        low, high = widest.int_range
+        return Cast(Literal("integer", int(exact)), widest.name) if low <= exact <= high else None
+    scale = s1 + s2 if call.function == "multiply" else max(s1, s2)
+    precision = p1 + p2 + 1 if call.function == "multiply" else max(p1 - s1, p2 - s2) + scale + 1
+    return Cast(Literal("decimal", format(exact, "f")), f"decimal({precision},{scale})")
+
+
+def _is_int(literal: Literal) -> bool:
+    return isinstance(literal.value, int) and -_INT <= literal.value < _INT
 
 
 _READERS: Final[dict[type[exp.Expr], Callable[[TermReader, exp.Expr], Term | None]]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -35,12 +36,16 @@ def doubt(text: str) -> str | None:
     return "a number has two points" if _TWO_POINTS.search(_QUOTED.sub("''", text)) else None
 
 
-def parsed(text: str) -> exp.Expr:
-    """The one statement or expression of a text; raises InvalidFilter with its ``position``, or RecursionError."""
+def parsed(text: str) -> tuple[exp.Expr, Sequence[Token]]:
+    """The one statement or expression of a text, and its tokens.
+
+    Numbers keep the suffixes that they were written with. Raises InvalidFilter with its ``position``, or
+    RecursionError.
+    """
     try:
-        statements = _statements(text)
+        statements, tokens = _statements(text)
         if len(statements) == 1 and isinstance(statements[0], exp.Command):
-            return _condition(text) or statements[0]
+            return _condition(text) or (statements[0], tokens)
     except ParseError as error:
         condition = _condition(text)
         if condition is not None:
@@ -53,22 +58,22 @@ def parsed(text: str) -> exp.Expr:
     if len(statements) != 1 or statements[0] is None:
         position = text.find(";")
         raise InvalidFilter("a filter is one expression", position=max(position, 0))
-    return statements[0]
+    return statements[0], tokens
 
 
-def _statements(text: str) -> list[exp.Expr | None]:
+def _statements(text: str) -> tuple[list[exp.Expr | None], list[Token]]:
     tokens, mark = _tokens(text)
-    return _unmarked(Spark().parser().parse(tokens, text), mark)
+    return _unmarked(Spark().parser().parse(tokens, text), mark), tokens
 
 
-def _condition(text: str) -> exp.Expr | None:
+def _condition(text: str) -> tuple[exp.Expr, list[Token]] | None:
     """The text read as a condition only, where a column's name is also the beginning of a statement."""
     try:
         tokens, mark = _tokens(text)
         found = _unmarked(Spark().parser().parse_into(exp.Condition, tokens, text), mark)
     except (SqlglotError, ValueError, ArithmeticError):
         return None
-    return found[0] if len(found) == 1 else None
+    return (found[0], tokens) if len(found) == 1 and found[0] is not None else None
 
 
 def _tokens(text: str) -> tuple[list[Token], str]:
@@ -76,7 +81,7 @@ def _tokens(text: str) -> tuple[list[Token], str]:
 
     A parser of our own would say it better, but sqlglot's compiled build lets no class inherit from its parser.
     """
-    tokens = Spark().tokenize(text)
+    tokens = _with_suffixes(Spark().tokenize(text), text)
     names = [
         token
         for token, behind in pairwise(tokens)
@@ -90,6 +95,18 @@ def _tokens(text: str) -> tuple[list[Token], str]:
     for token in names:
         token.text += mark
     return tokens, mark if names else ""
+
+
+def _with_suffixes(tokens: list[Token], text: str) -> list[Token]:
+    """The tokens with numbers as they were written: sqlglot makes three tokens of ``1L``, those of ``1::BIGINT``."""
+    found: list[Token] = []
+    for token in tokens:
+        number = found[-1] if found else None
+        if number is None or number.token_type != TokenType.NUMBER or token.start != number.start:
+            found.append(token)
+        else:
+            number.text = text[number.start : number.end + 1]
+    return found
 
 
 def _unmarked(trees: list[exp.Expr | None], mark: str) -> list[exp.Expr | None]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from lamella.snapshot.columnar.zones import is_wide
 from lamella.snapshot.expression.bound import BoundTerm, Derived, Held
-from lamella.snapshot.expression.coerce import Unusable
+from lamella.snapshot.expression.coerce import DIGITS, Unusable
 from lamella.snapshot.expression.nodes import Literal
 from lamella.snapshot.expression.text import term_text
 from lamella.snapshot.function import arithmetic, casting
@@ -23,8 +23,6 @@ LONG: Final = parse_type("int64")
 DOUBLE: Final = parse_type("float64")
 DATE: Final = parse_type("date")
 _MAX_DIGITS: Final = 38
-#: Digits of the decimal that Spark makes of an integer column.
-_DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 20}
 
 
 def double_arithmetic(
@@ -138,20 +136,34 @@ def cast_number(term: BoundTerm, wanted: DataType, name: str) -> BoundTerm | Unu
     return Unusable(f"a cast from {source} to {wanted} does not keep the order for certain")
 
 
+def digits_of(number: Decimal) -> tuple[int, int]:
+    """Precision and scale of the decimal type that Spark gives a number by its digits."""
+    _, digits, exponent = number.as_tuple()
+    if not isinstance(exponent, int) or exponent >= 0:
+        return len(digits) + (exponent if isinstance(exponent, int) else 0), 0
+    return max(len(digits), -exponent), -exponent
+
+
+def type_of(literal: Literal) -> DataType:
+    """The type of a whole number or decimal outside of arithmetic with decimals."""
+    if literal.type:
+        return parse_type(literal.type)
+    value = literal.value
+    if literal.kind == "integer" and isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
+        return INT if -(1 << 31) <= value < 1 << 31 else LONG
+    precision, scale = digits_of(Decimal(str(value)))
+    return DataType("decimal", precision=precision, scale=scale)
+
+
 def held(literal: Literal) -> Held | Unusable:
     """A literal inside a function, in the type that Spark gives it."""
     value, name = literal.value, term_text(literal)
-    if literal.kind == "integer" and isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
-        return Held(value, INT if -(1 << 31) <= value < 1 << 31 else LONG, name)
-    if literal.kind == "decimal":
-        number = Decimal(str(value))
-        _, digits, exponent = number.as_tuple()
-        scale = max(0, -exponent) if isinstance(exponent, int) else 0
-        precision = max(len(digits), scale, 1) if scale else len(digits) + max(0, int(exponent))
-        if precision > _MAX_DIGITS:
+    if literal.kind in ("integer", "decimal"):
+        dtype = type_of(literal)
+        if dtype.name == "decimal" and dtype.precision > _MAX_DIGITS:
             return Unusable("a constant has more digits than Spark's decimals")
-        scaled = Fraction(number) * 10**scale
-        return Held(scaled.numerator, DataType("decimal", precision=precision, scale=scale), name)
+        digits = len(str(abs(value))) if literal.kind == "integer" and isinstance(value, int) else 0
+        return Held(int(Fraction(Decimal(str(value))) * 10**dtype.scale), dtype, name, digits)
     if literal.kind == "double" and isinstance(value, float | int):
         return Held(float(value), DOUBLE, name)
     if literal.kind in ("string", "text"):
@@ -177,7 +189,7 @@ def held_as(held: Held, wanted: DataType, name: str) -> Held | Unusable:
 
 def _typed_digits(held: Held) -> tuple[int, int]:
     """Precision and scale of a constant's type."""
-    return (held.dtype.precision, held.dtype.scale) if held.dtype.name == "decimal" else (_DIGITS[held.dtype.bits], 0)
+    return (held.dtype.precision, held.dtype.scale) if held.dtype.name == "decimal" else (DIGITS[held.dtype.bits], 0)
 
 
 def kind_of(term: BoundTerm) -> str | None:
@@ -197,6 +209,6 @@ def _digits(term: BoundTerm) -> tuple[int, int]:
     """Precision and scale of a term in decimal arithmetic."""
     if term.dtype.name == "decimal":
         return term.dtype.precision, term.dtype.scale
-    if isinstance(term, Held) and term.name.lstrip("-").isdigit():  # of a plain number Spark takes the digits it has
-        return len(str(abs(int(term.value or 0)))), 0
-    return _DIGITS[signed_bits(term.dtype)], 0
+    if isinstance(term, Held) and term.digits:
+        return term.digits, 0
+    return DIGITS[signed_bits(term.dtype)], 0

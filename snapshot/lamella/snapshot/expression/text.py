@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, assert_never
 
 from lamella.snapshot.expression.nodes import (
+    SUFFIXES,
     And,
     Call,
     Cast,
@@ -28,6 +29,7 @@ from lamella.snapshot.expression.nodes import (
 )
 
 _SIGNS: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "<>"}
+_SUFFIX_OF: Final = {dtype: suffix for suffix, dtype in SUFFIXES.items()}
 _LIST_SHOWN: Final = 5
 #: Characters of a text, or digits of binary, that are shown.
 TEXT_SHOWN: Final = 60
@@ -37,7 +39,7 @@ def literal_text(literal: Literal) -> str:
     """A literal as SQL would spell it; long text is cut with an ellipsis."""
     kind, value = literal.kind, literal.value
     if kind == "integer":
-        return str(value)
+        return f"{value}{_SUFFIX_OF.get(literal.type, '')}"
     if kind == "null":
         return "NULL"
     if kind in ("string", "text"):
@@ -51,7 +53,7 @@ def literal_text(literal: Literal) -> str:
         return "true" if value else "false"
     if kind in ("date", "timestamp", "timestamp_ntz"):
         return f"{kind}({value})"
-    return str(value)
+    return f"CAST({value} AS {literal.type})" if literal.type else str(value)
 
 
 _INFIX: Final = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}

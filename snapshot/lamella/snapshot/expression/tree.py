@@ -33,6 +33,7 @@ from lamella.snapshot.expression.nodes import (
     NullSafeEqual,
     Operator,
     Or,
+    Place,
     Predicate,
     Ref,
     StartsWith,
@@ -117,8 +118,8 @@ class _Reader:
         if isinstance(term, Unknown):
             return term
         if kind == "truth":
-            return Truth(term)
-        test: Predicate = IsNull(term) if kind.endswith("null") else IsNan(term)
+            return Truth(term, at=Place(path))
+        test: Predicate = (IsNull if kind.endswith("null") else IsNan)(term, at=Place(path))
         return Not(test) if kind.startswith("not-") else test
 
     def _compare(self, kind: str, node: dict[str, Any], path: str) -> Predicate:
@@ -127,15 +128,15 @@ class _Reader:
             return left if isinstance(left, Unknown) else right  # type: ignore[return-value]  # one of them is
         if isinstance(right, Literal) and right.kind == "null":
             reason = "a null value says nothing (infinity is written so)"
-            return Unknown(f"{term_text(left)} {kind} null", reason, _columns(left))
-        return Compare(_OPERATORS[kind], left, right)
+            return Unknown(f"{term_text(left)} {kind} null", reason, _columns(left), at=Place(path))
+        return Compare(_OPERATORS[kind], left, right, at=Place(path))
 
     def _null_safe(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
         del depth
         left, right = self._term(node, path), self._operand(node, path)
         if isinstance(left, Unknown) or isinstance(right, Unknown):
             return left if isinstance(left, Unknown) else right  # type: ignore[return-value]  # one of them is
-        return NullSafeEqual(left, right)
+        return NullSafeEqual(left, right, at=Place(path))
 
     def _in(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
         del depth
@@ -154,9 +155,9 @@ class _Reader:
             inside: Predicate = Constant(False)
         elif None in values:  # an untyped null may have been infinity
             reason = "a null in the list says nothing"
-            inside = Unknown(f"{term_text(term)} in (..., null)", reason, _columns(term))
+            inside = Unknown(f"{term_text(term)} in (..., null)", reason, _columns(term), at=Place(path))
         else:
-            inside = In(term, literals)
+            inside = In(term, literals, at=Place(path))
         return Not(inside) if node["type"].lower() == "not-in" else inside
 
     def _starts_with(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
@@ -166,7 +167,7 @@ class _Reader:
             return term
         if literal.kind not in ("text", "string", "binary"):
             raise wrong(f"{path}.value", "a prefix is text")
-        test = StartsWith(term, literal)
+        test = StartsWith(term, literal, at=Place(path))
         return Not(test) if node["type"].lower().startswith("not-") else test
 
     def _like(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
@@ -178,7 +179,7 @@ class _Reader:
         if literal.kind not in ("text", "string") or not isinstance(escape, str) or len(escape) > 1:
             raise wrong(f"{path}.value", "a pattern is text, its escape one character")
         encodable(escape, path)
-        return Like(term, str(literal.value), escape)
+        return Like(term, str(literal.value), escape, at=Place(path))
 
     def _term(self, node: dict[str, Any], path: str) -> Ref | Call | Cast | Unknown:
         name = "term" if "term" in node else "left"

@@ -12,12 +12,12 @@ from typing import Final
 import msgspec
 
 from lamella.snapshot.errors import UnknownColumn
-from lamella.snapshot.expression.nodes import And, Constant, Or, Predicate, Ref, Unknown
+from lamella.snapshot.expression.nodes import And, Constant, Or, Place, Predicate, Ref, Unknown
 from lamella.snapshot.schema import Schema
 
 DIGEST_BYTES: Final = 16
 #: Counts up when what readers make of a filter changes, so that nothing from before is believed.
-_VERSION: Final = 1
+_VERSION: Final = 2
 
 
 def questions(
@@ -66,7 +66,8 @@ def _form(node: object, schema: Schema, case_sensitive: bool) -> tuple[object, .
         return ordered[0] if len(ordered) == 1 else (kind.__name__, *ordered)
     if not isinstance(node, msgspec.Struct):
         raise _NotExact
-    return (type(node).__name__, *(_member(value, schema, case_sensitive) for value in msgspec.structs.astuple(node)))
+    members = (value for value in msgspec.structs.astuple(node) if not isinstance(value, Place))
+    return (type(node).__name__, *(_member(value, schema, case_sensitive) for value in members))
 
 
 def _member(value: object, schema: Schema, case_sensitive: bool) -> object:

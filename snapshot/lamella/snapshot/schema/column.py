@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -21,6 +22,28 @@ MOST_CHARACTERS: Final = 1_024
 MOST_DOC_CHARACTERS: Final = 65_536
 
 _CHILDREN = {"list": ("element",), "map": ("key", "value")}
+_PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
+
+
+def quoted_path(parts: Iterable[str]) -> str:
+    """A path as text: parts with dots between them; a part that holds a dot or a backquote stands in backquotes."""
+    return ".".join("`" + part.replace("`", "``") + "`" if "." in part or "`" in part else part for part in parts)
+
+
+def path_parts(path: str) -> tuple[str, ...] | None:
+    """The parts of a path as Spark reads it: dots separate, backquotes quote. None for text that is no such path."""
+    if "`" not in path:
+        return tuple(path.split("."))
+    parts: list[str] = []
+    at = 0
+    while match := _PART.match(path, at):
+        parts.append(match[2] if match[1] is None else match[1].replace("``", "`"))
+        at = match.end() + 1
+        if match.end() == len(path):
+            return tuple(parts)
+        if path[match.end()] != ".":
+            return None
+    return None
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -64,6 +87,11 @@ class Leaf(msgspec.Struct, frozen=True, cache_hash=True):
     def name(self) -> str:
         """The path with dots."""
         return ".".join(self.path)
+
+    @property
+    def reference(self) -> str:
+        """The path as :meth:`Schema.find` reads it back for certain: names with dots or backquotes are quoted."""
+        return quoted_path(self.path)
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
@@ -136,9 +164,9 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
         return self._leaves
 
     def leaf(self, path: str, *, case_sensitive: bool = False) -> Leaf:
-        """The leaf at a dotted path.
+        """The leaf at a path: dots separate its parts, and a part in backquotes may hold dots (as in Spark).
 
-        A column whose own name holds dots is found by its whole name first.
+        A path without backquotes that names no leaf so is taken for the whole name of one.
 
         Raises:
             UnknownColumn: nothing there, more than one, or a struct, list or map.
@@ -154,31 +182,37 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
         Raises:
             UnknownColumn: nothing there, or more than one.
         """
+        names = self._names_as_written if case_sensitive else self._lowered_names
         wanted = path if case_sensitive else path.lower()
-        names = self._by_name if case_sensitive else self._by_lowered_name
-        found = names.get(wanted, ())
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise UnknownColumn(f"column {path!r} is ambiguous", column=path)
-        if any(name.startswith(wanted + ".") for name in names):
-            return None
-        if _reaches_into(self.columns, wanted, case_sensitive=case_sensitive):
-            return None  # map.key is an entry of the map, list.field the list of the elements' fields
+        parts = path_parts(wanted)
+        if parts is not None:
+            name = ".".join(parts)
+            for known, leaf in names.leaves.get(name, ()):
+                if known == parts:
+                    return leaf
+            if parts in names.above or _reaches_into(self.columns, parts, case_sensitive=case_sensitive):
+                return None  # map.key is an entry of the map, list.field the list of the elements' fields
+        if parts is None or "`" not in wanted:
+            found = names.leaves.get(wanted, ())
+            if len(found) == 1:
+                return found[0][1]
+            if found:
+                raise UnknownColumn(f"column {path!r} is ambiguous", column=path)
+            if any(".".join(above) == wanted for above in names.above):
+                return None
         raise UnknownColumn(f"there is no column {path!r}", column=path, columns=[c.name for c in self.columns])
 
     def select(self, names: Iterable[str], *, case_sensitive: bool = False) -> tuple[int, ...]:
         """The ids of the leaves below the named columns or fields; raises UnknownColumn."""
         chosen: dict[int, None] = {}
-        by_name = self._by_name if case_sensitive else self._by_lowered_name
+        paths = [(leaf.path if case_sensitive else _lowered(leaf.path), leaf.id) for leaf in self._leaves]
         for name in names:
             wanted = name if case_sensitive else name.lower()
-            found = [
-                leaf.id
-                for path, leaves in by_name.items()
-                if path == wanted or path.startswith(wanted + ".")
-                for leaf in leaves
-            ]
+            parts = path_parts(wanted)
+            found = [] if parts is None else [column for path, column in paths if path[: len(parts)] == parts]
+            if not found and (parts is None or "`" not in wanted):
+                dotted = ((".".join(path), column) for path, column in paths)
+                found = [column for path, column in dotted if path == wanted or path.startswith(wanted + ".")]
             if not found:
                 raise UnknownColumn(f"there is no column {name!r}", column=name)
             chosen.update(dict.fromkeys(found))
@@ -207,19 +241,28 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
         return MappingProxyType(dict(_paths(self.columns, ())))
 
     @cached_property
-    def _by_name(self) -> Mapping[str, tuple[Leaf, ...]]:
-        return _grouped((leaf.name, leaf) for leaf in self._leaves)
+    def _names_as_written(self) -> _Names:
+        return _Names((leaf.path, leaf) for leaf in self._leaves)
 
     @cached_property
-    def _by_lowered_name(self) -> Mapping[str, tuple[Leaf, ...]]:
-        return _grouped((leaf.name.lower(), leaf) for leaf in self._leaves)
+    def _lowered_names(self) -> _Names:
+        return _Names((_lowered(leaf.path), leaf) for leaf in self._leaves)
 
 
-def _grouped(named: Iterable[tuple[str, Leaf]]) -> Mapping[str, tuple[Leaf, ...]]:
-    groups: dict[str, tuple[Leaf, ...]] = {}
-    for name, leaf in named:
-        groups[name] = (*groups.get(name, ()), leaf)
-    return MappingProxyType(groups)
+class _Names:
+    """``leaves``: the leaves by their paths with dots; ``above``: the paths of what they are inside of."""
+
+    def __init__(self, paths: Iterable[tuple[tuple[str, ...], Leaf]]) -> None:
+        self.leaves: dict[str, tuple[tuple[tuple[str, ...], Leaf], ...]] = {}
+        self.above: set[tuple[str, ...]] = set()
+        for path, leaf in paths:
+            name = ".".join(path)
+            self.leaves[name] = (*self.leaves.get(name, ()), (path, leaf))
+            self.above.update(path[:end] for end in range(1, len(path)))
+
+
+def _lowered(path: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(part.lower() for part in path)
 
 
 def _paths(columns: Iterable[Column], above: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
@@ -229,13 +272,12 @@ def _paths(columns: Iterable[Column], above: tuple[str, ...]) -> Iterator[tuple[
         yield from _paths(column.fields, here)
 
 
-def _reaches_into(columns: Iterable[Column], path: str, *, case_sensitive: bool) -> bool:
-    """True when a dotted path goes on behind a list or map."""
+def _reaches_into(columns: Iterable[Column], path: tuple[str, ...], *, case_sensitive: bool) -> bool:
+    """True when a path goes on behind a list or map."""
     for column in columns:
         name = column.name if case_sensitive else column.name.lower()
-        if column.dtype.is_nested and path.startswith(name + "."):
-            below = path[len(name) + 1 :]
-            if column.dtype.name != "struct" or _reaches_into(column.fields, below, case_sensitive=case_sensitive):
+        if column.dtype.is_nested and len(path) > 1 and path[0] == name:
+            if column.dtype.name != "struct" or _reaches_into(column.fields, path[1:], case_sensitive=case_sensitive):
                 return True
     return False
 
