@@ -26,6 +26,7 @@ from lamella.snapshot.bloom import SplitBlockBloom, key_bytes, key_hashes
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import bind
 from lamella.snapshot.expression.bound import Membership
+from lamella.snapshot.expression.coerce import literal_of
 from lamella.snapshot.expression.nodes import In, Literal, Ref
 from lamella.snapshot.expression.spelling import tree_of
 from lamella.snapshot.schema import DataType, Leaf, Schema
@@ -129,21 +130,10 @@ def _in_order(schema: Schema, leaf: Leaf, literals: Sequence[Literal]) -> tuple[
 
 def _of_order(leaf: Leaf, value: Any) -> Literal:
     """A value of the column's order as a literal again."""
-    dtype = leaf.dtype
-    if dtype.name == "boolean":
-        return Literal("boolean", bool(value))
-    if dtype.is_integer:
-        return Literal("integer", value)
-    if dtype.is_float:
-        return Literal("double", value)
-    if dtype.name == "decimal":
-        return Literal("decimal", format(Decimal(value).scaleb(-dtype.scale), "f"))
-    if dtype.name == "date":
-        return Literal("date", value)
-    if dtype.name in ("timestamp", "timestamp_ntz"):
-        micros = value * 1_000_000 // {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[dtype.unit]
-        return Literal("timestamp" if dtype.name == "timestamp" else "timestamp_ntz", micros)
-    return Literal("string", value.decode()) if dtype.is_text else Literal("binary", value)
+    literal = literal_of(leaf.dtype, value)
+    if literal is None:
+        raise InvalidRequest(f"keys of a column of type {leaf.dtype} have no ranges", column=leaf.name)
+    return literal
 
 
 def _widest_gaps(dtype: DataType, values: Sequence[Any], ranges: int) -> list[int]:

@@ -13,6 +13,7 @@ from lamella.snapshot.advice.outlook import Outlook
 from lamella.snapshot.advice.rows import at
 from lamella.snapshot.advice.shapes import MARK, is_mark
 from lamella.snapshot.errors import UnknownColumn
+from lamella.snapshot.expression.coerce import literal_of
 from lamella.snapshot.expression.nodes import (
     And,
     Compare,
@@ -29,12 +30,11 @@ from lamella.snapshot.expression.nodes import (
     Term,
     Unknown,
 )
-from lamella.snapshot.schema import DataType, Leaf
+from lamella.snapshot.schema import Leaf
 
 #: The least part of a column that the constants of one filter lie in.
 _LEAST_WIDTH: Final = 1e-4
 _RUN: Final = re.compile(re.escape(MARK) + "+")
-_MICROS: Final = {"ms": 1000.0, "us": 1.0, "ns": 0.001}
 _NOT_DRAWN: Final = "constants for it are not drawn"
 
 
@@ -135,26 +135,3 @@ class Draws:
         within = 0.0 if line.points.dtype == object else within
         value = at(line.points, np.array([element]), np.array([within]), is_whole=line.is_whole)[0]
         return literal_of(leaf.dtype, value.item() if isinstance(value, np.generic) else value)
-
-
-def literal_of(dtype: DataType, value: int | float | bytes) -> Literal | None:
-    """A value of a type's order as a constant; None: there is no spelling for it."""
-    if isinstance(value, bytes):
-        return Literal("string", value.decode("utf-8", "replace")) if dtype.is_text else Literal("binary", value)
-    if dtype.is_float:
-        return Literal("double", float(value))
-    whole = int(value)
-    if dtype.name == "boolean":
-        return Literal("boolean", bool(whole))
-    if dtype.is_integer:
-        return Literal("integer", whole)
-    if dtype.name == "decimal":
-        digits = str(abs(whole)).rjust(dtype.scale + 1, "0")
-        text = f"{digits[: len(digits) - dtype.scale]}.{digits[len(digits) - dtype.scale :]}" if dtype.scale else digits
-        return Literal("decimal", ("-" if whole < 0 else "") + text)
-    if dtype.name == "date":
-        return Literal("date", whole)
-    if dtype.name in ("timestamp", "timestamp_ntz"):
-        micros = int(whole * _MICROS[dtype.unit])
-        return Literal("timestamp" if dtype.name == "timestamp" else "timestamp_ntz", micros)
-    return None

@@ -221,7 +221,8 @@ class _Binder:
         if not isinstance(held, Held) or not isinstance(held.value, int):
             return None
         if held.dtype.name == "decimal":
-            return Literal("decimal", format(Decimal(held.value).scaleb(-held.dtype.scale, _EXACT), "f"), str(held.dtype))
+            number = Decimal(held.value).scaleb(-held.dtype.scale, _EXACT)
+            return Literal("decimal", format(number, "f"), str(held.dtype))
         return Literal("integer", held.value, held.dtype.name)
 
     def _term(self, term: Term) -> BoundTerm | Unusable:

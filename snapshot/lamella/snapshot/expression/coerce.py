@@ -368,3 +368,26 @@ def _binary(literal: Literal, leaf: Target) -> Point | Unusable:
         except ValueError:
             raise _mismatch(literal, leaf) from None
     raise _mismatch(literal, leaf)
+
+
+def literal_of(dtype: DataType, value: int | float | bytes) -> Literal | None:
+    """A value of a type's order as a constant; None: there is no spelling for it."""
+    if isinstance(value, bytes):
+        return Literal("string", value.decode("utf-8", "replace")) if dtype.is_text else Literal("binary", value)
+    if dtype.is_float:
+        return Literal("double", float(value))
+    whole = int(value)
+    if dtype.name == "boolean":
+        return Literal("boolean", bool(whole))
+    if dtype.is_integer:
+        return Literal("integer", whole)
+    if dtype.name == "decimal":
+        digits = str(abs(whole)).rjust(dtype.scale + 1, "0")
+        text = f"{digits[: len(digits) - dtype.scale]}.{digits[len(digits) - dtype.scale :]}" if dtype.scale else digits
+        return Literal("decimal", ("-" if whole < 0 else "") + text)
+    if dtype.name == "date":
+        return Literal("date", whole)
+    if dtype.name in ("timestamp", "timestamp_ntz"):
+        micros = whole * 1_000_000 // PER_SECOND[dtype.unit]
+        return Literal("timestamp" if dtype.name == "timestamp" else "timestamp_ntz", micros)
+    return None

@@ -9,16 +9,39 @@ part whose result is decided for every row of the block, as far as its context c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from lamella.snapshot.columnar import Companion, Zones
 from lamella.snapshot.expression import bind
 from lamella.snapshot.expression.bound import BoundPredicate
-from lamella.snapshot.expression.nodes import And, Constant, IsTrue, Not, Or, Predicate
+from lamella.snapshot.expression.coerce import Unusable, coerce, literal_of
+from lamella.snapshot.expression.nodes import (
+    And,
+    Call,
+    Cast,
+    Compare,
+    Constant,
+    In,
+    IsNan,
+    IsNull,
+    IsTrue,
+    Like,
+    Literal,
+    Not,
+    NullSafeEqual,
+    Or,
+    Predicate,
+    Ref,
+    StartsWith,
+    Term,
+    Truth,
+)
 from lamella.snapshot.prune.evaluate import Outcome, evaluate
 from lamella.snapshot.prune.kept import Kept
 from lamella.snapshot.prune.verdict import ALL
@@ -124,12 +147,60 @@ def residuals_of(
     if kept is None or not (request.residuals or request.explain):
         return None
     found = Residuals(
-        predicate,
+        _by_schema(predicate, schema, request),
         lambda atom: bind(atom, schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive),
     )
     for part in kept:
         found.add(part.companion, part.rows, part.codes)
     return found
+
+
+def _by_schema(node: Predicate, schema: Schema, request: PruneRequest) -> Predicate:
+    """The same filter, to be asked of rows by Spark: columns as Spark names them, JSON texts as values of their type.
+
+    ``'1.50'`` beside a decimal is that number in a JSON filter, while Spark would compare the two as doubles.
+    """
+
+    def term_of(term: Term) -> Term:
+        match term:
+            case Ref(path):
+                leaf = schema.find(path, case_sensitive=request.case_sensitive)
+                return term if leaf is None else Ref(leaf.reference)
+            case Cast(inner, target):
+                return Cast(term_of(inner), target)
+            case Call(function, arguments):
+                return Call(function, tuple(term_of(argument) for argument in arguments))
+            case _:
+                return term
+
+    def literal_beside(term: Term, literal: Literal) -> Literal:
+        leaf = schema.find(term.path, case_sensitive=request.case_sensitive) if isinstance(term, Ref) else None
+        if literal.kind != "text" or leaf is None or leaf.dtype.is_text:
+            return literal
+        place = coerce(literal, leaf, request.time_zone)
+        if isinstance(place, Unusable) or isinstance(place.value, Fraction):
+            return literal
+        return literal_of(leaf.dtype, place.value) or literal
+
+    def operand(term: Term, other: Term) -> Term:
+        return literal_beside(other, term) if isinstance(term, Literal) else term_of(term)
+
+    match node:
+        case And(children) | Or(children):
+            parts = tuple(_by_schema(child, schema, request) for child in children)
+            return And(parts) if isinstance(node, And) else Or(parts)
+        case Not(child):
+            return Not(_by_schema(child, schema, request))
+        case IsTrue(child):
+            return IsTrue(_by_schema(child, schema, request))
+        case Compare(_, left, right) | NullSafeEqual(left, right):
+            return replace(node, left=operand(left, right), right=operand(right, left))
+        case In(term, literals):
+            return replace(node, term=term_of(term), literals=tuple(literal_beside(term, each) for each in literals))
+        case IsNull(term) | IsNan(term) | Like(term) | StartsWith(term) | Truth(term):
+            return replace(node, term=term_of(term))
+        case _:
+            return node
 
 
 def states_of(predicates: Sequence[Sequence[BoundPredicate]], companion: Companion) -> States:
