@@ -63,18 +63,42 @@ def test_the_clients_give_python_values(lake: Lamella) -> None:
 def test_the_command_shows_results_limits_and_what_is_missing(lake: Lamella) -> None:
     """Values for people; with --json the service's answer."""
 
-    def run(*args: str) -> str:
+    def run(*args: str, exit_code: int = 0) -> str:
         result = CliRunner().invoke(cli, ["aggregate", "db.t", *args, "--url", lake.url])
-        assert result.exit_code == 0, result.output
+        assert result.exit_code == exit_code, result.output
         return result.output
 
     assert "2026-01-02" in run("count(*)", "--group-by", "day")
-    assert "the rows of 1 blocks" in run("count(*)", "--where", "a > 12")
+    assert "from statistics, exact" in run("count(*)")
     assert "20 to 30" in run("count(*)", "--where", "a > 12", "--mode", "bounded")
     answer = json.loads(run("count(*)", "max(a)", "--json"))
     assert answer["groups"][0]["values"] == [{"value": {"Int64": 40}}, {"value": {"Int64": 39}}]
     both = ["aggregate", "db.t", "count(*)", "--snapshot", "x", "--timestamp", "1"]
     assert CliRunner().invoke(cli, both).exit_code == 2
+
+
+def test_a_result_that_the_statistics_do_not_decide_is_never_shown_as_one(lake: Lamella) -> None:
+    """Limits and exit status 1 in the command; ``exact`` is false for each value that a scan may change."""
+
+    def run(*args: str) -> str:
+        result = CliRunner().invoke(cli, ["aggregate", "db.t", *args, "--url", lake.url])
+        assert result.exit_code == 1, result.output
+        return result.output
+
+    shown = run("count(*)", "max(a)", "--where", "a > 12")
+    assert "20 to 30" in shown
+    assert "39" in shown
+    assert "limits" in shown
+    assert "the rows of 1 blocks" in shown
+    assert "exact" not in shown
+    answer = json.loads(run("count(*)", "--where", "a > 12", "--json"))
+    assert answer["complete"] is False
+    assert answer["groups"][0]["values"] == [{"exact": False, "value": {"Int64": 20}}]
+    groups = lake.table("db.t").aggregate(["count(*)"], "a > 12", group_by=["day"]).groups
+    assert [group.values[0].exact for group in groups] == [True, True]  # the day that a scan decides is not listed
+    assert "there may be other groups" not in run("count(*)", "--where", "a > 12", "--group-by", "day")
+    for impossible in ("day = '2026-13-45'", "day < 3", "a < X'00'", "day IN ('2026-01-01', true)"):
+        assert "^" in run("count(*)", "--where", f"a > 12 AND {impossible}"), impossible
 
 
 @pytest.mark.parametrize(

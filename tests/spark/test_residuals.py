@@ -154,7 +154,7 @@ class _Filters:
         return self._pick(
             *("b", "NOT b", "b = true", "b <=> NULL", "b IS NULL", "isnan(x)", "isnull(i)", "TRUE", "NULL"),
             *("r = X'01'", "r < X'0A0b'", "r >= X''", "r IN (X'01', X'FF')", "TIME '12:00:00' < TIME '13:00:00'"),
-            *("hour(t) = 12", "EXTRACT(YEAR FROM d) = 2020", "i IN (SELECT 1)", "length(u) > 1Y", "u IS NOT NULL"),
+            *("hour(t) = 12", "EXTRACT(YEAR FROM d) = 2020", "length(u) > 1Y", "u IS NOT NULL"),
             *("w * 1L < 0", "c / 3L = 0.333333", "v = CAST(1 AS BIGINT)", "v IN (1L)", "v = 1L"),
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import click
 import msgspec
@@ -49,28 +49,39 @@ def aggregate(
     time_zone: str,
     case_sensitive: bool,
 ) -> None:
-    """Count rows and find least and greatest values from statistics: count(*), count(c), min(c), max(c)."""
+    """Count rows and find least and greatest values from statistics: count(*), count(c), min(c), max(c).
+
+    Exit status 1: the statistics do not decide the result; what is shown are its limits.
+    """
     one_snapshot(snapshot_id, timestamp)
+    asked: dict[str, Any] = {
+        "group_by": [name.strip() for name in group_by.split(",")] if group_by is not None else (),
+        "time_zone": time_zone,
+        "case_sensitive": case_sensitive,
+    }
+    given = session.lake.table(table)
+    limits: Aggregated | None = None
     try:
-        answer = session.lake.table(table).aggregate(
-            aggregates,
-            filter,
-            group_by=[name.strip() for name in group_by.split(",")] if group_by is not None else (),
-            mode=mode,
-            snapshot_id=snapshot_id,
-            timestamp=time_of(timestamp),
-            time_zone=time_zone,
-            case_sensitive=case_sensitive,
+        answer = given.aggregate(
+            aggregates, filter, mode=mode, snapshot_id=snapshot_id, timestamp=time_of(timestamp), **asked
         )
+        if not answer.complete and mode == "exact" and not session.as_json:
+            limits = given.aggregate(aggregates, filter, mode="bounded", snapshot_id=answer.snapshot_id, **asked)
     except LamellaError as error:
         raise Failure(error, source=filter) from error
     if session.as_json:
         session.emit(answer)
     else:
-        _show(answer, mode)
+        _show(answer if limits is None else limits)
+    if answer.scan:
+        size_bytes = sum(block.file_size for block in answer.scan)
+        raise click.ClickException(
+            f"the statistics do not decide it: the result lies within these limits; it would take the rows of "
+            f"{len(answer.scan):,} blocks ({size_text(size_bytes)}) to tell"
+        )
 
 
-def _show(answer: Aggregated, mode: AggregateMode) -> None:
+def _show(answer: Aggregated) -> None:
     click.echo(f"snapshot {answer.snapshot_id} of {time_text(answer.timestamp_ms)}")
     headings: list[str | tuple[str, Justify]] = [column.name for column in answer.group_columns]
     headings += [(column.name, "right") for column in answer.columns]
@@ -81,13 +92,8 @@ def _show(answer: Aggregated, mode: AggregateMode) -> None:
         ]
         for group in answer.groups
     ]
-    print_table(headings, rows, title="from statistics" if answer.complete else f"from statistics, {mode}")
-    if answer.scan:
-        size_bytes = sum(block.file_size for block in answer.scan)
-        click.echo(
-            f"\nnot the whole result: the rows of {len(answer.scan):,} blocks ({size_text(size_bytes)}) are to be added"
-        )
-    elif answer.other_groups:
+    print_table(headings, rows, title="from statistics, exact" if answer.complete else "from statistics, limits")
+    if answer.other_groups:
         click.echo("\nthere may be other groups")
 
 

@@ -56,7 +56,10 @@ def answer(
                 rest_of[rest.key].append(rest)
         groups = [_limits(plan, key, group, rest_of[key]) for key, group in found]
     else:
-        groups = [_group(plan, key, group) for key, group in found if group.certain]
+        open_keys = {rest.key for rest in tally.rest}
+        groups = [
+            _group(plan, key, group, exact=open_keys.isdisjoint((None, key))) for key, group in found if group.certain
+        ]
     return AggregateAnswer(
         snapshot_id=head.snapshot_id,
         timestamp_ms=head.timestamp_ms,
@@ -91,11 +94,11 @@ def _key(group_by: Iterable[Leaf], key: Key) -> tuple[Bound | None, ...]:
     return tuple(typed(leaf.dtype, float("nan") if part == NAN_KEY else part) for leaf, part in parts)
 
 
-def _group(plan: Plan, key: Key, group: Group) -> AggregateGroup:
+def _group(plan: Plan, key: Key, group: Group, *, exact: bool) -> AggregateGroup:
     values = [group.totals[i] if asked.is_count else group.best[i] for i, asked in enumerate(plan.asked)]
     return AggregateGroup(
         key=_key(plan.group_by, key),
-        values=tuple(AggregateValue(value=_result(a, v)) for a, v in zip(plan.asked, values, strict=True)),
+        values=tuple(AggregateValue(exact=exact, value=_result(a, v)) for a, v in zip(plan.asked, values, strict=True)),
     )
 
 
