@@ -13,6 +13,7 @@ import pytest
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.expression import read_filter
 from lamella.snapshot.rows import RowFilter
+from lamella.snapshot.schema.evolution import RenameColumn, WidenColumn
 from lamella.snapshot.wire import PruneRequest
 from support.real_tables import RealTable
 
@@ -130,3 +131,34 @@ def test_a_block_for_which_the_expression_fails_is_not_indexed(tmp_path: Path) -
     assert len(built.part.keys) == 1
     (left_out,) = built.left_out
     assert "fails" in left_out.reason
+
+
+def test_an_index_over_a_function_begins_anew_when_its_column_is_widened(tmp_path: Path) -> None:
+    """Its old parts hold values of the old types; under the new names and types it is empty, and can be filled."""
+    from lamella.snapshot.index.building import build_part
+
+    numbers = [pa.table({"old i": pa.array([k * 10, k * 10 + 9], pa.int32()), "a.b": [k, k + 1]}) for k in range(4)]
+    table = RealTable(tmp_path, numbers)
+    table.add_index("next", "bloom", "`old i` + 1")
+    table.add_index("other", "bloom", "`a.b` + 1")
+    warehouse = table.warehouse
+    before = warehouse.snapshot(table.pointer).skip_indexes
+    assert table.skipped("`old i` + 1 = 15") > 0.7
+    renamed = warehouse.evolve(table.pointer, [RenameColumn(column="old i", name="new.i")], now_ms=6)
+    assert renamed.snapshot.skip_indexes == before  # a name changes nothing
+    widened = warehouse.evolve(renamed.pointer, [WidenColumn(column="`new.i`", type="int64")], now_ms=7)
+    index, other = widened.snapshot.skip_indexes
+    assert other == before[1]
+    assert (index.expression, index.dtype, index.directories) == ("(`new.i` + 1)", "int64", ())
+    assert index.index_id != before[0].index_id  # what is being built of the old one is not added to it
+    (ref,) = warehouse.segments(widened.pointer)
+    built = build_part(table.store, index, widened.snapshot, warehouse.segment(ref).blocks)
+    assert built.part is not None
+    assert not built.left_out
+    place = f"{table.root}/parts/anew"
+    table.store.put(place, built.part.data)
+    parts = [(built.part.ref(place), built.part.keys)]
+    table.pointer = warehouse.indexing.add_parts(widened.pointer, index.index_id, parts, now_ms=8).pointer
+    for text in ("`new.i` + 1 = 15", "`new.i` + 1L = 20"):
+        assert table.skipped(text) > 0.7
+    assert table.skipped("`new.i` + 1 = 20") < 1.0  # the block that has it is kept

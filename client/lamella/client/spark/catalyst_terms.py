@@ -12,7 +12,7 @@ from typing import Any, Final
 from lamella.client.spark.literal import Inexpressible, literal
 from lamella.snapshot.errors import InvalidSchema, UnknownColumn
 from lamella.snapshot.expression import moments
-from lamella.snapshot.schema import DataType, Leaf, Schema, parse_type
+from lamella.snapshot.schema import DataType, Leaf, Schema, parse_type, quoted_path
 
 #: A column's name, or a term as a JSON tree.
 TermTree = str | dict[str, Any]
@@ -56,7 +56,7 @@ class TermWalker:
             raise Inexpressible("nested too deep")
         name = kind_of(e)
         if name in COLUMNS:
-            return find_leaf(self._schema, _path(e)).name
+            return find_leaf(self._schema, _path(e)).reference
         if name == "Cast":
             return self._cast(e, depth)
         if name not in _FUNCTIONS:
@@ -141,7 +141,7 @@ def find_leaf(schema: Schema, path: list[str]) -> Leaf:
     Raises:
         Inexpressible: none, a nested column, one below a list or map, or a name that another column shares.
     """
-    name = ".".join(path)
+    name = quoted_path(path)
     try:
         leaf = schema.leaf(name)
     except UnknownColumn as error:

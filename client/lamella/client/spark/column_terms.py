@@ -52,7 +52,7 @@ class ColumnTermWalker:
             raise Inexpressible("nested too deep")
         kind = kind_of(e)
         if kind == "ColumnReference":
-            return self.leaf(e).name
+            return self.leaf(e).reference
         if kind == "ColumnAlias":
             return self.term(e._child, depth + 1)
         if kind == "CastExpression" and e._eval_mode is None:

@@ -15,10 +15,11 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from lamella.client.join import MAX_VALUES, join_keys
-from lamella.snapshot.errors import LamellaError
+from lamella.snapshot.errors import InvalidFilter, LamellaError
 from lamella.snapshot.expression import read_filter
 from lamella.snapshot.expression.spelling import tree_of
-from lamella.snapshot.schema import Column, Leaf, Schema
+from lamella.snapshot.expression.sql_text import parsed
+from lamella.snapshot.schema import Column, Leaf, Schema, quoted_path
 from lamella.snapshot.schema.spark_types import spark_schema
 
 if TYPE_CHECKING:
@@ -51,22 +52,22 @@ def named_columns(on: str, schema: Schema) -> list[str]:
     """The table's columns (of the top level) that a condition may name; all, when that cannot be told."""
     every = [column.name for column in schema.columns]
     try:
-        parsed = sqlglot.parse_one(on, dialect="spark")
+        tree = sqlglot.parse_one(on, dialect="spark")
     except SqlglotError:
         return every
-    names = {part.name.lower() for column in parsed.find_all(exp.Column) for part in column.parts}
-    names |= {each.name.lower() for each in parsed.find_all(exp.Identifier)}
-    if parsed.find(exp.Star):
+    names = {part.name.lower() for column in tree.find_all(exp.Column) for part in column.parts}
+    names |= {each.name.lower() for each in tree.find_all(exp.Identifier)}
+    if tree.find(exp.Star):
         return every
     return [name for name in every if name.lower() in names]
 
 
 def _conjuncts(on: str) -> Sequence[exp.Expr]:
     try:
-        parsed = sqlglot.parse_one(on, dialect="spark")
-    except SqlglotError:
+        tree, _ = parsed(on)
+    except (InvalidFilter, RecursionError):
         return ()
-    return list(parsed.flatten()) if isinstance(parsed, exp.And) else [parsed]
+    return list(tree.flatten()) if isinstance(tree, exp.And) else [tree]
 
 
 def _tree(schema: Schema, node: exp.Expr, target: str, source: str, frame: DataFrame | None) -> Any:
@@ -116,7 +117,7 @@ def _keys(schema: Schema, path: Sequence[str], key: Sequence[str], frame: DataFr
     if len(path) != 1 or len(key) != 1:
         return None
     try:
-        leaf = schema.leaf(path[0])
+        leaf = schema.leaf(quoted_path(path[:1]))
     except LamellaError:
         return None
     fields = [field for field in frame.schema.fields if field.name.lower() == key[0].lower()]
@@ -128,18 +129,22 @@ def _keys(schema: Schema, path: Sequence[str], key: Sequence[str], frame: DataFr
         if not found:
             return False
         if len(found) <= MAX_VALUES:
-            return {"type": "in", "term": leaf.name, "values": list(join_keys(schema, leaf.name, found).values or ())}
+            return {
+                "type": "in",
+                "term": leaf.reference,
+                "values": list(join_keys(schema, leaf.reference, found).values or ()),
+            }
         if leaf.dtype.is_float:
             return None
         low, high = values.agg(F.min("key"), F.max("key")).collect()[0]
-        ends = [join_keys(schema, leaf.name, [end]).values or () for end in (low, high)]
+        ends = [join_keys(schema, leaf.reference, [end]).values or () for end in (low, high)]
     except LamellaError:
         return None
     (least,), (most,) = ends
     return {
         "type": "and",
-        "left": {"type": "gt-eq", "term": leaf.name, "value": least},
-        "right": {"type": "lt-eq", "term": leaf.name, "value": most},
+        "left": {"type": "gt-eq", "term": leaf.reference, "value": least},
+        "right": {"type": "lt-eq", "term": leaf.reference, "value": most},
     }
 
 

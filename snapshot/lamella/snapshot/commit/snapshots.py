@@ -10,6 +10,7 @@ import msgspec
 
 from lamella.snapshot.commit.summaries import seen_refs, seen_summary, summarize
 from lamella.snapshot.errors import SchemaConflict
+from lamella.snapshot.index.definition import redefined
 from lamella.snapshot.manifest import (
     SNAPSHOT_FORMAT,
     ClusterKind,
@@ -116,7 +117,7 @@ def evolved_snapshot(
         )
     schema = evolve(base.schema, changes, history=base.history)
     key = base.cluster_key_meta
-    return _following(
+    following = _following(
         base,
         snapshot_id=snapshot_id,
         now_ms=now_ms,
@@ -128,6 +129,8 @@ def evolved_snapshot(
         operation="schema",
         prev_manifest=prev_manifest,
     )
+    indexes = tuple(redefined(index, following) for index in following.skip_indexes)
+    return msgspec.structs.replace(following, indexes=indexes or msgspec.UNSET)
 
 
 def indexed_snapshot(

@@ -21,6 +21,7 @@ from lamella.snapshot.expression.nodes import (
     IsNan,
     IsNull,
     IsTrue,
+    IsUnknown,
     Like,
     Literal,
     Not,
@@ -65,6 +66,8 @@ def tree_of(predicate: Predicate) -> bool | dict[str, Any]:
             return {"type": "not", "child": tree_of(child)}
         case IsTrue(child):
             return {"type": "is-true", "child": tree_of(child)}
+        case IsUnknown(child):
+            return {"type": "is-unknown", "child": tree_of(child)}
         case Compare(_, left, Literal("null")):
             del left
             return {"type": "null"}
@@ -101,32 +104,34 @@ def sql_of(predicate: Predicate) -> str:
         case Or(children):
             return " OR ".join(_within(child) for child in children) or "false"
         case Not(IsNull(term)):
-            return f"{_term_sql(term)} IS NOT NULL"
+            return f"{term_sql(term)} IS NOT NULL"
         case Not(child):
             return f"NOT ({sql_of(child)})"
         case IsTrue(child):
             return f"({sql_of(child)}) IS TRUE"
+        case IsUnknown(child):
+            return f"({sql_of(child)}) IS NULL"
         case Compare(op, left, right):
-            return f"{_term_sql(left)} {_SIGNS[op]} {_term_sql(right)}"
+            return f"{term_sql(left)} {_SIGNS[op]} {term_sql(right)}"
         case NullSafeEqual(left, right):
-            return f"{_term_sql(left)} <=> {_term_sql(right)}"
+            return f"{term_sql(left)} <=> {term_sql(right)}"
         case In(_, ()):
             return "false"
         case In(term, literals):
-            return f"{_term_sql(term)} IN ({', '.join(_literal_sql(value) for value in literals)})"
+            return f"{term_sql(term)} IN ({', '.join(_literal_sql(value) for value in literals)})"
         case IsNull(term):
-            return f"{_term_sql(term)} IS NULL"
+            return f"{term_sql(term)} IS NULL"
         case IsNan(term):
-            return f"isnan({_term_sql(term)})"
+            return f"isnan({term_sql(term)})"
         case Like(term, pattern, escape):
             if not escape:  # Spark has none without one: any character that the pattern lacks escapes nothing
                 escape = next(each for each in map(chr, range(1, 0x110000)) if each not in pattern)
             mark = "" if escape == "\\" else f" ESCAPE {_quoted(escape)}"
-            return f"{_term_sql(term)} LIKE {_quoted(pattern)}{mark}"
+            return f"{term_sql(term)} LIKE {_quoted(pattern)}{mark}"
         case StartsWith(term, prefix):
-            return f"startswith({_term_sql(term)}, {_literal_sql(prefix)})"
+            return f"startswith({term_sql(term)}, {_literal_sql(prefix)})"
         case Truth(term):
-            return _term_sql(term)
+            return term_sql(term)
         case Unknown(text, _, _):
             return f"({text})"
         case _:
@@ -168,20 +173,21 @@ def _literal_tree(literal: Literal) -> Any:
     return {"type": "literal", "data-type": data_type, "value": value}
 
 
-def _term_sql(term: Term) -> str:
+def term_sql(term: Term) -> str:
+    """A term as SQL text."""
     match term:
         case Ref(path):
             return ".".join("`" + part.replace("`", "``") + "`" for part in path_parts(path) or (path,))
         case Literal():
             return _literal_sql(term)
         case Cast(inner, target):
-            return f"CAST({_term_sql(inner)} AS {_SPARK_TYPES.get(target, target).upper()})"
+            return f"CAST({term_sql(inner)} AS {_SPARK_TYPES.get(target, target).upper()})"
         case Call(function, (left, right)) if function in _INFIX:
-            return f"({_term_sql(left)} {_INFIX[function]} {_term_sql(right)})"
+            return f"({term_sql(left)} {_INFIX[function]} {term_sql(right)})"
         case Call("negative", (inner,)):
-            return f"(- {_term_sql(inner)})"
+            return f"(- {term_sql(inner)})"
         case Call(function, arguments):
-            return f"{function}({', '.join(_term_sql(each) for each in arguments)})"
+            return f"{function}({', '.join(term_sql(each) for each in arguments)})"
         case _:
             assert_never(term)
 

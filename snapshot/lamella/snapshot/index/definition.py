@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Hashable, Mapping
 from typing import Any, Final
 
-from lamella.snapshot.errors import InvalidRequest, LamellaError
+import msgspec
+
+from lamella.snapshot.errors import InvalidRequest, LamellaError, UnknownColumn
 from lamella.snapshot.expression import read_filter
 from lamella.snapshot.expression.bound import BoundTerm, Held, leaves_in
 from lamella.snapshot.expression.coerce import Unusable
 from lamella.snapshot.expression.moments import zone
-from lamella.snapshot.expression.nodes import IsNull
+from lamella.snapshot.expression.nodes import Call, Cast, IsNull, Ref, Term
+from lamella.snapshot.expression.spelling import term_sql
 from lamella.snapshot.expression.terms import TermBinder
 from lamella.snapshot.index.kind import kind_named
 from lamella.snapshot.manifest import TableIndex
@@ -89,6 +93,58 @@ def term_in(index: TableIndex, table: Versioned) -> BoundTerm | None:
         return now.get(term.id)
     columns = leaves_in(term)
     return term if all(leaf.id in now and now[leaf.id].dtype == leaf.dtype for leaf in columns) else None
+
+
+def redefined(index: TableIndex, table: Versioned) -> TableIndex:
+    """The index of a table whose schema has changed just now.
+
+    A function of columns that have other types now may have other values, so that nothing holds of what is known of the
+    old ones: such an index begins anew, over the same columns as they are called and typed now. All others stay what
+    they are, also one that the new types do not allow, which is not used any more.
+    """
+    new = table.history[-1]
+    now = new.by_id()
+    try:
+        old = schema_at(table, index.schema_id)
+        columns = leaves_in(term_of(index.expression, old, index.time_zone))
+        if all(leaf.id not in now or now[leaf.id].dtype == leaf.dtype for leaf in columns):
+            return index
+        if isinstance(term_of(index.expression, old, index.time_zone), Leaf):
+            return index  # its parts say which type they were built for
+        read = read_filter(f"({index.expression}) IS NULL", time_zone=index.time_zone)
+        if not isinstance(read, IsNull):
+            return index
+        expression = term_sql(_renamed(read.term, old, new))
+        term = term_of(expression, new, index.time_zone)
+        options = kind_named(index.kind).options(term.dtype, index.options)
+    except LamellaError:
+        return index
+    return msgspec.structs.replace(
+        index,
+        # Parts that are being built for the old types must not be added to it.
+        index_id=str(uuid.uuid5(uuid.NAMESPACE_OID, f"{index.index_id} {new.schema_id}")),
+        expression=expression,
+        dtype=str(term.dtype),
+        schema_id=new.schema_id,
+        options=options,
+        directories=(),
+    )
+
+
+def _renamed(term: Term, old: Schema, new: Schema) -> Term:
+    """A term over ``old`` with its columns as ``new`` calls them."""
+    match term:
+        case Ref(path):
+            leaf = new.by_id().get(old.leaf(path).id)
+            if leaf is None:
+                raise UnknownColumn(f"column {path!r} is gone", column=path)
+            return Ref(leaf.reference)
+        case Cast(inner, target):
+            return Cast(_renamed(inner, old, new), target)
+        case Call(function, arguments):
+            return Call(function, tuple(_renamed(argument, old, new) for argument in arguments))
+        case _:
+            return term
 
 
 def term_key(term: BoundTerm) -> Hashable:

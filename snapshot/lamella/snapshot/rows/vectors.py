@@ -18,8 +18,10 @@ _LIMB = 1 << 64
 def vector_of(column: pa.Array | pa.ChunkedArray, dtype: DataType) -> Vector:
     """A column of ``dtype`` (of whatever Arrow type stands for that) as a vector.
 
+    Values that have no order are left out: all that is known of them is which are null.
+
     Raises:
-        TypeError: values of the type have no order, or the Arrow type does not hold such values.
+        TypeError: the Arrow type does not hold such values.
     """
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(array, pa.ChunkedArray):
@@ -27,6 +29,8 @@ def vector_of(column: pa.Array | pa.ChunkedArray, dtype: DataType) -> Vector:
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     valid = array.is_valid().to_numpy(zero_copy_only=False)
+    if dtype.order is None:
+        return Vector(np.zeros(len(array), dtype=np.int64), valid)
     if dtype.order == "bytes":
         return Vector(_filled(array, b"").cast(pa.large_binary()), valid)
     if dtype.order == "decimal":
@@ -47,8 +51,6 @@ def _numbers(array: Any, dtype: DataType) -> Any:
         return _filled(array, 0.0).to_numpy(zero_copy_only=False).astype(np.float64)
     if dtype.order == "uint":
         return _filled(array.cast(pa.uint64()), 0).to_numpy(zero_copy_only=False)
-    if dtype.order != "int":
-        raise TypeError(f"values of {dtype} have no order")
     kind = array.type
     if pa.types.is_temporal(kind):
         array = array.view(pa.int32() if kind.bit_width == 32 else pa.int64())

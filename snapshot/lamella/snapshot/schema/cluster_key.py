@@ -12,7 +12,7 @@ MOST_COLUMNS = 16
 
 
 def cluster_leaves(schema: Schema, columns: Sequence[str], *, case_sensitive: bool = False) -> tuple[Leaf, ...]:
-    """The columns of a cluster key, named by dotted paths.
+    """The columns of a cluster key, named by their paths.
 
     Raises:
         UnknownColumn: not a column that holds values.
@@ -32,4 +32,4 @@ def cluster_leaves(schema: Schema, columns: Sequence[str], *, case_sensitive: bo
 
 def cluster_columns(schema: Schema, columns: Sequence[str]) -> tuple[str, ...]:
     """The same, spelled as in the schema."""
-    return tuple(leaf.name for leaf in cluster_leaves(schema, columns))
+    return tuple(leaf.reference for leaf in cluster_leaves(schema, columns))

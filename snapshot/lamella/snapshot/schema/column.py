@@ -276,9 +276,10 @@ def _reaches_into(columns: Iterable[Column], path: tuple[str, ...], *, case_sens
     """True when a path goes on behind a list or map."""
     for column in columns:
         name = column.name if case_sensitive else column.name.lower()
-        if column.dtype.is_nested and len(path) > 1 and path[0] == name:
-            if column.dtype.name != "struct" or _reaches_into(column.fields, path[1:], case_sensitive=case_sensitive):
-                return True
+        if not column.dtype.is_nested or len(path) < 2 or path[0] != name:
+            continue
+        if column.dtype.name != "struct" or _reaches_into(column.fields, path[1:], case_sensitive=case_sensitive):
+            return True
     return False
 
 

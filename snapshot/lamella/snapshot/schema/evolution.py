@@ -26,7 +26,7 @@ from lamella.snapshot.schema.changes import (
     SetNullable,
     WidenColumn,
 )
-from lamella.snapshot.schema.column import Column, Schema
+from lamella.snapshot.schema.column import Column, Schema, path_parts
 from lamella.snapshot.schema.default import canonical_default
 from lamella.snapshot.schema.types import PER_SECOND, DataType, parse_type, widens
 
@@ -140,7 +140,7 @@ def renamed_paths(old: Schema, new: Schema, names: Sequence[str]) -> tuple[str, 
         column_id = old.leaf(name).id
         if column_id not in leaves:
             raise InvalidSchema(f"column {name!r} is part of the cluster key and cannot be dropped", column=name)
-        found.append(leaves[column_id].name)
+        found.append(leaves[column_id].reference)
     return tuple(found)
 
 
@@ -245,7 +245,8 @@ def _placed(siblings: _Siblings, column: Column, first: bool, after: str | None)
 
 def _edit(columns: _Siblings, path: Path, change: Callable[[_Siblings, int], _Siblings]) -> _Siblings:
     """``columns`` with the change made among the siblings of the column at ``path``."""
-    found = _places(columns, path)
+    quoted = path_parts(path) if isinstance(path, str) and "`" in path else None
+    found = _places(columns, path if quoted is None else quoted)
     if not found:
         raise UnknownColumn(f"there is no column {_text(path)!r}", column=_text(path))
     if isinstance(path, str):  # a whole name comes before the same name as a path
