@@ -165,8 +165,14 @@ def test_a_long_chain_of_ors_is_one_level() -> None:
     [
         ("TIME '12:00:00' < t", ["TIME '12:00:00' < t"]),
         ("a = 1 AND f(1L, 2S) /* of b */ > 3BD", [None, "f(1L, 2S) /* of b */ > 3BD"]),
-        ("(x  ->  1) OR not g( a,b ) and CASE WHEN a AND b THEN c END", ["x  ->  1", "g( a,b )", "CASE WHEN a AND b THEN c END"]),
-        ("a NOT IN (f(1L)) OR a BETWEEN f(1) AND 2L AND g(b) IS NOT TRUE", ["a NOT IN (f(1L))", "a BETWEEN f(1) AND 2L", "g(b)"]),
+        (
+            "(x  ->  1) OR not g( a,b ) and CASE WHEN a AND b THEN c END",
+            ["x  ->  1", "g( a,b )", "CASE WHEN a AND b THEN c END"],
+        ),
+        (
+            "a NOT IN (f(1L)) OR a BETWEEN f(1) AND 2L AND g(b) IS NOT TRUE",
+            ["a NOT IN (f(1L))", "a BETWEEN f(1) AND 2L", "g(b)"],
+        ),
         ("f(1e3D) ;", ["f(1e3D)"]),
     ],
 )

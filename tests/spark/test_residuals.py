@@ -33,7 +33,16 @@ _FILTERS = 300
 _NUMBERS = (
     *("0", "1", "-1", "3", "- 3", "1L", "3l", "-2L", "1S", "-3S", "1Y", "-128Y", "-32768S", "1BD", "-1.50BD", "1e2BD"),
     *("1E-3BD", "0.333333", "1.50", ".5", "2.", "-0.0", "2147483648", "-2147483648", "-9223372036854775808L"),
-    *("9223372036854775807", "-9223372036854775808", "100000000000000000000", "(2)", "-(1)", "+1", "(1 + 1)", "(3L - 1)"),
+    *(
+        "9223372036854775807",
+        "-9223372036854775808",
+        "100000000000000000000",
+        "(2)",
+        "-(1)",
+        "+1",
+        "(1 + 1)",
+        "(3L - 1)",
+    ),
     *("(1.5 + 1)", "(2Y * 3)", "CAST(1 AS BIGINT)", "CAST(2 AS TINYINT)", "-CAST(1 AS SMALLINT)", "1::bigint"),
     *("CAST(1.5 AS DECIMAL(10,4))", "CAST(1 AS DECIMAL(30,0))", "CAST('2' AS DECIMAL(5,1))", "bigint(3)"),
 )
@@ -51,15 +60,47 @@ _DAYS_COMPUTED = (
 )
 _TIMES = (
     *("TIMESTAMP '2020-02-29 12:00:00'", "TIMESTAMP '2020-02-29 12:00:00.5Z'", "TIMESTAMP_LTZ'2020-03-01 00:00:00'"),
-    *("TIMESTAMP '2020-03-01 00:00:00 America/New_York'", "'2020-03-01 01:02:03'", "TIMESTAMP_NTZ '2020-02-29 12:00:00'"),
-    *("t", "n", "date_trunc('DAY', t)", "t + INTERVAL '1' HOUR", "t - INTERVAL '1 02:03:04' DAY TO SECOND", "DATE'2020-03-01'"),
+    *(
+        "TIMESTAMP '2020-03-01 00:00:00 America/New_York'",
+        "'2020-03-01 01:02:03'",
+        "TIMESTAMP_NTZ '2020-02-29 12:00:00'",
+    ),
+    *(
+        "t",
+        "n",
+        "date_trunc('DAY', t)",
+        "t + INTERVAL '1' HOUR",
+        "t - INTERVAL '1 02:03:04' DAY TO SECOND",
+        "DATE'2020-03-01'",
+    ),
 )
 _TEXTS = (
-    *("'a'", "'it\\'s'", '"b"', "'a\\\\b'", "'\\n'", "'\\u00e4'", "r'a\\b'", "''", "'ä'", "'a\\%c'", "'a\\_c'", "'\\''"),
+    *(
+        "'a'",
+        "'it\\'s'",
+        '"b"',
+        "'a\\\\b'",
+        "'\\n'",
+        "'\\u00e4'",
+        "r'a\\b'",
+        "''",
+        "'ä'",
+        "'a\\%c'",
+        "'a\\_c'",
+        "'\\''",
+    ),
     *("'tab\\there'", "'\\101'", "'x' || 'y'"),
 )
 _PATTERNS = (
-    *("LIKE 'a%'", "LIKE 'a\\\\%c'", "LIKE 'a!%%' ESCAPE '!'", "LIKE '%\\'%'", "LIKE '_'", "NOT LIKE '%b'", "RLIKE '^a'"),
+    *(
+        "LIKE 'a%'",
+        "LIKE 'a\\\\%c'",
+        "LIKE 'a!%%' ESCAPE '!'",
+        "LIKE '%\\'%'",
+        "LIKE '_'",
+        "NOT LIKE '%b'",
+        "RLIKE '^a'",
+    ),
     *("LIKE 'a\\\\\\\\b'", "LIKE '%ä%'"),
 )
 _SIGNS = ("<", "<=", "=", "==", "<>", "!=", ">", ">=", "<=>")
@@ -187,7 +228,9 @@ def _table(rng: Random, block: int) -> pa.Table:
             "d": pa.array([None if m is None else m.date() for m in some(moments)], pa.date32()),
             "t": pa.array(some(moments), pa.timestamp("us", "UTC")),
             "n": pa.array(some(moments), pa.timestamp("us")),
-            "u": pa.array(some(["a", "it's", "b", "a\\b", "\n", "ä", "", "a%c", "a_c", "A", "abc", "xy", "tab\there", "'"])),
+            "u": pa.array(
+                some(["a", "it's", "b", "a\\b", "\n", "ä", "", "a%c", "a_c", "A", "abc", "xy", "tab\there", "'"])
+            ),
             "b": pa.array(some([True, False]), pa.bool_()),
             "r": pa.array(some([b"\x01", b"", b"\x0a\x0b", b"\xff"]), pa.binary()),
             "a.b": pa.array(some(small), pa.int32()),

@@ -234,7 +234,7 @@ def predicate(rng: Random, of: Schema, seen: Block, depth: int = 3) -> n.Predica
         if kind == "not":
             return n.Not(predicate(rng, of, seen, depth - 1))
         if kind == "is true":
-            return n.IsTrue(predicate(rng, of, seen, depth - 1))
+            return rng.choice((n.IsTrue, n.IsUnknown))(predicate(rng, of, seen, depth - 1))
         parts = tuple(predicate(rng, of, seen, depth - 1) for _ in range(rng.randint(1, 3)))
         return n.And(parts) if kind == "and" else n.Or(parts)
     leaf = rng.choice(of.leaves())

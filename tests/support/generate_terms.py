@@ -284,7 +284,7 @@ def predicates(rng: Random, schema: Schema, oracle: Oracle, blocks: Sequence[Blo
         if depth and rng.random() < 0.3:
             kind = rng.choice(("and", "or", "not", "is true"))
             if kind in ("not", "is true"):
-                return n.Not(draw(depth - 1)) if kind == "not" else n.IsTrue(draw(depth - 1))
+                return n.Not(draw(depth - 1)) if kind == "not" else rng.choice((n.IsTrue, n.IsUnknown))(draw(depth - 1))
             parts = tuple(draw(depth - 1) for _ in range(rng.randint(1, 3)))
             return n.And(parts) if kind == "and" else n.Or(parts)
         made = terms.predicate() if rng.random() < 0.75 else None

@@ -18,6 +18,7 @@ from lamella.snapshot.expression import nodes as n
 from lamella.snapshot.expression.bound import (
     BoundAnd,
     BoundIsTrue,
+    BoundIsUnknown,
     BoundNot,
     BoundOperator,
     BoundOr,
@@ -132,6 +133,9 @@ def outcome(node: BoundPredicate, of: Probe, rows: Sequence[int]) -> Outcome:
         case BoundIsTrue(child):
             inner = outcome(child, of, rows)
             return settled(inner.true, inner.false | inner.null, False, False)
+        case BoundIsUnknown(child):
+            inner = outcome(child, of, rows)
+            return settled(inner.null, inner.true | inner.false, False, False)
         case BoundAnd(children):
             return conjunction([outcome(child, of, rows) for child in children])
         case BoundOr(children):

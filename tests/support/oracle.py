@@ -63,7 +63,7 @@ class Oracle:
         """True when a part of the filter may fail in ANSI mode, so that Spark may or may not run into it."""
         if isinstance(predicate, n.And | n.Or):
             return any(self.may_fail(child, row) for child in predicate.children)
-        if isinstance(predicate, n.Not | n.IsTrue):
+        if isinstance(predicate, n.Not | n.IsTrue | n.IsUnknown):
             return self.may_fail(predicate.child, row)
         return self.result(predicate, row, ansi=True) in (FAILS, UNDECIDED)
 
@@ -81,6 +81,9 @@ class Oracle:
             case n.IsTrue(child):
                 result = self.result(child, row, ansi=ansi)
                 return result if isinstance(result, str) else result is True
+            case n.IsUnknown(child):
+                result = self.result(child, row, ansi=ansi)
+                return result if isinstance(result, str) else result is None
         try:
             return self._of_terms(predicate, row, ansi)
         except Fails:

@@ -86,6 +86,8 @@ def sql_of(predicate: n.Predicate) -> str:
             return term_sql(term)
         case n.IsTrue(child):
             return f"({sql_of(child)}) IS TRUE"
+        case n.IsUnknown(child):
+            return f"({sql_of(child)}) IS NULL"
         case n.Not(child):
             return f"NOT ({sql_of(child)})"
         case n.And(children):

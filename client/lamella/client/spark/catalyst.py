@@ -25,6 +25,8 @@ _COMPARISONS: Final = {
 }
 _MIRRORED: Final = {"lt": "gt", "gt": "lt", "lt-eq": "gt-eq", "gt-eq": "lt-eq"}
 _TESTS: Final = {"IsNull": "is-null", "IsNotNull": "not-null", "IsNaN": "is-nan"}
+#: Predicates that may be null, and are no columns.
+_CONDITIONS: Final = frozenset({"And", "Or", "Not", "In", "InSet", "StartsWith", "Like", *_COMPARISONS})
 #: What means something in a LIKE pattern.
 _SPECIAL: Final = re.compile(r"[%_\\]")
 _EXPRESSION_ID: Final = re.compile(r"#\d+L?")
@@ -79,6 +81,9 @@ class Walker:
             return {"type": kind.lower(), "children": [self.tree(part, depth + 1) for part in parts]}
         if kind == "Not":
             return {"type": "not", "child": self.tree(expression.child(), depth + 1)}
+        if kind in ("IsNull", "IsNotNull") and kind_of(expression.child()) in _CONDITIONS:
+            test = {"type": "is-unknown", "child": self.tree(expression.child(), depth + 1)}
+            return test if kind == "IsNull" else {"type": "not", "child": test}
         try:
             return self._predicate(kind, expression)
         except Inexpressible as reason:
@@ -115,7 +120,7 @@ class Walker:
         """A term, and the type that constants beside it have: of a column its own, else Spark's."""
         if kind_of(e) in COLUMNS:
             leaf = self._terms.leaf(e)
-            return leaf.name, leaf.dtype
+            return leaf.reference, leaf.dtype
         return self._terms.term(e), dtype_of(e)
 
     def _comparison(self, operator: str, left: Any, right: Any) -> dict[str, Any]:

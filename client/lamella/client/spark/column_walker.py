@@ -16,6 +16,8 @@ from lamella.snapshot.schema import Leaf, Schema
 _COMPARISONS: Final = {"==": "eq", "=": "eq", "<=>": "eq-null-safe", "<": "lt", "<=": "lt-eq", ">": "gt", ">=": "gt-eq"}
 _MIRRORED: Final = {"lt": "gt", "gt": "lt", "lt-eq": "gt-eq", "gt-eq": "lt-eq"}
 _TESTS: Final = {"isnull": "is-null", "isnotnull": "not-null", "isnan": "is-nan"}
+#: Predicates that may be null, and are no columns.
+_CONDITIONS: Final = frozenset({"and", "or", "not", "!", "!=", "in", "startswith", "startsWith", *_COMPARISONS})
 _MAX_NODES: Final = 2_000
 _MAX_DEPTH: Final = 50
 
@@ -39,6 +41,10 @@ class ColumnWalker:
             return {"type": "not", "child": self.tree(expression._args[0], depth + 1)}
         if name == "!=":
             return {"type": "not", "child": self._guarded("==", expression)}
+        test = _TESTS.get(name.lower()) if name is not None else None
+        if test in ("is-null", "not-null") and function_of(expression._args[0]) in _CONDITIONS:
+            inner = {"type": "is-unknown", "child": self.tree(expression._args[0], depth + 1)}
+            return inner if test == "is-null" else {"type": "not", "child": inner}
         return self._guarded(name, expression)
 
     def _guarded(self, name: str | None, expression: Any) -> dict[str, Any]:
@@ -56,10 +62,10 @@ class ColumnWalker:
             if type(left).__name__ != "ColumnReference" or type(right).__name__ != "LiteralExpression":
                 return self._of_terms(operator, left, right)
             leaf = self._terms.leaf(left)
-            return {"type": operator, "term": leaf.name, "value": _literal(leaf, right)}
+            return {"type": operator, "term": leaf.reference, "value": _literal(leaf, right)}
         if name == "in":
             leaf = self._terms.leaf(e._args[0])
-            return {"type": "in", "term": leaf.name, "values": [_literal(leaf, value) for value in e._args[1:]]}
+            return {"type": "in", "term": leaf.reference, "values": [_literal(leaf, value) for value in e._args[1:]]}
         if name is not None and name.lower() in _TESTS:
             return {"type": _TESTS[name.lower()], "term": self._terms.term(e._args[0])}
         if name is not None and name.lower() == "startswith":
@@ -67,11 +73,11 @@ class ColumnWalker:
             prefix = _literal(leaf, e._args[1])
             if prefix["data-type"] != "string" or not leaf.dtype.is_text:
                 raise Inexpressible("a prefix that is not text")
-            return {"type": "starts-with", "term": leaf.name, "value": prefix}
+            return {"type": "starts-with", "term": leaf.reference, "value": prefix}
         leaf = self._terms.leaf(e)
         if leaf.dtype.name != "boolean":
             raise Inexpressible("not a condition")
-        return {"type": "eq", "term": leaf.name, "value": cross_type_literal(leaf.dtype, "boolean", True)}
+        return {"type": "eq", "term": leaf.reference, "value": cross_type_literal(leaf.dtype, "boolean", True)}
 
     def _of_terms(self, operator: str, left: Any, right: Any) -> dict[str, Any]:
         term = self._terms.term(left)

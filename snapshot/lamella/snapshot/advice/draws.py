@@ -19,6 +19,7 @@ from lamella.snapshot.expression.nodes import (
     Compare,
     In,
     IsTrue,
+    IsUnknown,
     Like,
     Literal,
     Not,
@@ -62,7 +63,7 @@ class Draws:
         match node:
             case And(children) | Or(children):
                 return type(node)(tuple(self._filled(child, start, width) for child in children))
-            case Not(child) | IsTrue(child):
+            case Not(child) | IsTrue(child) | IsUnknown(child):
                 return type(node)(self._filled(child, start, width))
             case Compare(op, left, right):
                 place = {"gt": 0.0, "ge": 0.0, "lt": 1.0, "le": 1.0}.get(op, self._rng.random())

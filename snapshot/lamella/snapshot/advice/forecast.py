@@ -15,6 +15,7 @@ from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, Zones
 from lamella.snapshot.expression.bound import (
     BoundAnd,
     BoundIsTrue,
+    BoundIsUnknown,
     BoundLeaf,
     BoundNot,
     BoundOr,
@@ -109,7 +110,7 @@ def chance_of(node: BoundPredicate, lookup: Lookup, count: int, known: Mapping[B
             return 1.0 - found
         case BoundIsTrue(child):
             return chance_of(child, lookup, count, known)
-        case BoundNot():
+        case BoundNot() | BoundIsUnknown():
             return may_match(node, lookup, count)
         case _:
             return may_match(node, lookup, count) * known.get(node, np.ones(count))

@@ -24,6 +24,7 @@ from lamella.snapshot.expression.nodes import (
     IsNan,
     IsNull,
     IsTrue,
+    IsUnknown,
     Like,
     Literal,
     Not,
@@ -68,6 +69,8 @@ class _Masking:
                 return Not(self.predicate(child))
             case IsTrue(child):
                 return IsTrue(self.predicate(child))
+            case IsUnknown(child):
+                return IsUnknown(self.predicate(child))
             case Constant():
                 return node
             case Unknown():
@@ -88,6 +91,8 @@ class _Masking:
                 assert_never(node)
 
     def _operand(self, term: Term) -> Term:
+        if isinstance(term, Cast) and isinstance(term.term, Literal):  # a constant all the same
+            term = term.term
         return self._literal(term) if isinstance(term, Literal) else self._term(term)
 
     def _term(self, term: Term) -> Term:

@@ -18,6 +18,7 @@ from lamella.snapshot.expression.bound import (
     Anything,
     BoundAnd,
     BoundIsTrue,
+    BoundIsUnknown,
     BoundNot,
     BoundOperator,
     BoundOr,
@@ -54,6 +55,7 @@ from lamella.snapshot.expression.nodes import (
     IsNan,
     IsNull,
     IsTrue,
+    IsUnknown,
     Like,
     Literal,
     Not,
@@ -139,6 +141,8 @@ class _Binder:
                 return BoundNot(self.bind(child))
             case IsTrue(child):
                 return BoundIsTrue(self.bind(child))
+            case IsUnknown(child):
+                return BoundIsUnknown(self.bind(child))
             case _:
                 try:
                     return self._bind_one(node)

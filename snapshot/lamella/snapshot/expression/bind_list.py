@@ -29,7 +29,9 @@ def membership(term: BoundTerm, literals: tuple[Literal, ...], time_zone: str, t
         plain = _whole_numbers(literals, *dtype.int_range)
         if plain is not None:
             return Membership(term, plain, False, False, text)
-    for literal in literals:  # Spark refuses a list with one that no value can be compared with, whatever the others are
+    for (
+        literal
+    ) in literals:  # Spark refuses a list with one that no value can be compared with, whatever the others are
         check_comparable(literal, term)
     given = _one_type([literal for literal in literals if literal.kind != "null"], term)
     if isinstance(given, Unusable):
@@ -80,7 +82,9 @@ def _one_type(literals: list[Literal], term: BoundTerm) -> list[Literal] | Unusa
     ):
         return Unusable("without ANSI, Spark compares the list in single precision")
     if term.dtype.is_integer or term.dtype.name == "decimal":
-        digits = [common_digits(_typed(literal), term) for literal in literals if literal.kind in ("decimal", "integer")]
+        digits = [
+            common_digits(_typed(literal), term) for literal in literals if literal.kind in ("decimal", "integer")
+        ]
         whole, scale = max((w for w, _ in digits), default=0), max((s for _, s in digits), default=0)
         if whole + scale > MAX_DIGITS:
             return Unusable("Spark rounds the list to a common decimal type of 38 digits")

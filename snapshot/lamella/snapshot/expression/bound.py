@@ -123,6 +123,12 @@ class BoundIsTrue(msgspec.Struct, frozen=True):
     child: BoundPredicate
 
 
+class BoundIsUnknown(msgspec.Struct, frozen=True):
+    """Null becomes true, all else false."""
+
+    child: BoundPredicate
+
+
 class BoundAnd(msgspec.Struct, frozen=True):
     """Conjunction; an empty one is true."""
 
@@ -144,14 +150,14 @@ class BoundNot(msgspec.Struct, frozen=True):
 #: Predicates of one term.
 BoundTest = Comparison | Membership | NullTest | NanTest | Prefix | NonNull | Anything
 BoundLeaf = BoundTest | Pair
-BoundPredicate = Fixed | BoundLeaf | BoundIsTrue | BoundAnd | BoundOr | BoundNot
+BoundPredicate = Fixed | BoundLeaf | BoundIsTrue | BoundIsUnknown | BoundAnd | BoundOr | BoundNot
 
 
 def children_of(node: BoundPredicate) -> tuple[BoundPredicate, ...]:
     """The direct parts of a node."""
     if isinstance(node, BoundAnd | BoundOr):
         return node.children
-    return (node.child,) if isinstance(node, BoundNot | BoundIsTrue) else ()
+    return (node.child,) if isinstance(node, BoundNot | BoundIsTrue | BoundIsUnknown) else ()
 
 
 def leaves_of(node: BoundPredicate) -> list[BoundLeaf]:
@@ -162,7 +168,7 @@ def leaves_of(node: BoundPredicate) -> list[BoundLeaf]:
         part = left.pop()
         if isinstance(part, BoundAnd | BoundOr):
             left.extend(part.children[::-1])
-        elif isinstance(part, BoundNot | BoundIsTrue):
+        elif isinstance(part, BoundNot | BoundIsTrue | BoundIsUnknown):
             left.append(part.child)
         elif not isinstance(part, Fixed):
             found.append(part)

@@ -179,6 +179,12 @@ class IsTrue(msgspec.Struct, frozen=True):
     child: Predicate
 
 
+class IsUnknown(msgspec.Struct, frozen=True):
+    """``(predicate) IS NULL``, or ``IS UNKNOWN``: true where it is null, else false."""
+
+    child: Predicate
+
+
 class And(msgspec.Struct, frozen=True):
     """All of the children."""
 
@@ -208,6 +214,6 @@ class Unknown(_Placed, frozen=True):
 #: Predicates of one term, and all over terms.
 OneTermPredicate = In | IsNull | IsNan | Like | StartsWith | Truth
 TermPredicate = Compare | NullSafeEqual | OneTermPredicate
-Predicate = Constant | TermPredicate | IsTrue | And | Or | Not | Unknown
+Predicate = Constant | TermPredicate | IsTrue | IsUnknown | And | Or | Not | Unknown
 
 TRUE = Constant(True)

@@ -30,6 +30,7 @@ from lamella.snapshot.expression.nodes import (
     IsNan,
     IsNull,
     IsTrue,
+    IsUnknown,
     Like,
     Literal,
     Not,
@@ -66,6 +67,11 @@ _MIRRORED: Final[dict[Operator, Operator]] = {
     "eq": "eq",
     "ne": "ne",
 }
+#: What is a predicate as a whole, and no term.
+_CONDITIONS: Final = (
+    *(exp.And, exp.Or, exp.Not, exp.Boolean, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.EQ, exp.NEQ, exp.NullSafeEQ),
+    *(exp.NullSafeNEQ, exp.Between, exp.In, exp.Is, exp.IsNan, exp.StartsWith, exp.Like, exp.Escape),
+)
 #: Arguments that the readers below look at; a node with any other (a form that a newer parser adds) is not used.
 _BINARY: Final = frozenset({"this", "expression"})
 _ARGUMENTS: Final[dict[type[exp.Expr], frozenset[str]]] = {
@@ -262,12 +268,22 @@ class _Reader:
     def _is(self, node: exp.Expr, depth: int) -> Predicate:
         what = node.args["expression"]
         if isinstance(what, exp.Null):
-            term = self._column_term(node.this)
-            return IsNull(term, at=self._place(node)) if term else self._unknown(node, "IS NULL of this expression is not used")
+            test = self._null_test(node.this, node, depth)
+            return test or self._unknown(node, "IS NULL of this expression is not used")
         if isinstance(what, exp.Boolean):
             child = self._predicate(node.this, depth + 1)
             return IsTrue(child if what.this else Not(child))
         return self._unknown(node, "this form of IS is not used for pruning")
+
+    def _null_test(self, tested: exp.Expr, node: exp.Expr, depth: int) -> Predicate | None:
+        """Whether a term or a predicate is null, which ``node`` asks; None when it is neither that is understood."""
+        term = self._column_term(tested)
+        if term is not None:
+            return IsNull(term, at=self._place(node))
+        if not isinstance(bare(tested), _CONDITIONS):
+            return None
+        child = self._predicate(bare(tested), depth + 1)
+        return None if isinstance(child, Unknown) else IsUnknown(child)
 
     def _column_term(self, node: exp.Expr) -> Term | None:
         """A term that is no constant."""
@@ -277,16 +293,16 @@ class _Reader:
     def _is_nan(self, node: exp.Expr, depth: int) -> Predicate:
         del depth
         term = self._column_term(node.this)
-        return IsNan(term, at=self._place(node)) if term else self._unknown(node, "isnan of this expression is not used")
+        return (
+            IsNan(term, at=self._place(node)) if term else self._unknown(node, "isnan of this expression is not used")
+        )
 
     def _function(self, node: exp.Expr, depth: int) -> Predicate:
-        del depth
         name = str(node.this).lower()
         arguments = node.expressions
         if name in ("isnull", "isnotnull") and len(arguments) == 1:
-            term = self._column_term(arguments[0])
-            if term is not None:
-                test = IsNull(term, at=self._place(node))
+            test = self._null_test(arguments[0], node, depth)
+            if test is not None:
                 return test if name == "isnull" else Not(test)
         condition = self._column_term(node)
         if condition is None:

@@ -15,6 +15,7 @@ from lamella.snapshot.expression.nodes import (
     IsNan,
     IsNull,
     IsTrue,
+    IsUnknown,
     Like,
     Literal,
     Not,
@@ -105,6 +106,8 @@ def text_of(predicate: Predicate) -> str:
             return term_text(term)
         case IsTrue(child):
             return f"({text_of(child)}) IS TRUE"
+        case IsUnknown(child):
+            return f"({text_of(child)}) IS NULL"
         case Not(IsNull(term)):
             return f"{term_text(term)} IS NOT NULL"
         case Not(child):

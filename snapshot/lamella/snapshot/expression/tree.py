@@ -2,7 +2,8 @@
 
 ``{"type": "gt", "term": "a", "value": 4}`` and ``{"type": "gt", "left": {"type": "reference", "name": "a"},
 "right": 4}`` say the same. Added here: many ``children`` under ``and``/``or``, ``eq-null-safe``, ``like``,
-``is-true``, typed literals ``{"type": "literal", "data-type": "timestamp", "value": <microseconds>}``, and
+``is-true``, ``is-unknown`` (a predicate is null), typed literals
+``{"type": "literal", "data-type": "timestamp", "value": <microseconds>}``, and
 ``{"type": "unknown", "text": ..., "reason": ...}`` for what a client cannot express.
 
 A null comparison value keeps everything: clients write infinity as null (seen from pyiceberg).
@@ -27,6 +28,7 @@ from lamella.snapshot.expression.nodes import (
     IsNan,
     IsNull,
     IsTrue,
+    IsUnknown,
     Like,
     Literal,
     Not,
@@ -110,6 +112,9 @@ class _Reader:
 
     def _is_true(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
         return IsTrue(self.predicate(_member(node, "child", path), f"{path}.child", depth + 1))
+
+    def _is_unknown(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
+        return IsUnknown(self.predicate(_member(node, "child", path), f"{path}.child", depth + 1))
 
     def _unary(self, node: dict[str, Any], path: str, depth: int) -> Predicate:
         del depth
@@ -286,6 +291,7 @@ _READERS: Final[dict[str, Callable[[_Reader, dict[str, Any], str, int], Predicat
     "or": _Reader._connector,
     "not": _Reader._not,
     "is-true": _Reader._is_true,
+    "is-unknown": _Reader._is_unknown,
     "is-null": _Reader._unary,
     "not-null": _Reader._unary,
     "is-nan": _Reader._unary,

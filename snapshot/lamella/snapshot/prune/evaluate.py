@@ -14,6 +14,7 @@ from lamella.snapshot.columnar.zones import MAY_NULL, NULLS_KNOWN, Zones
 from lamella.snapshot.expression.bound import (
     BoundAnd,
     BoundIsTrue,
+    BoundIsUnknown,
     BoundNot,
     BoundOr,
     BoundPredicate,
@@ -144,6 +145,9 @@ def _evaluate(node: BoundPredicate, lookup: Lookup, count: int, gaps: bool) -> O
         case BoundIsTrue(child):
             inner = _evaluate(child, lookup, count, gaps)
             return settled(inner.true, either(inner.false, inner.null), False, inner.doubt)
+        case BoundIsUnknown(child):
+            inner = _evaluate(child, lookup, count, gaps)
+            return settled(inner.null, either(inner.true, inner.false), False, inner.doubt)
         case BoundAnd(children):
             found = conjunction([_evaluate(child, lookup, count, gaps) for child in children])
         case BoundOr(children):

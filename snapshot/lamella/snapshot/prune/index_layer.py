@@ -19,6 +19,7 @@ from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.expression.bound import (
     BoundAnd,
     BoundIsTrue,
+    BoundIsUnknown,
     BoundLeaf,
     BoundNot,
     BoundOr,
@@ -316,6 +317,9 @@ def _outcome(node: BoundPredicate, lookup: Lookup, count: int, claims: Mapping[B
         case BoundIsTrue(child):
             inner = _outcome(child, lookup, count, claims)
             return settled(inner.true, either(inner.false, inner.null), False, inner.doubt)
+        case BoundIsUnknown(child):
+            inner = _outcome(child, lookup, count, claims)
+            return settled(inner.null, either(inner.true, inner.false), False, inner.doubt)
         case BoundAnd(children):
             return conjunction([_outcome(child, lookup, count, claims) for child in children])
         case BoundOr(children):

@@ -31,6 +31,7 @@ from lamella.snapshot.expression.nodes import (
     IsNan,
     IsNull,
     IsTrue,
+    IsUnknown,
     Like,
     Literal,
     Not,
@@ -193,6 +194,8 @@ def _by_schema(node: Predicate, schema: Schema, request: PruneRequest) -> Predic
             return Not(_by_schema(child, schema, request))
         case IsTrue(child):
             return IsTrue(_by_schema(child, schema, request))
+        case IsUnknown(child):
+            return IsUnknown(_by_schema(child, schema, request))
         case Compare(_, left, right) | NullSafeEqual(left, right):
             return replace(node, left=operand(left, right), right=operand(right, left))
         case In(term, literals):

@@ -15,6 +15,7 @@ from lamella.snapshot.expression.bound import (
     Anything,
     BoundAnd,
     BoundIsTrue,
+    BoundIsUnknown,
     BoundLeaf,
     BoundNot,
     BoundOr,
@@ -29,7 +30,18 @@ from lamella.snapshot.expression.bound import (
     leaves_of,
 )
 from lamella.snapshot.expression.coerce import Unusable
-from lamella.snapshot.expression.nodes import And, Constant, IsTrue, Like, Not, Or, Predicate, TermPredicate, Unknown
+from lamella.snapshot.expression.nodes import (
+    And,
+    Constant,
+    IsTrue,
+    IsUnknown,
+    Like,
+    Not,
+    Or,
+    Predicate,
+    TermPredicate,
+    Unknown,
+)
 from lamella.snapshot.expression.terms import TermBinder
 from lamella.snapshot.expression.text import text_of
 from lamella.snapshot.rows.compare import compared
@@ -97,7 +109,7 @@ class RowFilter:
             case And(children) | Or(children):
                 for child in children:
                     self._prepare(child)
-            case Not(child) | IsTrue(child):
+            case Not(child) | IsTrue(child) | IsUnknown(child):
                 self._prepare(child)
             case _:
                 self._tests[node] = self._test(node)
@@ -139,6 +151,8 @@ class RowFilter:
                 return self._truth(child, rows).negated()
             case IsTrue(child):
                 return self._truth(child, rows).settled()
+            case IsUnknown(child):
+                return self._truth(child, rows).unknown()
             case _:
                 test = self._tests[node]
                 if isinstance(test, TextMatch):
@@ -160,6 +174,8 @@ def _bound_truth(node: BoundPredicate, rows: RowTerms) -> Truth:
             return _bound_truth(child, rows).negated()
         case BoundIsTrue(child):
             return _bound_truth(child, rows).settled()
+        case BoundIsUnknown(child):
+            return _bound_truth(child, rows).unknown()
         case _:
             return _leaf_truth(node, rows)
 

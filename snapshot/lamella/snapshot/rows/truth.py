@@ -36,6 +36,10 @@ class Truth(msgspec.Struct, frozen=True, eq=False):
             self.true, ~self.true if self.failed is None else ~self.true & ~self.failed, self.failed, self.reason
         )
 
+    def unknown(self) -> Truth:
+        """``IS UNKNOWN``: true for null, else false."""
+        return Truth(self.null, self.true | self.false, self.failed, self.reason)
+
     def and_then(self, second: Truth) -> Truth:
         """SQL's AND; the second side is only looked at where this one is not false."""
         if self.failed is None and second.failed is None:

@@ -35,13 +35,13 @@ class RandomFilters:
             if kind == "not":
                 return n.Not(self.draw(depth - 1))
             if kind == "is true":
-                return n.IsTrue(self.draw(depth - 1))
+                return rng.choice((n.IsTrue, n.IsUnknown))(self.draw(depth - 1))
             parts = tuple(self.draw(depth - 1) for _ in range(2))
             return n.And(parts) if kind == "and" else n.Or(parts)
         return self._test(rng.choice(self._rows.leaves))
 
     def _test(self, leaf: Leaf) -> Predicate:
-        rng, ref = self._rng, n.Ref(leaf.name)
+        rng, ref = self._rng, n.Ref(leaf.reference)
         kinds = ["compare", "compare", "compare", "in", "null safe", "null"]
         kinds += ["nan"] if leaf.dtype.is_float else []
         kinds += ["prefix"] if leaf.dtype.is_text else []

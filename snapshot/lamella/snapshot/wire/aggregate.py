@@ -39,9 +39,9 @@ class AggregateValue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     Values are tagged as in manifests, so nothing is lost (``{"Int64": 3}``, ``{"Float64": "NaN"}``). Zeros are 0.0.
     ``value`` None: null, for there is no value among the rows counted. ``exact`` says whether ``value`` is the result.
-    If not, in mode "exact" it is what is proven so far, and rows of the blocks in ``scan`` are still to be added; in mode
-    "bounded" the result is null only if ``may_be_null``, and else not below ``lower`` and not above ``upper`` (None: not
-    limited on that side; NaN is above everything).
+    If not, in mode "exact" it is what is proven so far, and rows of the blocks in ``scan`` are still to be added; in
+    mode "bounded" the result is null only if ``may_be_null``, and else not below ``lower`` and not above ``upper``
+    (None: not limited on that side; NaN is above everything).
     """
 
     exact: bool = True
