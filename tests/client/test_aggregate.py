@@ -101,6 +101,22 @@ def test_a_result_that_the_statistics_do_not_decide_is_never_shown_as_one(lake: 
         assert "^" in run("count(*)", "--where", f"a > 12 AND {impossible}"), impossible
 
 
+def test_the_services_clock_decides_what_now_is(lake: Lamella) -> None:
+    """Filters relative to the time prune over HTTP, each request by its own moment; pages do not use them."""
+    table = lake.table("db.t")
+    for text in (
+        "day >= current_date() - interval 1 day",
+        "day > now() - INTERVAL '12' HOURS",
+        "day > date_sub(current_date, 7)",
+    ):
+        assert table.prune(text, time_zone="Pacific/Kiritimati").block_count == 0, text
+    assert {block.verdict for block in table.prune("day < current_date()").records()} == {"ALL"}
+    assert table.aggregate(["count(*)"], "day <= current_date - INTERVAL 1 DAY").records() == [{"count(*)": 40}]
+    paged = table.prune("day > current_date()", page_size=2)
+    assert paged.block_count == 2
+    assert [each.predicate for each in paged.report.not_used] == ["day > current_date()"]
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "wanted"),
     [

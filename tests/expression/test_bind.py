@@ -20,6 +20,7 @@ from lamella.snapshot.expression.bound import (
     NonNull,
     NullTest,
     Prefix,
+    columns_of,
 )
 from lamella.snapshot.schema import Column, Schema
 
@@ -233,3 +234,88 @@ def test_nan_is_a_value_of_floats() -> None:
     )
     assert op == "eq"
     assert math.isnan(value)
+
+
+DOTTED = Schema.assign(
+    [
+        Column(name="b.c", type="int64"),
+        Column(name="b", type="struct", fields=(Column(name="c", type="string"), Column(name="d.e", type="date"))),
+        Column(name="x.y", type="int32"),
+        Column(name="p.q", type="struct", fields=(Column(name="r", type="int32"),)),
+        Column(name="p", type="struct", fields=(Column(name="q.r", type="int32"),)),
+        Column(name="odd`", type="int32"),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "column"),
+    [
+        ("`b.c`", ("b.c",)),
+        ("b.c", ("b", "c")),  # as in Spark: the field, where there is one
+        ("b.`c`", ("b", "c")),
+        ("`B`.`D.E`", ("b", "d.e")),
+        ("x.y", ("x.y",)),  # nothing else is called so
+        ("`x.y`", ("x.y",)),
+        ("`p.q`.r", ("p.q", "r")),
+        ("p.`q.r`", ("p", "q.r")),
+        ("`odd```", ("odd`",)),
+        ("odd`", ("odd`",)),
+    ],
+)
+def test_backquotes_reach_every_column(path: str, column: tuple[str, ...]) -> None:
+    """In SQL, in JSON, and wherever else a path names a column; the way back is the same."""
+    leaf = DOTTED.leaf(path)
+    assert leaf.path == column
+    assert DOTTED.leaf(leaf.reference) == leaf
+    assert DOTTED.select([path]) == (leaf.id,)
+    assert columns_of(bind(read_filter({"type": "is-null", "term": path}), DOTTED)) == (leaf,)
+    if path != "odd`":
+        for text in (f"{path} IS NULL", f"{path} = NULL OR coalesce({path}, {path}) IS NULL"):
+            assert columns_of(bind(read_filter(text), DOTTED)) == (leaf,)
+
+
+@pytest.mark.parametrize("path", ["`b`", "b", "p.q"])
+def test_a_struct_is_no_column_of_values(path: str) -> None:
+    """Also where a column has the same name with a dot."""
+    assert DOTTED.find(path) is None
+
+
+@pytest.mark.parametrize("path", ["`b.d`", "x.`y`", "`x.z`", "p.q.r", "`b.c`.d"])
+def test_what_no_column_or_more_than_one_is_called_is_refused(path: str) -> None:
+    """Quoted names are never looked for in other ways; a dotted one that two columns have is ambiguous."""
+    with pytest.raises(UnknownColumn):
+        DOTTED.find(path)
+
+
+@pytest.mark.parametrize(
+    ("given", "position"),
+    [
+        ("big = 1 AND (raw < 5 OR day = 'x')", 13),
+        ("day BETWEEN 1 AND 2", 0),
+        ("big IN (1) AND NOT day NOT IN ('2026-13-45')", 19),
+        ("upper(text) = 'A' AND\n  CAST(big AS DATE) = 1", None),
+        ("abs(big) < 3L AND flag < 'x'", 18),
+        ({"type": "and", "children": [True, {"type": "eq", "term": "day", "value": 5}]}, "$.children[1]"),
+        ({"type": "not", "child": {"type": "in", "term": "flag", "values": [True, 5]}}, "$.child"),
+    ],
+)
+def test_what_spark_refuses_is_an_error_that_says_where(given: Any, position: int | str | None) -> None:
+    """The offset of the predicate in SQL text, or its JSON path."""
+    if position is None:
+        bound(given)
+        return
+    with pytest.raises(FilterTypeMismatch) as caught:
+        bound(given)
+    assert caught.value.details["position"] == position
+
+
+@pytest.mark.parametrize(
+    "text", ["wide = CAST(1 AS BIGINT)", "wide IN (1L)", "wide IN (1, 2L)", "wide < CAST(1 AS DECIMAL(30,0))"]
+)
+def test_a_comparison_that_spark_rounds_is_unknown(text: str) -> None:
+    """A cast and a list count by types: 20 digits before the point leave a decimal(38,20) no room for its own."""
+    schema = Schema.assign([Column(name="wide", type="decimal(38,20)")])
+    assert isinstance(bind(read_filter(text), schema), Anything)
+    for exact in ("wide = 1L", "wide IN (1, 2)", "wide < CAST(1 AS INT)", "wide = 1.5BD"):
+        assert not isinstance(bind(read_filter(exact), schema), Anything)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lamella.snapshot.errors import FilterTypeMismatch, InvalidFilter, LimitExceeded
+from lamella.snapshot.expression import Filters, read_sql, read_tree, sql_of, tree_of
 from lamella.snapshot.expression import nodes as n
-from lamella.snapshot.expression import read_sql
 from lamella.snapshot.expression.limits import MAX_SQL_CHARACTERS
 
 A = n.Ref("a")
@@ -179,6 +179,60 @@ def test_a_long_chain_of_ors_is_one_level() -> None:
 def test_what_is_not_used_stays_as_it_was_written(text: str, parts: list[str | None]) -> None:
     """A part that is not understood is repeated word by word, so that it means to Spark what it meant before."""
     assert [part.text if isinstance(part, n.Unknown) else None for part in _parts(read_sql(text))] == parts
+
+
+NOON_US = 1_774_873_800_000_000  # 2026-03-30 12:30:00 UTC
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "read"),
+    [
+        ("ts > now() - interval 1 day", "UTC", "`ts` > TIMESTAMP '2026-03-29 12:30:00.000000+00:00'"),
+        ("ts > now() - INTERVAL '36' HOURS", "Europe/Berlin", "`ts` > TIMESTAMP '2026-03-29 00:30:00.000000+00:00'"),
+        # The clocks of Berlin went forward on the 29th: the same time of the day before lies 23 hours before.
+        ("ts > now() - interval 2 days", "Europe/Berlin", "`ts` > TIMESTAMP '2026-03-28 13:30:00.000000+00:00'"),
+        ("d >= current_date - INTERVAL 1 MONTH", "UTC", "`d` >= DATE '2026-02-28'"),
+        ("d >= date_sub(current_date(), 7)", "UTC", "`d` >= DATE '2026-03-23'"),
+        ("d = current_date()", "Pacific/Kiritimati", "`d` = DATE '2026-03-31'"),
+        ("n < localtimestamp()", "Europe/Berlin", "`n` < TIMESTAMP_NTZ '2026-03-30 14:30:00.000000'"),
+        ("ts > TIMESTAMP '2026-03-30 02:30:00' - INTERVAL 1 DAY", "Europe/Berlin", None),  # a time that was skipped
+        ("ts > now() - make_interval(1)", "UTC", None),
+    ],
+)
+def test_what_the_clock_says_is_a_constant_where_the_time_is_known(text: str, zone: str, read: str | None) -> None:
+    """now() and its like, with intervals of the session's calendar; without a time they are not used."""
+    found = read_sql(text, time_zone=zone, now_us=NOON_US)
+    assert (None if isinstance(found, n.Unknown) else sql_of(found)) == read
+    if "()" in text or "current" in text:
+        assert isinstance(read_sql(text, time_zone=zone), n.Unknown)
+
+
+def test_a_filter_that_asks_the_clock_is_read_anew_each_time() -> None:
+    """What was now for one request is not remembered for the next."""
+    filters = Filters()
+    first = filters.read("ts > now()", now_us=NOON_US)
+    assert filters.read("ts > now()", now_us=NOON_US + 1_000_000) != first
+    assert len(filters) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("(a = 1) IS NULL", "(`a` = 1) IS NULL"),
+        ("(a = 1 AND b = 2L) IS NOT NULL", "NOT ((`a` = 1 AND `b` = 2L) IS NULL)"),
+        ("(NOT a OR b < 1) IS UNKNOWN", "(NOT (`a`) OR `b` < 1) IS NULL"),
+        ("isnull(a > b)", "(`a` > `b`) IS NULL"),
+        ("`b.c` = 1 AND b.c = -128Y", "`b.c` = 1 AND `b`.`c` = -128Y"),
+        ("w * 1L < 0 OR c / 3L = 0.333333", "(`w` * 1L) < 0 OR (`c` / 3L) = 0.333333BD"),
+        ("w * CAST(1 AS BIGINT) < (1 + 1)", "(`w` * CAST(1 AS BIGINT)) < CAST(2 AS INT)"),
+    ],
+)
+def test_what_is_written_means_what_was_read(text: str, written: str) -> None:
+    """Types of constants, quoted names and tests of predicates survive both spellings."""
+    found = read_sql(text)
+    assert sql_of(found) == written
+    assert read_sql(written) == found
+    assert read_tree(tree_of(found)) == found
 
 
 def _parts(node: n.Predicate) -> list[n.Predicate]:

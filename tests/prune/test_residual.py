@@ -114,3 +114,32 @@ def test_what_the_statistics_decide_is_gone(text: str, left: str) -> None:
 def test_predicates_that_look_alike_are_kept_apart() -> None:
     """A predicate that is drawn anew for each mention stays as often as it was written."""
     assert residual("rand() < 0.5 AND rand() < 0.5 AND a = 1", a=[1]).lower().count("rand()") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("(a > 5) IS NULL", [1, 2]),
+        ("(a > 5) IS NOT NULL", [0, 1]),
+        ("(a > 5 AND b = 1) IS NULL", [1, 2]),
+        ("(a > 5 OR b < 100) IS NULL", []),  # b decides it in every row
+        ("(a IN (1, NULL)) IS NULL", [0, 1, 2]),
+        ("((a > 5) IS NULL) IS NULL", []),
+        ("isnull(NOT a <=> 5)", []),
+        ("isnotnull(a = b)", [0, 1]),
+    ],
+)
+def test_whether_a_predicate_is_null_prunes(text: str, kept: list[int]) -> None:
+    """IS NULL of comparisons, AND and OR, by three-valued logic over what the rows may be."""
+    schema = Schema.assign([Column(name="a", type="int64"), Column(name="b", type="int64")])
+    table: list[generate.Block] = [
+        {"a": [1, 9], "b": [1, 2]},
+        {"a": [1, None], "b": [1, 2]},
+        {"a": [None, None], "b": [1, 2]},
+    ]
+    blocks = [stages.block(i, columns, stages.exact(schema, columns)) for i, columns in enumerate(table)]
+    companion = Companion(build_blocks(schema, blocks))
+    node = bind(read_sql(text), schema)
+    outcome = evaluate(node, lambda leaf: companion.zones(leaf.id, leaf.dtype), len(companion))
+    codes = verdicts(outcome, companion.numbers("row_count"))
+    assert (codes != NONE).nonzero()[0].tolist() == kept

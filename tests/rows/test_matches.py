@@ -159,3 +159,13 @@ def test_what_cannot_be_decided_is_refused_by_name(condition: str, named: str) -
         RowFilter(read_filter(condition), schema)
     assert named in str(refusal.value.details["predicate"]).upper()
     assert refusal.value.details["reason"]
+
+
+def test_null_tests_need_no_order() -> None:
+    """Of values that cannot be compared it is still known which are null."""
+    schema = Schema.assign([Column(name="g", type="geometry"), Column(name="v", type="variant")])
+    columns = {1: pa.array([b"x", None, b"y"]), 2: pa.array([None, None, b"z"])}
+    for text, expected in (("g IS NULL", [False, True, False]), ("g IS NOT NULL AND v IS NULL", [True, False, False])):
+        assert RowFilter(read_filter(text), schema).matches(columns, 3).tolist() == expected
+    with pytest.raises(FilterNotEvaluable):
+        RowFilter(read_filter("g = v"), schema)

@@ -135,6 +135,7 @@ class Services:
             page_files=settings.page_files,
             prepare_pages=settings.page_companions,
             token_secret=secret,
+            clock=clock,
         )
         self.metrics.memory.watch(
             self.warehouse.kept, {"cache_bytes": settings.cache_bytes, "page_cache_bytes": settings.page_cache_bytes}

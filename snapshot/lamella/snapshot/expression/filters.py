@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from typing import Any, Final
@@ -18,6 +19,9 @@ from lamella.snapshot.schema import Schema
 _SCHEMAS: Final = 4
 #: What an entry weighs beside its text, in characters.
 _ENTRY: Final = 256
+
+#: Names of what the clock says, wherever they stand.
+_CLOCK: Final = re.compile(r"now|current|curdate|localtimestamp", re.IGNORECASE)
 
 _Key = tuple[str | bytes, str]
 
@@ -48,10 +52,12 @@ class Filters:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def read(self, given: Any, *, time_zone: str = "UTC") -> Predicate:
-        """As :func:`~lamella.snapshot.expression.read_filter`."""
+    def read(self, given: Any, *, time_zone: str = "UTC", now_us: int | None = None) -> Predicate:
+        """As :func:`~lamella.snapshot.expression.read_filter`. What may depend on the clock is not kept."""
         if given is None:
             return TRUE
+        if now_us is not None and isinstance(given, str) and _CLOCK.search(given):
+            return read_filter(given, time_zone=time_zone, now_us=now_us)
         key = self._key(given, time_zone)
         if key is None:
             return read_filter(given, time_zone=time_zone)

@@ -120,6 +120,32 @@ def to_instant_us(wall_clock_us: int, time_zone: str) -> int | None:
     return at * 1_000_000 + rest
 
 
+def wall_clock_us(instant_us: int, time_zone: str) -> int | None:
+    """What the clocks of ``time_zone`` show at an instant; None as :func:`to_instant_us`."""
+    tz = zone(time_zone)
+    if tz is None or tz is dt.UTC:
+        return None if tz is None else instant_us
+    if isinstance(tz, zoneinfo.ZoneInfo) and instant_us < _ZONES_AGREE_SINCE_S * 1_000_000:
+        return None
+    try:
+        shown = (_EPOCH_TIME + dt.timedelta(microseconds=instant_us)).astimezone(tz)
+    except (OverflowError, ValueError):
+        return None
+    return (shown.replace(tzinfo=dt.UTC) - _EPOCH_TIME) // dt.timedelta(microseconds=1)
+
+
+def only_instant_us(wall_clock_us: int, time_zone: str) -> int | None:
+    """As :func:`to_instant_us`, but None also where the clocks skip that time or show it twice."""
+    tz = zone(time_zone)
+    try:
+        local = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=wall_clock_us)  # noqa: DTZ001  # wall clock
+        if local.replace(tzinfo=tz, fold=0).utcoffset() != local.replace(tzinfo=tz, fold=1).utcoffset():
+            return None
+    except (OverflowError, ValueError):
+        return None
+    return to_instant_us(wall_clock_us, time_zone)
+
+
 def midnight_us(days: int, time_zone: str) -> int | None:
     """The instant at which a day (since 1970-01-01) begins; None where the clocks skip its midnight."""
     wall = days * 86_400_000_000

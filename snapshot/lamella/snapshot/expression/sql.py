@@ -84,8 +84,10 @@ _ARGUMENTS: Final[dict[type[exp.Expr], frozenset[str]]] = {
 }
 
 
-def read_sql(text: str, *, time_zone: str = "UTC") -> Predicate:
+def read_sql(text: str, *, time_zone: str = "UTC", now_us: int | None = None) -> Predicate:
     """The predicate of a SQL boolean expression; ``time_zone`` is for TIMESTAMP literals without one.
+
+    ``now_us``: what ``now()`` and its like are, in microseconds since the epoch; None: they are not used.
 
     Raises:
         InvalidFilter: cannot be parsed, or is not one boolean expression; ``position`` is the 0-based offset.
@@ -104,22 +106,22 @@ def read_sql(text: str, *, time_zone: str = "UTC") -> Predicate:
     plain = read_plain(text, time_zone)
     if plain is not None:
         return plain
-    return read_fully(text, time_zone)
+    return read_fully(text, time_zone, now_us)
 
 
-def read_fully(text: str, time_zone: str) -> Predicate:
+def read_fully(text: str, time_zone: str, now_us: int | None = None) -> Predicate:
     """As :func:`read_sql`, by the parser, for a text within its length that is valid Unicode and not empty."""
     reason = doubt(text)
     if reason is not None:
         return Unknown(text, reason)
     try:
-        return _read(text, time_zone)
+        return _read(text, time_zone, now_us)
     except RecursionError:
         pass
     # Once more on a stack of its own: how deep a filter may be must not depend on who asks.
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="deep-filter") as pool:
         try:
-            return pool.submit(_read, text, time_zone).result()
+            return pool.submit(_read, text, time_zone, now_us).result()
         except RecursionError as error:
             message = (
                 f"the filter is nested too deeply; {SURE_SQL_DEPTH} levels are always read, a JSON filter has more"
@@ -127,15 +129,15 @@ def read_fully(text: str, time_zone: str) -> Predicate:
             raise LimitExceeded(message, limit="filter_depth", most=SURE_SQL_DEPTH) from error
 
 
-def _read(text: str, time_zone: str) -> Predicate:
+def _read(text: str, time_zone: str, now_us: int | None) -> Predicate:
     tree, tokens = parsed(text)
-    return _Reader(Source(text, tokens, tree), time_zone).read(tree)
+    return _Reader(Source(text, tokens, tree), time_zone, now_us).read(tree)
 
 
 class _Reader:
-    def __init__(self, source: Source, time_zone: str) -> None:
+    def __init__(self, source: Source, time_zone: str, now_us: int | None) -> None:
         self._source = source
-        self._terms = TermReader(time_zone)
+        self._terms = TermReader(time_zone, now_us)
         self._nodes = 0
 
     def read(self, tree: exp.Expr) -> Predicate:

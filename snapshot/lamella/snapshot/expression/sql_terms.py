@@ -15,6 +15,7 @@ import numpy as np
 from sqlglot import exp
 
 from lamella.snapshot.errors import InvalidSchema, LimitExceeded
+from lamella.snapshot.expression import moments
 from lamella.snapshot.expression.limits import MAX_DEPTH
 from lamella.snapshot.expression.nodes import Call, Cast, Literal, Ref, Term
 from lamella.snapshot.expression.sql_constant import bare, constant
@@ -77,6 +78,9 @@ _INT: Final = 1 << 31
 _MAX_DIGITS: Final = 38
 _MONTHS: Final = {"MONTH": 1, "YEAR": 12}
 _DAYS: Final = {"DAY": 1, "WEEK": 7}
+_SECONDS: Final = {"HOUR": 3_600, "MINUTE": 60, "SECOND": 1}
+_DAY_US: Final = 86_400_000_000
+_CLOCK: Final = frozenset({exp.CurrentTimestamp, exp.CurrentDate, exp.Localtimestamp})
 
 
 def path_of(node: exp.Expr) -> str | None:
@@ -95,10 +99,14 @@ def _parts_of(node: exp.Expr) -> tuple[str, ...]:
 
 
 class TermReader:
-    """Reads terms; ``time_zone`` is for TIMESTAMP literals without one."""
+    """Reads terms; ``time_zone`` is for TIMESTAMP literals without one.
 
-    def __init__(self, time_zone: str) -> None:
+    ``now_us``: the time that ``now()`` and its like stand for, in microseconds since the epoch; None: they are unknown.
+    """
+
+    def __init__(self, time_zone: str, now_us: int | None = None) -> None:
         self._time_zone = time_zone
+        self._now_us = now_us
         self._depth = 0
 
     def read(self, node: exp.Expr) -> Term | None:
@@ -123,6 +131,8 @@ class TermReader:
             return literal
         if _has_more(node):
             return None
+        if type(node) in _CLOCK or (isinstance(node, exp.Anonymous) and str(node.this).lower() == "now"):
+            return self._clock(node)
         if type(node) in _INFIX:
             return self._infix(node)
         if type(node) in _UNARY:
@@ -155,27 +165,55 @@ class TermReader:
     def _infix(self, node: exp.Expr) -> Term | None:
         left, right = node.this, bare(node.args["expression"])
         if isinstance(right, exp.Interval):
-            return self._shifted_date(left, right, -1 if isinstance(node, exp.Sub) else 1)
+            return self._shifted(left, right, -1 if isinstance(node, exp.Sub) else 1)
         made = self._of(_INFIX[type(node)], left, right)
-        if isinstance(made, Call) and all(isinstance(argument, Literal) for argument in made.arguments):
-            return _folded(made)
-        return made
+        if not isinstance(made, Call):
+            return made
+        day = _moved_day(made)
+        if day is not None:
+            return day
+        return _folded(made) if all(isinstance(argument, Literal) for argument in made.arguments) else made
 
-    def _shifted_date(self, node: exp.Expr, interval: exp.Interval, sign: int) -> Literal | None:
-        """``DATE '...' + INTERVAL n DAY`` (or WEEK, MONTH, YEAR), a constant date."""
-        day, unit = self.constant(node), interval.args.get("unit")
+    def _clock(self, node: exp.Expr) -> Literal | None:
+        """``now()``, ``current_timestamp``, ``current_date`` and ``localtimestamp``, which take no argument."""
+        if self._now_us is None or any(
+            node.args.get(name) for name in node.args if name not in ("this", "expressions")
+        ):
+            return None
+        if node.expressions or (node.args.get("this") and not isinstance(node, exp.Anonymous)):
+            return None
+        if not isinstance(node, exp.CurrentDate | exp.Localtimestamp):
+            return Literal("timestamp", self._now_us)
+        wall = moments.wall_clock_us(self._now_us, self._time_zone)
+        if wall is None:
+            return None
+        return (
+            Literal("timestamp_ntz", wall) if isinstance(node, exp.Localtimestamp) else Literal("date", wall // _DAY_US)
+        )
+
+    def _shifted(self, node: exp.Expr, interval: exp.Interval, sign: int) -> Literal | None:
+        """A constant date or time ``+ INTERVAL n DAY`` (or WEEK, MONTH, YEAR; of a time also HOUR, MINUTE, SECOND)."""
+        at, unit = self.constant(node), interval.args.get("unit")
         amount = bare(interval.this) if interval.this is not None else None
-        if day is None or day.kind != "date" or not isinstance(day.value, int) or not isinstance(unit, exp.Var):
+        if at is None or not isinstance(at.value, int) or not isinstance(unit, exp.Var):
             return None
         if not isinstance(amount, exp.Literal) or not amount.this.isdecimal() or len(amount.this) > 6:
             return None
-        count, name = sign * int(amount.this), unit.name.upper()
-        if name in _DAYS:
-            return Literal("date", day.value + count * _DAYS[name])
-        if name in _MONTHS and abs(day.value) < 10**7:
-            moved = add_months(np.array([day.value], dtype=np.int64), count * _MONTHS[name])
-            return Literal("date", int(moved[0]))
-        return None
+        count, name = sign * int(amount.this), unit.name.upper().removesuffix("S")
+        if at.kind == "date":
+            day = _shifted_day(at.value, count, name)
+            return None if day is None else Literal("date", day)
+        if at.kind not in ("timestamp", "timestamp_ntz"):
+            return None
+        if name in _SECONDS:
+            return Literal(at.kind, at.value + count * _SECONDS[name] * 1_000_000)
+        zone = self._time_zone if at.kind == "timestamp" else "UTC"  # days and months are those of the session's clocks
+        wall = moments.wall_clock_us(at.value, zone)
+        day = None if wall is None else _shifted_day(wall // _DAY_US, count, name)
+        if wall is None or day is None:
+            return None
+        moved = moments.only_instant_us(day * _DAY_US + wall % _DAY_US, zone)
+        return None if moved is None else Literal(at.kind, moved)
 
     def _cast(self, node: exp.Expr) -> Term | None:
         inner = self.read(node.this)
@@ -206,7 +244,8 @@ class TermReader:
         unit = node.args.get("unit")
         if not isinstance(unit, exp.Var) or unit.name.upper() != "DAY":
             return None
-        return self._of("date_add", node.this, node.args["expression"])
+        made = self._of("date_add", node.this, node.args["expression"])
+        return (_moved_day(made) or made) if isinstance(made, Call) else made
 
     def _date_diff(self, node: exp.Expr) -> Term | None:
         return self._of("datediff", _without_date(node.this), _without_date(node.args["expression"]))
@@ -241,6 +280,28 @@ def _without_date(node: exp.Expr) -> exp.Expr:
         inner: exp.Expr = node.this
         return inner
     return node
+
+
+def _shifted_day(day: int, count: int, unit: str) -> int | None:
+    if unit in _DAYS:
+        return day + count * _DAYS[unit]
+    if unit in _MONTHS and abs(day) < 10**7:
+        return int(add_months(np.array([day], dtype=np.int64), count * _MONTHS[unit])[0])
+    return None
+
+
+def _moved_day(call: Call) -> Literal | None:
+    """A constant date and a whole number of days; None for anything else."""
+    if call.function not in ("add", "subtract", "date_add"):
+        return None
+    day, days = call.arguments
+    days = days.term if isinstance(days, Cast) else days
+    if not isinstance(day, Literal) or day.kind != "date" or not isinstance(day.value, int):
+        return None
+    if not isinstance(days, Literal) or days.kind != "integer" or not isinstance(days.value, int):
+        return None
+    count = -days.value if call.function == "subtract" else days.value
+    return Literal("date", day.value + count) if abs(count) < 10**6 and days.type in ("", "int8", "int16") else None
 
 
 def _folded(call: Call) -> Cast | None:

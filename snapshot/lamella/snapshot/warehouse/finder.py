@@ -62,6 +62,7 @@ class Finder:
         root: str,
         timer: Callable[[], float],
         grain: Grain,
+        clock: Callable[[], int] | None = None,
     ) -> None:
         self._manifests = manifests
         self._pages = pages
@@ -69,6 +70,7 @@ class Finder:
         self._root = root
         self._timer = timer
         self._grain = grain
+        self._clock = clock
         #: What readers reported, where it is believed; set by whoever keeps it.
         self.feedback: FeedbackSource | None = None
         self._filters = Filters()
@@ -85,8 +87,19 @@ class Finder:
         return IndexLayer(indexes, self._keys_of(segments, refs), self._timer)
 
     def read(self, request: Asked) -> Predicate:
-        """The filter of a request; raises InvalidFilter, LimitExceeded."""
-        return self._filters.read(request.filter, time_zone=request.time_zone)
+        """The filter of a request; raises InvalidFilter, LimitExceeded.
+
+        ``now()`` and its like are what the clock says now, once for the whole request. Where the answer is one of
+        several (a page, or some of the segments), they would differ from one to the next: there they are not used.
+        """
+        parts = isinstance(request, PruneRequest) and (
+            request.page_size is not None
+            or request.page_token is not None
+            or request.segments is not None
+            or request.shape == "segments"
+        )
+        now_us = None if self._clock is None or parts else self._clock() * 1_000
+        return self._filters.read(request.filter, time_zone=request.time_zone, now_us=now_us)
 
     def bound(self, predicate: Predicate, schema: Schema, request: Asked) -> BoundPredicate:
         """A filter over the columns of a schema; raises UnknownColumn, FilterTypeMismatch."""

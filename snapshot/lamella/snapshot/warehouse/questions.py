@@ -47,8 +47,9 @@ class Questions:
         root: str,
         timer: Callable[[], float],
         grain: Grain,
+        clock: Callable[[], int] | None = None,
     ) -> None:
-        self.finder = Finder(manifests, pages, tokens, root, timer, grain)
+        self.finder = Finder(manifests, pages, tokens, root, timer, grain, clock)
         self._manifests = manifests
         self._timer = timer
 

@@ -62,7 +62,8 @@ class Warehouse:
     held in memory, ``disk_cache`` keeps companions on a local disk (None: nowhere), ``shape`` says how segments and
     groups are cut and folded, ``segment_blocks`` only the blocks of a full segment. ``token_secret`` signs page tokens:
     those of another warehouse are only taken when it has the same one (None: a secret of its own). ``grain`` says how
-    many blocks a prune tests together, which changes no answer. Safe to share between threads.
+    many blocks a prune tests together, which changes no answer. ``clock``: what ``now()`` is in filters, in Unix
+    milliseconds (None: it is not used). Safe to share between threads.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Warehouse:
         timer: Callable[[], float] = time.perf_counter,
         token_secret: bytes | None = None,
         grain: Grain | None = None,
+        clock: Callable[[], int] | None = None,
     ) -> None:
         ids = ids if ids is not None else Ids()
         self.page_tokens = PageTokens(secrets.token_bytes(32) if token_secret is None else token_secret)
@@ -95,7 +97,7 @@ class Warehouse:
         writer = ManifestWriter(store, root, ids, sketches, manifests)
         directories = Directories(manifests, store, ids)
         grain = grain if grain is not None else Grain()
-        questions = Questions(manifests, pages, self.page_tokens, root, timer, grain)
+        questions = Questions(manifests, pages, self.page_tokens, root, timer, grain, clock)
         reshaper = Reshaper(manifests, writer, sketches, shape, lambda made, of: carry_page_companions(store, made, of))
         changes = Changes(
             manifests,
