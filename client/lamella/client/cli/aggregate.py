@@ -92,7 +92,8 @@ def _show(answer: Aggregated) -> None:
         ]
         for group in answer.groups
     ]
-    print_table(headings, rows, title="from statistics, exact" if answer.complete else "from statistics, limits")
+    click.echo("from statistics, exact" if answer.complete else "from statistics, limits of the result")
+    print_table(headings, rows)
     if answer.other_groups:
         click.echo("\nthere may be other groups")
 

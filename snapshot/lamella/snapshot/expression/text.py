@@ -40,7 +40,7 @@ def literal_text(literal: Literal) -> str:
     """A literal as SQL would spell it; long text is cut with an ellipsis."""
     kind, value = literal.kind, literal.value
     if kind == "integer":
-        return f"{value}{_SUFFIX_OF.get(literal.type, '')}"
+        return str(value) + _SUFFIX_OF.get(literal.type, "")
     if kind == "null":
         return "NULL"
     if kind in ("string", "text"):
