@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lamella.snapshot.advice.draws import literal_of
 from lamella.snapshot.advice.recording import PROPERTY, Recorded, check_recording, mode_of
 from lamella.snapshot.advice.shapes import masked
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import bind, read_filter
+from lamella.snapshot.expression.coerce import literal_of
 from lamella.snapshot.expression.bound import Anything, leaves_of
 from lamella.snapshot.expression.nodes import Compare, Ref
 from lamella.snapshot.expression.spelling import tree_of

@@ -193,7 +193,7 @@ class _Reader:
     def _paren(self, node: exp.Expr, depth: int) -> Predicate:
         return self._predicate(node.this, depth + 1)
 
-    def _connector(self, node: exp.And | exp.Or, depth: int) -> Predicate:
+    def _connector(self, node: exp.Expr, depth: int) -> Predicate:
         parts = parts_of(node)
         children = tuple(self._predicate(part, depth + 1) for part in parts)
         return And(children) if isinstance(node, exp.And) else Or(children)

@@ -17,7 +17,7 @@ _CLOSING: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R
 _WORDS: Final[dict[type[exp.Expr], TokenType]] = {exp.And: TokenType.AND, exp.Or: TokenType.OR}
 
 
-def parts_of(node: exp.And | exp.Or) -> list[exp.Expr]:
+def parts_of(node: exp.Expr) -> list[exp.Expr]:
     """The operands of a chain of one connective, left to right: a chain of a thousand is one level, no recursion."""
     same = type(node)
     parts: list[exp.Expr] = []

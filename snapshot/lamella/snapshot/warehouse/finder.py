@@ -96,7 +96,7 @@ class Finder:
             request.page_size is not None
             or request.page_token is not None
             or request.segments is not None
-            or request.shape == "segments"
+            or request.level == "segment"
         )
         now_us = None if self._clock is None or parts else self._clock() * 1_000
         return self._filters.read(request.filter, time_zone=request.time_zone, now_us=now_us)
