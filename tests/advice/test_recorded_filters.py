@@ -14,8 +14,8 @@ from lamella.snapshot.advice.recording import PROPERTY, Recorded, check_recordin
 from lamella.snapshot.advice.shapes import masked
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import bind, read_filter
-from lamella.snapshot.expression.coerce import literal_of
 from lamella.snapshot.expression.bound import Anything, leaves_of
+from lamella.snapshot.expression.coerce import literal_of
 from lamella.snapshot.expression.nodes import Compare, Ref
 from lamella.snapshot.expression.spelling import tree_of
 from lamella.snapshot.manifest import Block
