@@ -120,9 +120,11 @@ SCHEMA = Schema.assign(
 
 
 def test_a_column_is_found_by_its_path_or_not_at_all() -> None:
-    """Two columns that one dotted name fits, lists and structs as a whole are not used."""
+    """A column ``s.b`` beside a field ``b`` of ``s`` is another one; lists and structs as a whole are not used."""
     assert find_leaf(SCHEMA, ["A"]).id == 1
-    for path in (["s", "b"], ["s.b"], ["l", "element"], ["s"], ["nope"]):
+    for path in (["s", "b"], ["S.B"]):
+        assert [part.lower() for part in find_leaf(SCHEMA, path).path] == [part.lower() for part in path]
+    for path in (["l", "element"], ["s"], ["nope"], ["s", "b.c"]):
         with pytest.raises(Inexpressible):
             find_leaf(SCHEMA, path)
 

@@ -29,7 +29,7 @@ def refuse_case_sensitive(spark: SparkSession) -> None:
 
 def skippable_columns(schema: Schema) -> list[str]:
     """The columns by which Spark's reader could skip: all but those below lists and maps."""
-    return [leaf.reference for leaf in schema.leaves() if not leaf.repeated]
+    return [leaf.name for leaf in schema.leaves() if not leaf.repeated]
 
 
 def askable_columns(schema: Schema) -> list[str]:
