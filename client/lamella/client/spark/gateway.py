@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from lamella.client.spark.callback_connections import callback_connections
 from lamella.snapshot.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class Gateway:
         ensure_callback_server_started(self._gateway)  # type: ignore[no-untyped-call]  # PySpark's own
         # Without this a Java exception raised on purpose (table not found) reaches Spark as a Python traceback.
         self._gateway.python_parameters.propagate_java_exceptions = True
+        #: Of all sessions of this JVM.
+        self.connections = callback_connections(self._gateway)
         self.spark = spark
         self.session: Any = session
         self._classes: dict[str, Any] = {}

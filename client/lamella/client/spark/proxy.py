@@ -42,7 +42,8 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
         from pyspark.errors.exceptions.captured import CapturedException
 
         try:
-            result = method(self, *arguments)
+            with self._gateway.connections.callback():
+                result = method(self, *arguments)
         except LamellaError as error:
             raise_in_jvm(self._gateway, error)
         except CapturedException as error:
