@@ -253,6 +253,11 @@ def test_the_command_shows_and_changes_the_past(
         ("tag", "create", "db.t", "x", "--max-age", "999999999w"),
         ("tag", "create", "db.t", "x", "--expires", "soon"),
         ("tables", "undrop", "db.t", "--id", "x", "--as", "y"),
+        ("update", "db.t", "--set", "a=1"),
+        ("update", "db.t", "--set", "a=1", "--where", "b = 2", "--all"),
+        ("delete", "db.t"),
+        ("vacuum",),
+        ("rollback", "db.t"),
     ],
 )
 def test_wrong_usage_has_status_2(args: tuple[str, ...]) -> None:

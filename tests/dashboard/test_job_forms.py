@@ -182,7 +182,8 @@ def test_each_preview_says_what_would_be_touched(
         ("index_refresh", {"index": "x", "mode": "all"}, "all"),
         ("delete", {}, "needed"),
         ("update", {"set": "kind"}, "a name, = and a value"),
-        ("update", {"set": "colour = 1"}, "no column 'colour'"),
+        ("update", {"set": "colour = 1", "all": "on"}, "no column 'colour'"),
+        ("update", {"set": "kind = 'x'"}, "exactly one of where and all"),
         ("vacuum", {"older_than": "long"}, "not a length of time"),
         ("verify", {"blocks": "3"}, "deep"),
         ("verify", {"snapshot": "nowhere"}, "nowhere"),
@@ -236,8 +237,9 @@ def test_the_job_is_what_was_previewed(screens: Screens, lake: Lamella) -> None:
     job = submitted(screens, preview(screens, "compact", **texts), lake)
     assert job.arguments == {"max_bytes": 3 << 29, "target_rows": 1_000_000, "where": "at < 5"}
     assert (job.kind, job.table, job.priority, job.state) == ("compact", EVENTS, 7, "queued")
-    job = submitted(screens, preview(screens, "update", table=EVENTS, set="kind = 'a=b'\nscore = score + 1"), lake)
-    assert job.arguments == {"set": {"kind": "'a=b'", "score": "score + 1"}}
+    form = preview(screens, "update", table=EVENTS, set="kind = 'a=b'\nscore = score + 1", all="on")
+    job = submitted(screens, form, lake)
+    assert job.arguments == {"set": {"kind": "'a=b'", "score": "score + 1"}, "all": True}
     job = submitted(screens, preview(screens, "regroup", table=LINEITEM, by="l_orderkey", arg_kind="linear"), lake)
     assert job.arguments == {"by": "l_orderkey", "kind": "linear"}
 

@@ -160,12 +160,22 @@ def delete(session: Session, place: Running, /, table: str, condition: str, time
 
 @click.command()
 @click.option("--set", "assignments", multiple=True, required=True, metavar="COLUMN=SQL", help="A new value.")
-@click.option("--where", "condition", metavar="SQL", help="The rows that change; without it, all.")
+@click.option("--where", "condition", metavar="SQL", help="The rows that change.")
+@click.option("--all", "every_row", is_flag=True, help="Every row changes.")
 @running()
 def update(
-    session: Session, place: Running, /, table: str, assignments: tuple[str, ...], condition: str | None
+    session: Session,
+    place: Running,
+    /,
+    table: str,
+    assignments: tuple[str, ...],
+    condition: str | None,
+    every_row: bool,
 ) -> None:
-    """Change rows, by SQL. Spark computes the values; only blocks that may have matching rows are read."""
+    """Change rows, by SQL: those of --where, or --all. Spark computes the values; only blocks that may have matching
+    rows are read."""
+    if (condition is None) != every_row:
+        raise click.UsageError("give exactly one of --where SQL and --all")
     from lamella.client.spark import update as update_rows
     from lamella.client.spark.job_session import job_session
     from lamella.client.spark.merging import Options

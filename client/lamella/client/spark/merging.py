@@ -24,7 +24,7 @@ from lamella.client.spark.engine import SparkEngine
 from lamella.client.spark.lake import service
 from lamella.client.spark.merge_keys import Candidates, named_columns
 from lamella.client.spark.writer import written_rows
-from lamella.snapshot.errors import CommitConflict, InvalidRequest
+from lamella.snapshot.errors import CommitConflict, InvalidFilter, InvalidRequest
 from lamella.snapshot.schema import Column as TableColumn
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.spark_types import spark_schema
@@ -188,13 +188,14 @@ def update(
     client: Lamella | None = None,
     options: Options = Options(),  # noqa: B008  # a frozen value
 ) -> MergeResult:
-    """Change the rows of ``namespace.table`` for which ``where`` is true: SQL by column.
+    """Change the rows of ``namespace.table`` for which ``where`` is true, or every row: SQL by column.
 
     Raises: as :meth:`Merge.execute`.
     """
     with service(url, client) as lake:
         clause = _Clause("matched", None, dict(values))
-        work = _Work(lake, name, None, where or "true", ("t", "s"), (clause,), options, spark=spark)
+        condition = "true" if where is None else where
+        work = _Work(lake, name, None, condition, ("t", "s"), (clause,), options, spark=spark)
         return work.run()
 
 
@@ -224,6 +225,8 @@ class _Work:
         assert session is not None  # noqa: S101  # one of them is given
         self._spark = session
         self._time_zone = str(session.conf.get("spark.sql.session.timeZone", "UTC"))
+        if not on.strip():
+            raise InvalidFilter("the condition is empty")
         if str(session.conf.get("spark.sql.ansi.enabled", "true")).lower() != "true":
             raise InvalidRequest("spark.sql.ansi.enabled is off: values that do not fit would be changed silently")
 

@@ -78,10 +78,15 @@ class DeleteArguments(RewriteArguments, frozen=True, kw_only=True, forbid_unknow
 
 
 class UpdateArguments(RewriteArguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``set``: SQL by column. ``where``: the rows that change; all unless it is said."""
+    """``set``: SQL by column. ``where``: the rows that change. ``all``: every row changes; one of the two is needed."""
 
     set: Annotated[dict[Name, Text], msgspec.Meta(min_length=1)]
     where: Text | None = None
+    all: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.where is None) != self.all:
+            raise ValueError("give exactly one of where and all")
 
 
 class VacuumArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
