@@ -22,6 +22,7 @@ from lamella.service.catalog import (
 )
 from lamella.snapshot.errors import (
     AlreadyExists,
+    CommitConflict,
     IdempotencyMismatch,
     LamellaError,
     NamespaceNotFound,
@@ -240,6 +241,18 @@ def test_the_pointer_does_not_move_to_what_builds_on_an_expired_snapshot(catalog
     assert catalog.table_by_id(mine).version == 3
     assert catalog.answer("k", "POST /x") is None
     assert catalog.advance(mine, back, while_kept=2)
+
+
+def test_a_table_is_dropped_only_at_its_current_snapshot(catalog: Catalog) -> None:
+    """A commit that comes between is not lost with the table."""
+    entries = new_table(catalog, 2)
+    before = catalog.table("db", "t")
+    with pytest.raises(CommitConflict) as refused:
+        catalog.drop_table("db", "t", now_ms=20, base_snapshot_id=entries[0].pointer.snapshot_id)
+    assert refused.value.details["snapshot_id"] == entries[1].pointer.snapshot_id
+    assert catalog.table("db", "t") == before
+    catalog.drop_table("db", "t", now_ms=20, base_snapshot_id=entries[1].pointer.snapshot_id)
+    assert catalog.tables("db") == []
 
 
 def test_a_dropped_table_comes_back_whole(catalog: Catalog) -> None:

@@ -459,6 +459,24 @@ def test_a_dropped_table_outlives_its_namespace(local: World) -> None:
     assert table.locations() == files
 
 
+def test_a_table_is_dropped_only_at_the_snapshot_that_is_named(world: World) -> None:
+    """What others committed meanwhile, or a table that others made under the name, stays."""
+    table, files, ids = grown(world, 2)
+    for stale in (ids[1], "nope"):
+        for purge in ("", "&purge=true"):
+            problem = table.api.problem("DELETE", f"{table.path}?base_snapshot_id={stale}{purge}")
+            assert (problem.code, problem.details["snapshot_id"]) == ("commit_conflict", ids[2])
+    assert table.locations() == files
+    key = fresh_name("key")
+    table.api.call("DELETE", f"{table.path}?base_snapshot_id={ids[2].upper()}", key=key, expect=204)
+    assert (
+        table.api.problem("DELETE", f"{table.path}?base_snapshot_id={ids[1]}", key=key).code == "idempotency_mismatch"
+    )
+    assert table.api.problem("DELETE", f"{table.path}?base_snapshot_id={ids[2]}").code == "table_not_found"
+    (dropped,) = table.api.call("GET", f"/v1/namespaces/{table.namespace}/dropped")["tables"]
+    assert dropped["snapshot_id"] == ids[2]
+
+
 REPEATED: Mapping[str, Callable[[TableApi, list[str]], tuple[str, str, Any]]] = {
     "tag": lambda t, ids: ("POST", f"{t.path}/tags", {"name": "x", "snapshot_id": ids[0]}),
     "move": lambda t, ids: ("POST", f"{t.path}/tags", {"name": "there", "snapshot_id": ids[0], "move": True}),

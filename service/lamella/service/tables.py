@@ -17,7 +17,7 @@ from lamella.snapshot.advice.recording import check_recording
 from lamella.snapshot.cluster.block_sizes import block_target_of
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LimitExceeded, TableNotFound, Unavailable
 from lamella.snapshot.feedback import check_feedback
-from lamella.snapshot.ids import Ids
+from lamella.snapshot.ids import Ids, canonical_id
 from lamella.snapshot.layout import Places, Store
 from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.parquet import read_footer, schema_of
@@ -175,10 +175,24 @@ class Tables:
         self._catalog.create_table(record, history_entry(1, pointer, snapshot), remember=sealed.stored)
         return sealed
 
-    def drop_table(self, namespace: str, name: str, claim: Claim, *, purge: bool = False) -> Sealed:
-        """Raises NamespaceNotFound, TableNotFound. Files and manifests stay until a vacuum; ``purge``: no undrop."""
+    def drop_table(
+        self, namespace: str, name: str, claim: Claim, *, purge: bool = False, base_snapshot_id: str | None = None
+    ) -> Sealed:
+        """Files and manifests stay until a vacuum; ``purge``: no undrop.
+
+        Raises:
+            NamespaceNotFound, TableNotFound.
+            CommitConflict: ``base_snapshot_id`` is not the current snapshot; ``snapshot_id`` is.
+        """
         sealed = claim.seal(204)
-        self._catalog.drop_table(namespace, name, now_ms=self._clock(), purge=purge, remember=sealed.stored)
+        self._catalog.drop_table(
+            namespace,
+            name,
+            now_ms=self._clock(),
+            purge=purge,
+            base_snapshot_id=None if base_snapshot_id is None else canonical_id(base_snapshot_id) or base_snapshot_id,
+            remember=sealed.stored,
+        )
         return sealed
 
     def dropped(self, namespace: str, *, earlier: bool) -> DroppedList:

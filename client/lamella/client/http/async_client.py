@@ -133,9 +133,16 @@ class AsyncLamella(AsyncMaintainedLake, AsyncIndexedLake, AsyncFollowingLake, As
         )
         return await self.run(call, idempotency_key)
 
-    async def drop_table(self, name: str, *, purge: bool = False, idempotency_key: str | None = None) -> None:
+    async def drop_table(
+        self,
+        name: str,
+        *,
+        purge: bool = False,
+        base_snapshot_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> None:
         """As :meth:`Lamella.drop_table`."""
-        await self.run(past.drop_table(TableName.parse(name), purge), idempotency_key)
+        await self.run(past.drop_table(TableName.parse(name), purge, base_snapshot_id), idempotency_key)
 
     async def dropped_tables(self, namespace: str) -> tuple[wire.DroppedTable, ...]:
         """As :meth:`Lamella.dropped_tables`."""

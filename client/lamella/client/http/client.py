@@ -147,12 +147,22 @@ class Lamella(MaintainedLake, IndexedLake, FollowingLake, WatchedLake, AccessLak
         )
         return self.run(call, idempotency_key)
 
-    def drop_table(self, name: str, *, purge: bool = False, idempotency_key: str | None = None) -> None:
-        """Drop a table; it can be undropped for a time. Raises TableNotFound.
+    def drop_table(
+        self,
+        name: str,
+        *,
+        purge: bool = False,
+        base_snapshot_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> None:
+        """Drop a table; it can be undropped for a time.
 
-        ``purge``: it cannot; the next vacuum removes what the service wrote for it.
+        ``purge``: it cannot; the next vacuum removes what the service wrote for it. ``base_snapshot_id``: only if that
+        is its current snapshot.
+
+        Raises NamespaceNotFound, TableNotFound, CommitConflict (another snapshot is the current one).
         """
-        self.run(past.drop_table(TableName.parse(name), purge), idempotency_key)
+        self.run(past.drop_table(TableName.parse(name), purge, base_snapshot_id), idempotency_key)
 
     def dropped_tables(self, namespace: str) -> tuple[wire.DroppedTable, ...]:
         """The tables of a namespace that can be undropped, newest drop first; raises NamespaceNotFound."""

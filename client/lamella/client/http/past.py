@@ -174,9 +174,10 @@ def undrop_table(name: TableName, table_id: str | None, as_name: str | None) -> 
     return mutation("POST", f"{namespace_path(name.namespace)}/undrop", wire.TableInfo, body)
 
 
-def drop_table(name: TableName, purge: bool) -> Call[Nothing]:
+def drop_table(name: TableName, purge: bool, base_snapshot_id: str | None) -> Call[Nothing]:
     """Drop a table."""
-    return mutation("DELETE", name.path + ("?purge=true" if purge else ""), Nothing)
+    query = {"purge": "true" if purge else None, "base_snapshot_id": base_snapshot_id}
+    return mutation("DELETE", _asked(name.path, query), Nothing)
 
 
 def _asked(path: str, query: Mapping[str, object]) -> str:

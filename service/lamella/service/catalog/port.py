@@ -241,11 +241,19 @@ class Catalog(AccessCatalog, JobCatalog, WatchCatalog, Protocol):
         """Raises TableNotFound, also when the table was dropped."""
 
     def drop_table(
-        self, namespace: str, name: str, *, now_ms: int, purge: bool = False, remember: StoredAnswer | None = None
+        self,
+        namespace: str,
+        name: str,
+        *,
+        now_ms: int,
+        purge: bool = False,
+        base_snapshot_id: str | None = None,
+        remember: StoredAnswer | None = None,
     ) -> None:
         """The table leaves the listing and its name is free again; nothing in storage is touched.
 
-        ``purge``: it is doomed at once. Raises NamespaceNotFound, TableNotFound.
+        ``purge``: it is doomed at once. ``base_snapshot_id``: only if that is its current snapshot. Raises
+        NamespaceNotFound, TableNotFound, CommitConflict.
         """
 
     def dropped_tables(self, namespace: str, *, earlier: bool = True) -> list[DroppedTable]:

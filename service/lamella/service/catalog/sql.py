@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from sqlalchemy import Engine, RowMapping
@@ -34,6 +35,7 @@ from lamella.service.catalog.watch import SqlWatch
 from lamella.service.quotas import NO_QUOTAS, Quotas
 from lamella.snapshot.errors import (
     AlreadyExists,
+    CommitConflict,
     NamespaceNotEmpty,
     TableNotFound,
 )
@@ -197,13 +199,26 @@ class SqlCatalog(
         raise TableNotFound("the table was dropped", table_id=table_id)
 
     def drop_table(
-        self, namespace: str, name: str, *, now_ms: int, purge: bool = False, remember: StoredAnswer | None = None
+        self,
+        namespace: str,
+        name: str,
+        *,
+        now_ms: int,
+        purge: bool = False,
+        base_snapshot_id: str | None = None,
+        remember: StoredAnswer | None = None,
     ) -> None:
-        table_id = self.table(namespace, name).table_id
-        which = {"id": table_id, "now_ms": now_ms, "doomed": now_ms if purge else None}
+        record = self.table(namespace, name)
+        which: dict[str, Any] = {"id": record.table_id, "now_ms": now_ms, "doomed": now_ms if purge else None}
+        statement = sql.DROP_TABLE
+        if base_snapshot_id is not None:
+            _require_current(record, base_snapshot_id)
+            statement, which["at_version"] = sql.DROP_TABLE_AT, record.version
         with self._transaction(remember) as connection:
-            dropped = connection.execute(sql.DROP_TABLE, which)
+            dropped = connection.execute(statement, which)
             if dropped.rowcount != 1:
+                if base_snapshot_id is not None:
+                    _require_current(self.table(namespace, name), base_snapshot_id)
                 raise no_table(namespace, name)
 
     def advance(
@@ -256,6 +271,17 @@ class SqlCatalog(
 
 class _LostRace(Exception):
     """Another commit swapped the pointer first, or somebody changed the properties."""
+
+
+def _require_current(record: TableRecord, base_snapshot_id: str) -> None:
+    current = record.pointer.snapshot_id
+    if base_snapshot_id != current:
+        raise CommitConflict(
+            f"the current snapshot is {current}, not {base_snapshot_id}",
+            blocks=[],
+            snapshot_id=current,
+            snapshot_is="current",
+        )
 
 
 def _namespace(row: RowMapping) -> NamespaceInfo:

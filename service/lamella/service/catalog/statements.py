@@ -85,6 +85,9 @@ DROP_TABLE = (
     .values(dropped_at_ms=bindparam("now_ms"), doomed_at_ms=bindparam("doomed"))
 )
 
+#: Only if nothing was committed since.
+DROP_TABLE_AT = DROP_TABLE.where(tables.c.version == bindparam("at_version"))
+
 #: The swap that makes a commit visible: no row is changed when another commit came first.
 SWAP_POINTER = (
     update(tables)

@@ -24,6 +24,7 @@ from lamella.service.routes.paths import TABLE, TABLES
 from lamella.service.services import Services
 from lamella.snapshot.errors import (
     AlreadyExists,
+    CommitConflict,
     IdempotencyMismatch,
     InvalidRequest,
     InvalidSchema,
@@ -79,10 +80,13 @@ class TableRoutes:
     async def drop_table(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
         tables, purge = self._services.tables, truth(request, "purge")
-        # As if it were a body: a key that was used without it belongs to another request.
-        body = b"purge" if purge else b""
+        base = request.query_params.get("base_snapshot_id")
+        # As if they were a body: a key that was used without them belongs to another request.
+        body = (b"purge" if purge else b"") + (b"" if base is None else b" base " + base.encode())
         return await self._services.mutate(
-            request, lambda claim: tables.drop_table(namespace, name, claim, purge=purge), body
+            request,
+            lambda claim: tables.drop_table(namespace, name, claim, purge=purge, base_snapshot_id=base),
+            body,
         )
 
     def operations(self) -> tuple[Operation, ...]:
@@ -146,12 +150,14 @@ class TableRoutes:
                 tag="Tables",
                 description="The table leaves the listing and its name is free again. No file is deleted now. The "
                 "table can be undropped for a time (`drop_grace_s`), after which a vacuum may remove what the service "
-                "wrote for it; with `purge` the next vacuum may, and the table cannot be undropped.",
+                "wrote for it; with `purge` the next vacuum may, and the table cannot be undropped. With "
+                "`base_snapshot_id` it is dropped only if that is its current snapshot.",
                 status=204,
                 parameters=(
                     IDEMPOTENCY_KEY,
                     Parameter(name="purge", description="No grace: the table is not coming back.", schema=_FLAG),
+                    Parameter(name="base_snapshot_id", description="Only if this is the current snapshot."),
                 ),
-                errors=(InvalidRequest, NamespaceNotFound, TableNotFound, IdempotencyMismatch),
+                errors=(InvalidRequest, NamespaceNotFound, TableNotFound, CommitConflict, IdempotencyMismatch),
             ),
         )
