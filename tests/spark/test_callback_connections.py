@@ -87,7 +87,7 @@ def assert_flat(count: Count, run: Callable[[int], object], *, warm_up: int, tim
 def test_queries_with_exchanges_leave_no_connections(spark: SparkSession, table: LakeTable, count: Count) -> None:
     """Spark gives each of them new threads, each of which calls back."""
     texts = queries(spark, table)
-    assert_flat(count, lambda at: spark.sql(texts[at % len(texts)]).collect(), warm_up=24, times=60)
+    assert_flat(count, lambda at: spark.sql(texts[at % len(texts)]).collect(), warm_up=16, times=32)
 
 
 @pytest.mark.soak
@@ -106,7 +106,7 @@ def test_sessions_leave_no_connections(spark: SparkSession, lake: Lamella, table
         other.sql(f"SELECT b, count(*) FROM {table.sql} GROUP BY b").collect()
         attached.detach()
 
-    assert_flat(count, run, warm_up=20, times=40)
+    assert_flat(count, run, warm_up=4, times=32)
 
 
 def test_threads_that_ran_queries_leave_no_connections(spark: SparkSession, table: LakeTable, count: Count) -> None:
@@ -117,7 +117,7 @@ def test_threads_that_ran_queries_leave_no_connections(spark: SparkSession, tabl
         thread.start()
         thread.join()
 
-    assert_flat(count, run, warm_up=5, times=40)
+    assert_flat(count, run, warm_up=4, times=32)
 
 
 def test_connections_in_use_stay_open(spark: SparkSession, lakes: Lakes, table: LakeTable) -> None:
@@ -133,5 +133,5 @@ def test_connections_in_use_stay_open(spark: SparkSession, lakes: Lakes, table: 
         return sorted(map(str, spark.sql(texts[at % 4]).collect())) == wanted[at % 4]
 
     with ThreadPoolExecutor(6) as pool:
-        assert all(pool.map(run, range(64)))
-    assert [spark.table(copy.sql).count() for copy in copies] == [40, 40]
+        assert all(pool.map(run, range(32)))
+    assert [spark.table(copy.sql).count() for copy in copies] == [20, 20]

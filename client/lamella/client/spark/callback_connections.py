@@ -95,13 +95,12 @@ class CallbackConnections:
         jvm = self._gateway.jvm
         fields = client.getClass().getSuperclass()
         lock, idle = (_private(client, fields, name) for name in ("lock", "connections"))
-        to_text = jvm.org.apache.commons.lang3.ArrayUtils.toString
         closed = jvm.java.util.ArrayList()
         busy = []
         lock.lock()
         try:
             for connection in connections:
-                if "py4j." in to_text(connection.java_thread.getStackTrace()):
+                if "py4j." in stack_text(jvm, connection.java_thread):
                     busy.append(connection)
                 else:
                     connection.java_connection.shutdown()
@@ -116,6 +115,11 @@ class CallbackConnections:
 def callback_connections(gateway: Any) -> CallbackConnections:
     """Those of a py4j gateway, of which a process has one."""
     return CallbackConnections(gateway)
+
+
+def stack_text(jvm: Any, java_thread: Any) -> str:
+    """What a thread of the JVM is in, as text; empty braces when it has ended."""
+    return str(jvm.org.apache.commons.lang3.ArrayUtils.toString(java_thread.getStackTrace()))
 
 
 def _private(instance: Any, java_class: Any, name: str) -> Any:
