@@ -20,12 +20,13 @@ from lamella.client.http import Lamella
 from lamella.client.http.pool import PooledTransport
 from lamella.client.http.testing import FakeTransport, problem_response
 from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
-from lamella.client.spark import Attached, write
+from lamella.client.spark import Attached, append_batches, write
 from lamella.snapshot.errors import (
     FilterNotEvaluable,
     IdempotencyMismatch,
     InvalidRequest,
     InvalidSchema,
+    LamellaError,
     SchemaMismatch,
     TableNotFound,
     Unavailable,
@@ -281,6 +282,27 @@ def test_a_commit_that_fails_leaves_unreferenced_files_only(spark: SparkSession,
     assert len(_files(info.location)) == 1
     assert write(spark.range(10), name, client=lakes.lake).rows == 10
     assert spark.table(f"{CATALOG}.{name}").count() == 10
+
+
+def test_a_write_that_fails_leaves_no_table(spark: SparkSession, lakes: Lakes, faults: Faults) -> None:
+    """Neither when a row cannot be computed nor when the commit is refused; a table that was there stays."""
+
+    def refuse(request: HttpRequest) -> HttpResponse | None:
+        return problem_response(503, "unavailable", "not now") if request.path.endswith("/commits") else None
+
+    name = new_name()
+    with pytest.raises(Exception, match="boom"):
+        write(spark.range(3).selectExpr("if(id > 1, raise_error('boom'), id) AS id"), name, client=lakes.lake)
+    with pytest.raises(LamellaError, match="not now"):
+        write(spark.range(3), name, client=faults.client(refuse))
+    with pytest.raises(LamellaError, match="not now"):
+        append_batches(name, sink="s", client=faults.client(refuse))(spark.range(3), 0)
+    assert name.split(".")[1] not in lakes.lake.tables(name.split(".")[0])
+    write(spark.range(3), name, client=lakes.lake)
+    before = lakes.lake.table(name).info()
+    with pytest.raises(LamellaError, match="not now"):
+        write(spark.range(3), name, client=faults.client(refuse))
+    assert lakes.lake.table(name).info() == before
 
 
 def test_a_commit_that_is_sent_twice_happens_once(spark: SparkSession, attached: Attached, lake_url: str) -> None:

@@ -23,7 +23,7 @@ import msgspec
 from lamella.client.http import Lamella
 from lamella.client.spark.lake import service
 from lamella.client.spark.landing import Landing
-from lamella.client.spark.writer import Layout, make_table, write_into
+from lamella.client.spark.writer import Layout, table_for, write_into
 from lamella.snapshot.errors import IdempotencyMismatch, InvalidRequest
 from lamella.snapshot.wire import TableInfo
 
@@ -67,22 +67,26 @@ class BatchSink:
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         query = _query_id(frame)
-        with service(self._url, self._client) as lake:
-            if self._create:
-                make_table(lake, self._name, frame, self._layout.keys)
-            for attempt in range(_TRIES):
-                try:
-                    self._append(lake, frame, Progress(batch=batch_id, query=query), attempt)
-                except _TakenAlready:
-                    _log.info("batch %d of %s is in %s already", batch_id, self._sink, self._name)
-                    return
-                except IdempotencyMismatch:
-                    # The key was used. By a commit that happened: the next look at the property will say so. By one
-                    # that was refused for good (the columns had changed, say): then the batch has another try.
-                    if attempt + 1 == _TRIES:
-                        raise
-                else:
-                    return
+        with (
+            service(self._url, self._client) as lake,
+            table_for(lake, self._name, frame, self._layout.keys, create=self._create),
+        ):
+            self._append_once(lake, frame, Progress(batch=batch_id, query=query))
+
+    def _append_once(self, lake: Lamella, frame: DataFrame, progress: Progress) -> None:
+        for attempt in range(_TRIES):
+            try:
+                self._append(lake, frame, progress, attempt)
+            except _TakenAlready:
+                _log.info("batch %d of %s is in %s already", progress.batch, self._sink, self._name)
+                return
+            except IdempotencyMismatch:
+                # The key was used. By a commit that happened: the next look at the property will say so. By one
+                # that was refused for good (the columns had changed, say): then the batch has another try.
+                if attempt + 1 == _TRIES:
+                    raise
+            else:
+                return
 
     def _append(self, lake: Lamella, frame: DataFrame, progress: Progress, attempt: int) -> None:
         info = self._look(lake, progress)

@@ -20,9 +20,10 @@ from lamella.client.spark.engine import SparkEngine
 from lamella.client.spark.frame_rows import aligned
 from lamella.client.spark.lake import service
 from lamella.client.spark.landing import EVERY_ROW, Landing
-from lamella.snapshot.errors import AlreadyExists, InvalidRequest, NamespaceNotFound, TableNotFound
+from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LamellaError, NamespaceNotFound, TableNotFound
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.spark_types import columns_of
+from lamella.snapshot.wire import TableInfo
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -84,7 +85,8 @@ def write(
     ``set_properties``: of the table, set by the commit; without rows there is none. ``idempotency_key``: of an append's
     commit; of several writes with one key, one happens.
 
-    A task that is retried, or a commit that fails, leaves files that no snapshot refers to, and nothing else.
+    A task that is retried, or a commit that fails, leaves files that no snapshot refers to, and nothing else: a table
+    that was made for the frame is dropped again, unless somebody has changed it meanwhile.
 
     Raises:
         TableNotFound: no such table, and ``create`` is off.
@@ -100,8 +102,6 @@ def write(
     landing = _landing(frame, mode, where, set_properties, idempotency_key)
     require_sizes(target_block_rows, target_block_bytes)
     with service(url, client) as lake:
-        if create:
-            make_table(lake, name, frame, cluster_by, properties)
         layout = Layout(
             keys=None if cluster_by is None else tuple(cluster_by),
             block_rows=target_block_rows,
@@ -111,7 +111,8 @@ def write(
             storage_options=storage_options or {},
             scratch=scratch,
         )
-        return write_into(lake, name, frame, landing, layout, progress)
+        with table_for(lake, name, frame, cluster_by, properties, create=create):
+            return write_into(lake, name, frame, landing, layout, progress)
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,14 +210,42 @@ def _landing(
     return Landing(replaces=EVERY_ROW if where is None else where, time_zone=time_zone, properties=properties)
 
 
-def make_table(
+@contextlib.contextmanager
+def table_for(
     lake: Lamella,
     name: str,
     frame: DataFrame,
     cluster_by: Sequence[str] | None = None,
     properties: Mapping[str, str] | None = None,
-) -> None:
-    """Make the table for a frame, and its namespace, unless it is there; raises InvalidSchema, UnknownColumn."""
+    *,
+    create: bool = True,
+) -> Iterator[None]:
+    """Make the table for a frame, and its namespace, unless it is there; when what follows fails, a table that was made
+    is dropped again.
+
+    Raises InvalidSchema, UnknownColumn. Without ``create`` nothing is made.
+    """
+    made = _make_table(lake, name, frame, cluster_by, properties) if create else None
+    try:
+        yield
+    except BaseException:
+        if made is not None:
+            drop_unused(lake, made)
+        raise
+
+
+def drop_unused(lake: Lamella, made: TableInfo) -> None:
+    """Drop a table that was made for rows that did not come, unless somebody has committed to it since.
+
+    It stays as well when the service cannot be reached; the error at hand is the one to report.
+    """
+    with contextlib.suppress(LamellaError):
+        lake.drop_table(f"{made.namespace}.{made.name}", purge=True, base_snapshot_id=made.snapshot_id)
+
+
+def _make_table(
+    lake: Lamella, name: str, frame: DataFrame, cluster_by: Sequence[str] | None, properties: Mapping[str, str] | None
+) -> TableInfo | None:
     handle = lake.table(name)
     try:
         handle.info()
@@ -229,4 +258,5 @@ def make_table(
             with contextlib.suppress(AlreadyExists):
                 lake.create_namespace(handle.namespace)
         with contextlib.suppress(AlreadyExists):  # someone else was first
-            lake.create_table(name, schema=columns, cluster_key=list(cluster_by or ()), properties=properties)
+            return lake.create_table(name, schema=columns, cluster_key=list(cluster_by or ()), properties=properties)
+    return None
