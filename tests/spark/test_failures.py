@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import SparkRuntimeException
 from pyspark.sql import SparkSession
 
@@ -20,6 +21,7 @@ from lamella.client.spark import attach
 from lamella.client.spark.file_index import file_index
 from lamella.client.spark.gateway import Gateway
 from lamella.client.spark.lake import Kept
+from lamella.client.spark.proxy import Proxy
 from lamella.snapshot.errors import BlocksRefused, LamellaError
 from lamella.snapshot.manifest import Block
 from spark.lakes import Fault, Faults, Lakes, LakeTable, fresh, numbers, plan, setting
@@ -94,6 +96,22 @@ def test_fallback_cannot_help_when_not_even_the_block_list_is_there(
     name = attach_with(spark, faults, refuse, allow_fallback=True)
     with pytest.raises(SparkRuntimeException, match="down"):
         spark.table(f"{name}.{table.name}").where("a < 10").collect()
+
+
+def test_a_bug_in_a_callback_has_a_code_and_no_traceback(spark: SparkSession, table: LakeTable, faults: Faults) -> None:
+    """The traceback is for the log; what Spark asks for and Lamella does not have is named."""
+
+    def stumble(request: HttpRequest) -> HttpResponse | None:
+        return None if not is_filtered_prune(request) else [][0]
+
+    name = attach_with(spark, faults, stumble)
+    with pytest.raises(SparkRuntimeException, match=r"\[lamella.lamella_error\] IndexError.*list index") as failed:
+        spark.table(f"{name}.{table.name}").where("a < 10").collect()
+    assert "Traceback" not in str(failed.value)
+    loaded = Proxy(Gateway(spark))
+    with pytest.raises(Py4JJavaError) as refused:
+        loaded.aMethodOfALaterVersion(1, "x")
+    assert "[lamella.invalid_request] Spark calls aMethodOfALaterVersion of Proxy" in str(refused.value.java_exception)
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])

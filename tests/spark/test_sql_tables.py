@@ -5,13 +5,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from pyspark.errors import AnalysisException, SparkRuntimeException
+from pyspark.errors import AnalysisException, PySparkException, SparkRuntimeException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lamella.client.http.transport import HttpRequest
+from lamella.client.http.testing import problem_response
+from lamella.client.http.transport import HttpRequest, HttpResponse
 from lamella.client.spark import attach
 from lamella.snapshot.errors import TableNotFound
 from lamella.snapshot.schema import Column
@@ -203,6 +205,80 @@ def test_a_query_that_fails_leaves_no_table(spark: SparkSession, lakes: Lakes, f
     with pytest.raises(SparkRuntimeException, match="boom"):
         spark.sql(f"CREATE OR REPLACE TABLE {CATALOG}.{space}.{name} AS {failing.replace('AS id', 'AS theirs')}")
     assert values(spark, f"{CATALOG}.{space}.{name}") == [7]
+
+
+def test_a_failed_statement_does_not_drop_what_others_committed(
+    spark: SparkSession, lakes: Lakes, faults: Faults, space: str
+) -> None:
+    """What others committed to the new table before the statement failed is not its own to drop."""
+    name, other = f"{space}.{fresh('t')}", fresh("faulty")
+
+    def commit_first(request: HttpRequest) -> HttpResponse | None:
+        if request.path.endswith("/commits"):
+            lakes.lake.table(name).commit(operation="alter", properties={"theirs": "yes"})
+            return problem_response(503, "unavailable", "not now")
+        return None
+
+    attach(spark, other, faults.client(commit_first))
+    with pytest.raises(SparkRuntimeException, match="not now"):
+        spark.sql(f"CREATE TABLE {other}.{name} AS SELECT id FROM range(3)")
+    assert lakes.lake.table(name).info().properties == {"theirs": "yes"}
+
+
+def test_a_stream_that_cannot_write_to_a_table_makes_none(
+    spark: SparkSession, lakes: Lakes, space: str, tmp_path: Path
+) -> None:
+    """toTable is refused before the table is made, and says what to use; one that is there stays as it is."""
+    stream = spark.readStream.format("rate").load().writeStream.option("checkpointLocation", str(tmp_path))
+    name = fresh("t")
+    with pytest.raises(PySparkException, match=r"\[lamella.invalid_request\].*write_stream"):
+        stream.toTable(f"{CATALOG}.{space}.{name}")
+    assert name not in lakes.lake.tables(space)
+    spark.sql(f"CREATE TABLE {CATALOG}.{space}.{name} (a INT)")
+    before = lakes.lake.table(f"{space}.{name}").info()
+    with pytest.raises(AnalysisException, match="streaming write"):
+        stream.toTable(f"{CATALOG}.{space}.{name}")
+    assert lakes.lake.table(f"{space}.{name}").info() == before
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "(a INT)",
+        "(a STRING, b ARRAY<STRING>, c MAP<STRING, STRUCT<d: STRING>>)",
+        "(a INT NOT NULL, s STRUCT<b: INT NOT NULL, c: STRUCT<d: STRING NOT NULL>> NOT NULL)",
+        "(a STRING DEFAULT 'it\\'s', b BINARY DEFAULT X'00ff', c DECIMAL(10, 2) DEFAULT 1.25, d DOUBLE DEFAULT -0.5,"
+        " e DATE DEFAULT DATE '2024-01-01', f TIMESTAMP DEFAULT TIMESTAMP '2024-07-01 12:00:00.123456',"
+        " g TIMESTAMP_NTZ DEFAULT TIMESTAMP_NTZ '2024-01-01 00:00:00', h BOOLEAN DEFAULT true, i TINYINT DEFAULT -1)",
+        "(`a b` INT COMMENT 'it\\'s', `c``d` INT, `e.f` INT) CLUSTER BY (`e.f`, `a b`, `c``d`)"
+        " COMMENT 'a \\\\ \\'table\\'' TBLPROPERTIES ('p' = 'q\\'s', 'lamella.cluster_kind' = 'hilbert')",
+        "(a INT, s STRUCT<b: INT, c: INT>) CLUSTER BY (s.b, a)",
+    ],
+)
+def test_the_definition_that_is_shown_makes_an_equal_table(
+    spark: SparkSession, lakes: Lakes, space: str, what: str
+) -> None:
+    """SHOW CREATE TABLE prints a statement that runs, without the snapshot; queries still take columns for nullable."""
+    name, copy = fresh("t"), fresh("copy")
+    spark.sql(f"CREATE TABLE {CATALOG}.{space}.{name} {what}")
+    ((text,),) = spark.sql(f"SHOW CREATE TABLE {CATALOG}.{space}.{name}").collect()
+    assert "lamella.snapshot_id" not in text
+    spark.sql(text.replace(f".{name} (", f".{copy} ("))
+    infos = [lakes.lake.table(f"{space}.{each}").info() for each in (name, copy)]
+    made, copied = [(info.schema, info.cluster_key, info.cluster_kind, info.properties) for info in infos]
+    assert copied == made, text
+    assert all(field.nullable for field in spark.table(f"{CATALOG}.{space}.{name}").schema.fields)
+
+
+def test_namespaces_are_altered(spark: SparkSession, lakes: Lakes) -> None:
+    """Their properties are set and removed, and their comment."""
+    other = fresh("space")
+    spark.sql(f"CREATE NAMESPACE {CATALOG}.{other} WITH DBPROPERTIES (a = 'b', c = 'd')")
+    spark.sql(f"ALTER NAMESPACE {CATALOG}.{other} SET PROPERTIES (c = 'e')")
+    spark.sql(f"ALTER NAMESPACE {CATALOG}.{other} UNSET PROPERTIES (a)")
+    spark.sql(f"COMMENT ON NAMESPACE {CATALOG}.{other} IS 'ours'")
+    (info,) = [each for each in lakes.lake.namespaces() if each.name == other]
+    assert info.properties == {"c": "e", "comment": "ours"}
 
 
 def test_a_table_is_replaced_in_one_snapshot_by_one_of_the_same_columns(

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NoReturn
 
 from lamella.client.http import Lamella
 from lamella.client.spark.ddl import alter_table
-from lamella.client.spark.failure import raise_java
+from lamella.client.spark.failure import raise_java, refuse_in_jvm
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.lake import Settings, load_table
 from lamella.client.spark.pins import Pins
 from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.sql_write import Destination
 from lamella.client.spark.staging import StagedLakeTable
-from lamella.client.spark.table_properties import namespace_properties
-from lamella.client.spark.table_proxy import LakeTableProxy
+from lamella.client.spark.table_properties import namespace_changes, namespace_properties
+from lamella.client.spark.table_proxy import LakeTableProxy, shape_of
 from lamella.client.spark.table_spec import TableSpec
-from lamella.client.spark.writer import Layout
+from lamella.client.spark.writer import Layout, drop_unused
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, NamespaceNotFound, TableNotFound
+from lamella.snapshot.wire import TableInfo
 
 _CATALOG = CONNECTOR + "catalog."
 _ANALYSIS = SQL + "catalyst.analysis."
@@ -38,7 +38,7 @@ class LakeCatalog(Proxy):
         self._lake = lake
         self._settings = settings
         self._writing = writing
-        self._shapes = lru_cache(maxsize=64)(self._shape)
+        self._shapes = lru_cache(maxsize=64)(partial(shape_of, gateway))  # a few calls a column
         self._pins = Pins(by_thread=gateway.pins_threads)
 
     def _key(self) -> str:
@@ -98,8 +98,12 @@ class LakeCatalog(Proxy):
             exists = self._gateway.java_class(_ANALYSIS + "NamespaceAlreadyExistsException")
             raise_java(exists(self._gateway.array(_STRING, list(namespace))), error)
 
-    def alterNamespace(self, *_arguments: Any) -> None:
-        self._refuse("alter namespaces")
+    def alterNamespace(self, namespace: Any, changes: Any) -> None:
+        set_, removed = namespace_changes(changes)
+        try:
+            self._lake.change_namespace(".".join(namespace), set=set_, remove=removed)
+        except NamespaceNotFound as error:
+            raise_java(self._no_such_namespace(list(namespace)), error)
 
     def dropNamespace(self, namespace: Any, _cascade: bool) -> bool:
         try:
@@ -135,11 +139,14 @@ class LakeCatalog(Proxy):
         """Nothing is cached here."""
 
     def createTable(self, identifier: Any, *what: Any) -> Any:
+        if self._gateway.is_called_from("DataStreamWriter"):
+            # toTable makes the table before it finds that a stream cannot be written to it.
+            self._refuse("take a stream by toTable; use lamella.client.spark.write_stream(frame, name, sink=...)")
         self._create(identifier, self._spec(*what))
         return self.loadTable(identifier)
 
     def createTableLike(self, *_arguments: Any) -> Any:
-        self._refuse("create a table like another; use CREATE TABLE ... AS SELECT ... LIMIT 0")
+        self._refuse("create a table like another; use CREATE TABLE ... AS SELECT ... LIMIT 0, or SHOW CREATE TABLE")
 
     def stageCreate(self, identifier: Any, *what: Any) -> Any:
         return self._stage(identifier, self._spec(*what), replaces=False)
@@ -170,7 +177,14 @@ class LakeCatalog(Proxy):
         return self._drop(identifier, purge=True)
 
     def renameTable(self, *_arguments: Any) -> None:
-        self._refuse("rename tables")
+        self._refuse("rename tables; use CREATE TABLE ... AS SELECT")
+
+    def loadChangelog(self, identifier: Any, *_how: Any) -> NoReturn:
+        name = _table_name(identifier)
+        raise InvalidRequest(
+            f"CHANGES of a Lamella table are not read in SQL; `lamella changes {name} SINCE`, or changes(since) of a"
+            f" client's table({name!r}), says which blocks were added and removed"
+        )
 
     def _destination(self, identifier: Any, *how: Any) -> Destination:
         """A table to read from and to write to."""
@@ -203,21 +217,27 @@ class LakeCatalog(Proxy):
             self._gateway, columns, partitions, {str(key): str(properties.get(key)) for key in properties.keySet()}
         )
 
-    def _create(self, identifier: Any, spec: TableSpec) -> None:
+    def _create(self, identifier: Any, spec: TableSpec) -> TableInfo:
         name = _table_name(identifier)
         if name is None:
             raise_java(self._no_such_namespace([]))
         try:
-            spec.create(self._lake, name)
+            return spec.create(self._lake, name)
         except AlreadyExists as error:
-            raise_java(self._gateway.java_class(_ANALYSIS + "TableAlreadyExistsException")(identifier), error)
+            raise_java(self._table_exists(identifier), error)
         except NamespaceNotFound as error:
             raise_java(self._no_such_namespace(list(identifier.namespace())), error)
 
     def _stage(self, identifier: Any, spec: TableSpec, *, replaces: bool) -> Any:
-        if not replaces:
-            self._create(identifier, spec)
-        destination = self._destination(identifier)
+        made = None if replaces else self._create(identifier, spec)
+        try:
+            destination = self._destination(identifier)
+        except BaseException:
+            if made is not None:
+                drop_unused(self._lake, made)
+            raise
+        if made is not None and made.table_id != destination.table.table_id:  # dropped and made again by others
+            raise_java(self._table_exists(identifier))
         name = destination.table.name
         if replaces:
             spec.require_alike(self._lake.table(name).info())
@@ -225,7 +245,7 @@ class LakeCatalog(Proxy):
             destination,
             f"{self._name}.{name}",
             self._shapes(destination.table.columns.shown),
-            replaces=replaces,
+            made=made,
             properties=spec.properties,
         )
 
@@ -247,6 +267,9 @@ class LakeCatalog(Proxy):
         of = self._gateway.java_class(_CATALOG + "Identifier").of
         return [of(namespace, name) for name in names]
 
+    def _table_exists(self, identifier: Any) -> Any:
+        return self._gateway.java_class(_ANALYSIS + "TableAlreadyExistsException")(identifier)
+
     def _no_such_table(self, identifier: Any) -> Any:
         return self._gateway.java_class(_ANALYSIS + "NoSuchTableException")(identifier)
 
@@ -254,23 +277,8 @@ class LakeCatalog(Proxy):
         array = self._gateway.array(_STRING, namespace)
         return self._gateway.java_class(_ANALYSIS + "NoSuchNamespaceException")(array)
 
-    def _refuse(self, what: str) -> None:
-        text = f"Lamella's Spark catalog cannot {what}"
-        raise_java(self._gateway.java_class("java.lang.UnsupportedOperationException")(text))
-
-    def _shape(self, shown: str) -> tuple[Any, Any]:
-        """The ``StructType`` and ``Column[]`` of a schema; a few calls a column, so they are kept."""
-        struct = self._gateway.struct_type(shown)
-        create = self._gateway.java_class(_CATALOG + "Column").create
-        columns = self._gateway.new_array(_CATALOG + "Column", struct.length())
-        for at, field in enumerate(json.loads(shown)["fields"]):
-            dtype = struct.apply(at).dataType()
-            metadata = {key: value for key, value in field["metadata"].items() if key != "comment"}
-            if "EXISTS_DEFAULT" in metadata:  # of rows that are there; the other is of rows that come
-                metadata["CURRENT_DEFAULT"] = metadata["EXISTS_DEFAULT"]
-            extra = json.dumps(metadata) if metadata else None
-            columns[at] = create(field["name"], dtype, True, field["metadata"].get("comment"), extra)
-        return struct, columns
+    def _refuse(self, what: str) -> NoReturn:
+        refuse_in_jvm(self._gateway, f"Lamella's Spark catalog cannot {what}")
 
 
 def _table_name(identifier: Any) -> str | None:

@@ -43,6 +43,8 @@ def alter_table(gateway: Gateway, lake: Lamella, name: str, changes: Iterable[An
         TableNotFound, NamespaceNotFound, UnknownColumn, SchemaConflict.
     """
     given = [(str(change.getClass().getSimpleName()), change) for change in changes]
+    if not given:  # DROP COLUMN IF EXISTS
+        return
     handle = lake.table(name)
     kinds = {kind for kind, _ in given}
     if kinds == {"SetProperty"}:
@@ -64,6 +66,11 @@ def alter_table(gateway: Gateway, lake: Lamella, name: str, changes: Iterable[An
 def _change(gateway: Gateway, kind: str, change: Any) -> SchemaChange:
     if kind == "RemoveProperty":
         raise InvalidRequest(f"a property stays once it is set; set {change.property()!r} to an empty value instead")
+    if kind == "UpdateColumnDefaultValue":
+        raise InvalidRequest(
+            f"column {'.'.join(map(str, change.fieldNames()))!r}: a default is given when the column is added"
+            " (ADD COLUMN ... DEFAULT) and stays"
+        )
     if not kind.endswith(("Column", "ColumnType", "ColumnNullability", "ColumnComment", "ColumnPosition")):
         raise InvalidRequest(f"Lamella's Spark catalog cannot alter a table by {kind}")
     path = tuple(str(part) for part in change.fieldNames())

@@ -7,7 +7,7 @@ from typing import Any, Final, NoReturn
 
 from lamella.client.spark.gateway import Gateway
 from lamella.snapshot import errors
-from lamella.snapshot.errors import LamellaError
+from lamella.snapshot.errors import InvalidRequest, LamellaError
 
 # The one condition whose text is the message alone.
 _CONDITION = "_LEGACY_ERROR_USER_RAISED_EXCEPTION"
@@ -33,6 +33,12 @@ def raise_in_jvm(gateway: Gateway, error: LamellaError) -> NoReturn:
     The user catches it as :class:`pyspark.errors.SparkRuntimeException`.
     """
     raise_java(runtime_exception(gateway, f"[lamella.{error.code}] {error.message}"), error)
+
+
+def refuse_in_jvm(gateway: Gateway, text: str) -> NoReturn:
+    """Let the callback that we are in throw an ``UnsupportedOperationException``, with the code of InvalidRequest."""
+    text = f"[lamella.{InvalidRequest.code}] {text}"
+    raise_java(gateway.java_class("java.lang.UnsupportedOperationException")(text))
 
 
 def runtime_exception(gateway: Gateway, text: str) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from lamella.client.spark.callback_connections import callback_connections
+from lamella.client.spark.callback_connections import callback_connections, stack_text
 from lamella.snapshot.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -179,6 +179,11 @@ class Gateway:
     def thread_id(self) -> int:
         """The JVM thread that runs the callback we are in (see :attr:`pins_threads`)."""
         return int(self.static("java.lang.Thread", "currentThread")().getId())
+
+    def is_called_from(self, class_name: str) -> bool:
+        """Whether the callback that we are in serves a class of Spark; False without pinned threads."""
+        thread = self.static("java.lang.Thread", "currentThread")()
+        return self.pins_threads and class_name in stack_text(self._gateway.jvm, thread)
 
     def struct_type(self, schema_json: str) -> Any:
         """``StructType`` from its JSON; the last ones are kept."""

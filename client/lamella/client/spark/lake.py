@@ -126,7 +126,7 @@ class LakeTable:
         self._schema_ids_in_use = schema_ids_in_use
         self.columns = columns
         self.properties = dict(properties)
-        self._cluster_key = cluster_key
+        self.cluster_key = cluster_key
         self.settings = settings
         self.block_count, self.row_count, self.size_bytes = totals
         self._handle = lake.table(name)
@@ -140,9 +140,14 @@ class LakeTable:
 
     def shown_properties(self) -> dict[str, str]:
         """The table's properties, with what else is worth knowing of it."""
-        columns, kind = self._cluster_key
+        columns, kind = self.cluster_key
         own = {CLUSTER_KEY: ", ".join(columns), CLUSTER_KIND: kind} if columns else {}
         return {**self.properties, **own, SNAPSHOT_ID: self.snapshot_id}
+
+    def declared_properties(self) -> dict[str, str]:
+        """The properties that a ``CREATE TABLE`` of this table sets."""
+        columns, kind = self.cluster_key
+        return {**self.properties, CLUSTER_KIND: kind} if columns and kind != "linear" else self.properties
 
     def trusts_page_index(self, kept: Kept) -> bool:
         """True when Spark may skip pages inside these blocks (see :class:`Settings`)."""

@@ -3,26 +3,30 @@
 What every one of them needs, learnt the hard way:
 
 - ``SystemExit`` or ``KeyboardInterrupt`` out of a callback hangs the query for ever, since py4j passes on ``Exception``
-  only: every public method is wrapped.
+  only, and that as a traceback: every public method is wrapped.
 - The result of a callback must stay referenced until the JVM has read the reply, or py4j's garbage collection may
   have taken it away by then.
 - Spark compares and hashes these objects (cached plans, reused exchanges): by ``key()``, which therefore must hold
   everything that decides which rows are read.
-- A proxy inherits no default method of a Java interface: each one that Spark calls must be there.
+- A proxy inherits no default method of a Java interface: each one that Spark calls must be there. What a later version
+  of Spark calls besides is refused by name.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 from zlib import crc32
 
-from lamella.client.spark.failure import raise_in_jvm
+from lamella.client.spark.failure import raise_in_jvm, refuse_in_jvm
 from lamella.client.spark.gateway import Gateway
 from lamella.snapshot.errors import LamellaError
+
+_log = logging.getLogger(__name__)
 
 
 class _Replies(threading.local):
@@ -38,28 +42,39 @@ _replies = _Replies()
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(self: Proxy, *arguments: Any) -> Any:
-        from py4j.protocol import Py4JJavaError
-        from pyspark.errors.exceptions.captured import CapturedException
-
-        try:
-            with self._gateway.connections.callback():
-                result = method(self, *arguments)
-        except LamellaError as error:
-            raise_in_jvm(self._gateway, error)
-        except CapturedException as error:
-            # PySpark has translated a Java exception on its way to us; Spark's own code expects the original.
-            origin = getattr(error, "_origin", None)
-            if origin is None:
-                raise
-            raise Py4JJavaError("", origin) from error
-        except Exception:
-            raise
-        except BaseException as error:
-            raise RuntimeError(f"{type(error).__name__} in a callback of Spark: {error}") from error
+        with self._gateway.connections.callback():
+            result = _called(self._gateway, lambda: method(self, *arguments))
         _replies.kept.append(result)
         return result
 
     return call
+
+
+def _called(gateway: Gateway, method: Callable[[], Any]) -> Any:
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors.exceptions.captured import CapturedException
+
+    try:
+        return method()
+    except LamellaError as error:
+        raise_in_jvm(gateway, error)
+    except CapturedException as error:
+        # PySpark has translated a Java exception on its way to us; Spark's own code expects the original.
+        origin = getattr(error, "_origin", None)
+        if origin is None:
+            _raise_unexpected(gateway, error)
+        raise Py4JJavaError("", origin) from error
+    except Py4JJavaError:
+        raise
+    except BaseException as error:
+        _raise_unexpected(gateway, error)
+
+
+def _raise_unexpected(gateway: Gateway, error: BaseException) -> NoReturn:
+    """Without this py4j would make a Java exception of the traceback, which is for the log."""
+    _log.error("%s in a callback of Spark", type(error).__name__, exc_info=error)
+    (said, *_) = str(error).splitlines() or [""]
+    raise_in_jvm(gateway, LamellaError(f"{type(error).__name__} in a callback of Spark: {said}"))
 
 
 class Proxy:
@@ -78,6 +93,15 @@ class Proxy:
         for name, member in list(vars(cls).items()):
             if callable(member) and not name.startswith("_") and name != "Java":
                 setattr(cls, name, _guarded(member))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return functools.partial(self._missing, name)
+
+    @_guarded
+    def _missing(self, method: str, *_arguments: Any) -> NoReturn:
+        refuse_in_jvm(self._gateway, f"Spark calls {method} of {type(self).__name__}, which this Lamella does not have")
 
     def _key(self) -> str:
         """Equal for two objects only if Spark may use one for the other."""

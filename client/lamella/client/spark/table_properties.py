@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from lamella.client.spark.lake import CLUSTER_KEY, CLUSTER_KIND, SNAPSHOT_ID
 from lamella.snapshot.errors import InvalidRequest
@@ -20,7 +20,9 @@ _REFUSED: Final = {
 }
 #: The formats of a table that SQL may name: blocks are Parquet files.
 _PROVIDERS: Final = ("lamella", "parquet")
-_SILENT: Final = ("owner", "is_managed_location", "provider", "table_type")
+#: USING, STORED AS, STORED AS INPUTFORMAT ... OUTPUTFORMAT, ROW FORMAT SERDE.
+_FORMATS: Final = ("provider", "hive.stored-as", "hive.input-format", "hive.output-format", "hive.serde")
+_SILENT: Final = (*_FORMATS, "owner", "is_managed_location", "table_type")
 
 
 def own_properties(properties: Mapping[str, str]) -> tuple[dict[str, str], ClusterKind | None]:
@@ -32,9 +34,10 @@ def own_properties(properties: Mapping[str, str]) -> tuple[dict[str, str], Clust
     for name, reason in _REFUSED.items():
         if name in properties:
             raise InvalidRequest(f"{name} {properties[name]!r}: {reason}")
-    provider = properties.get("provider", _PROVIDERS[0])
-    if provider.lower() not in _PROVIDERS:
-        raise InvalidRequest(f"a Lamella table is made of Parquet files, not of {provider}")
+    for format_key in _FORMATS:
+        given_format = properties.get(format_key, _PROVIDERS[0])
+        if given_format.lower() not in _PROVIDERS:
+            raise InvalidRequest(f"a Lamella table is made of Parquet files, not of {given_format}")
     options = sorted(name for name in properties if name.startswith("option."))
     if options:
         raise InvalidRequest(f"a table has no options: {options[0].removeprefix('option.')}")
@@ -51,3 +54,15 @@ def namespace_properties(properties: Mapping[str, str]) -> dict[str, str]:
     if "location" in properties:
         raise InvalidRequest(f"location {properties['location']!r}: {_REFUSED['location']}")
     return {name: text for name, text in properties.items() if name not in _SILENT}
+
+
+def namespace_changes(changes: Iterable[Any]) -> tuple[dict[str, str], list[str]]:
+    """Properties that Spark's ``NamespaceChange`` objects set, and those that they remove; raises InvalidRequest."""
+    given: dict[str, str] = {}
+    removed = []
+    for change in changes:
+        if str(change.getClass().getSimpleName()) == "RemoveProperty":
+            removed.append(str(change.property()))
+        else:
+            given[str(change.property())] = str(change.value())
+    return namespace_properties(given), removed

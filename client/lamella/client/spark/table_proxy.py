@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import json
+from typing import Any, Final, NoReturn
 
 from lamella.client.spark.deleting import delete
-from lamella.client.spark.gateway import CONNECTOR
+from lamella.client.spark.gateway import CONNECTOR, Gateway
 from lamella.client.spark.landing import EVERY_ROW
 from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.row_level import LakeRowLevel, instead_of_delete
 from lamella.client.spark.scan import LakeScanBuilder
 from lamella.client.spark.sql_write import Destination, LakeWriteBuilder
-from lamella.snapshot.errors import FilterNotEvaluable
+from lamella.snapshot.errors import FilterNotEvaluable, InvalidRequest
+from lamella.snapshot.schema.spark_types import declared_schema
 
 _CATALOG: Final = CONNECTOR + "catalog."
 _CAPABILITIES: Final = ("BATCH_READ", "V1_BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER")
@@ -26,6 +28,7 @@ class LakeTableProxy(Proxy):
             _CATALOG + "SupportsWrite",
             _CATALOG + "SupportsDeleteV2",
             _CATALOG + "SupportsRowLevelOperations",
+            _CATALOG + "index.SupportsIndex",
         ]
 
     def __init__(self, destination: Destination, shown_name: str, shape: tuple[Any, Any]) -> None:
@@ -34,6 +37,7 @@ class LakeTableProxy(Proxy):
         self._table = destination.table
         self._shown_name = shown_name
         self._struct, self._columns = shape
+        self._times_asked = 0
 
     def _key(self) -> str:
         return f"Lamella {self._shown_name}@{self._table.snapshot_id}"
@@ -51,16 +55,40 @@ class LakeTableProxy(Proxy):
         return self._struct
 
     def columns(self) -> Any:
+        self._times_asked += 1
+        # The first time it is about a query, in any case.
+        if self._times_asked > 1 and (declared := self._declared()) is not None and self._is_written_as_sql():
+            return shape_of(self._gateway, declared)[1]
         return self._columns
 
+    def _declared(self) -> str | None:
+        """The schema with columns that are not null, which those of a query never are; None: there is none."""
+        shown = self._table.columns.shown
+        declared = declared_schema(shown, self._table.schema)
+        return None if json.loads(declared) == json.loads(shown) else declared
+
+    def _is_written_as_sql(self) -> bool:
+        return self._gateway.is_called_from("ShowCreateTableExec")
+
     def partitioning(self) -> Any:
-        return self._gateway.empty_array(CONNECTOR + "expressions.Transform")
+        transform = CONNECTOR + "expressions.Transform"
+        columns, _ = self._table.cluster_key
+        if not columns or not self._is_written_as_sql():
+            return self._gateway.empty_array(transform)
+        column = self._gateway.static(CONNECTOR + "expressions.Expressions", "column")
+        names = {each.name for each in self._table.schema.columns}
+        paths = [[path] if path in names else path.split(".") for path in columns]
+        key = self._gateway.seq([column(".".join(map(_quoted, path))) for path in paths])
+        cluster_by = self._gateway.java_class(CONNECTOR + "expressions.ClusterByTransform").apply(key)
+        return self._gateway.array(transform, [cluster_by])
 
     def constraints(self) -> Any:
         return self._gateway.empty_array(_CATALOG + "constraints.Constraint")
 
     def properties(self) -> Any:
-        return self._gateway.java_map(self._table.shown_properties())
+        table = self._table
+        shown = table.declared_properties() if self._is_written_as_sql() else table.shown_properties()
+        return self._gateway.java_map(shown)
 
     def capabilities(self) -> Any:
         found = [self._gateway.constant(_CATALOG + "TableCapability", name) for name in _CAPABILITIES]
@@ -89,6 +117,24 @@ class LakeTableProxy(Proxy):
         self._delete(EVERY_ROW)
         return True
 
+    def indexExists(self, _name: str) -> bool:
+        return False
+
+    def listIndexes(self) -> Any:
+        return self._gateway.empty_array(_CATALOG + "index.TableIndex")
+
+    def createIndex(self, name: str, *_arguments: Any) -> NoReturn:
+        self._refuse_index("make", "create", name)
+
+    def dropIndex(self, name: str) -> NoReturn:
+        self._refuse_index("drop", "drop", name)
+
+    def _refuse_index(self, verb: str, command: str, name: str) -> NoReturn:
+        table = self._table.name
+        raise InvalidRequest(
+            f"SQL cannot {verb} an index of a Lamella table; use `lamella index {command} {table} {name}`"
+        )
+
     def supportedCustomMetrics(self) -> Any:
         return self._gateway.empty_array(CONNECTOR + "metric.CustomMetric")
 
@@ -106,3 +152,22 @@ class LakeTableProxy(Proxy):
             storage_options=defaults.storage_options,
             scratch=defaults.scratch,
         )
+
+
+def shape_of(gateway: Gateway, schema_json: str) -> tuple[Any, Any]:
+    """The ``StructType`` and ``Column[]`` of a schema in Spark's JSON; a few calls a column."""
+    struct = gateway.struct_type(schema_json)
+    create = gateway.java_class(_CATALOG + "Column").create
+    columns = gateway.new_array(_CATALOG + "Column", struct.length())
+    for at, field in enumerate(json.loads(schema_json)["fields"]):
+        dtype = struct.apply(at).dataType()
+        metadata = {key: value for key, value in field["metadata"].items() if key != "comment"}
+        if "EXISTS_DEFAULT" in metadata:  # of rows that are there; the other is of rows that come
+            metadata["CURRENT_DEFAULT"] = metadata["EXISTS_DEFAULT"]
+        extra = json.dumps(metadata) if metadata else None
+        columns[at] = create(field["name"], dtype, field["nullable"], field["metadata"].get("comment"), extra)
+    return struct, columns
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

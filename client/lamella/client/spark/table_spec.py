@@ -90,7 +90,7 @@ def _cluster_key(partitions: Any) -> tuple[str, ...]:
     for transform in partitions:
         if str(transform.name()) != "cluster_by":
             raise InvalidRequest(
-                f"a Lamella table has no partitions: say CLUSTER BY (...) instead of {transform.describe()}"
+                f"a Lamella table has no partitions: say CLUSTER BY (...) instead of {transform.toString()}"
             )
         key = tuple(".".join(map(str, reference.fieldNames())) for reference in transform.arguments())
     return key

@@ -62,6 +62,10 @@ _FROM_SPARK: Final = {
 }
 
 
+#: The collation that compares bytes, as every string does; Spark names it where it writes a table's definition.
+_PLAIN_COLLATION: Final = " collate UTF8_BINARY"
+
+
 class SparkSchema(msgspec.Struct, frozen=True):
     """A table's columns as Spark sees them.
 
@@ -104,6 +108,23 @@ def spark_schema(schema: Schema, *, time_type: bool = False) -> SparkSchema:
     return SparkSchema(_struct_json(shown), _struct_json(readable), unreadable)
 
 
+def declared_schema(shown: str, schema: Schema) -> str:
+    """``shown`` of :class:`SparkSchema` with ``nullable`` as the table has it, for a ``CREATE TABLE`` statement.
+
+    Nothing may be read by it.
+    """
+    struct = json.loads(shown)
+    _declare(struct, schema.columns)
+    return json.dumps(struct)
+
+
+def _declare(struct: dict[str, Any], columns: Iterable[Column]) -> None:
+    for field, column in zip(struct["fields"], columns, strict=True):
+        field["nullable"] = column.nullable
+        if column.dtype.name == "struct" and isinstance(field["type"], dict):
+            _declare(field["type"], column.fields)
+
+
 def sql_default(dtype: DataType, spark: str, default: str) -> str:
     """A column's default as Spark SQL, of exactly the column's Spark type.
 
@@ -139,6 +160,7 @@ def _column(field: dict[str, Any], path: str) -> Column:
 def _named(name: str, spark: Any, nullable: bool, path: str, metadata: dict[str, Any]) -> Column:
     doc = metadata.get("comment")
     if isinstance(spark, str):
+        spark = spark.removesuffix(_PLAIN_COLLATION)
         text = _FROM_SPARK.get(spark)
         if spark.startswith("decimal("):
             text = spark
