@@ -105,7 +105,6 @@ REFUSED = {
         "ALTER TABLE {t} PARTITION (b = 1) RENAME TO PARTITION (b = 2)",
         "DESCRIBE {t} PARTITION (b = 1)",
         "SHOW PARTITIONS {t}",
-        "SHOW TABLE EXTENDED IN {s} LIKE 't' PARTITION (b = 1)",
         "TRUNCATE TABLE {t} PARTITION (b = 1)",
     ),
     "INVALID_TIME_TRAVEL_TIMESTAMP_EXPR.INPUT": (
