@@ -88,10 +88,11 @@ def _column(gateway: Gateway, column: Any) -> Column:
 def _cluster_key(partitions: Any) -> tuple[str, ...]:
     key: tuple[str, ...] = ()
     for transform in partitions:
-        if str(transform.name()) != "cluster_by":
-            raise InvalidRequest(
-                f"a Lamella table has no partitions: say CLUSTER BY (...) instead of {transform.toString()}"
-            )
+        name = str(transform.name())
+        if name != "cluster_by":
+            # Not describe() of all: py4j does not find it in the private classes of days() and the like.
+            text = transform.describe() if name == "identity" else transform.toString()
+            raise InvalidRequest(f"a Lamella table has no partitions: say CLUSTER BY (...) instead of {text}")
         key = tuple(".".join(map(str, reference.fieldNames())) for reference in transform.arguments())
     return key
 
