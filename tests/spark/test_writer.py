@@ -275,6 +275,7 @@ def test_a_commit_that_fails_leaves_unreferenced_files_only(spark: SparkSession,
         return problem_response(503, "unavailable", "not now") if request.path.endswith("/commits") else None
 
     name = new_name()
+    write(spark.range(0), name, client=lakes.lake)
     with pytest.raises(Unavailable, match="not now"):
         write(spark.range(10), name, client=faults.client(refuse))
     info = lakes.lake.table(name).info()
