@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lamella.client.spark import merge, update, write
-from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.errors import InvalidFilter, InvalidRequest
 from spark.lakes import CATALOG, Lakes, fresh
 
 pytestmark = pytest.mark.spark
@@ -213,6 +213,16 @@ def test_a_value_that_does_not_fit_changes_nothing(spark: SparkSession, lakes: L
     with pytest.raises(InvalidRequest, match="no column 'nothing'"):
         update(spark, name, {"nothing": "1"}, client=lakes.lake)
     assert rows_of(spark, name) == sorted(numbered(10), key=repr)
+
+
+def test_an_empty_condition_is_not_every_row(spark: SparkSession, lakes: Lakes) -> None:
+    """Every row changes when there is no condition, and not when a text for one came out empty."""
+    name = table_of(spark, lakes, numbered(3))
+    for blank in ("", " "):
+        with pytest.raises(InvalidFilter, match="empty"):
+            update(spark, name, {"qty": "0"}, blank, client=lakes.lake)
+    assert rows_of(spark, name) == sorted(numbered(3), key=repr)
+    assert update(spark, name, {"qty": "0"}, None, client=lakes.lake).rows_updated == 3
 
 
 def _blocks(lakes: Lakes, name: str) -> list[Any]:
