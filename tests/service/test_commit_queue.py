@@ -164,6 +164,94 @@ def test_a_leader_that_dies_leaves_nobody_waiting(
         assert type(error) is (ValueError if death is ValueError else OutcomeUnknown)
 
 
+@pytest.mark.parametrize("death", [ValueError, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("is_half_way", [False, True])
+def test_a_leader_that_dies_before_it_has_its_group_leaves_nobody_waiting(
+    leader: Leader,
+    new_queue: NewQueue,
+    monkeypatch: pytest.MonkeyPatch,
+    death: type[BaseException],
+    is_half_way: bool,
+) -> None:
+    """Who waits is refused with nothing done, also those that it had taken already; later changes are answered."""
+    queue = new_queue(linger_s=0.001)
+    first = busy(leader, queue)
+    entries = send(queue, "a", "b", "c")
+    if is_half_way:
+        begin = entries[1].answered.set_running_or_notify_cancel
+        calls = iter([death("the leader died")])
+
+        def dies_once() -> bool:
+            for error in calls:
+                raise error
+            return begin()
+
+        monkeypatch.setattr(entries[1].answered, "set_running_or_notify_cancel", dies_once)
+    else:
+        monkeypatch.setattr(queue, "_last_sizes", _Dying(death))
+    leader.go.set()
+    assert answers(first) == ["answer to first"]
+    for entry in entries:
+        error = entry.answered.exception(WAIT_S)
+        assert isinstance(error, Unavailable)
+        assert isinstance(error.__cause__, death)
+    assert leader.groups == [("t", ["first"])]
+    assert answers(*send(queue, "later")) == ["answer to later"]
+    assert queue.waiting() == 0
+
+
+class _Dying(dict[str, int]):
+    """Sizes of groups whose second reading fails, once."""
+
+    def __init__(self, death: type[BaseException]) -> None:
+        super().__init__()
+        self._deaths = [death("the leader died")]
+
+    def get(self, key: str, default: int = 0) -> int:  # type: ignore[override]
+        """The size of a table's last group."""
+        if self._deaths:
+            raise self._deaths.pop()
+        return super().get(key, default)
+
+
+def test_a_linger_that_fails_leaves_nobody_waiting(
+    leader: Leader, new_queue: NewQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock, or the sleep, is part of what a leader may die of."""
+    queue = new_queue(linger_s=WAIT_S)
+    busy(leader, queue)
+    pair = send(queue, "a", "b")
+    leader.go.set()
+    answers(*pair)
+
+    def broken() -> float:
+        raise OSError("no clock")
+
+    monkeypatch.setattr(queue, "_linger", lambda *_: broken())
+    (hit,) = send(queue, "hit")
+    assert isinstance(hit.answered.exception(WAIT_S), Unavailable)
+    monkeypatch.undo()
+    assert answers(*send(queue, "later", "still later")) == ["answer to later", "answer to still later"]
+
+
+def test_a_leader_that_cannot_start_leaves_nobody_waiting(
+    leader: Leader, new_queue: NewQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system may have no thread left; the change is refused, and the next one gets its leader."""
+    queue = new_queue()
+
+    def cannot(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", cannot)
+        (refused,) = send(queue, "refused")
+    with pytest.raises(Unavailable, match="could not begin"):
+        refused.answered.result(WAIT_S)
+    assert answers(*send(queue, "later")) == ["answer to later"]
+    assert leader.groups == [("t", ["later"])]
+
+
 def test_a_leader_that_forgets_an_answer_leaves_nobody_waiting() -> None:
     """Nobody can say what became of the change then."""
     queue: CommitQueue[str, str] = CommitQueue(

@@ -6,6 +6,7 @@ busy table does not keep others waiting. A leader that fails, in whatever way, a
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -21,6 +22,7 @@ from lamella.snapshot.errors import OutcomeUnknown, Unavailable
 Change = TypeVar("Change")
 Answer = TypeVar("Answer")
 
+_LOG: Final = logging.getLogger("lamella.commits")
 #: Tables whose last group's size is remembered.
 _SIZES_KEPT: Final = 1024
 
@@ -101,6 +103,7 @@ class CommitQueue(Generic[Change, Answer]):
         self._lines: dict[str, _Line[Change, Answer]] = {}
         self._last_sizes: LRUCache[str, int] = LRUCache(_SIZES_KEPT)
         self._leaders = ThreadPoolExecutor(threads, thread_name_prefix="lamella-commit")
+        self._is_closed = False
 
     def submit(
         self,
@@ -114,8 +117,7 @@ class CommitQueue(Generic[Change, Answer]):
     ) -> Entry[Change, Answer]:
         """Put a change at the end of its table's queue; it is not begun after ``deadline_s`` of the queue's timer.
 
-        Raises:
-            Unavailable: the service is ending.
+        The answer is Unavailable, with nothing done, where the service is ending or cannot begin the change.
         """
         entry: Entry[Change, Answer] = Entry(
             change, blocks=blocks, alone=alone, queued_s=self._timer(), deadline_s=deadline_s, place=place
@@ -127,7 +129,7 @@ class CommitQueue(Generic[Change, Answer]):
             line.waiting.append(entry)
             begin, line.led = not line.led, True
         if begin:
-            self._send_leader(table_id)
+            self._send_leader(table_id, line)
         return entry
 
     def waiting(self) -> int:
@@ -137,19 +139,44 @@ class CommitQueue(Generic[Change, Answer]):
 
     def close(self) -> None:
         """Finish the groups that are at work or next in line, refuse what waits behind, and take nothing more."""
+        self._is_closed = True
         self._leaders.shutdown()
 
-    def _send_leader(self, table_id: str) -> None:
+    def _send_leader(self, table_id: str, line: _Line[Change, Answer]) -> None:
         try:
-            self._leaders.submit(self._serve, table_id)
-        except RuntimeError:  # how an executor says that it was shut down
-            with self._lock:
-                left = self._lines.pop(table_id).waiting
-            for entry in left:
-                entry.refuse(Unavailable("the service is ending", retry_after_s=1))
+            self._leaders.submit(self._serve, table_id, line)
+        except BaseException as error:  # the executor was shut down, or the system starts no thread
+            self._refuse_line(table_id, line, error)
+            if not isinstance(error, Exception):
+                raise
 
-    def _serve(self, table_id: str) -> None:
-        group = self._next_group(table_id)
+    def _refuse_line(self, table_id: str, line: _Line[Change, Answer], error: BaseException) -> None:
+        """Refuse all that no leader has taken, since none comes for them; the next change begins a new line."""
+        with self._lock:
+            if self._lines.get(table_id) is line:
+                del self._lines[table_id]
+            left = list(line.waiting)
+            line.waiting.clear()
+        for entry in left:
+            entry.refuse(self._not_begun(error))
+
+    def _not_begun(self, error: BaseException) -> Unavailable:
+        text = "the service is ending" if self._is_closed else "the service could not begin the commit; send it again"
+        refusal = Unavailable(text, retry_after_s=1)
+        refusal.__cause__ = error
+        return refusal
+
+    def _serve(self, table_id: str, line: _Line[Change, Answer]) -> None:
+        group: list[Entry[Change, Answer]] = []
+        try:
+            self._take_group(table_id, line, group)
+        except BaseException as error:
+            # Nothing was begun, and the next leader would most likely fail in the same way.
+            self._refuse_line(table_id, line, error)
+            for entry in group:
+                entry.refuse(self._not_begun(error))
+            _LOG.warning("a group of commits could not be begun", exc_info=error)
+            return
         try:
             if group:
                 self._lead(table_id, group)
@@ -164,22 +191,26 @@ class CommitQueue(Generic[Change, Answer]):
         finally:
             for entry in group:
                 entry.refuse(OutcomeUnknown("the commit ended without an answer"))
-            with self._lock:
-                line = self._lines[table_id]
-                self._last_sizes[table_id] = len(group)
-                line.led = again = bool(line.waiting)
-                if not again:
-                    del self._lines[table_id]
-            if again:
-                self._send_leader(table_id)
+            self._hand_on(table_id, line, len(group))
 
-    def _next_group(self, table_id: str) -> list[Entry[Change, Answer]]:
+    def _hand_on(self, table_id: str, line: _Line[Change, Answer], size: int) -> None:
+        """Have another leader come for those that came meanwhile."""
         with self._lock:
-            line = self._lines[table_id]
+            if self._lines.get(table_id) is not line:
+                return
+            again = bool(line.waiting)
+            if not again:
+                del self._lines[table_id]
+            self._last_sizes[table_id] = size
+        if again:
+            self._send_leader(table_id, line)
+
+    def _take_group(self, table_id: str, line: _Line[Change, Answer], group: list[Entry[Change, Answer]]) -> None:
+        """Move the next group from the line to ``group``, which has what was taken even if this fails half-way."""
+        with self._lock:
             expected = min(self._last_sizes.get(table_id, 0), self._most_changes)
         if expected > 1:
             self._linger(line, expected)
-        group: list[Entry[Change, Answer]] = []
         blocks = 0
         with self._lock:
             waiting = line.waiting
@@ -187,14 +218,14 @@ class CommitQueue(Generic[Change, Answer]):
                 entry = waiting[0]
                 if group and (entry.alone or blocks + entry.blocks > self._most_blocks):
                     break
+                group.append(entry)
                 waiting.popleft()
                 if not entry.answered.set_running_or_notify_cancel():
-                    continue  # its caller gave up
-                group.append(entry)
+                    group.pop()  # its caller gave up
+                    continue
                 blocks += entry.blocks
                 if entry.alone:
                     break
-        return group
 
     def _linger(self, line: _Line[Change, Answer], expected: int) -> None:
         until = self._timer() + self._linger_s
