@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -103,3 +105,40 @@ def test_errors_of_the_work_are_shared() -> None:
             work.may_go_on.set()
             assert {type(call.exception(10)) for call in calls} == {type(error)}
         assert work.begun == 1
+
+
+@pytest.mark.parametrize("death", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+def test_others_do_the_work_when_the_thread_at_it_is_told_to_end(death: type[BaseException]) -> None:
+    """An interrupt is about the thread that it comes to; the others wait neither for ever nor for its end."""
+    flights, work = Flights(), Slow()
+
+    def interrupted() -> str:
+        made = work()
+        if work.begun == 1:
+            raise death
+        return made
+
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(flights.run, "key", interrupted)
+        assert work.is_at_work.wait(10)
+        others = [pool.submit(flights.run, "key", interrupted) for _ in range(2)]
+        time.sleep(0.1)
+        work.may_go_on.set()
+        assert type(first.exception(10)) is death
+        assert all(each.result(10).startswith("made by") for each in others)
+    assert flights.run("key", lambda: "later") == "later"
+
+
+def test_an_interrupt_on_the_way_to_the_work_leaves_no_flight_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may come at any line, also between taking the key and beginning."""
+    flights = Flights()
+
+    class Interrupted(dict[Hashable, Future[Any]]):
+        def setdefault(self, key: Hashable, default: Any = None) -> Any:
+            super().setdefault(key, default)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(flights, "_running", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        flights.run("key", lambda: "never")
+    assert not flights._running

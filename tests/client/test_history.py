@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from click.testing import CliRunner, Result
 from fixtures_server import ServerProcess
 from lamella.client.cli import cli
 from lamella.client.http import AsyncLamella, Lamella, Table
+from lamella.client.http.holding import Holding
 from lamella.client.http.past import Whole
 from lamella.snapshot.errors import (
     AlreadyExists,
@@ -31,7 +33,7 @@ from lamella.snapshot.errors import (
     from_code,
 )
 from lamella.snapshot.schema import Column
-from lamella.snapshot.wire import ChangesAnswer, PrunedBlock, SnapshotChanges
+from lamella.snapshot.wire import ChangesAnswer, LeaseInfo, PrunedBlock, SnapshotChanges
 
 
 @pytest.fixture
@@ -307,3 +309,38 @@ def test_an_expired_snapshot_is_one_that_is_not_found() -> None:
     error = from_code("snapshot_expired", "gone", {})
     assert isinstance(error, SnapshotExpired)
     assert isinstance(error, SnapshotNotFound)
+
+
+def test_a_lease_that_no_thread_can_renew_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may have no thread left; then nobody reads, and nothing is to be kept from a clean-up."""
+
+    class Leased:
+        """A table with one lease."""
+
+        def __init__(self) -> None:
+            self.held: list[str] = []
+
+        def lease(self, owner: str, *, ttl_s: int, snapshot_id: str | None) -> LeaseInfo:
+            """Take it."""
+            self.held.append(owner)
+            return LeaseInfo(
+                lease_id="l", snapshot_id=snapshot_id or "s", owner=owner, created_at_ms=0, expires_at_ms=ttl_s
+            )
+
+        def renew_lease(self, lease_id: str, *, ttl_s: int) -> LeaseInfo:
+            """Never."""
+            raise AssertionError((lease_id, ttl_s))
+
+        def release_lease(self, lease_id: str) -> None:
+            """Give it back."""
+            assert lease_id == "l"
+            self.held.pop()
+
+    def cannot(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    table = Leased()
+    monkeypatch.setattr(threading.Thread, "start", cannot)
+    with pytest.raises(RuntimeError, match="new thread"), Holding(table, snapshot_id="s"):
+        raise AssertionError("nothing is read")
+    assert table.held == []

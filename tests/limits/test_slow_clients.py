@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import socket
 import threading
+from functools import partial
 
 import pytest
 
@@ -291,3 +293,27 @@ def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
             0,
             0,
         ]
+
+
+def test_a_request_that_cannot_be_begun_keeps_no_others_waiting() -> None:
+    """The rest of the line is begun in its turn, and the count of those that wait is right."""
+    kept = Connections(Settings(warehouse="memory://none"), Metrics())
+    begun: list[int] = []
+    errors: list[str] = []
+
+    def fails() -> None:
+        raise MemoryError("no task")
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, told: errors.append(str(told["exception"])))
+        with pytest.raises(MemoryError):
+            kept.begin(fails)
+        for number in range(4):
+            kept.begin(fails if number == 1 else partial(begun.append, number))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        kept.begin(partial(begun.append, 4))
+
+    asyncio.run(test())
+    assert (begun, errors, kept.unstarted) == ([0, 2, 3, 4], ["no task"], 4)

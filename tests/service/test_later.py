@@ -66,3 +66,42 @@ def test_nothing_is_done_once_it_is_closed() -> None:
     later.close()
     assert times == []
     Later(lambda: None, 0.0, "never asked").close()
+
+
+@pytest.mark.parametrize("death", [SystemExit, KeyboardInterrupt])
+def test_the_thread_outlives_whatever_its_work_raises(death: type[BaseException]) -> None:
+    """Callers were told that it does what they ask for."""
+    done = threading.Semaphore(0)
+    errors = [death()]
+
+    def work() -> None:
+        try:
+            if errors:
+                raise errors.pop()
+        finally:
+            done.release()
+
+    later = Later(work, 0.0, "worker")
+    for _ in range(2):
+        later.soon()
+        assert done.acquire(timeout=60)
+    later.close()
+
+
+def test_a_thread_that_cannot_start_is_started_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asked meanwhile is not failed by it, and closing waits for nothing."""
+
+    def cannot(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    done = threading.Semaphore(0)
+    later, never = Later(done.release, 0.0, "worker"), Later(done.release, 0.0, "never")
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", cannot)
+        later.soon()
+        never.soon()
+    never.close()
+    assert not later.is_due
+    later.soon()
+    assert done.acquire(timeout=60)
+    later.close()

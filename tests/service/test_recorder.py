@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -180,3 +181,26 @@ def test_the_catalog_counts_what_comes_again(tmp_path: Path) -> None:
     assert (found.times, found.considered, found.kept, found.kept_bytes) == (3, 30, 5, 500)
     assert (found.first_ms, found.last_ms) == (1, 9)
     assert world.catalog.clear_recorded(world.record.table_id) == 1
+
+
+def test_a_prune_is_answered_and_filters_are_kept_later_when_no_thread_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The notes wait for the next one who brings one."""
+    world = World(tmp_path, record_prunes="full")
+
+    def cannot(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", cannot)
+        for number in range(130):
+            world.ask(f"a > {number}")
+    assert world.count("kept") == 0
+    written = threading.Event()
+    write = world.recorder._write
+    monkeypatch.setattr(world.recorder, "_write", lambda notes: (write(notes), written.set()))
+    world.ask("a > 1000")
+    assert written.wait(60)
+    world.recorder.close()
+    assert world.count("kept") == 131

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -21,9 +22,14 @@ import pytest
 from starlette.testclient import TestClient
 
 from fixtures_server import STOP_S, ServerProcess, StartServer
-from lamella.service import probes
+from lamella.service import probes, stopping
 from lamella.service.app import create_app
+from lamella.service.catalog import open_catalog
+from lamella.service.lifecycle import Lifecycle
+from lamella.service.logs import make_log
+from lamella.service.services import Services
 from lamella.service.settings import Settings
+from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.layout import FsspecStore
 from support.service_api import TableApi, World, read_problem
 
@@ -357,3 +363,51 @@ def test_two_apps_of_a_process_are_stopped_each_for_itself(tmp_path: Path) -> No
         assert one.get("/health/live").headers["connection"] == "close"
         assert other.get("/health/ready").status_code == 200
         assert "connection" not in other.get("/health/live").headers
+
+
+def test_a_service_ends_though_nobody_can_watch_over_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may have no thread left for that; the server is told to stop in any case."""
+
+    def cannot(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    stopped: list[int] = []
+
+    async def drain() -> None:
+        settings = Settings(warehouse=str(tmp_path), drain_s=0)
+        draining = stopping._Drain(Lifecycle(), settings, make_log("error"), is_alone=True)
+        draining.servers[signal.SIGTERM] = lambda number, _: stopped.append(number)
+        monkeypatch.setattr(threading.Thread, "start", cannot)
+        draining(signal.SIGTERM, None)
+        await asyncio.sleep(0.1)
+
+    asyncio.run(drain())
+    assert stopped == [signal.SIGTERM]
+
+
+def test_what_cannot_be_ended_does_not_keep_the_rest_from_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commits that wait are finished, and connections given back, also when another part fails on the way."""
+    settings = Settings(warehouse=str(tmp_path))
+    catalog = open_catalog(settings.catalog_url)
+    services = Services(settings, store=FsspecStore(), catalog=catalog, ids=Ids(), clock=unix_ms)
+    ended: list[str] = []
+
+    def ends(name: str, error: Exception | None = None) -> Callable[[], None]:
+        def end() -> None:
+            ended.append(name)
+            if error is not None:
+                raise error
+
+        return end
+
+    parts = ("committer", "healths", "recorder", "prune_rates", "audit", "traces")
+    services.when_closing(ends("page", ValueError("a page")))
+    for name in parts:
+        error = OSError(name) if name == "recorder" else None
+        monkeypatch.setattr(getattr(services, name), "close", ends(name, error))
+    with pytest.raises(OSError, match="recorder"):
+        services.close()
+    assert ended == ["page", *parts]
+    assert catalog.connections[0] == 0

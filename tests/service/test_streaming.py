@@ -12,13 +12,16 @@ import anyio
 import pytest
 import uvicorn
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from lamella.client import AsyncLamella, Lamella
 from lamella.client.http import RetryPolicy
 from lamella.service.access import NOBODY
-from lamella.service.api import Operation
+from lamella.service.access.needs import ASKED
+from lamella.service.api import Boundary, Operation
 from lamella.service.compression import compressor
+from lamella.service.logs import make_log
 from lamella.service.metrics import Metrics
 from lamella.service.middleware import DirectMiddleware
 from lamella.service.streaming import PIECE_BYTES, LargeAnswers, Pieces, StreamedResponse
@@ -294,3 +297,60 @@ def test_a_compressor_that_keeps_everything_back_ends_nothing_early() -> None:
     assert found
     assert all(found)
     assert pieces.next() is None
+
+
+@pytest.mark.parametrize("death", [ValueError("generator already executing"), KeyboardInterrupt()])
+def test_an_answer_that_cannot_be_closed_gives_its_turn_back(
+    monkeypatch: pytest.MonkeyPatch, death: BaseException
+) -> None:
+    """A thread may still be making a piece of it when the process ends the request. The next answer has its turn."""
+    limits = large()
+
+    def fails(_: Pieces) -> None:
+        raise death
+
+    async def taken(_: dict[str, Any]) -> None:
+        return
+
+    async def test() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(Pieces, "close", fails)
+            with pytest.raises(type(death)):
+                await serve(Chunks(2), limits, taken)
+        await serve(Chunks(2), limits, taken)
+
+    asyncio.run(test())
+
+
+def test_an_answer_that_must_not_leave_gives_its_turn_back() -> None:
+    """Its handler forgot to decide who may have it, so an error is answered instead, and the next one has a turn."""
+    limits = large()
+    chunks = Chunks(2)
+
+    async def forgets(_: Request) -> Response:
+        return StreamedResponse(Pieces(iter(chunks), None), limits, await limits.turn("a"), {}, "application/json")
+
+    class Everyone:
+        """Lets everyone in."""
+
+        async def admit(self, _: Request) -> None:
+            return
+
+    boundary = Boundary(
+        make_log("error"),
+        limits.metrics,
+        Everyone(),
+        object(),
+        lambda _, handler: handler,  # type: ignore[arg-type]  # stand-ins
+    )
+    operation = Operation(
+        method="GET", path="/x", handler=forgets, needs=ASKED, summary="", tag="", is_urgent=True, changes=False
+    )
+
+    async def test() -> None:
+        for _ in range(2):
+            request = Request({"type": "http", "method": "GET", "path": "/x", "headers": []})
+            refused = await boundary.endpoint(operation)(request)
+            assert refused.status_code == 500
+
+    asyncio.run(test())

@@ -32,7 +32,7 @@ from lamella.service.probes import Findings
 from lamella.service.pulse import Pulse
 from lamella.service.request_figures import quantile_ms
 from lamella.service.settings import Settings
-from lamella.service.threads import Threads
+from lamella.service.threads import Threads, ThreadUse
 from lamella.snapshot.cache import Counts, Resident
 from lamella.snapshot.errors import AlreadyExists, Unavailable
 from lamella.snapshot.layout import FsspecStore
@@ -335,3 +335,27 @@ def test_several_workers_show_all_of_it(start_server: StartServer, tmp_path: Pat
     assert total(shown, "lamella_build_info") == 1
     assert total(shown, "lamella_event_loop_lag_seconds_count") > 0
     assert total(shown, "lamella_threads_max", pool="read") == 16
+
+
+def test_a_beat_that_fails_is_followed_by_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Figures would stand still for good, and the end of the service would fail with the error of a beat."""
+    metrics, catalog = Metrics(), open_catalog(str(tmp_path / "c.db"))
+    looks: list[int] = []
+
+    def pools() -> dict[str, ThreadUse]:
+        looks.append(1)
+        raise OSError("no figures")
+
+    pulse = Pulse(metrics, catalog, pools)
+    monkeypatch.setattr("lamella.service.pulse._STEP_S", 0.001)
+
+    async def beat() -> None:
+        async with pulse.beating():
+            while len(looks) < 2:
+                await asyncio.sleep(0.001)
+
+    asyncio.run(beat())
+    catalog.close()
+    assert "could not be brought up to date" in caplog.text

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -264,3 +265,55 @@ def test_the_nanny_needs_nothing_but_python(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert int(process.stdout.read()) == process.pid
         assert process.wait(60) == 7
+
+
+def test_a_program_that_nobody_can_watch_over_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may have no thread left: another worker is to have the job, and no program may be at it then."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Noted(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            started.append(self)
+
+    start = threading.Thread.start
+    left = iter([True, True])
+
+    def sometimes(thread: threading.Thread) -> None:
+        if not next(left, False):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(subprocess, "Popen", Noted)
+    monkeypatch.setattr(threading.Thread, "start", sometimes)
+    with pytest.raises(RuntimeError, match="new thread"):
+        Watched(sys.executable, "-c", "import time; time.sleep(600)")
+    (process,) = started
+    assert process.returncode == -signal.SIGKILL
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        assert pipe is not None
+        pipe.close()
+
+
+def test_a_program_whose_end_cannot_be_seen_is_over_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that ignores SIGCHLD is told nothing of its children; it must not take that for success."""
+
+    def gone(*_: object) -> None:
+        raise ChildProcessError
+
+    monkeypatch.setattr(os, "waitid", gone)
+    watched = Watched(sys.executable, "-c", "import time; time.sleep(600)")
+    assert watched.status() == 255
+
+
+def test_a_line_that_cannot_be_taken_in_does_not_stop_the_program() -> None:
+    """What it prints is read on: it would wait for room in the pipe for ever."""
+    over = threading.Event()
+
+    def refuses(_stream: Stream, _line: bytes) -> None:
+        raise ValueError("no such line")
+
+    program = "for _ in range(20_000): print('x' * 80)"
+    child = Child([sys.executable, "-c", program], os.environ, grace_s=5.0, on_line=refuses, on_exit=over.set)
+    assert over.wait(60)
+    assert child.status == 0

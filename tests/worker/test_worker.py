@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from fixtures_server import ServerProcess
 from lamella.client import Lamella
 from lamella.client.cli import cli
+from lamella.client.jobs.attempt import AttemptSettings
+from lamella.client.jobs.worker import Worker, WorkerSettings
 from lamella.snapshot.wire import JobInfo
 from support.worker_process import Ledger, WorkerProcess, is_alive, until
 
@@ -250,3 +254,23 @@ def test_schedules_and_policies_are_asked_by_workers(lake: Lamella, start_worker
 def _done(lake: Lamella) -> list[JobInfo]:
     table_id = lake.table("db.a").info().table_id
     return [job for job in lake.jobs.list("db.a", states=["succeeded"]) if job.table_id == table_id]
+
+
+def test_a_job_that_no_thread_can_be_begun_for_is_handed_back(
+    lake: Lamella, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not wait for its lease to run out, and the worker ends as it should."""
+    job_id = pretend(lake, ledger)
+    with monkeypatch.context() as patched:
+        start = threading.Thread.start
+
+        def cannot(thread: threading.Thread) -> None:
+            if thread.name.startswith("job "):
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        patched.setattr(threading.Thread, "start", cannot)
+        settings = WorkerSettings(kinds=("pretend",), once=True, poll_s=0.01)
+        assert Worker(lake, settings, AttemptSettings(lease_s=600, grace_s=1.0)).run() == ("released",)
+    assert lake.jobs.get(job_id).state == "queued"
+    assert ledger.lines("begin") == []

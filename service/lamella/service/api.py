@@ -20,6 +20,7 @@ from lamella.service.admission import Admission
 from lamella.service.deadline import MOST_MS
 from lamella.service.metrics import Metrics
 from lamella.service.problem import problem_response, status_of
+from lamella.service.streaming import StreamedResponse
 from lamella.snapshot.errors import InvalidRequest, LamellaError, LimitExceeded
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -154,7 +155,12 @@ class Boundary:
                     return await handler(request)
                 needs.check(request, await gate.admit(request))
                 response = await handler(request)
-                needs.check_decided(request)
+                try:
+                    needs.check_decided(request)
+                except LamellaError:
+                    if isinstance(response, StreamedResponse):
+                        response.close()
+                    raise
                 return response
             except ClientDisconnect:
                 raise

@@ -108,9 +108,11 @@ def create_app(
         for text in unsafe_warnings(settings):
             log.warning("unsafe", detail=text)
         log.info("started", version=release(), pid=os.getpid())
-        async with services.pulse.beating():
-            yield {STATE: app.connections}
-        services.close()
+        try:
+            async with services.pulse.beating():
+                yield {STATE: app.connections}
+        finally:
+            services.close()
         log.info("stopped", pid=os.getpid())
 
     app = _App(

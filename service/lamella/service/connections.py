@@ -206,23 +206,29 @@ class Connections:
         were begun in it, new clients would wait for hundreds of others' requests.
         """
         self.unstarted += 1
-        if self._begun < _A_ROUND:
-            self._begun += 1
-            start()
-        else:
-            self._turns.append(start)
         if not self._is_counting:
             self._is_counting = True
             asyncio.get_running_loop().call_soon(self._next_round)
+        if self._begun < _A_ROUND:
+            self._start(start)
+        else:
+            self._turns.append(start)
+
+    def _start(self, start: Callable[[], None]) -> None:
+        self._begun += 1
+        try:
+            start()
+        except BaseException:
+            self.unstarted -= 1  # it will not be, so nobody counts it down
+            raise
 
     def _next_round(self) -> None:
         self._begun = 0
-        while self._turns and self._begun < _A_ROUND:
-            self._begun += 1
-            self._turns.popleft()()
-        self._is_counting = self._begun > 0
-        if self._is_counting:
+        self._is_counting = bool(self._turns)
+        if self._is_counting:  # first, since a request that cannot be begun must not keep the others from it
             asyncio.get_running_loop().call_soon(self._next_round)
+        while self._turns and self._begun < _A_ROUND:
+            self._start(self._turns.popleft())
 
     @property
     def is_busy(self) -> bool:

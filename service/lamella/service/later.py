@@ -14,7 +14,7 @@ class Later:
     """Runs ``work`` within about ``delay_s`` after it was asked for, once for all who asked meanwhile.
 
     The thread begins when it is first needed, so that a fork before that does no harm. Work that fails is logged, and
-    done again when somebody asks the next time.
+    done again when somebody asks the next time; so is a thread that cannot begin.
     """
 
     def __init__(self, work: Callable[[], object], delay_s: float, name: str) -> None:
@@ -35,10 +35,15 @@ class Later:
         with self._lock:
             if self._closed.is_set():
                 return
-            self.is_due = True
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # the system starts no thread now; it is tried again the next time
+                    _LOG.warning("%s cannot begin", self._name, exc_info=error)
+                    return
+                self._thread = thread
+            self.is_due = True
             self._asked.set()
 
     def close(self) -> None:
@@ -58,5 +63,5 @@ class Later:
             self.is_due = False  # before the work: what is asked for from now on may come too late for it
             try:
                 self._work()
-            except Exception as error:
+            except BaseException as error:  # the thread stays: callers are told that it will do what they ask for
                 _LOG.warning("%s failed", self._name, exc_info=error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Final
@@ -11,6 +12,7 @@ from lamella.service.catalog import Catalog
 from lamella.service.metrics import Metrics
 from lamella.service.threads import ThreadUse
 
+_LOG: Final = logging.getLogger("lamella.pulse")
 _STEP_S: Final = 0.25
 
 
@@ -52,4 +54,7 @@ class Pulse:
             due_s = loop.time() + _STEP_S
             await asyncio.sleep(_STEP_S)
             self._metrics.process.loop_lag.observe(max(0.0, loop.time() - due_s))
-            self.look()
+            try:
+                self.look()
+            except Exception as error:  # the next beat may succeed; without one, figures would stand still unnoticed
+                _LOG.warning("the metrics could not be brought up to date", exc_info=error)

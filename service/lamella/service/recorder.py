@@ -10,12 +10,12 @@ import hashlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import msgspec
 
 from lamella.service.catalog import Catalog, RecordedBounds, RecordedFilter, TableRecord
+from lamella.service.later import Later
 from lamella.service.metrics import Metrics
 from lamella.service.settings import Settings
 from lamella.snapshot.advice.recording import Mode, mode_of
@@ -65,8 +65,7 @@ class Recorder:
         self._notes: deque[_Note] = deque(maxlen=_MOST_NOTES)
         self._written_s = timer()
         self._lock = threading.Lock()
-        self._is_writing = False
-        self._pool: ThreadPoolExecutor | None = None
+        self._later = Later(self.write, 0.0, "recorder")
 
     def note(self, record: TableRecord, asked: PruneRequest, found: Found) -> None:
         """Take note of a prune; waits for nothing."""
@@ -74,20 +73,14 @@ class Recorder:
             return
         notes = self._notes
         notes.append((record, asked, found.block_count, found.answer.report))
-        if not self._is_writing and (len(notes) >= _TOGETHER or self._timer() - self._written_s > _LATEST_S):
-            self._is_writing = True
-            if self._pool is None:  # made when it is needed, so that a fork before that does no harm
-                self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recorder")
-            self._pool.submit(self.write)
+        if len(notes) >= _TOGETHER or self._timer() - self._written_s > _LATEST_S:
+            self._later.soon()
 
     def write(self) -> None:
         """Write what is noted. A filter that cannot be kept, or that the catalog does not take, is lost and counted."""
         with self._lock:
-            self._is_writing, self._written_s = True, self._timer()
-            try:
-                self._write(self._taken())
-            finally:
-                self._is_writing = False
+            self._written_s = self._timer()
+            self._write(self._taken())
 
     def mode(self, record: TableRecord) -> Mode:
         """What is kept of the filters of a table."""
@@ -105,8 +98,7 @@ class Recorder:
 
     def close(self) -> None:
         """Write the last notes, and end the thread."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._later.close()
         self.write()
 
     def _taken(self) -> Iterable[_Note]:

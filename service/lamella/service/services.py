@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Final, TypeVar
 
 from starlette.requests import Request
@@ -359,13 +360,11 @@ class Services:
         self._ending.append(end)
 
     def close(self) -> None:
-        """Finish the commits that are waiting, and release the catalog's connections."""
-        for end in self._ending:
-            end()
-        self.committer.close()
-        self.healths.close()
-        self.recorder.close()
-        self.prune_rates.close()
-        self.audit.close()
-        self.catalog.close()
-        self.traces.close()
+        """Finish the commits that are waiting, and release the catalog's connections.
+
+        Each part is ended, also after one that fails; the last error is raised.
+        """
+        parts = (self.committer, self.healths, self.recorder, self.prune_rates, self.audit, self.catalog, self.traces)
+        with ExitStack() as ending:  # the last is called first
+            for end in reversed([*self._ending, *(part.close for part in parts)]):
+                ending.callback(end)

@@ -72,11 +72,14 @@ class _Drain:
 
     def _begin(self, number: int) -> None:
         self._log.info("draining", pid=os.getpid(), signal=signal.Signals(number).name, drain_s=self._drain_s)
-        late = threading.Timer(self._most_s, self._give_up)
-        late.daemon = True
-        late.start()
         stop: Callable[[int, FrameType | None], Any] = self.servers[number]
         self._loop.call_later(self._drain_s, stop, number, None)
+        late = threading.Timer(self._most_s, self._give_up)
+        late.daemon = True
+        try:
+            late.start()
+        except RuntimeError as error:  # the system starts no thread now, but the process must end all the same
+            self._log.warning("nobody watches over the end", pid=os.getpid(), exc_info=error)
 
     def _give_up(self) -> None:
         self._log.error("the service did not end in time", pid=os.getpid(), after_s=self._most_s)

@@ -74,10 +74,13 @@ class Turn:
     def __init__(self, turns: Places, whose: str) -> None:
         self._turns = turns
         self._whose = whose
+        self._is_over = False
 
     def give_back(self) -> None:
-        """Let the next one have it."""
-        self._turns.give_back(self._whose)
+        """Let the next one have it; nothing happens the second time."""
+        if not self._is_over:
+            self._is_over = True
+            self._turns.give_back(self._whose)
 
 
 class Pieces:
@@ -137,17 +140,25 @@ class StreamedResponse(Response):
         self._turn = turn
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
-        gone = asyncio.ensure_future(_disconnected(receive))
         cut = "failed"
+        gone: asyncio.Future[None] | None = None
         try:
+            gone = asyncio.ensure_future(_disconnected(receive))
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             cut = await self._send_pieces(send, gone) or ""
         finally:
-            gone.cancel()
-            self._pieces.close()
-            self._turn.give_back()
+            if gone is not None:
+                gone.cancel()
+            self.close()
             if cut:
                 self._large.metrics.answers_cut.labels(cut).inc()
+
+    def close(self) -> None:
+        """Make no more of it, and let the next answer have the turn, also where none of it was sent."""
+        try:
+            self._pieces.close()
+        finally:
+            self._turn.give_back()
 
     async def _send_pieces(self, send: Send, gone: asyncio.Future[None]) -> str | None:
         """Send all, or say why not."""

@@ -67,8 +67,13 @@ class Holding:
     def __enter__(self) -> Self:
         if self._after_s <= 0:
             self._take()
-        self._thread = threading.Thread(target=self._keep, name="lamella-lease", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._keep, name="lamella-lease", daemon=True)
+        try:
+            thread.start()
+        except BaseException:
+            self._release()
+            raise
+        self._thread = thread
         return self
 
     def __exit__(
@@ -77,6 +82,9 @@ class Holding:
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
+        self._release()
+
+    def _release(self) -> None:
         if self.lease is not None:
             try:
                 self._table.release_lease(self.lease.lease_id)

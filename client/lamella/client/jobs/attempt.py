@@ -110,6 +110,10 @@ class Attempt:
         self._released.set()
         self._wake.set()
 
+    def hand_back(self) -> Ended:
+        """Give the job back without having begun; never raises a LamellaError."""
+        return self._finish("released", None)
+
     def run(self) -> Ended:
         """Run the program to its end, or to its lease's; never raises a LamellaError."""
         job = self._job
@@ -142,7 +146,7 @@ class Attempt:
             )
         except LamellaError as error:
             ended = self._finish("failed", JobError(code=error.code, detail=error.message), retry=False)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError) as error:  # the last: the system starts no thread
             ended = self._finish("failed", JobError(code="job_not_started", detail=str(error)))
         else:
             self._told.note("$ " + " ".join(command), "debug")

@@ -19,6 +19,8 @@ _LINE_BYTES: Final = 1 << 20
 #: How long output is waited for once the program is over, in seconds: something that left the group may hold the pipe.
 _DRAIN_S: Final = 5.0
 
+_LOST: Final = 255
+
 Stream = Literal["stdout", "stderr"]
 
 
@@ -41,7 +43,7 @@ class Child:
         self._on_line = on_line
         self._on_exit = on_exit
         self._lock = threading.Lock()
-        self._is_over = False
+        self._is_over = self._is_lost = False
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(Path(nanny.__file__)), str(grace_s), *command],
             env=dict(environment),
@@ -56,9 +58,13 @@ class Child:
             threading.Thread(target=self._read, args=("stdout", self._process.stdout), daemon=True),
             threading.Thread(target=self._read, args=("stderr", self._process.stderr), daemon=True),
         ]
-        for reader in self._readers:
-            reader.start()
-        threading.Thread(target=self._wait, daemon=True).start()
+        try:
+            for thread in (*self._readers, threading.Thread(target=self._wait, daemon=True)):
+                thread.start()
+        except BaseException:  # the system starts no thread: nobody would watch over the program, or read what it says
+            self.kill()
+            self._process.wait()
+            raise
 
     @property
     def pid(self) -> int:
@@ -67,10 +73,15 @@ class Child:
 
     @property
     def status(self) -> int | None:
-        """The status it ended with, 128 and more for a signal; None while it runs, or is still being read."""
+        """The status it ended with, 128 and more for a signal; None while it runs, or is still being read.
+
+        255 where nobody can tell: this process ignores SIGCHLD.
+        """
         with self._lock:
             if not self._is_over:
                 return None
+        if self._is_lost:
+            return _LOST
         code = self._process.returncode
         return code if code >= 0 else 128 - code
 
@@ -89,21 +100,28 @@ class Child:
                     os.killpg(self._process.pid, number)
 
     def _wait(self) -> None:
-        if hasattr(os, "waitid"):  # not on every system
-            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
-        else:
-            self._process.wait()
-        self.kill()  # what the program left behind
-        for reader in self._readers:
-            reader.join(_DRAIN_S)
-        with self._lock:
-            self._process.wait()
-            self._is_over = True
+        try:
+            if hasattr(os, "waitid"):  # not on every system
+                try:
+                    os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+                except ChildProcessError:
+                    self._is_lost = True
+            else:
+                self._process.wait()
+            self.kill()  # what the program left behind
+            for reader in self._readers:
+                reader.join(_DRAIN_S)
+        finally:
+            with self._lock:
+                self._process.wait()
+                self._is_over = True
+            self._on_exit()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None and not any(reader.is_alive() for reader in self._readers):
                 pipe.close()
-        self._on_exit()
 
     def _read(self, stream: Stream, pipe: BinaryIO) -> None:
         while line := pipe.readline(_LINE_BYTES):
-            self._on_line(stream, line.rstrip(b"\r\n"))
+            # A line that cannot be told must not end the reading: the program would wait for it for ever.
+            with suppress(Exception):
+                self._on_line(stream, line.rstrip(b"\r\n"))

@@ -150,7 +150,14 @@ class Worker:
         thread = threading.Thread(target=self._run, args=(attempt,), name=f"job {claimed.job.job_id}")
         with self._lock:
             self._running[attempt] = thread
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system starts no thread: others can do the job before its lease is over
+            with self._lock:
+                del self._running[attempt]
+            self._log.write("job not begun", "error", job=claimed.job.job_id, detail=str(error))
+            self._ended.append(attempt.hand_back())
+            return False
         return True
 
     def _run(self, attempt: Attempt) -> None:

@@ -97,9 +97,9 @@ class SharedTableRoutes:
             return answer, begun(NDJSON, answer.lines, is_secret=is_secret)
 
         answer, made = await services.read(work)
+        headers = {VERSION: str(answer.version), CAPABILITIES: able.header(answer.form)}
         response = await respond(made, wanted, services.large_answers, request)
-        response.headers[VERSION] = str(answer.version)
-        response.headers[CAPABILITIES] = able.header(answer.form)
+        response.headers.update(headers)
         return response
 
     def operations(self) -> tuple[Operation, ...]:

@@ -24,37 +24,38 @@ class Flights:
         """What ``work`` returns or raises; threads that come with a key while it is at work share its outcome.
 
         Each waits only as long as somebody waits for it (:mod:`lamella.snapshot.patience`). Where the one that was at
-        work gave up because nobody waited for it any more, one of the others does the work anew. ``work`` must not
-        come back with its own key.
+        work gave up because nobody waited for it any more, or its thread was told to end (``KeyboardInterrupt`` and
+        the like), one of the others does the work anew. ``work`` must not come back with its own key.
         """
         while True:
             mine: Future[_T] = Future()
-            with self._lock:
-                running: Future[_T] = self._running.setdefault(key, mine)
-            if running is mine:
-                return self._done(key, work, mine)
+            try:
+                with self._lock:
+                    running: Future[_T] = self._running.setdefault(key, mine)
+                if running is mine:
+                    result = work()
+                    self._end(key, mine)
+                    mine.set_result(result)
+                    return result
+            except BaseException as error:
+                # An interrupt may come at any line above. Nobody has this future where another one is at work.
+                self._end(key, mine)
+                if not mine.done():
+                    mine.set_exception(error)
+                raise
             wait([running], left_s())
             if not running.done():
                 raise too_late()
-            if not is_too_late(running.exception()):
+            error = running.exception()
+            if error is None or (isinstance(error, Exception) and not is_too_late(error)):
                 return _outcome(running)
             check_patience()
 
-    def _done(self, key: Hashable, work: Callable[[], _T], mine: Future[_T]) -> _T:
-        try:
-            result = work()
-        except BaseException as error:
-            self._end(key)
-            mine.set_exception(error)
-            raise
-        self._end(key)
-        mine.set_result(result)
-        return result
-
-    def _end(self, key: Hashable) -> None:
+    def _end(self, key: Hashable, mine: Future[_T]) -> None:
         """Before the others know the outcome, so that none of them finds what is over."""
         with self._lock:
-            del self._running[key]
+            if self._running.get(key) is mine:
+                del self._running[key]
 
 
 def _outcome(running: Future[_T]) -> _T:
