@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import threading
 import time
@@ -359,3 +360,25 @@ def test_a_beat_that_fails_is_followed_by_others(
     asyncio.run(beat())
     catalog.close()
     assert "could not be brought up to date" in caplog.text
+
+
+def test_pauses_for_the_garbage_collector_are_counted(tmp_path: Path) -> None:
+    """By generation, while the service runs; a collection in the middle of a metric waits for nothing."""
+    metrics, catalog = Metrics(), open_catalog(str(tmp_path / "c.db"))
+    pulse = Pulse(metrics, catalog, dict)
+    before = list(gc.callbacks)
+
+    def pauses(generation: str) -> float:
+        return total(metrics.families(), "lamella_gc_pause_seconds_count", generation=generation)
+
+    async def collect() -> None:
+        async with pulse.beating():
+            counted = pauses("2")
+            gc.collect()
+            with metrics.process.gc_pause.labels("2")._sum._lock:  # type: ignore[attr-defined]  # as if it were observed
+                gc.collect()
+            assert pauses("2") >= counted + 2
+
+    asyncio.run(collect())
+    catalog.close()
+    assert gc.callbacks == before

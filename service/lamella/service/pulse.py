@@ -32,7 +32,8 @@ class Pulse:
         """Beat on this event loop."""
         beat = asyncio.ensure_future(self._beat())
         try:
-            yield
+            with self._metrics.process.watching_pauses():
+                yield
         finally:
             beat.cancel()
             with suppress(asyncio.CancelledError):

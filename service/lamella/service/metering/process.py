@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 
-from lamella.service.metering.bounds import WAIT_S
+from lamella.service.metering.bounds import CALL_S, WAIT_S
 from lamella.service.release import release
 
 
@@ -66,8 +68,34 @@ class ProcessMetrics:
             registry=registry,
             multiprocess_mode="livemax",
         )
+        self.gc_pause = Histogram(
+            "lamella_gc_pause_seconds",
+            "Time that all threads stood still for Python's garbage collector, by generation; 2 is a full collection.",
+            ("generation",),
+            buckets=CALL_S,
+            registry=registry,
+        )
+        self._pauses = [self.gc_pause.labels(str(generation)) for generation in range(len(gc.get_threshold()))]
+        self._paused: list[tuple[int, float]] = []
+        self._pause_begun_s = 0.0
         self._numbers = itertools.count()
         self._begun_s: dict[int, float] = {}
+
+    @contextmanager
+    def watching_pauses(self) -> Iterator[None]:
+        """Note each collection of the garbage collector, for :meth:`fold`."""
+        gc.callbacks.append(self._collecting)
+        try:
+            yield
+        finally:
+            gc.callbacks.remove(self._collecting)
+
+    def _collecting(self, phase: str, about: dict[str, int]) -> None:
+        # A collection begins in the middle of anything, so this takes no lock: a metric has one.
+        if phase == "start":
+            self._pause_begun_s = time.perf_counter()
+        else:
+            self._paused.append((about["generation"], time.perf_counter() - self._pause_begun_s))
 
     def commit_begun(self) -> Callable[[], None]:
         """A commit is under way until what is returned is called."""
@@ -88,5 +116,8 @@ class ProcessMetrics:
 
     def fold(self) -> None:
         """Bring up to date what nobody tells of."""
+        paused, self._paused = self._paused, []
+        for generation, took_s in paused:
+            self._pauses[generation].observe(took_s)
         begun_s = list(self._begun_s.values())  # in one step, since others begin and end meanwhile
         self.oldest_commit.set(self._timer() - min(begun_s) if begun_s else 0.0)
