@@ -84,11 +84,16 @@ class Service:
 
     def metric(self, name: str) -> float:
         """The value of a metric without labels."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request("GET", "/metrics")
-        lines = connection.getresponse().read().decode().splitlines()
-        connection.close()
+        lines = self.text("/metrics").splitlines()
         return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+
+    def text(self, path: str) -> str:
+        """What a GET answers, on a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("GET", path)
+        text = connection.getresponse().read().decode()
+        connection.close()
+        return text
 
 
 @contextmanager

@@ -85,7 +85,7 @@ def test_runs_and_tested_blocks_come_out_as_they_were_added(seed: int) -> None:
     for name in ("place", "first", "count", "code", "segment_count"):
         assert getattr(found, name) == getattr(runs_of(again), name)
     assert all(one[1:] != (other[0], other[2]) for one, other in pairwise(ends(found)))
-    opened = kept.opened_by(lambda rows, *, keep=True: [])  # noqa: ARG005  # as ``Load`` wants it
+    opened = kept.arrays().opened_by(lambda rows, *, keep=True: [])  # noqa: ARG005  # as ``Load`` wants it
     assert described(opened) == expected
     assert kept.size_bytes >= kept.segments.nbytes + kept.rows.nbytes + kept.codes.nbytes
 

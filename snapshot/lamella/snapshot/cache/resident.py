@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 _Key = tuple[str, Hashable]
 
 
-class Counts(msgspec.Struct):
+class Counts(msgspec.Struct, gc=False):
     """What happened to values since they began to be held, and the bytes that are held now.
 
     ``hits``: a value was asked for and held, if only to see whether it is. ``misses``: one had to be made. ``evicted``:

@@ -18,7 +18,7 @@ from lamella.snapshot.stats.bound import Value
 BoundOperator = Literal["lt", "le", "gt", "ge", "eq"]
 
 
-class Held(msgspec.Struct, frozen=True):
+class Held(msgspec.Struct, frozen=True, gc=False):
     """A constant as a term: a value of ``dtype``, None for null.
 
     ``digits``: how many a whole number has that was written with them; beside a decimal Spark types it by these.
@@ -30,7 +30,7 @@ class Held(msgspec.Struct, frozen=True):
     digits: int = 0
 
 
-class Derived(msgspec.Struct, frozen=True):
+class Derived(msgspec.Struct, frozen=True, gc=False):
     """A function of terms, its result type, and its text."""
 
     function: Function
@@ -43,13 +43,13 @@ class Derived(msgspec.Struct, frozen=True):
 BoundTerm = Leaf | Held | Derived
 
 
-class Fixed(msgspec.Struct, frozen=True):
+class Fixed(msgspec.Struct, frozen=True, gc=False):
     """The same outcome for every row: true, false or null (None)."""
 
     value: bool | None
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class Comparison(msgspec.Struct, frozen=True, gc=False):
     """``term op value``; NaN as a value is greater than all and equal to itself."""
 
     term: BoundTerm
@@ -58,7 +58,7 @@ class Comparison(msgspec.Struct, frozen=True):
     text: str
 
 
-class Pair(msgspec.Struct, frozen=True):
+class Pair(msgspec.Struct, frozen=True, gc=False):
     """``left op right``, two terms of one order: row by row."""
 
     left: BoundTerm
@@ -67,7 +67,7 @@ class Pair(msgspec.Struct, frozen=True):
     text: str
 
 
-class Membership(msgspec.Struct, frozen=True):
+class Membership(msgspec.Struct, frozen=True, gc=False):
     """``term IN values``: ascending, no doubles, no NaN; ``has_nan`` and ``has_null`` say what else is listed."""
 
     term: BoundTerm
@@ -77,21 +77,21 @@ class Membership(msgspec.Struct, frozen=True):
     text: str
 
 
-class NullTest(msgspec.Struct, frozen=True):
+class NullTest(msgspec.Struct, frozen=True, gc=False):
     """``term IS NULL``."""
 
     term: BoundTerm
     text: str
 
 
-class NanTest(msgspec.Struct, frozen=True):
+class NanTest(msgspec.Struct, frozen=True, gc=False):
     """``isnan(term)``, false for null."""
 
     term: BoundTerm
     text: str
 
 
-class Prefix(msgspec.Struct, frozen=True):
+class Prefix(msgspec.Struct, frozen=True, gc=False):
     """Texts that begin with ``prefix``; ``whole``: all of those match, else those that are like the ``parts``."""
 
     term: BoundTerm
@@ -101,7 +101,7 @@ class Prefix(msgspec.Struct, frozen=True):
     parts: tuple[str | int, ...] = ()
 
 
-class NonNull(msgspec.Struct, frozen=True):
+class NonNull(msgspec.Struct, frozen=True, gc=False):
     """The same outcome for every value of the term, NaN included; null for null."""
 
     term: BoundTerm
@@ -109,7 +109,7 @@ class NonNull(msgspec.Struct, frozen=True):
     text: str
 
 
-class Anything(msgspec.Struct, frozen=True):
+class Anything(msgspec.Struct, frozen=True, gc=False):
     """Not known; with a ``term``, null exactly where that is null."""
 
     text: str
@@ -117,31 +117,31 @@ class Anything(msgspec.Struct, frozen=True):
     term: BoundTerm | None = None
 
 
-class BoundIsTrue(msgspec.Struct, frozen=True):
+class BoundIsTrue(msgspec.Struct, frozen=True, gc=False):
     """Null becomes false."""
 
     child: BoundPredicate
 
 
-class BoundIsUnknown(msgspec.Struct, frozen=True):
+class BoundIsUnknown(msgspec.Struct, frozen=True, gc=False):
     """Null becomes true, all else false."""
 
     child: BoundPredicate
 
 
-class BoundAnd(msgspec.Struct, frozen=True):
+class BoundAnd(msgspec.Struct, frozen=True, gc=False):
     """Conjunction; an empty one is true."""
 
     children: tuple[BoundPredicate, ...]
 
 
-class BoundOr(msgspec.Struct, frozen=True):
+class BoundOr(msgspec.Struct, frozen=True, gc=False):
     """Disjunction; an empty one is false."""
 
     children: tuple[BoundPredicate, ...]
 
 
-class BoundNot(msgspec.Struct, frozen=True):
+class BoundNot(msgspec.Struct, frozen=True, gc=False):
     """Negation; null stays null."""
 
     child: BoundPredicate

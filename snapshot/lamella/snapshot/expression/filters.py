@@ -26,13 +26,21 @@ _CLOCK: Final = re.compile(r"now|current|curdate|localtimestamp", re.IGNORECASE)
 _Key = tuple[str | bytes, str]
 
 
-class _Entry:
-    __slots__ = ("bounds", "predicate", "weight")
+class _Bound(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A filter over the columns of a schema, and how it was bound."""
 
-    def __init__(self, predicate: Predicate, weight: int) -> None:
-        self.predicate = predicate
-        self.weight = weight
-        self.bounds: tuple[tuple[Schema, str, bool, BoundPredicate], ...] = ()
+    schema: Schema
+    time_zone: str
+    case_sensitive: bool
+    predicate: BoundPredicate
+
+
+class _Entry(msgspec.Struct, eq=False, gc=False):
+    """A filter that was read, and the latest forms that it was bound to."""
+
+    predicate: Predicate
+    weight: int
+    bounds: tuple[_Bound, ...] = ()
 
 
 class Filters:
@@ -87,13 +95,14 @@ class Filters:
             entry = self._by_predicate.get(id(predicate))
         if entry is None or entry.predicate is not predicate:
             return bind(predicate, schema, time_zone=time_zone, case_sensitive=case_sensitive)
-        for known, zone, case, bound in entry.bounds:
+        for held in entry.bounds:
             # The head of a new snapshot is another object, mostly with an equal schema.
-            if zone == time_zone and case == case_sensitive and (known is schema or known == schema):
-                return bound
+            is_alike = held.time_zone == time_zone and held.case_sensitive == case_sensitive
+            if is_alike and (held.schema is schema or held.schema == schema):
+                return held.predicate
         bound = bind(predicate, schema, time_zone=time_zone, case_sensitive=case_sensitive)
         with self._lock:
-            entry.bounds = ((schema, time_zone, case_sensitive, bound), *entry.bounds[: _SCHEMAS - 1])
+            entry.bounds = (_Bound(schema, time_zone, case_sensitive, bound), *entry.bounds[: _SCHEMAS - 1])
         return bound
 
     def _key(self, given: Any, time_zone: str) -> _Key | None:

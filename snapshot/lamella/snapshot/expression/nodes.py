@@ -35,7 +35,7 @@ LiteralKind = Choice[
 SUFFIXES: Final = {"Y": "int8", "S": "int16", "L": "int64"}
 
 
-class Literal(msgspec.Struct, frozen=True):
+class Literal(msgspec.Struct, frozen=True, gc=False):
     """A constant; ``kind`` says how it was written.
 
     ``type``: of an integer the type that its suffix names, and in the list of an IN the type that a cast gave a
@@ -48,20 +48,20 @@ class Literal(msgspec.Struct, frozen=True):
     type: str = ""
 
 
-class Ref(msgspec.Struct, frozen=True):
+class Ref(msgspec.Struct, frozen=True, gc=False):
     """A column by its path: dots separate the parts; a part that holds a dot or a backquote stands in backquotes."""
 
     path: str
 
 
-class Call(msgspec.Struct, frozen=True):
+class Call(msgspec.Struct, frozen=True, gc=False):
     """A scalar function; ``function`` is one of :data:`FUNCTIONS`, arguments in Spark's order."""
 
     function: str
     arguments: tuple[Term, ...]
 
 
-class Cast(msgspec.Struct, frozen=True):
+class Cast(msgspec.Struct, frozen=True, gc=False):
     """``CAST(term AS type)``; the type by its text (see ``lamella.snapshot.schema.types``)."""
 
     term: Term
@@ -106,19 +106,19 @@ class Place(msgspec.Struct, frozen=True, eq=False, gc=False):
         return "Place()"  # equal values have equal texts
 
 
-class _Placed(msgspec.Struct, frozen=True, kw_only=True):
+class _Placed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """``at`` is for messages only, and so no part of what a predicate equals."""
 
     at: Place = Place()
 
 
-class Constant(msgspec.Struct, frozen=True):
+class Constant(msgspec.Struct, frozen=True, gc=False):
     """TRUE, FALSE, or NULL."""
 
     value: bool | None
 
 
-class Compare(_Placed, frozen=True):
+class Compare(_Placed, frozen=True, gc=False):
     """``left op right``; null when either is null. A lone literal stands on the right."""
 
     op: Operator
@@ -126,33 +126,33 @@ class Compare(_Placed, frozen=True):
     right: Term
 
 
-class NullSafeEqual(_Placed, frozen=True):
+class NullSafeEqual(_Placed, frozen=True, gc=False):
     """``left <=> right``; never null."""
 
     left: Term
     right: Term
 
 
-class In(_Placed, frozen=True):
+class In(_Placed, frozen=True, gc=False):
     """``term IN (literals)``, of any length."""
 
     term: Term
     literals: tuple[Literal, ...]
 
 
-class IsNull(_Placed, frozen=True):
+class IsNull(_Placed, frozen=True, gc=False):
     """``term IS NULL``."""
 
     term: Term
 
 
-class IsNan(_Placed, frozen=True):
+class IsNan(_Placed, frozen=True, gc=False):
     """``isnan(term)``; false for null."""
 
     term: Term
 
 
-class Like(_Placed, frozen=True):
+class Like(_Placed, frozen=True, gc=False):
     """``term LIKE pattern``, with ``%``, ``_`` and one escape character (empty: none)."""
 
     term: Term
@@ -160,50 +160,50 @@ class Like(_Placed, frozen=True):
     escape: str = "\\"
 
 
-class StartsWith(_Placed, frozen=True):
+class StartsWith(_Placed, frozen=True, gc=False):
     """``startswith(term, prefix)``."""
 
     term: Term
     prefix: Literal
 
 
-class Truth(_Placed, frozen=True):
+class Truth(_Placed, frozen=True, gc=False):
     """A boolean column as a predicate."""
 
     term: Term
 
 
-class IsTrue(msgspec.Struct, frozen=True):
+class IsTrue(msgspec.Struct, frozen=True, gc=False):
     """``(predicate) IS TRUE``: null counts as false."""
 
     child: Predicate
 
 
-class IsUnknown(msgspec.Struct, frozen=True):
+class IsUnknown(msgspec.Struct, frozen=True, gc=False):
     """``(predicate) IS NULL``, or ``IS UNKNOWN``: true where it is null, else false."""
 
     child: Predicate
 
 
-class And(msgspec.Struct, frozen=True):
+class And(msgspec.Struct, frozen=True, gc=False):
     """All of the children."""
 
     children: tuple[Predicate, ...]
 
 
-class Or(msgspec.Struct, frozen=True):
+class Or(msgspec.Struct, frozen=True, gc=False):
     """Any of the children."""
 
     children: tuple[Predicate, ...]
 
 
-class Not(msgspec.Struct, frozen=True):
+class Not(msgspec.Struct, frozen=True, gc=False):
     """SQL's NOT: null stays null."""
 
     child: Predicate
 
 
-class Unknown(_Placed, frozen=True):
+class Unknown(_Placed, frozen=True, gc=False):
     """A predicate that is not used: its text, the reason, and the columns it names (they must exist)."""
 
     text: str

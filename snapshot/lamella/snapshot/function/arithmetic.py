@@ -23,7 +23,7 @@ Operation = Literal["add", "subtract", "multiply", "divide"]
 _Numbers = npt.NDArray[Any]
 
 
-class Integers(msgspec.Struct, frozen=True):
+class Integers(msgspec.Struct, frozen=True, gc=False):
     """``left op right`` over whole numbers (also days, and decimals as unscaled numbers).
 
     ``left_factor`` and ``right_factor`` bring the arguments to the result's scale.
@@ -54,7 +54,7 @@ class Integers(msgspec.Struct, frozen=True):
         return strict(values, arguments, failed=~fits, reason=_overflow(self.dtype))
 
 
-class Doubles(msgspec.Struct, frozen=True):
+class Doubles(msgspec.Struct, frozen=True, gc=False):
     """``left op right`` over doubles."""
 
     operation: Operation
@@ -89,7 +89,7 @@ class Doubles(msgspec.Struct, frozen=True):
         return strict(values, arguments, failed=by_zero, reason="a division by zero")
 
 
-class Negative(msgspec.Struct, frozen=True):
+class Negative(msgspec.Struct, frozen=True, gc=False):
     """``-x`` of a number."""
 
     dtype: DataType
@@ -113,7 +113,7 @@ class Negative(msgspec.Struct, frozen=True):
         return strict(values, arguments, failed=~fits, reason=_overflow(self.dtype))
 
 
-class Absolute(msgspec.Struct, frozen=True):
+class Absolute(msgspec.Struct, frozen=True, gc=False):
     """``abs(x)`` of a number."""
 
     dtype: DataType

@@ -48,7 +48,7 @@ _WITHIN: Final[dict[str, Unit]] = {
 }
 
 
-class Wall(msgspec.Struct, frozen=True):
+class Wall(msgspec.Struct, frozen=True, gc=False):
     """What the clocks show at an instant: ``timestamp`` to ``timestamp_ntz``, in microseconds."""
 
     offsets: Offsets
@@ -69,7 +69,7 @@ class Wall(msgspec.Struct, frozen=True):
         return strict(instants + offsets, arguments, failed=~(known & fits), reason=_NO_OFFSET)
 
 
-class Micros(msgspec.Struct, frozen=True):
+class Micros(msgspec.Struct, frozen=True, gc=False):
     """A time in milliseconds (times ``factor``) or days, as microseconds of a wall clock."""
 
     factor: int
@@ -85,7 +85,7 @@ class Micros(msgspec.Struct, frozen=True):
         return strict(walls, arguments, failed=~fits, reason="a time beyond 64 bits")
 
 
-class Day(msgspec.Struct, frozen=True):
+class Day(msgspec.Struct, frozen=True, gc=False):
     """The day of a wall clock time."""
 
     def zones(self, *arguments: Zones) -> Zones:
@@ -98,7 +98,7 @@ class Day(msgspec.Struct, frozen=True):
         return strict(arguments[0].values // _DAY_US, arguments)
 
 
-class PartOfDate(msgspec.Struct, frozen=True):
+class PartOfDate(msgspec.Struct, frozen=True, gc=False):
     """A part of a date, in the proleptic Gregorian calendar; Sunday is day 1 of the week."""
 
     part: DatePart
@@ -118,7 +118,7 @@ class PartOfDate(msgspec.Struct, frozen=True):
         return strict(part_of(self.part, arguments[0].values), arguments)
 
 
-class PartOfClock(msgspec.Struct, frozen=True):
+class PartOfClock(msgspec.Struct, frozen=True, gc=False):
     """Hour, minute or second of a wall clock time."""
 
     part: ClockPart
@@ -136,7 +136,7 @@ class PartOfClock(msgspec.Struct, frozen=True):
         return strict(clock_part(self.part, arguments[0].values), arguments)
 
 
-class StartOfDay(msgspec.Struct, frozen=True):
+class StartOfDay(msgspec.Struct, frozen=True, gc=False):
     """``trunc(date, unit)``: the first day of the unit that a day lies in."""
 
     unit: Unit
@@ -152,7 +152,7 @@ class StartOfDay(msgspec.Struct, frozen=True):
         return _days(start_of_day(self.unit, arguments[0].values), arguments)
 
 
-class StartOfWall(msgspec.Struct, frozen=True):
+class StartOfWall(msgspec.Struct, frozen=True, gc=False):
     """``date_trunc(unit, timestamp_ntz)``: the wall clock time at which the unit began."""
 
     unit: Unit
@@ -168,7 +168,7 @@ class StartOfWall(msgspec.Struct, frozen=True):
         return strict(start_of_wall(self.unit, arguments[0].values), arguments)
 
 
-class Instant(msgspec.Struct, frozen=True):
+class Instant(msgspec.Struct, frozen=True, gc=False):
     """The instant at which the clocks show a wall clock time, by the offset before a gap or an overlap.
 
     ``of_date``: the wall clock time is the midnight of a date; one that the clocks skip is the end of the gap.
@@ -191,7 +191,7 @@ class Instant(msgspec.Struct, frozen=True):
         return strict(instants, arguments, failed=~known, reason=_NO_OFFSET)
 
 
-class StartOfInstant(msgspec.Struct, frozen=True):
+class StartOfInstant(msgspec.Struct, frozen=True, gc=False):
     """``date_trunc(unit, timestamp)``: the instant at which the unit began on the wall clock.
 
     For days and shorter units the offset of the instant itself counts, where the clocks show the beginning twice.
@@ -220,7 +220,7 @@ class StartOfInstant(msgspec.Struct, frozen=True):
         return strict(found, arguments, failed=~(known & fits & found_known), reason=_NO_OFFSET)
 
 
-class LastDay(msgspec.Struct, frozen=True):
+class LastDay(msgspec.Struct, frozen=True, gc=False):
     """``last_day(date)``: the last day of its month."""
 
     def zones(self, *arguments: Zones) -> Zones:
@@ -234,7 +234,7 @@ class LastDay(msgspec.Struct, frozen=True):
         return _days(_last(arguments[0].values), arguments)
 
 
-class AddMonths(msgspec.Struct, frozen=True):
+class AddMonths(msgspec.Struct, frozen=True, gc=False):
     """``add_months(date, months)``: the same day of another month, or its last day; grows with the date."""
 
     months: int

@@ -18,7 +18,7 @@ _Numbers = npt.NDArray[np.int64]
 _EXACT: Final = float(1 << 62)
 
 
-class Whole(msgspec.Struct, frozen=True):
+class Whole(msgspec.Struct, frozen=True, gc=False):
     """Integers and decimals to integers and decimals: times or by a power of ten, cut towards zero.
 
     A decimal that loses digits is rounded by Spark when the target is a decimal, so ``divisor`` is for integers only.
@@ -54,7 +54,7 @@ class Whole(msgspec.Struct, frozen=True):
         return strict(made, arguments, failed=~fits, reason=_out_of_range(self.dtype))
 
 
-class ToDouble(msgspec.Struct, frozen=True):
+class ToDouble(msgspec.Struct, frozen=True, gc=False):
     """Integers and floats to double: the nearest one."""
 
     dtype: DataType
@@ -71,7 +71,7 @@ class ToDouble(msgspec.Struct, frozen=True):
         return strict(arguments[0].values.astype(np.float64), arguments)
 
 
-class ToInteger(msgspec.Struct, frozen=True):
+class ToInteger(msgspec.Struct, frozen=True, gc=False):
     """Doubles to integers, cut towards zero; NaN and what is out of range may fail."""
 
     dtype: DataType

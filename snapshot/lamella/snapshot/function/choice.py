@@ -13,7 +13,7 @@ from lamella.snapshot.function.base import fails_of
 from lamella.snapshot.function.vector import Vector
 
 
-class Coalesce(msgspec.Struct, frozen=True):
+class Coalesce(msgspec.Struct, frozen=True, gc=False):
     """``coalesce(a, b, ...)`` of arguments of one type: not null where any argument is not."""
 
     def zones(self, *arguments: Zones) -> Zones:

@@ -54,7 +54,7 @@ def path_of(steps: tuple[Step, ...]) -> str:
     return "$" + "".join(map(_spelled, steps))
 
 
-class JsonPath(msgspec.Struct, frozen=True):
+class JsonPath(msgspec.Struct, frozen=True, gc=False):
     """``get_json_object(text, path)``: null where nothing stands there, a JSON null, or no JSON.
 
     Of several members of one name, the first counts in which the rest of the path is found and is not null.

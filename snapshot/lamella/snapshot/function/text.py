@@ -25,7 +25,7 @@ _NEWER_CASE: Final = frozenset("\u019b\u0264\ua7d3\ua7d5")
 _Bounds = tuple[bytes | None, bytes | None]
 
 
-class FirstCharacters(msgspec.Struct, frozen=True):
+class FirstCharacters(msgspec.Struct, frozen=True, gc=False):
     """``left(text, count)``: keeps the order of texts, since cutting a common beginning cannot reverse it."""
 
     count: int
@@ -50,7 +50,7 @@ class FirstCharacters(msgspec.Struct, frozen=True):
         return below, high  # a beginning is never greater than the text itself
 
 
-class Folded(msgspec.Struct, frozen=True):
+class Folded(msgspec.Struct, frozen=True, gc=False):
     """``lower(text)`` or ``upper(text)``: of ASCII letters only, whose other case depends on nothing around them.
 
     The letters i and I are left out: in a Turkish locale, which a Java machine may have, they fold to others.
@@ -97,7 +97,7 @@ class Folded(msgspec.Struct, frozen=True):
         return (folded, folded) if whole else (folded, _after(folded))
 
 
-class Length(msgspec.Struct, frozen=True):
+class Length(msgspec.Struct, frozen=True, gc=False):
     """``length(text)`` in characters."""
 
     def zones(self, *arguments: Zones) -> Zones:

@@ -20,7 +20,7 @@ ClusterKind = Literal["linear", "zorder", "hilbert"]
 MOST_LEVEL: Final = 32
 
 
-class ObjectRef(msgspec.Struct, frozen=True, kw_only=True):
+class ObjectRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An object that Lamella wrote: where, how large, and the SHA-256 of its bytes (hexadecimal)."""
 
     location: str
@@ -36,7 +36,7 @@ class ColumnMeta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     num_values: Int64
 
 
-class ClusterStats(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterStats(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A writer's word that it laid out a block's rows by the cluster key ``key_id``.
 
     ``level``: how often the rows have been rewritten for that, 0 to :data:`MOST_LEVEL`. Only what is rewritten next
@@ -47,7 +47,7 @@ class ClusterStats(msgspec.Struct, frozen=True, kw_only=True):
     level: int = 0
 
 
-class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One Parquet file.
 
     ``file_size`` is the store's own size at commit time, never what a writer said: Spark silently loses rows when a
@@ -94,7 +94,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.schema_id or 0
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What holds for everything below: counts, sizes in bytes, merged statistics by column id.
 
     ``by_name_count``: how many blocks are :attr:`Block.by_name`.
@@ -110,7 +110,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     by_name_count: Int64 = 0
 
 
-class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """About a thousand blocks and what holds for them all.
 
     ``schema_id``: the summary and the companion are in terms of that schema, also for blocks of older ones.
@@ -123,7 +123,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     schema_id: int = 0
 
 
-class SegmentRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SegmentRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A snapshot's entry for one segment: where its manifest and companion are, and its summary.
 
     ``schema_id``: see :class:`Segment`. ``block_schema_ids``: those of its blocks, ascending, when there are others.
@@ -141,7 +141,7 @@ class SegmentRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_location: str | None = None
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Some segments of a table, written once for all snapshots that have them.
 
     ``schema_id``: its companion, with one row a segment, is in terms of that schema.
@@ -153,7 +153,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     schema_id: int = 0
 
 
-class GroupRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class GroupRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A snapshot's entry for a group: where its manifest, companion and location index are, and what it holds.
 
     ``dropped``: numbers of the group's segments, ascending, that are no longer in the table; ``segment_count`` and

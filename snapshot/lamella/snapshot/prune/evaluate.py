@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
+import msgspec
+
 from lamella.snapshot.columnar.masks import Truth, both, either, no, overlapping
 from lamella.snapshot.columnar.zones import MAY_NULL, NULLS_KNOWN, Zones
 from lamella.snapshot.expression.bound import (
@@ -39,21 +41,23 @@ def evaluate(node: BoundPredicate, lookup: Lookup, count: int) -> Outcome:
     return Evaluator(node).outcome(lookup, count).arrays(count)
 
 
-class FilterKey:
-    """A filter as a key: equal filters are equal keys, and the hash of a long one is made once."""
+class FilterKey(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A filter as a key: equal filters are equal keys. ``digest``: its hash, made once."""
 
-    __slots__ = ("_hash", "_node")
+    node: BoundPredicate
+    digest: int
 
-    def __init__(self, node: BoundPredicate) -> None:
-        self._node = node
-        self._hash = hash(node)
+    @classmethod
+    def of(cls, node: BoundPredicate) -> FilterKey:
+        """The key of a filter."""
+        return cls(node, hash(node))
 
     def __hash__(self) -> int:
-        return self._hash
+        return self.digest
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, FilterKey) and self._hash == other._hash
-        return same and isinstance(other, FilterKey) and (self._node is other._node or self._node == other._node)
+        same = isinstance(other, FilterKey) and self.digest == other.digest
+        return same and isinstance(other, FilterKey) and (self.node is other.node or self.node == other.node)
 
 
 class Evaluator:
@@ -66,7 +70,7 @@ class Evaluator:
         #: Each column that the filter names.
         self.columns = columns_in(self.leaves)
         #: What results of this filter are kept under.
-        self.key = FilterKey(node)
+        self.key = FilterKey.of(node)
         self._only: Evaluator | None = None
 
     @cached_property

@@ -40,6 +40,31 @@ class Runs(msgspec.Struct, frozen=True):
         return len(self.first)
 
 
+class KeptArrays(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Kept blocks as they are remembered: as :class:`KeptBlocks`, without what opens companions.
+
+    Thousands of them are held, and the garbage collector has to look at none: there are arrays and tuples of numbers,
+    and no lists. ``runs``: place, first, count and code of all runs, and how many segments have one.
+    """
+
+    segments: Indexes
+    whole: Codes
+    block_counts: Indexes
+    runs: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], int] | None = None
+    offsets: Indexes | None = None
+    rows: Indexes | None = None
+    codes: Codes | None = None
+
+    def opened_by(self, load: Load) -> KeptBlocks:
+        """The blocks, whose companions ``load`` opens."""
+        if self.runs is not None:
+            place, first, count, code, segment_count = self.runs
+            runs = Runs(self.segments, list(place), list(first), list(count), list(code), segment_count)
+            return KeptBlocks.of(runs, self.block_counts, load)
+        assert self.offsets is not None and self.rows is not None and self.codes is not None  # noqa: S101, PT018
+        return KeptBlocks(self.segments, self.whole, self.offsets, self.rows, self.codes, self.block_counts, load)
+
+
 class KeptBlocks(Sequence[Kept]):
     """The kept blocks, segment by segment.
 
@@ -119,12 +144,20 @@ class KeptBlocks(Sequence[Kept]):
     def __iter__(self) -> Iterator[Kept]:
         return (self[index] for index in range(len(self)))
 
-    def opened_by(self, load: Load) -> KeptBlocks:
-        """The same blocks, whose companions ``load`` opens."""
-        made = KeptBlocks.__new__(KeptBlocks)
-        made.__dict__.update(self.__dict__)
-        made._load = load
-        return made
+    def arrays(self) -> KeptArrays:
+        """What is to be remembered of them."""
+        if self.runs is None:
+            return KeptArrays(
+                segments=self.segments,
+                whole=self.whole,
+                block_counts=self.block_counts,
+                offsets=self.offsets,
+                rows=self.rows,
+                codes=self.codes,
+            )
+        runs = self.runs
+        columns = (tuple(runs.place), tuple(runs.first), tuple(runs.count), tuple(runs.code), runs.segment_count)
+        return KeptArrays(segments=self.segments, whole=self.whole, block_counts=self.block_counts, runs=columns)
 
     @property
     def size_bytes(self) -> int:

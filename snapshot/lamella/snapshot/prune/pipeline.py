@@ -19,7 +19,7 @@ from lamella.snapshot.prune.division import division
 from lamella.snapshot.prune.evaluate import Evaluator, Lookup
 from lamella.snapshot.prune.explain import Layer, layer_uses
 from lamella.snapshot.prune.kept import Codes, Indexes, Kept, totals
-from lamella.snapshot.prune.kept_blocks import KeptBlocks, joined
+from lamella.snapshot.prune.kept_blocks import KeptArrays, KeptBlocks, joined
 from lamella.snapshot.prune.layers import Layers
 from lamella.snapshot.prune.not_used import not_used_of
 from lamella.snapshot.prune.options import NO_OPTIONS, Options
@@ -31,7 +31,7 @@ from lamella.snapshot.schema import Leaf
 from lamella.snapshot.wire import FeedbackUse, IndexUse, LayerUse, NotUsed, PageUse, PredicateUse, PrunedPages, Stage
 
 
-class Funnel(msgspec.Struct, frozen=True):
+class Funnel(msgspec.Struct, frozen=True, gc=False):
     """What a prune found: a verdict per segment, and the kept blocks (None when only segments were asked for).
 
     ``walked`` says more of the blocks: their order in the answer, what was not looked at. ``reused``: blocks whose
@@ -53,23 +53,33 @@ class Funnel(msgspec.Struct, frozen=True):
     indexes: tuple[IndexUse, ...] = ()
     feedback: FeedbackUse | None = None
 
-    def opened_by(self, load: Load) -> Funnel:
-        """The same; ``load`` opens companions from now on."""
-        if not isinstance(self.kept, KeptBlocks):
-            return self
-        kept = self.kept.opened_by(load)
-        return msgspec.structs.replace(self, kept=kept, walked=Walked(kept=kept))
-
-    def again(self, load: Load) -> Funnel:
-        """As :meth:`opened_by`, found once more in no time."""
+    def remembered(self) -> Remembered:
+        """What is kept of it; its companions would keep alive all that they know."""
         stages = tuple([msgspec.structs.replace(stage, ms=0.0) for stage in self.stages])
-        return msgspec.structs.replace(self.opened_by(load), stages=stages, reused=0, from_cache=True)
+        if isinstance(self.kept, KeptBlocks):
+            bare = msgspec.structs.replace(self, stages=stages, kept=None, walked=None, reused=0, from_cache=True)
+            return Remembered(bare, self.kept.arrays())
+        return Remembered(msgspec.structs.replace(self, stages=stages, reused=0, from_cache=True), None)
 
     @property
     def size_bytes(self) -> int:
         """What it takes in memory, roughly."""
         kept = self.kept.size_bytes if isinstance(self.kept, KeptBlocks) else 0
         return self.segment_codes.nbytes + kept
+
+
+class Remembered(msgspec.Struct, frozen=True, gc=False):
+    """A funnel for whoever asks again: without its kept blocks, of which there are the arrays."""
+
+    funnel: Funnel
+    kept: KeptArrays | None
+
+    def again(self, load: Load) -> Funnel:
+        """The funnel, found once more in no time; ``load`` opens companions."""
+        if self.kept is None:
+            return self.funnel
+        kept = self.kept.opened_by(load)
+        return msgspec.structs.replace(self.funnel, kept=kept, walked=Walked(kept=kept))
 
 
 class NotNow(Exception):
@@ -201,7 +211,7 @@ class Pruning:
     def _zones(self, leaf: Leaf) -> Zones:
         return self._segments.zones(leaf.id, leaf.dtype)
 
-    def again(self, found: Funnel) -> Funnel:
+    def again(self, found: Remembered) -> Funnel:
         """What this prune would find, from one that was the same."""
         return found.again(self._load_many)
 

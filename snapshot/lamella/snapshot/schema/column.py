@@ -70,7 +70,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return parse_type(self.type)
 
 
-class Leaf(msgspec.Struct, frozen=True, cache_hash=True):
+class Leaf(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """A column that holds values: its id, path, type, and whether it can repeat within a row (below a list or map).
 
     ``default``: see :class:`Column`.

@@ -89,7 +89,7 @@ _ALIASES: Final = {
 }
 
 
-class DataType(msgspec.Struct, frozen=True, cache_hash=True):
+class DataType(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """A logical type; ``str()`` gives its canonical text, :func:`parse_type` reads it."""
 
     name: str

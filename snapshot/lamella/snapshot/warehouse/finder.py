@@ -27,7 +27,7 @@ from lamella.snapshot.prune.layers import Layers, VerdictShelf
 from lamella.snapshot.prune.options import read_options
 from lamella.snapshot.prune.pages import page_segments, with_pages
 from lamella.snapshot.prune.paging import PageTokens
-from lamella.snapshot.prune.pipeline import Funnel, NotNow, Pruning, next_position
+from lamella.snapshot.prune.pipeline import Funnel, NotNow, Pruning, Remembered, next_position
 from lamella.snapshot.prune.reader_columns import with_reader_columns
 from lamella.snapshot.prune.residual import residuals_of
 from lamella.snapshot.prune.walk import Walked
@@ -75,7 +75,7 @@ class Finder:
         self.feedback: FeedbackSource | None = None
         self._filters = Filters()
         self._seen: Shelf[Layers] = Shelf(manifests.resident, "layers")
-        self._funnels: Shelf[Funnel] = Shelf(manifests.resident, "funnel")
+        self._funnels: Shelf[Remembered] = Shelf(manifests.resident, "funnel")
         self._verdicts: VerdictShelf = Shelf(manifests.resident, "verdicts")
         self._access = IndexAccess(manifests)
         self._columns = Columns(Shelf(manifests.resident, "column"), manifests.disk)
@@ -231,8 +231,7 @@ class Finder:
         found = pruning.run(filter, most_blocks=most_blocks)
         if any(use.failure is not None for use in found.indexes):  # it may be read the next time
             return found
-        # Without what opens companions, which would keep alive all that it knows.
-        self._funnels.put(name, found.opened_by(_unopened), found.size_bytes + _FUNNEL_BYTES)
+        self._funnels.put(name, found.remembered(), found.size_bytes + _FUNNEL_BYTES)
         return found
 
     def _told(
@@ -313,7 +312,3 @@ def _is_simple(request: PruneRequest) -> bool:
         or request.max_ms is not None
         or request.page_size is not None
     )
-
-
-def _unopened(rows: Sequence[int], *, keep: bool = True) -> list[Companion]:  # noqa: ARG001  # never called
-    raise AssertionError("what is remembered is opened by whoever asks again")

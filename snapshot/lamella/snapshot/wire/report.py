@@ -9,7 +9,7 @@ import msgspec
 from lamella.snapshot.wire.feedback import FeedbackUse
 
 
-class NotUsed(msgspec.Struct, frozen=True, kw_only=True):
+class NotUsed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A part of the filter that could not prune, and why."""
 
     predicate: str
@@ -66,7 +66,7 @@ class PageUse(msgspec.Struct, frozen=True, kw_only=True):
     reasons: dict[str, int] = {}
 
 
-class Stage(msgspec.Struct, frozen=True, kw_only=True):
+class Stage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One step of the funnel: entries looked at and kept, the data bytes of what was kept, and the time it took.
 
     The entries of stage "page" are rows.
@@ -79,7 +79,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     ms: float
 
 
-class IndexUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class IndexUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A skip index that was asked: about ``considered`` blocks, of which it ruled out some.
 
     ``not_indexed``: blocks that it does not know, or knew as other files; they stay. ``parts`` objects were opened, and
