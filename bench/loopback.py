@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-START_S = 60.0
+START_S = 180.0
 
 
 class Service:

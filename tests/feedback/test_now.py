@@ -11,6 +11,8 @@ from lamella.snapshot.expression import read_filter
 from lamella.snapshot.feedback import ENABLED, Facts, digest_of
 from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
 from lamella.snapshot.manifest.block_key import block_keys
+from lamella.snapshot.prune.found import Found
+from lamella.snapshot.prune.pipeline import Deferred
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
@@ -75,7 +77,7 @@ def test_reported_blocks_are_left_out_at_once_when_their_keys_are_held(
     assert found.block_count == 2
     store.read_hook = pytest.fail
     now = warehouse.find_now(filled, ASKED)
-    assert now is not None
+    assert isinstance(now, Found)
     assert now.block_count == 2
     assert now.answer.report.feedback is not None
     assert now.answer.report.feedback.ruled_out == 58
@@ -89,6 +91,6 @@ def test_what_must_be_read_for_reports_is_not_read_at_once(store: TimedStore, fi
     for ref in warehouse.segments(filled):  # what is larger than all memory is not held any more
         warehouse.resident.put(("companion", ref.companion.location), object(), warehouse.resident.max_bytes + 1)
     store.read_hook = pytest.fail
-    assert warehouse.find_now(filled, ASKED) is None
+    assert isinstance(warehouse.find_now(filled, ASKED), Deferred)
     store.read_hook = None
     assert warehouse.find(filled, ASKED).block_count == 2

@@ -70,7 +70,7 @@ def sealed(found: Found) -> Found:
     def load(rows: Sequence[int], *, keep: bool = True) -> list[Companion]:
         raise AssertionError(f"companions of {rows} were opened (keep={keep})")
 
-    return msgspec.structs.replace(found, parts=found.parts.opened_by(load))
+    return msgspec.structs.replace(found, parts=found.parts.arrays().opened_by(load))
 
 
 @settings(max_examples=40, deadline=None)

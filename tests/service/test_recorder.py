@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -199,7 +200,12 @@ def test_a_prune_is_answered_and_filters_are_kept_later_when_no_thread_starts(
     assert world.count("kept") == 0
     written = threading.Event()
     write = world.recorder._write
-    monkeypatch.setattr(world.recorder, "_write", lambda notes: (write(notes), written.set()))
+
+    def noted(notes: Iterable[Any]) -> None:
+        write(notes)
+        written.set()
+
+    monkeypatch.setattr(world.recorder, "_write", noted)
     world.ask("a > 1000")
     assert written.wait(60)
     world.recorder.close()

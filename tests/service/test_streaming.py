@@ -336,13 +336,9 @@ def test_an_answer_that_must_not_leave_gives_its_turn_back() -> None:
         async def admit(self, _: Request) -> None:
             return
 
-    boundary = Boundary(
-        make_log("error"),
-        limits.metrics,
-        Everyone(),
-        object(),
-        lambda _, handler: handler,  # type: ignore[arg-type]  # stand-ins
-    )
+    gate: Any = Everyone()
+    admission: Any = None  # nobody asks for a place
+    boundary = Boundary(make_log("error"), limits.metrics, gate, admission, lambda _, handler: handler)
     operation = Operation(
         method="GET", path="/x", handler=forgets, needs=ASKED, summary="", tag="", is_urgent=True, changes=False
     )

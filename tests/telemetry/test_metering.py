@@ -375,7 +375,7 @@ def test_pauses_for_the_garbage_collector_are_counted(tmp_path: Path) -> None:
         async with pulse.beating():
             counted = pauses("2")
             gc.collect()
-            with metrics.process.gc_pause.labels("2")._sum._lock:  # type: ignore[attr-defined]  # as if it were observed
+            with metrics.process.gc_pause.labels("2")._sum._lock:  # as if it were observed
                 gc.collect()
             assert pauses("2") >= counted + 2
 

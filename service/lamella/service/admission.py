@@ -7,6 +7,7 @@ through here, so that a busy process is still seen to be alive.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from starlette.requests import Request
@@ -22,6 +23,8 @@ from lamella.snapshot.errors import Unavailable
 
 Handler = Callable[[Request], Awaitable[Response]]
 
+#: Larger requests are not looked at on the event loop.
+QUICK_BODY_BYTES: Final = 2_048
 #: What a body may have of an operation that needs no large one.
 SMALL_BODY_BYTES: Final = 1 << 20
 
@@ -39,6 +42,15 @@ class Admission:
             shared=is_shared,
             metrics=metrics,
         )
+        self._wide = Places(
+            "wide",
+            at_once=settings.wide_prunes_at_once,
+            waiting=settings.requests_waiting,
+            wait_s=None,  # what is before it is bounded by its cost
+            shared=is_shared,
+            metrics=metrics,
+            most_cost=settings.wide_prunes_tests,
+        )
         self._changes = Places(
             "change",
             at_once=settings.changes_at_once,
@@ -52,8 +64,25 @@ class Admission:
         self._deadline_s = settings.request_deadline_s
         self._late = metrics.limits.late
 
-    def admitted(self, handler: Handler, *, changes: bool, has_body: bool, is_large: bool) -> Handler:
+    def reading(self, request: Request) -> AbstractAsyncContextManager[None]:
+        """A place for a request that only reads; raises as :meth:`admitted`."""
+        return self._reads.held(actor_of(request))
+
+    def check_testing(self, request: Request, block_tests: int) -> None:
+        """Raises Overloaded where :meth:`testing` would."""
+        self._wide.check_cost(actor_of(request), block_tests)
+
+    def testing(self, request: Request, block_tests: int) -> AbstractAsyncContextManager[None]:
+        """A place for a request that tests so many blocks, beside those of others; raises as :meth:`admitted`."""
+        return self._wide.held(actor_of(request), block_tests)
+
+    def admitted(
+        self, handler: Handler, *, changes: bool, has_body: bool, is_large: bool, takes_place: bool = True
+    ) -> Handler:
         """A handler that is called once there is a place for its request, with the body read.
+
+        ``takes_place`` False: the handler itself takes one (:meth:`reading`, :meth:`testing`) unless it can answer on
+        the event loop, in a moment.
 
         Its caller knows by then who asks. The handler's work is given up when the request's time is over, unless it
         ``changes`` something. The answer is sent without the place: slow clients take none.
@@ -74,13 +103,16 @@ class Admission:
             if has_body:
                 if not is_large:
                     _check_announced(request, most_bytes)
-                places.check(whose)
+                if takes_place or not _is_small(request):
+                    places.check(whose)
                 held_bytes = await bodies.read(request, whose, most_bytes)
             try:
                 if changes:
                     begin_change(waits_s)
                 else:
                     begin_read(deadline_s, waits_s)
+                if not takes_place:
+                    return await handler(request)
                 if not places.take(whose):
                     await places.wait(whose)
                 try:
@@ -96,6 +128,12 @@ class Admission:
                 bodies.forget(whose, held_bytes)
 
         return admitted
+
+
+def _is_small(request: Request) -> bool:
+    """Whether a body is announced that is read at once."""
+    announced = request.headers.get("content-length", "")
+    return announced.isdigit() and len(announced) <= 18 and int(announced) <= QUICK_BODY_BYTES
 
 
 def _check_announced(request: Request, most_bytes: int) -> None:

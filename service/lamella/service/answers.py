@@ -14,7 +14,8 @@ from lamella.service.access.principal import actor_of
 from lamella.service.api import JSON, PreparedResponse
 from lamella.service.compression import LEAST_BYTES, compressed, compressor
 from lamella.service.negotiation import CODINGS, Coding, coding, media_type
-from lamella.service.streaming import PIECE_BYTES, LargeAnswers, Pieces, StreamedResponse
+from lamella.service.state import trusted_manifests
+from lamella.service.streaming import PIECE_BYTES, LargeAnswers, Pieces, StreamedResponse, Turn
 from lamella.snapshot.prune.answer import answer_of
 from lamella.snapshot.prune.encode import (
     SegmentTexts,
@@ -141,10 +142,31 @@ def begun(form: str, chunks: Iterator[Data], *, is_secret: bool = False) -> Whol
     return Whole(form, b"".join(begin), is_secret)
 
 
-async def respond(answer: Whole | Begun, wanted: Wanted, large: LargeAnswers, request: Request) -> Response:
-    """The response; raises Overloaded, Unavailable when a large one does not get its turn."""
+async def respond_large(
+    found: Found, wanted: Wanted, large: LargeAnswers, texts: SegmentTexts, request: Request
+) -> Response:
+    """The response of a large answer, which is encoded once it has its turn; raises as :func:`respond`."""
+    turn = await large.turn(actor_of(request))
+    try:
+        with trusted_manifests():
+            answer = await large.run(lambda: encoded(found, wanted, texts))
+        return await respond(answer, wanted, large, request, turn)
+    except BaseException:
+        turn.give_back()
+        raise
+
+
+async def respond(
+    answer: Whole | Begun, wanted: Wanted, large: LargeAnswers, request: Request, turn: Turn | None = None
+) -> Response:
+    """The response; raises Overloaded, Unavailable when a large one does not get its turn.
+
+    ``turn``: the one that it has already.
+    """
     code, kind = wanted.coding, _CONTENT_TYPES[answer.form]
     if isinstance(answer, Whole):
+        if turn is not None:
+            turn.give_back()
         kinds = (kind, (b"cache-control", _NO_STORE.encode())) if answer.is_secret else (kind,)
         if len(answer.data) < LEAST_BYTES:
             return PreparedResponse(answer.data, kinds)
@@ -158,7 +180,9 @@ async def respond(answer: Whole | Begun, wanted: Wanted, large: LargeAnswers, re
     if code is not None:
         headers["Content-Encoding"] = code
     pieces = Pieces(answer.chunks, None if code is None else compressor(code))
-    return StreamedResponse(pieces, large, await large.turn(actor_of(request)), headers, answer.form)
+    if turn is None:
+        turn = await large.turn(actor_of(request))
+    return StreamedResponse(pieces, large, turn, headers, answer.form)
 
 
 async def respond_json(

@@ -99,6 +99,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     is_question: bool = False
     #: Its body may be as large as the service takes; others have a mebibyte.
     is_large: bool = False
+    #: Its handler takes a place by itself, if it needs one: what is answered in a moment waits for none.
+    takes_own_place: bool = False
     #: Answered however busy the process is.
     is_urgent: bool = False
 
@@ -146,6 +148,7 @@ class Boundary:
                 changes=not (operation.is_question or operation.method == "GET"),
                 has_body=operation.request_type is not None,
                 is_large=operation.is_large,
+                takes_place=not operation.takes_own_place,
             )
 
         async def endpoint(request: Request) -> Response:

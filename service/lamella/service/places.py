@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final, Literal
 
 from lamella.service.metrics import Metrics
@@ -12,8 +14,10 @@ from lamella.snapshot.patience import left_s, too_late
 
 #: What is taken or refused: requests for which there is a place, or large answers that have their turn.
 What = Literal["requests", "large_answers"]
-#: What a request is refused for where it is not for want of a place: one principal has all that it may have.
+#: What a request is refused for where it is not for want of a place: one principal has all that it may have, or the
+#: requests that are at work and wait have too much to do.
 _OF_ONE: Final = "share"
+_WORK: Final = "work"
 
 
 class Places:
@@ -24,11 +28,14 @@ class Places:
     One ``whose`` has half of the places and half of the line at most, or all of both without ``shared``. Those who wait
     are served in turn: the next place goes to the next one of them, and with each to the request that came first. So
     nobody waits behind another one's line. ``kind`` names the places in metrics, ``what`` in errors.
+
+    Requests that say what they ``cost`` are held against ``most_cost``, at work and waiting together (None: any cost);
+    of one ``whose`` against half of it. One that costs more than that is let in when it comes alone.
     """
 
     def __init__(
         self,
-        kind: Literal["read", "change", "answer"],
+        kind: Literal["read", "wide", "change", "answer"],
         *,
         at_once: int,
         waiting: int,
@@ -36,7 +43,12 @@ class Places:
         shared: bool,
         metrics: Metrics,
         what: What = "requests",
+        most_cost: int | None = None,
     ) -> None:
+        self._most_cost = most_cost
+        self._own_cost = None if most_cost is None else (max(1, most_cost // 2) if shared else most_cost)
+        self._cost = 0
+        self._cost_by: Counter[str] = Counter()
         self._at_once = at_once
         self._wait_s = wait_s
         self._most_waiting = waiting
@@ -47,7 +59,8 @@ class Places:
         self._held_by: Counter[str] = Counter()
         self._lines: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         self._what = what
-        self._refused = {limit: metrics.limits.refused.labels(kind, limit) for limit in (what, _OF_ONE)}
+        limits = (what, _OF_ONE) if most_cost is None else (what, _OF_ONE, _WORK)
+        self._refused = {limit: metrics.limits.refused.labels(kind, limit) for limit in limits}
         self._shown = metrics.limits.waiting.labels(kind)
 
     def take(self, whose: str) -> bool:
@@ -70,6 +83,34 @@ class Places:
                 return
             limit = _OF_ONE
         raise self._overloaded(limit)
+
+    @asynccontextmanager
+    async def held(self, whose: str, cost: int = 0) -> AsyncIterator[None]:
+        """Wait for a place for work of that cost, and give it back at the end; raises as :meth:`wait`."""
+        self.check_cost(whose, cost)
+        self._cost += cost
+        self._cost_by[whose] += cost
+        try:
+            await self.wait(whose)
+            try:
+                yield
+            finally:
+                self.give_back(whose)
+        finally:
+            self._cost -= cost
+            self._cost_by[whose] -= cost
+            if not self._cost_by[whose]:
+                del self._cost_by[whose]
+
+    def check_cost(self, whose: str, cost: int) -> None:
+        """Raises Overloaded when work of that cost would be too much beside what is there."""
+        if self._most_cost is None or self._own_cost is None:
+            return
+        own = self._cost_by[whose]
+        if self._cost and self._cost + cost > self._most_cost:
+            raise self._overloaded(_WORK)
+        if own and own + cost > self._own_cost:
+            raise self._overloaded(_OF_ONE)
 
     async def wait(self, whose: str) -> None:
         """Wait for a place and take it.
@@ -113,7 +154,10 @@ class Places:
     def _overloaded(self, limit: str) -> Overloaded:
         self._refused[limit].inc()
         whose = " of yours" if limit == _OF_ONE else ""
-        return Overloaded(f"too many {self._what.replace('_', ' ')}{whose} are under way", retry_after_s=1, limit=limit)
+        text = f"too many {self._what.replace('_', ' ')}{whose} are under way"
+        if limit == _WORK:
+            text = "the requests that are under way have too much to do already"
+        return Overloaded(text, retry_after_s=1, limit=limit)
 
     def _hand_on(self) -> None:
         for whose, line in self._lines.items():

@@ -263,6 +263,7 @@ class Services:
             marker=MARKER,
         )
         self._readers = Threads(settings.read_threads)
+        self._testers = Threads(settings.wide_prunes_at_once)
         self._maintainers = Threads(1, most_waiting=_CLEAN_UPS_WAITING, what="clean-ups")
         self._probes = Threads(_PROBES)
         self._parts = Findings(lambda: self.probe(self._check_parts))
@@ -281,6 +282,10 @@ class Services:
     async def read(self, work: Callable[[], _T]) -> _T:
         """Run blocking work that changes nothing in a thread; slow mutations do not take its place."""
         return await self._readers.run(work)
+
+    async def test(self, work: Callable[[], _T]) -> _T:
+        """Run a prune of many blocks in a thread; it keeps a core busy, and takes no other read's place."""
+        return await self._testers.run(work)
 
     async def probe(self, work: Callable[[], _T]) -> _T:
         """Run what tells how the service is in a thread; reads do not take its place."""
@@ -350,6 +355,7 @@ class Services:
     def _thread_use(self) -> dict[str, ThreadUse]:
         return {
             "read": self._readers.use,
+            "wide": self._testers.use,
             "write": self._mutations.thread_use,
             "maintain": self._maintainers.use,
             "answer": self.large_answers.thread_use,

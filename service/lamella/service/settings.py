@@ -259,6 +259,24 @@ class Settings(BaseSettings):
             "too, for its key to be looked up; then with 503."
         ),
     )
+    wide_prunes_at_once: int = Field(
+        default=2,
+        ge=1,
+        le=256,
+        description=(
+            "Prunes that test many blocks which are at work at once in a process. They keep a core busy each, and have "
+            "places and threads of their own, so that they take none of other requests."
+        ),
+    )
+    wide_prunes_tests: int = Field(
+        default=20_000_000,
+        ge=1,
+        description=(
+            "Tests of a block's statistics that all such prunes at work and waiting have to do in a process, as "
+            "estimated before they begin: about 0.1 microseconds each. One more is answered with 429, unless it comes "
+            "alone."
+        ),
+    )
     changes_at_once: int = Field(
         default=2_048,
         ge=1,

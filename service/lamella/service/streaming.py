@@ -49,6 +49,14 @@ class LargeAnswers:
         """How busy the threads are that make answers."""
         return self._threads.use
 
+    def check(self, whose: str) -> None:
+        """Raises Overloaded when there is neither a turn nor room to wait for one, so that nothing is made in vain."""
+        try:
+            self._turns.check(whose)
+        except Overloaded:
+            self.metrics.large_refused.inc()
+            raise
+
     async def turn(self, whose: str) -> Turn:
         """Wait for a turn, as long as the request has time; it lasts until it is given back.
 

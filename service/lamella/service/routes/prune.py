@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
+from cachetools import LRUCache
 from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.access import on_table
-from lamella.service.answers import ARROW, MSGPACK, Begun, Wanted, Whole, encoded, encoded_now, respond
+from lamella.service.access.principal import actor_of
+from lamella.service.admission import QUICK_BODY_BYTES
+from lamella.service.answers import (
+    ARROW,
+    MSGPACK,
+    WHOLE_BYTES,
+    Begun,
+    Wanted,
+    Whole,
+    encoded,
+    encoded_now,
+    respond,
+    respond_large,
+)
 from lamella.service.api import Operation, require_json
 from lamella.service.catalog import TableRecord
 from lamella.service.json_body import read_json
@@ -20,11 +36,17 @@ from lamella.service.state import trusted_manifests
 from lamella.service.tracing import tell_of_prune
 from lamella.snapshot.errors import InvalidPageToken, LocationRefused, NotSignable, Overloaded, SegmentNotFound
 from lamella.snapshot.prune.found import Found
+from lamella.snapshot.prune.pipeline import Deferred
 from lamella.snapshot.wire import PruneAnswer, PruneRequest
 
 _REQUEST: Final = msgspec.json.Decoder(PruneRequest)
-#: A larger request is read in a thread.
-_SMALL_BYTES: Final = 2_048
+#: Prunes with more tests than this are wide: they take some milliseconds, and others do not wait for them.
+_WIDE_TESTS: Final = 50_000
+#: What a kept block takes in an answer at least, but for one of ranges.
+_LEAST_BLOCK_BYTES: Final = 24
+_SHAPES_KEPT: Final = 1_024
+#: Literals, as far as they can be told in a request's text.
+_LITERALS: Final = re.compile(rb"'[^']*'|\d+")
 
 
 class PruneRoutes:
@@ -32,6 +54,8 @@ class PruneRoutes:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        #: Tests that prunes of a table took which differ in literals alone; only of those that were wide the last time.
+        self._wide_shapes: LRUCache[tuple[str, str, bytes], int] = LRUCache(_SHAPES_KEPT)
 
     async def prune(self, request: Request) -> Response:
         require_json(request)
@@ -39,37 +63,83 @@ class PruneRoutes:
         parameters = request.path_params
         namespace, name, wanted = parameters["namespace"], parameters["table"], Wanted.of(request)
         services = self._services
+        shape = (namespace, name, _masked(body))
+        known_tests = self._wide_shapes.get(shape, 0)
+        if known_tests:
+            services.admission.check_testing(request, known_tests)  # refused before it is read, where it would be
         found = self._found_now(namespace, name, body)
-        answer: Whole | Begun | None
-        if found is None:
-            # All of it in one hop to a thread: a large filter, table or answer must not hold up the others' requests.
-            answer = await services.read(lambda: self._encoded(namespace, name, body, wanted))
+        self._note_shape(shape, found)
+        made: Whole | Begun | Found | Deferred | None
+        if isinstance(found, Deferred):
+            made = found
+            if made.block_tests is None:
+                async with services.admission.reading(request):
+                    # All in one hop to a thread: a large filter, table or answer must not hold up the others' requests.
+                    made = await services.read(lambda: self._made(namespace, name, body, wanted, _WIDE_TESTS))
+            if isinstance(made, Deferred):
+                made = await self._tested(request, made, lambda: self._made(namespace, name, body, wanted, None))
         else:
-            answer = encoded_now(found, wanted, services.segment_texts)
-            if answer is None:
-                answer = await services.read(lambda: encoded(found, wanted, services.segment_texts))
-        return await respond(answer, wanted, services.large_answers, request)
+            made = encoded_now(found, wanted, services.segment_texts)
+            if made is None:
+                made = found if _is_large(found) else await self._encoded(request, found, wanted)
+        if isinstance(made, Found):
+            return await respond_large(made, wanted, services.large_answers, services.segment_texts, request)
+        return await respond(made, wanted, services.large_answers, request)
 
-    def _found_now(self, namespace: str, name: str, body: bytes) -> Found | None:
-        """The answer when it is near and small enough to be found on the event loop; None: a thread must."""
+    def _note_shape(self, shape: tuple[str, str, bytes], found: Found | Deferred) -> None:
+        tests = found.block_tests if isinstance(found, Deferred) else 0
+        if tests is not None and tests > _WIDE_TESTS:
+            self._wide_shapes[shape] = tests
+        elif tests is not None:
+            self._wide_shapes.pop(shape, None)
+
+    async def _encoded(self, request: Request, found: Found, wanted: Wanted) -> Whole | Begun:
         services = self._services
-        if len(body) > _SMALL_BYTES or not services.catalog.is_instant:
-            return None
+        async with services.admission.reading(request):
+            return await services.read(lambda: encoded(found, wanted, services.segment_texts))
+
+    async def _tested(
+        self, request: Request, cost: Deferred, work: Callable[[], Whole | Begun | Found | Deferred]
+    ) -> Whole | Begun | Found:
+        """Do the work in the lane that its cost calls for."""
+        services, tests = self._services, cost.block_tests or 0
+        if cost.kept_blocks * _LEAST_BLOCK_BYTES > WHOLE_BYTES:  # to be refused before it is found, not after
+            services.large_answers.check(actor_of(request))
+        if tests > _WIDE_TESTS:
+            async with services.admission.testing(request, tests):
+                made = await services.test(work)
+        else:
+            async with services.admission.reading(request):
+                made = await services.read(work)
+        assert not isinstance(made, Deferred)  # noqa: S101  # only what may be too much is
+        return made
+
+    def _found_now(self, namespace: str, name: str, body: bytes) -> Found | Deferred:
+        """The answer when it is near and small enough to be found on the event loop; else what a thread has to do."""
+        services = self._services
+        if len(body) > QUICK_BODY_BYTES or not services.catalog.is_instant:
+            return Deferred()
         asked = read_json(_REQUEST, body)
         if asked.timestamp is not None or asked.page_token is not None or asked.sign_urls:
-            return None
+            return Deferred()
         record = services.catalog.current(namespace, name)
         if record is None or asked.snapshot_id not in (None, record.pointer.snapshot_id):
-            return None
+            return Deferred()
         with services.traces.span("prune") as span:
             found = services.warehouse.find_now(record.pointer, asked)
             if span is not None:
-                tell_of_prune(span, found)
-        if found is not None:
+                tell_of_prune(span, found if isinstance(found, Found) else None)
+        if isinstance(found, Found):
             self._note(record, asked, found)
-        return found
+            return found
+        # An answer of few blocks, or of runs, may be small however many blocks are kept.
+        is_less = asked.limit is not None or asked.page_size is not None or asked.shape == "ranges"
+        return Deferred(block_tests=found.block_tests) if is_less or asked.level == "segment" else found
 
-    def _encoded(self, namespace: str, name: str, body: bytes, wanted: Wanted) -> Whole | Begun:
+    def _made(
+        self, namespace: str, name: str, body: bytes, wanted: Wanted, most_tests: int | None
+    ) -> Whole | Begun | Found | Deferred:
+        """The answer; a large one as what was found. What takes more tests than ``most_tests`` is not begun."""
         services = self._services
         asked = read_json(_REQUEST, body)
         record = services.table(namespace, name)
@@ -83,13 +153,19 @@ class PruneRoutes:
         )
         with trusted_manifests():
             with services.traces.span("prune") as span:
-                found = services.warehouse.find(pointer, asked)
+                if most_tests is None:
+                    found = services.warehouse.find(pointer, asked)
+                else:
+                    within = services.warehouse.find_within(pointer, asked, most_tests)
+                    if isinstance(within, Deferred):
+                        return within
+                    found = within
                 if span is not None:
                     tell_of_prune(span, found)
             self._note(record, asked, found)
             if asked.sign_urls:
                 found = services.block_urls.in_answer(record, found)
-            return encoded(found, wanted, services.segment_texts)
+            return found if _is_large(found) else encoded(found, wanted, services.segment_texts)
 
     def _note(self, record: TableRecord, asked: PruneRequest, found: Found) -> None:
         services = self._services
@@ -117,6 +193,7 @@ class PruneRoutes:
                 "and why. With `sign_urls` each block has a URL that reads it without credentials. "
                 "Large answers come in pieces, compressed by `Accept-Encoding`.",
                 direct=True,
+                takes_own_place=True,
                 other_media_types=(ARROW, MSGPACK),
                 is_question=True,
                 is_large=True,
@@ -133,3 +210,14 @@ class PruneRoutes:
                 ),
             ),
         )
+
+
+def _masked(body: bytes) -> bytes:
+    """A request without its literals; empty for one that is not looked at on the event loop."""
+    return b"" if len(body) > QUICK_BODY_BYTES else _LITERALS.sub(b"?", body)
+
+
+def _is_large(found: Found) -> bool:
+    """Whether its answer surely is so large that it has to have a turn to be sent."""
+    is_listed = found.parts is not None and found.shape != "ranges"
+    return is_listed and found.block_count * _LEAST_BLOCK_BYTES > WHOLE_BYTES

@@ -46,8 +46,8 @@ class Flights:
             wait([running], left_s())
             if not running.done():
                 raise too_late()
-            error = running.exception()
-            if error is None or (isinstance(error, Exception) and not is_too_late(error)):
+            failure = running.exception()
+            if failure is None or (isinstance(failure, Exception) and not is_too_late(failure)):
                 return _outcome(running)
             check_patience()
 

@@ -182,6 +182,11 @@ def terms_of(leaf: BoundLeaf) -> tuple[BoundTerm, ...]:
     return () if leaf.term is None else (leaf.term,)
 
 
+def functions_in(term: BoundTerm) -> int:
+    """How many functions a term has."""
+    return 1 + sum(map(functions_in, term.arguments)) if isinstance(term, Derived) else 0
+
+
 def leaves_in(term: BoundTerm) -> tuple[Leaf, ...]:
     """The columns of a term, each once."""
     if isinstance(term, Leaf):

@@ -8,6 +8,7 @@ may only make that set too large, never too small. :mod:`.leaves` has the tests 
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Final
 
 import msgspec
 
@@ -17,11 +18,15 @@ from lamella.snapshot.expression.bound import (
     BoundAnd,
     BoundIsTrue,
     BoundIsUnknown,
+    BoundLeaf,
     BoundNot,
     BoundOr,
     BoundPredicate,
     Fixed,
+    Membership,
+    Prefix,
     columns_in,
+    functions_in,
     leaves_of,
     terms_of,
 )
@@ -32,6 +37,9 @@ from lamella.snapshot.prune.outcome import Outcome, conjunction, flipped, never,
 from lamella.snapshot.schema import Leaf
 
 __all__ = ["Evaluator", "FilterKey", "Lookup", "Outcome", "evaluate"]
+
+#: What a function counts, beside the comparison of its result.
+_FUNCTION: Final = 3
 
 _Split = tuple[tuple[Leaf, tuple[int, ...]], ...]
 
@@ -77,6 +85,11 @@ class Evaluator:
     def split(self) -> _Split:
         """The columns whose kinds of rows are looked at apart; see :mod:`.classes`."""
         return split_columns(self.leaves)
+
+    @cached_property
+    def weight(self) -> int:
+        """About how many comparisons of a number it takes to test one entry, for an estimate; at least 1."""
+        return max(1, sum(_weight(leaf) for leaf in self.leaves))
 
     @cached_property
     def _has_parts(self) -> bool:
@@ -127,6 +140,16 @@ class Evaluator:
         if any(kind == MAY_NULL for kind in kinds):  # an unknown count of nulls leaves it open whether there are any
             doubt = either(doubt, both(zones.flag(MAY_NULL), no(zones.flag(NULLS_KNOWN))))
         return settled(true, false, null, doubt)
+
+
+def _weight(leaf: BoundLeaf) -> int:
+    """As :attr:`Evaluator.weight`, of one predicate."""
+    own = 1
+    if isinstance(leaf, Prefix):
+        own = 4 if leaf.parts else 2
+    elif isinstance(leaf, Membership):
+        own = 1 + len(leaf.values).bit_length()
+    return own + sum(_FUNCTION * functions_in(term) for term in terms_of(leaf))
 
 
 def _some_of(zones: Zones, kinds: int) -> Truth:

@@ -82,8 +82,27 @@ class Remembered(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(self.funnel, kept=kept, walked=Walked(kept=kept))
 
 
+class Deferred(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A prune that takes more than a moment, and what is known of its cost before anything of it is opened.
+
+    ``block_tests``: about how many statistics are compared, block by block: the blocks of the segments that are left,
+    times the predicates, a dear one counted several times (:attr:`~.evaluate.Evaluator.weight`). None: not known,
+    since the snapshot's segments are not in memory. ``kept_blocks``: so many are kept whatever the tests say.
+    """
+
+    block_tests: int | None = None
+    kept_blocks: int = 0
+
+
 class NotNow(Exception):
-    """There is more to look at than the caller has time for. Never leaves the package."""
+    """There is more to look at than the caller has time for. Never leaves the package.
+
+    ``cost``: how much, where the segments tell.
+    """
+
+    def __init__(self, cost: Deferred | None = None) -> None:
+        super().__init__()
+        self.cost = cost if cost is not None else Deferred()
 
 
 class Pruning:
@@ -121,11 +140,13 @@ class Pruning:
         explain: bool = False,
         options: Options = NO_OPTIONS,
         most_blocks: int | None = None,
+        most_tests: int | None = None,
     ) -> Funnel:
         """Test every layer; ``blocks`` False stops at the segments.
 
         Raises:
-            NotNow: the segments that are left have more than ``most_blocks`` blocks.
+            NotNow: the segments that are left have more than ``most_blocks`` blocks, or these take more than
+                ``most_tests``.
         """
         started = self._timer()
         stages: list[Stage] = []
@@ -147,7 +168,11 @@ class Pruning:
         if alive:
             stage("segment", len(codes), len(chosen), int(np.add.reduce(self._segments.numbers("file_size")[chosen])))
         if most_blocks is not None and int(self._segments.numbers("block_count")[chosen].sum()) > most_blocks:
-            raise NotNow
+            raise NotNow(self._cost(filter, codes, chosen))
+        if most_tests is not None:
+            cost = self._cost(filter, codes, chosen)
+            if (cost.block_tests or 0) > most_tests:
+                raise NotNow(cost)
 
         asked = self._layers.indexes if alive and blocks else None
         questions = None if asked is None else asked.questions(filter.node)
@@ -192,6 +217,16 @@ class Pruning:
             walked,
             indexes=() if questions is None else questions.uses,
         )
+
+    def cost(self, filter: Evaluator) -> Deferred:
+        """What the segments tell of the cost of a filter; no segment is opened."""
+        return self._cost(filter, *self._segment_layer(filter))
+
+    def _cost(self, filter: Evaluator, codes: Codes, chosen: Indexes) -> Deferred:
+        counts = self._segments.numbers("block_count")
+        kept = int(counts[chosen[codes[chosen] == ALL]].sum())
+        tested = int(counts[chosen].sum()) - kept
+        return Deferred(block_tests=tested * filter.weight + kept, kept_blocks=kept)
 
     def _segment_layer(self, filter: Evaluator) -> tuple[Codes, Indexes]:
         """The verdicts of the segments, and which are kept."""

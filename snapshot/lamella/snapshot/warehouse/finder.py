@@ -27,7 +27,7 @@ from lamella.snapshot.prune.layers import Layers, VerdictShelf
 from lamella.snapshot.prune.options import read_options
 from lamella.snapshot.prune.pages import page_segments, with_pages
 from lamella.snapshot.prune.paging import PageTokens
-from lamella.snapshot.prune.pipeline import Funnel, NotNow, Pruning, Remembered, next_position
+from lamella.snapshot.prune.pipeline import Deferred, Funnel, NotNow, Pruning, Remembered, next_position
 from lamella.snapshot.prune.reader_columns import with_reader_columns
 from lamella.snapshot.prune.residual import residuals_of
 from lamella.snapshot.prune.walk import Walked
@@ -111,6 +111,17 @@ class Finder:
         """As :meth:`prune`, before it takes a form to travel in (see :mod:`lamella.snapshot.prune.encode`)."""
         return self.find_predicate(pointer, self.read(request), request)
 
+    def find_within(self, pointer: SnapshotPointer, request: PruneRequest, most_tests: int) -> Found | Deferred:
+        """As :meth:`find`, unless it takes more tests than that: then its cost, found out before a segment is opened.
+
+        What is remembered takes none. Where the request itself ends the looking early, nobody knows how many it takes.
+        """
+        most = None if _ends_early(request) else most_tests
+        try:
+            return self.find_predicate(pointer, self.read(request), request, most_tests=most)
+        except NotNow as error:
+            return error.cost
+
     def find_predicate(
         self,
         pointer: SnapshotPointer,
@@ -118,10 +129,12 @@ class Finder:
         request: PruneRequest,
         *,
         held: dict[str, Companion] | None = None,
+        most_tests: int | None = None,
     ) -> Found:
         """As :meth:`find`, for a filter that has been read already; ``request.filter`` is not looked at.
 
-        ``held``: companions by location that other prunes have opened, and that this one adds to.
+        ``held``: companions by location that other prunes have opened, and that this one adds to. Raises NotNow where
+        it takes more than ``most_tests``.
         """
         layers = self.layers(pointer)
         head = layers.head
@@ -139,21 +152,24 @@ class Finder:
                 return [load(row) for row in rows]
             return self._manifests.many_blocks(head, [layers.companion(row) for row in rows], keep=keep)
 
-        return self._found(layers, load, predicate, request, load_many=load_many)
+        return self._found(layers, load, predicate, request, load_many=load_many, most_tests=most_tests)
 
-    def find_now(self, pointer: SnapshotPointer, request: PruneRequest) -> Found | None:
+    def find_now(self, pointer: SnapshotPointer, request: PruneRequest) -> Found | Deferred:
         """As :meth:`find` when that takes about a millisecond and reads nothing: for callers that must not wait.
 
-        None: what it needs is not in memory, or many blocks are to be looked at. An answer of at most 500 blocks can be
-        encoded without reading, too. How long the filter may be is for the caller to say.
+        Else what is known of its cost: what it needs is not in memory, or many blocks are to be looked at. An answer of
+        at most 500 blocks can be encoded without reading, too. How long the filter may be is for the caller to say.
         """
         held = self._manifests.held_layer(pointer)
-        if held is None or not _is_simple(request) or len(held[1]) > _NOW_SEGMENTS:
-            return None
+        if held is None or len(held[1]) > _NOW_SEGMENTS:
+            return Deferred()
         head, segments = held
-        if self.feedback is not None and not self.feedback.is_near(head):
-            return None
         layers = self._layers(head, segments)
+        predicate = self.read(request)
+        if not _is_simple(request) or (self.feedback is not None and not self.feedback.is_near(head)):
+            if _ends_early(request):
+                return Deferred()
+            return Pruning(layers, _unopened, self._timer).cost(Evaluator(self.bound(predicate, head.schema, request)))
         left, is_finding = _NOW_BLOCKS, True
 
         def load(row: int) -> Companion:
@@ -168,15 +184,14 @@ class Finder:
                 raise NotNow
             return companion
 
-        predicate = self.read(request)
         try:
             found = self._found(layers, load, predicate, request, most_blocks=_NOW_BLOCKS)
-        except NotNow:
-            return None
+        except NotNow as error:
+            return Deferred() if _ends_early(request) else error.cost
         if found.block_count <= _NOW_KEPT:  # their addresses are in the companions
             rows = found.segment_rows
             if any(self._manifests.held_blocks(head, layers.companion(row)) is None for row in rows):
-                return None
+                return Deferred(block_tests=found.block_count)
         is_finding = False
         return found
 
@@ -189,6 +204,7 @@ class Finder:
         *,
         load_many: Load | None = None,
         most_blocks: int | None = None,
+        most_tests: int | None = None,
     ) -> Found:
         head, segments = layers.head, layers.segments
         bound = self.bound(predicate, head.schema, request)
@@ -199,7 +215,7 @@ class Finder:
         options = read_options(request, head.schema, start)
         pruning = Pruning(layers, load, self._timer, load_many)
         if options.plain and request.level != "segment" and not request.explain:
-            funnel = self._remembered(pruning, head.snapshot_id, Evaluator(bound), most_blocks)
+            funnel = self._remembered(pruning, head.snapshot_id, Evaluator(bound), most_blocks, most_tests)
             funnel = self._told(funnel, layers, predicate, request, most_blocks)
         else:
             funnel = pruning.run(
@@ -208,6 +224,7 @@ class Finder:
                 explain=request.explain,
                 options=options,
                 most_blocks=most_blocks,
+                most_tests=most_tests,
             )
         if request.level == "page":
             leaves = None if columns is None else [head.schema.by_id()[column_id] for column_id in columns]
@@ -222,13 +239,15 @@ class Finder:
         answer = with_reader_columns(found.answer, head, funnel.kept, request, own_blocks)
         return msgspec.structs.replace(found, answer=answer)
 
-    def _remembered(self, pruning: Pruning, snapshot_id: str, filter: Evaluator, most_blocks: int | None) -> Funnel:
+    def _remembered(
+        self, pruning: Pruning, snapshot_id: str, filter: Evaluator, most_blocks: int | None, most_tests: int | None
+    ) -> Funnel:
         """What a filter alone leaves of a snapshot, which never changes."""
         name = (snapshot_id, filter.key)
-        found = self._funnels.get(name)
-        if found is not None:
-            return pruning.again(found)
-        found = pruning.run(filter, most_blocks=most_blocks)
+        known = self._funnels.get(name)
+        if known is not None:
+            return pruning.again(known)
+        found = pruning.run(filter, most_blocks=most_blocks, most_tests=most_tests)
         if any(use.failure is not None for use in found.indexes):  # it may be read the next time
             return found
         self._funnels.put(name, found.remembered(), found.size_bytes + _FUNNEL_BYTES)
@@ -300,6 +319,13 @@ def _view(head: Snapshot) -> str:
     return hashlib.sha256(msgspec.json.encode(head.history)).hexdigest()
 
 
+def _ends_early(request: PruneRequest) -> bool:
+    """True when not all blocks that the segments leave are tested, and the request says where that ends."""
+    return not (
+        request.limit is None and request.page_size is None and request.segments is None and request.max_ms is None
+    )
+
+
 def _is_simple(request: PruneRequest) -> bool:
     """True when the blocks of the segments that are left decide what there is to do."""
     return not (
@@ -312,3 +338,7 @@ def _is_simple(request: PruneRequest) -> bool:
         or request.max_ms is not None
         or request.page_size is not None
     )
+
+
+def _unopened(_row: int) -> Companion:
+    raise AssertionError("an estimate opens no segment")

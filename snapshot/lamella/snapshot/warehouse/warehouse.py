@@ -176,6 +176,7 @@ class Warehouse:
         self.find = questions.finder.find
         self.find_predicate = questions.finder.find_predicate
         self.find_now = questions.finder.find_now
+        self.find_within = questions.finder.find_within
         self._finder = questions.finder
         self.blocks_of = questions.blocks_of
         self.blocks_at = questions.blocks_at

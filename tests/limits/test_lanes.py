@@ -1,0 +1,305 @@
+"""Prunes by what they cost: narrow ones wait for nobody, wide ones for each other, and what is too much is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.testclient import TestClient
+
+from lamella.service import answers
+from lamella.service.app import create_app
+from lamella.service.catalog import TableRecord, open_catalog
+from lamella.service.metrics import Metrics
+from lamella.service.places import Places
+from lamella.service.routes import prune
+from lamella.service.services import Services
+from lamella.service.settings import Settings
+from lamella.service.state import history_entry
+from lamella.service.streaming import Pieces
+from lamella.snapshot.errors import Overloaded
+from lamella.snapshot.prune.pipeline import Deferred
+from lamella.snapshot.warehouse import finder
+from lamella.snapshot.wire import NamespaceInfo, PruneRequest
+from support.guarded import SEGMENT, Table, narrow_filter
+from support.service_api import read_problem
+
+WAIT_S = 60
+BLOCKS = 10 * SEGMENT
+#: Patterns of a column in no order, of which each block has to be tested.
+PATTERN_TESTS = 4 * BLOCKS
+PRUNE = "/v1/namespaces/n/tables/t/prune"
+
+
+def pattern(number: int) -> str:
+    """A filter that no segment's statistics decide."""
+    return f"country LIKE 'c%{number}'"
+
+
+class Lanes:
+    """A service over a table of 1,000 blocks, for which 200 tests are many; its threads can be made to wait."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, **settings: Any) -> None:
+        patch.setattr(finder, "_NOW_BLOCKS", 150)
+        patch.setattr(prune, "_WIDE_TESTS", 200)
+        self.table = Table(folder / "warehouse", BLOCKS)
+        self._served(folder)
+        self.go = threading.Event()
+        self.go.set()
+        self.at_work: dict[str, int] = {"test": 0, "read": 0}
+        for name in self.at_work:
+            self._hold(patch, name)
+        chosen = Settings(
+            warehouse=self.table.root, catalog=f"sqlite:///{folder}/catalog.db", log_requests=False, **settings
+        )
+        self.app = TestClient(create_app(chosen), raise_server_exceptions=False)
+        self.pool = ThreadPoolExecutor(20)
+        self.headers: dict[str, str] = {}
+
+    def _served(self, folder: Path) -> None:
+        catalog = open_catalog(f"sqlite:///{folder}/catalog.db")
+        catalog.create_namespace(NamespaceInfo(name="n"), now_ms=1)
+        pointer = self.table.pointer
+        location = self.table.warehouse.table_location("t")
+        record = TableRecord(
+            table_id="t", namespace="n", name="t", location=location, version=1, pointer=pointer, created_at_ms=1
+        )
+        catalog.create_table(record, history_entry(1, pointer, self.table.warehouse.snapshot(pointer)))
+        catalog.close()
+
+    def _hold(self, patch: pytest.MonkeyPatch, name: str) -> None:
+        run = getattr(Services, name)
+
+        async def held(services: Services, work: Callable[[], Any]) -> Any:
+            def waiting() -> Any:
+                self.at_work[name] += 1
+                assert self.go.wait(WAIT_S)
+                return work()
+
+            return await run(services, waiting)
+
+        patch.setattr(Services, name, held)
+
+    def ask(self, text: str | None, **more: Any) -> httpx2.Response:
+        """A prune."""
+        return self.app.post(PRUNE, json={"filter": text, "shape": "ranges", **more}, headers=self.headers)
+
+    def send(self, text: str | None, **more: Any) -> Future[httpx2.Response]:
+        """A prune, from a thread of its own."""
+        return self.pool.submit(self.ask, text, **more)
+
+    def warm(self) -> None:
+        """Bring the table into memory."""
+        assert self.ask("user_id > 5").status_code == 200
+        assert self.ask(narrow_filter(300)).status_code == 200
+        self.at_work.update(test=0, read=0)
+
+    def until(self, is_so: Callable[[], bool]) -> None:
+        """Return once something is so."""
+        for _ in range(WAIT_S * 100):
+            if is_so():
+                return
+            threading.Event().wait(0.01)
+        raise AssertionError("it never came to be so")
+
+    def metric(self, line: str) -> float:
+        """The value of a metric, with its labels as they are scraped."""
+        for each in self.app.get("/metrics").text.splitlines():
+            if each.startswith(line + " "):
+                return float(each.rpartition(" ")[2])
+        return 0.0
+
+
+@pytest.fixture
+def new_lanes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Lanes]]:
+    """Makes a service."""
+    made: list[Lanes] = []
+
+    def new(**settings: Any) -> Lanes:
+        lanes = Lanes(tmp_path, monkeypatch, **settings)
+        made.append(lanes)
+        lanes.app.__enter__()
+        lanes.warm()
+        return lanes
+
+    yield new
+    for lanes in made:
+        lanes.go.set()
+        lanes.pool.shutdown()
+        lanes.app.__exit__(None, None, None)
+
+
+def test_a_narrow_prune_is_answered_while_no_place_is_free(new_lanes: Callable[..., Lanes]) -> None:
+    """With all wide places and all others taken, and both lines full."""
+    lanes = new_lanes(
+        wide_prunes_at_once=1, wide_prunes_tests=2 * PATTERN_TESTS, requests_at_once=1, requests_waiting=1
+    )
+    lanes.go.clear()
+    wide = [lanes.send(pattern(number)) for number in range(2)]
+    lanes.until(lambda: lanes.at_work["test"] == 1 and lanes.metric('lamella_requests_waiting{kind="wide"}') == 1)
+    reads = [lanes.send("user_id > 5", max_ms=30_000) for _ in range(2)]
+    lanes.until(lambda: lanes.at_work["read"] == 1 and lanes.metric('lamella_requests_waiting{kind="read"}') == 1)
+    problem = read_problem(lanes.ask("user_id > 6", max_ms=30_000))
+    assert (problem.status, problem.details["limit"]) == (429, "requests")
+    for number in range(310, 320):  # of a segment that was looked at
+        found = lanes.ask(narrow_filter(number))
+        assert (found.status_code, sum(found.json()["block_ranges"]["block_count"])) == (200, 3)
+    lanes.go.set()
+    assert [each.result(WAIT_S).status_code for each in (*wide, *reads)] == [200] * 4
+
+
+def test_wide_prunes_keep_no_other_read_waiting(new_lanes: Callable[..., Lanes]) -> None:
+    """They have threads of their own."""
+    lanes = new_lanes(wide_prunes_at_once=1, read_threads=1)
+    lanes.go.clear()
+    wide = lanes.send(pattern(1))
+    lanes.until(lambda: lanes.at_work["test"] == 1)
+    read = lanes.send("user_id > 5", max_ms=30_000)
+    lanes.until(lambda: lanes.at_work["read"] == 1)
+    lanes.go.set()
+    assert [each.result(WAIT_S).status_code for each in (wide, read)] == [200, 200]
+
+
+def test_wide_prunes_are_refused_by_what_is_to_be_done(
+    new_lanes: Callable[..., Lanes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What would be too much is refused at once, and before its filter is read; it is taken once there is room."""
+    lanes = new_lanes(wide_prunes_at_once=1, wide_prunes_tests=2 * PATTERN_TESTS)
+    lanes.go.clear()
+    wide = [lanes.send(pattern(number)) for number in range(2)]
+    lanes.until(lambda: lanes.at_work["test"] == 1 and lanes.metric('lamella_requests_waiting{kind="wide"}') == 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(prune, "read_json", lambda *_: pytest.fail("it was read"))
+        problem = read_problem(lanes.ask(pattern(77)))
+    assert (problem.status, problem.code, problem.details["limit"]) == (429, "overloaded", "work")
+    # another shape has to be looked at before it is known that it costs too much
+    assert read_problem(lanes.ask("price * 3 > 7 OR user_id = 5")).details["limit"] == "work"
+    assert lanes.metric('lamella_requests_refused_total{kind="wide",limit="work"}') == 2
+    lanes.go.set()
+    assert [each.result(WAIT_S).status_code for each in wide] == [200, 200]
+    assert lanes.ask(pattern(77)).status_code == 200
+
+
+def test_a_wide_prune_that_costs_more_than_all_may_is_done_alone(new_lanes: Callable[..., Lanes]) -> None:
+    """Else it could never be asked."""
+    lanes = new_lanes(wide_prunes_tests=10)
+    assert lanes.ask(pattern(1)).status_code == 200
+    assert lanes.at_work == {"test": 1, "read": 0}
+
+
+def test_what_is_not_in_memory_goes_where_its_cost_belongs(
+    new_lanes: Callable[..., Lanes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long request is read in a thread; once it is known to be wide, it leaves that to the others."""
+    lanes = new_lanes()
+    monkeypatch.setattr(prune, "QUICK_BODY_BYTES", 1)
+    assert lanes.ask(pattern(5)).status_code == 200
+    assert lanes.at_work == {"test": 1, "read": 1}
+    assert lanes.ask(narrow_filter(420)).status_code == 200
+    assert lanes.at_work == {"test": 1, "read": 2}
+
+
+def test_what_is_remembered_is_narrow(new_lanes: Callable[..., Lanes]) -> None:
+    """A wide prune that was asked before takes no test."""
+    lanes = new_lanes(wide_prunes_at_once=1, wide_prunes_tests=1)
+    first = lanes.ask(pattern(1))
+    lanes.at_work.update(test=0)
+    again = lanes.ask(pattern(1))
+    assert again.json()["block_ranges"] == first.json()["block_ranges"]
+    assert again.json()["report"]["from_cache"]
+    assert lanes.at_work["test"] == 0
+
+
+def test_a_large_answer_is_refused_before_it_is_found(
+    new_lanes: Callable[..., Lanes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the segments alone say how many blocks there will be; others are refused before they are encoded."""
+    lanes = new_lanes(large_answers=1, large_answers_waiting=0)
+    lanes.headers["Accept"] = answers.MSGPACK
+    for module in (answers, prune):
+        monkeypatch.setattr(module, "WHOLE_BYTES", 1_000)
+    begun, go, following = threading.Event(), threading.Event(), Pieces.next
+
+    def held(pieces: Pieces) -> bytes | None:
+        begun.set()
+        assert go.wait(WAIT_S)
+        return following(pieces)
+
+    monkeypatch.setattr(Pieces, "next", held)
+    first = lanes.send(None, shape="columns")
+    assert begun.wait(WAIT_S)
+    made: list[str] = []
+    route = prune.PruneRoutes._made
+
+    def counted(*given: Any) -> Any:
+        made.append("found")
+        return route(*given)
+
+    monkeypatch.setattr(prune.PruneRoutes, "_made", counted)
+    monkeypatch.setattr(answers, "encoded", lambda *_: pytest.fail("it was encoded"))
+    problem = read_problem(lanes.ask("user_id >= 0", shape="columns"))
+    assert (problem.status, problem.details["limit"], made) == (429, "large_answers", [])
+    problem = read_problem(lanes.ask("user_id = 5", shape="columns"))
+    assert (problem.status, problem.details["limit"], made) == (429, "large_answers", ["found"])
+    go.set()
+    assert first.result(WAIT_S).status_code == 200
+
+
+def test_the_cost_of_a_prune_is_that_of_the_segments_that_are_left(tmp_path: Path) -> None:
+    """Times what its predicates weigh; nothing of it needs a block."""
+    table = Table(tmp_path, BLOCKS)
+    warehouse = table.opened()
+
+    def cost(text: str | None, **more: Any) -> Deferred:
+        found = warehouse.find_within(table.pointer, PruneRequest(filter=text, **more), -1)
+        assert isinstance(found, Deferred)
+        return found
+
+    assert cost(narrow_filter(320)).block_tests == 2 * SEGMENT
+    assert cost("user_id = 5").block_tests == BLOCKS
+    assert cost(pattern(1)).block_tests == PATTERN_TESTS
+    assert cost(None) == Deferred(block_tests=BLOCKS, kept_blocks=BLOCKS)
+    assert cost("user_id >= 0") == Deferred(block_tests=BLOCKS, kept_blocks=BLOCKS)
+    lists = [cost(f"user_id IN ({', '.join(map(str, range(5, 5 + count)))})").block_tests or 0 for count in (2, 500)]
+    assert BLOCKS < lists[0] < lists[1] < 100 * BLOCKS
+    assert (cost("abs(user_id + 1) = 5").block_tests or 0) > 4 * BLOCKS
+    # a walk that ends early is not estimated, and done
+    assert not isinstance(warehouse.find_within(table.pointer, PruneRequest(filter=None, limit=1), -1), Deferred)
+
+
+def test_costs_are_given_back_however_the_work_ends() -> None:
+    """When it fails, is cancelled, or waits in vain; one principal has half of what may be done."""
+
+    async def test() -> None:
+        of = Places("wide", at_once=1, waiting=5, wait_s=None, shared=True, metrics=Metrics(), most_cost=100)
+
+        async def fail() -> None:
+            async with of.held("a", 500):
+                with pytest.raises(Overloaded) as refused:
+                    of.check_cost("b", 1)
+                assert refused.value.details["limit"] == "work"
+                raise ValueError("failed")
+
+        with pytest.raises(ValueError, match="failed"):
+            await fail()
+        async with of.held("a", 40):
+            with pytest.raises(Overloaded) as refused:
+                of.check_cost("a", 20)
+            assert refused.value.details["limit"] == "share"
+            waiting = asyncio.ensure_future(of.held("b", 40).__aenter__())
+            await asyncio.sleep(0)
+            with pytest.raises(Overloaded):
+                of.check_cost("c", 30)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            of.check_cost("c", 30)
+        of.check_cost("a", 1_000)
+
+    asyncio.run(test())
