@@ -1,11 +1,20 @@
-"""What machines ask every few seconds to know how the service is, and an answer to it that costs as little."""
+"""What machines ask every few seconds to know how the service is, and an answer to it that costs as little.
+
+A database that is frozen, or a store that hangs, answers nothing for as long as it likes. So each part is asked in a
+thread of its own, by one question at a time, and a probe waits for it only so long: however many probes come, no more
+than one thread waits for each part, and nothing else of the service waits with it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from typing import Final
+
+from lamella.snapshot.errors import Unavailable
 
 #: Never refused, and neither logged nor traced.
 PATHS: Final = frozenset({"/health/startup", "/health/live", "/health/ready", "/metrics"})
@@ -16,24 +25,82 @@ HOLDS_S: Final = 1.0
 class Findings:
     """Asks ``check`` once a second at most, however many ask this: nobody has to say who they are for that.
 
-    Belongs to one event loop. ``timer`` gives seconds that only go up.
+    A probe waits at most until ``timeout_s`` after the check has begun (None: as long as it takes); a check that takes
+    longer goes on, and until it ends no other is begun. A good result holds for ``holds_s`` (default: :data:`HOLDS_S`),
+    a bad one for :data:`HOLDS_S`. ``what`` names the part in errors. Belongs to one event loop. ``timer`` gives
+    seconds that only go up.
     """
 
-    def __init__(self, check: Callable[[], Awaitable[None]], timer: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        check: Callable[[], Awaitable[None]],
+        timer: Callable[[], float] = time.monotonic,
+        *,
+        what: str = "the service",
+        timeout_s: float | None = None,
+        holds_s: float | None = None,
+    ) -> None:
         self._check = check
         self._timer = timer
+        self._what = what
+        self._timeout_s = timeout_s
+        self._good_s = holds_s
         self._asked: asyncio.Task[None] | None = None
-        self._found_s = 0.0
+        self._begun_s = 0.0
+        self._until_s = 0.0
 
     async def check(self) -> None:
-        """Return when all was well, or raise what ``check`` raised, now or within the last second."""
+        """Return when all was well, or raise what ``check`` raised, now or as long as that holds.
+
+        Raises:
+            Unavailable: the check was not done within its time.
+        """
         asked = self._asked
-        if asked is None or (asked.done() and self._timer() >= self._found_s + HOLDS_S):
+        if asked is None or (asked.done() and self._timer() >= self._until_s):
+            self._begun_s = self._timer()
             asked = self._asked = asyncio.ensure_future(self._ask())
-        await asyncio.shield(asked)  # who goes away takes nobody else's answer along
+            asked.add_done_callback(_seen)
+        if not asked.done():
+            left_s = None if self._timeout_s is None else self._timeout_s - (self._timer() - self._begun_s)
+            # Neither its end nor a prober that goes away ends the check: others wait for it.
+            await asyncio.wait({asked}, timeout=None if left_s is None else max(0.0, left_s))
+            if not asked.done():
+                raise Unavailable(
+                    f"{self._what} did not answer within {self._timeout_s:g} s", retry_after_s=1, reason="no_answer"
+                )
+        asked.result()
 
     async def _ask(self) -> None:
+        holds_s = HOLDS_S
         try:
             await self._check()
+            holds_s = HOLDS_S if self._good_s is None else self._good_s
         finally:
-            self._found_s = self._timer()
+            self._until_s = self._timer() + holds_s
+
+
+async def check_all(findings: tuple[Findings, ...]) -> None:
+    """Make several checks at once; raises the error of the first of them, in their order, that failed."""
+    for error in await asyncio.gather(*(each.check() for each in findings), return_exceptions=True):
+        if error is not None:
+            raise error
+
+
+async def in_own_thread(work: Callable[[], None]) -> None:
+    """Run ``work`` in a thread that nothing else needs, and that does not keep the process from ending."""
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="lamella-probe", daemon=True).start()
+    await asyncio.wrap_future(done)
+
+
+def _seen(asked: asyncio.Task[None]) -> None:
+    """Look at the error of a check that nobody waited for to the end, so that the loop does not report it as lost."""
+    if not asked.cancelled():
+        asked.exception()

@@ -34,7 +34,7 @@ from lamella.service.location_rules import LocationRules
 from lamella.service.logs import make_log
 from lamella.service.metrics import Metrics
 from lamella.service.mutations import Mutations, Work
-from lamella.service.probes import Findings
+from lamella.service.probes import Findings, check_all, in_own_thread
 from lamella.service.prune_rates import PruneRates
 from lamella.service.pulse import Pulse
 from lamella.service.recorder import Recorder
@@ -56,7 +56,7 @@ from lamella.snapshot.errors import AlreadyExists, ObjectNotFound
 from lamella.snapshot.iceberg.wire import PlanTableScan
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index import kinds
-from lamella.snapshot.layout import Store, check_create_only
+from lamella.snapshot.layout import Store, check_create_only, check_write
 from lamella.snapshot.layout.observed import ObservedStore
 from lamella.snapshot.prune.encode import SegmentTexts
 from lamella.snapshot.prune.found import Found
@@ -266,7 +266,14 @@ class Services:
         self._testers = Threads(settings.wide_prunes_at_once)
         self._maintainers = Threads(1, most_waiting=_CLEAN_UPS_WAITING, what="clean-ups")
         self._probes = Threads(_PROBES)
-        self._parts = Findings(lambda: self.probe(self._check_parts))
+        self._parts = (
+            self._finding(catalog.ping, "the catalog database"),
+            self._finding(self._check_store, "the warehouse"),
+        )
+        self._writes = (
+            self._finding(catalog.check_write, "a write to the catalog database", settings.ready_write_interval_s),
+            self._finding(self._check_store_write, "a write to the warehouse", settings.ready_write_interval_s),
+        )
         self._mutations = Mutations(settings, catalog, self.metrics, clock)
         self.pulse = Pulse(self.metrics, catalog, self._thread_use)
 
@@ -315,14 +322,16 @@ class Services:
         """Return when requests can be served: the catalog answers, and the warehouse can be read and written.
 
         The warehouse is known by a marker object, written by the first service that uses it, once the store has
-        shown that it lets nobody replace an object. The parts are asked once a second at most.
+        shown that it lets nobody replace an object. The parts are asked once a second at most, and asked to write every
+        ``ready_write_interval_s``; none is waited for longer than ``ready_timeout_s``.
 
         Raises:
-            Unavailable: the catalog does not answer, or the process is being stopped.
+            Unavailable: a part does not answer in time, the catalog takes no write, or the process is being stopped.
             StoreError: storage failed or refused.
         """
         self.lifecycle.require_serving()
-        await self._parts.check()
+        await check_all((*self._parts, *self._writes) if self.settings.ready_write_interval_s else self._parts)
+        self.lifecycle.is_started = True
 
     async def check_started(self) -> None:
         """Return once requests could be served for the first time; from then on nothing is asked any more.
@@ -330,16 +339,16 @@ class Services:
         By the time that there is an app, its catalog has the schema of this release and its caches are open.
 
         Raises:
-            Unavailable: the catalog does not answer.
+            Unavailable: a part does not answer in time.
             StoreError: storage failed or refused.
         """
         if not self.lifecycle.is_started:
-            await self._parts.check()
+            await check_all(self._parts)
+            self.lifecycle.is_started = True
 
-    def _check_parts(self) -> None:
-        self.catalog.ping()
-        self._check_store()
-        self.lifecycle.is_started = True
+    def _finding(self, work: Callable[[], None], what: str, holds_s: float | None = None) -> Findings:
+        timeout_s = self.settings.ready_timeout_s
+        return Findings(lambda: in_own_thread(work), what=what, timeout_s=timeout_s, holds_s=holds_s)
 
     def _check_store(self) -> None:
         marker = f"{self.settings.warehouse_url}/{MARKER}"
@@ -351,6 +360,9 @@ class Services:
                 self.store.put(marker, b'{"format_version":1}\n')
             except AlreadyExists:
                 return  # another worker was faster
+
+    def _check_store_write(self) -> None:
+        check_write(self.store, self.settings.warehouse_url)
 
     def _thread_use(self) -> dict[str, ThreadUse]:
         return {

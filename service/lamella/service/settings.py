@@ -541,6 +541,24 @@ class Settings(BaseSettings):
     catalog_timeout_s: float = Field(
         default=30.0, gt=0, description="How long a statement waits for a lock of the catalog database, in seconds."
     )
+    ready_timeout_s: float = Field(
+        default=3.0,
+        gt=0,
+        le=60,
+        description=(
+            "How long `/health/ready` and `/health/startup` wait for the catalog database and the warehouse, in seconds; "
+            "then the answer is 503."
+        ),
+    )
+    ready_write_interval_s: float = Field(
+        default=10.0,
+        ge=0,
+        le=3_600,
+        description=(
+            "How often, at most, `/health/ready` has something written to the catalog database and to the warehouse, in "
+            "seconds and per process. 0: never; then a full disk is noticed by commits only."
+        ),
+    )
     drain_s: float = Field(
         default=2.0,
         ge=0,

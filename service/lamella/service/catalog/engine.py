@@ -92,6 +92,11 @@ def _open_postgres(url: URL, timeout_s: float, connections: int) -> Engine:
                 "connect_timeout": max(2, int(timeout_s)),
                 "application_name": "lamella",
                 "options": f"-c lock_timeout={lock_ms}",
+                # A host that is gone without a word is noticed within seconds, not within the system's hours.
+                "keepalives_idle": 10,
+                "keepalives_interval": 5,
+                "keepalives_count": 3,
+                "tcp_user_timeout": max(10_000, lock_ms),
             },
         )
     except ModuleNotFoundError as error:

@@ -196,6 +196,9 @@ class Catalog(AccessCatalog, JobCatalog, WatchCatalog, Protocol):
     def ping(self) -> None:
         """Return when the database answers; else raise :class:`Unavailable`."""
 
+    def check_write(self) -> None:
+        """Return when the database has taken a write that changes nothing of a table; else raise :class:`Unavailable`."""
+
     def create_namespace(self, info: NamespaceInfo, *, now_ms: int, remember: StoredAnswer | None = None) -> None:
         """Raises AlreadyExists, QuotaExceeded."""
 

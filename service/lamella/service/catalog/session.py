@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine, Executable, Insert, RowMapping, Table
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 
@@ -101,10 +101,13 @@ def _key_and_scope(row: Mapping[str, Any]) -> tuple[str, str]:
 
 @contextmanager
 def database_errors() -> Iterator[None]:
-    """Failures of the database, as opposed to our own mistakes, mean: nothing was done, try again later."""
+    """Failures of the database, as opposed to our own mistakes, mean: nothing was done, try again later.
+
+    InternalError: a PostgreSQL that takes no writes (a standby, or after ``default_transaction_read_only``).
+    """
     try:
         yield
-    except (OperationalError, InterfaceError, PoolTimeout) as error:
+    except (OperationalError, InterfaceError, InternalError, PoolTimeout) as error:
         raise Unavailable("the catalog database does not answer", retry_after_s=1) from error
 
 

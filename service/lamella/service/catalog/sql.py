@@ -29,6 +29,7 @@ from lamella.service.catalog.quotas import SqlQuotas, namespace_row
 from lamella.service.catalog.recorded import SqlRecorded
 from lamella.service.catalog.rows import entry_record, json_text, snapshot_row, table_record
 from lamella.service.catalog.session import SqlSession, database_errors
+from lamella.service.catalog.tables import secrets
 from lamella.service.catalog.tags import SqlTags
 from lamella.service.catalog.upkeep import SqlUpkeep
 from lamella.service.catalog.watch import SqlWatch
@@ -37,7 +38,9 @@ from lamella.snapshot.errors import (
     AlreadyExists,
     CommitConflict,
     NamespaceNotEmpty,
+    OutcomeUnknown,
     TableNotFound,
+    Unavailable,
 )
 from lamella.snapshot.wire import NamespaceInfo
 
@@ -116,6 +119,15 @@ class SqlCatalog(
 
     def ping(self) -> None:
         self._rows(sql.PING, {})
+
+    def check_write(self) -> None:
+        row = {"name": "readiness", "value": b""}
+        upsert = self._insert(secrets).values(row)
+        try:
+            with self._transaction(None) as connection:
+                connection.execute(upsert.on_conflict_do_update(index_elements=["name"], set_=row))
+        except OutcomeUnknown as error:  # what was to be written is of no use to anybody
+            raise Unavailable("the catalog database takes no writes", retry_after_s=1) from error
 
     def create_namespace(self, info: NamespaceInfo, *, now_ms: int, remember: StoredAnswer | None = None) -> None:
         row = {"name": info.name, "properties": json_text(info.properties), "created_at_ms": now_ms}

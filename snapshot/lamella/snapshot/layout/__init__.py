@@ -4,7 +4,7 @@ from lamella.snapshot.layout.fsspec_store import FsspecStore
 from lamella.snapshot.layout.location import normal
 from lamella.snapshot.layout.paths import TableLayout, table_root
 from lamella.snapshot.layout.places import AllowedPlaces, Anywhere, Places, check_prefix
-from lamella.snapshot.layout.probe import check_create_only
+from lamella.snapshot.layout.probe import check_create_only, check_write
 from lamella.snapshot.layout.store import (
     ListedObject,
     MappableStore,
@@ -30,6 +30,7 @@ __all__ = [
     "TableLayout",
     "check_create_only",
     "check_prefix",
+    "check_write",
     "normal",
     "table_root",
 ]

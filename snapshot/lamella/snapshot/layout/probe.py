@@ -1,4 +1,4 @@
-"""A question to ask of a store before anything is committed to it: does it keep the first of two puts?
+"""Questions to ask of a store: does it keep the first of two puts, and does it take a put now?
 
 Some S3 servers ignore ``If-None-Match`` and replace the object without a word. On such a server two writers can lose
 each other's work, so a service should refuse to start on it.
@@ -7,9 +7,13 @@ each other's work, so a service should refuse to start on it.
 from __future__ import annotations
 
 import uuid
+from typing import Final
 
 from lamella.snapshot.errors import AlreadyExists, StoreError
 from lamella.snapshot.layout.store import Store
+
+#: As large as a small manifest: a disk that is all but full takes less.
+_WRITTEN_BYTES: Final = 64 << 10
 
 
 def check_create_only(store: Store, folder: str) -> None:
@@ -30,3 +34,14 @@ def check_create_only(store: Store, folder: str) -> None:
     raise StoreError(
         f"{folder}: this store lets a second writer replace an object; commits would be lost on it", location=folder
     )
+
+
+def check_write(store: Store, folder: str) -> None:
+    """Put an object below ``folder`` as large as a small manifest, and remove it again.
+
+    Raises:
+        StoreError: the store is full, lets nobody write, or failed otherwise.
+    """
+    location = f"{folder.rstrip('/')}/_probe/{uuid.uuid4().hex}"
+    store.put(location, bytes(_WRITTEN_BYTES))
+    store.delete(location)
