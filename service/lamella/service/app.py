@@ -43,14 +43,11 @@ from lamella.service.settings import Settings
 from lamella.service.stopping import drain_on_signals
 from lamella.service.tracing import Traces, open_traces
 from lamella.service.worker_app import WorkerApp
-from lamella.service.worker_metrics import MULTIPROCESS_VARIABLE
+from lamella.service.worker_metrics import share_numbers
 from lamella.snapshot.errors import InvalidRequest, NotFound
 from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.layout import FsspecStore, Store
 
-#: A worker that says nothing for so long is taken for hung, and ended. On a busy machine one can take longer than
-#: uvicorn's own five seconds to load, and would be ended and started for ever.
-_HUNG_S = 60
 _SWITCH_S = 0.0005
 _TITLE = "Lamella"
 _DESCRIPTION = "A layered snapshot metadata service: which Parquet blocks a query must read, and why."
@@ -161,7 +158,6 @@ def serve(settings: Settings) -> None:
         "access_log": False,
         "server_header": False,
         "timeout_graceful_shutdown": settings.shutdown_grace_s,
-        "timeout_worker_healthcheck": _HUNG_S,
         "timeout_keep_alive": settings.keep_alive_s,
         "http": ClientConnection,
         "ws": "none",
@@ -175,7 +171,7 @@ def serve(settings: Settings) -> None:
         return
     _open_catalog(settings).close()  # migrate once, and fail here rather than in every worker
     with tempfile.TemporaryDirectory(prefix="lamella-metrics-") as folder:
-        os.environ.setdefault(MULTIPROCESS_VARIABLE, folder)
+        share_numbers(folder)
         run_workers(WorkerApp(settings.model_dump_json()), settings.workers, options)
 
 

@@ -546,8 +546,8 @@ class Settings(BaseSettings):
         gt=0,
         le=60,
         description=(
-            "How long `/health/ready` and `/health/startup` wait for the catalog database and the warehouse, in seconds; "
-            "then the answer is 503."
+            "How long `/health/ready` and `/health/startup` wait for the catalog database and the warehouse, in "
+            "seconds; then the answer is 503."
         ),
     )
     ready_write_interval_s: float = Field(
@@ -555,8 +555,8 @@ class Settings(BaseSettings):
         ge=0,
         le=3_600,
         description=(
-            "How often, at most, `/health/ready` has something written to the catalog database and to the warehouse, in "
-            "seconds and per process. 0: never; then a full disk is noticed by commits only."
+            "How often, at most, `/health/ready` has something written to the catalog database and to the warehouse, "
+            "in seconds and per process. 0: never; then a full disk is noticed by commits only."
         ),
     )
     drain_s: float = Field(

@@ -1,7 +1,6 @@
 """What a worker process is given: how to make its app.
 
-This module imports nothing else of ours. A worker loads it before it can say that it is alive, and one that does not
-say so for five seconds is taken for hung.
+This module imports nothing else of ours: where workers are not forked, one loads it before it can say that it is alive.
 """
 
 from __future__ import annotations

@@ -6,9 +6,16 @@ import os
 from pathlib import Path
 from typing import Final
 
-from prometheus_client import CollectorRegistry, multiprocess
+from prometheus_client import CollectorRegistry, multiprocess, values
 
 MULTIPROCESS_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
+
+
+def share_numbers(folder: str) -> None:
+    """Have this process, and those that it starts, keep their numbers in a folder, unless the environment names one."""
+    os.environ.setdefault(MULTIPROCESS_VARIABLE, folder)
+    # The package looks at the environment when it is loaded, which it was before we got here.
+    values.ValueClass = values.get_value_class()  # type: ignore[no-untyped-call]
 
 
 def are_shared() -> bool:

@@ -197,7 +197,7 @@ class Catalog(AccessCatalog, JobCatalog, WatchCatalog, Protocol):
         """Return when the database answers; else raise :class:`Unavailable`."""
 
     def check_write(self) -> None:
-        """Return when the database has taken a write that changes nothing of a table; else raise :class:`Unavailable`."""
+        """Return when the database has taken a write, which changes nothing; else raise :class:`Unavailable`."""
 
     def create_namespace(self, info: NamespaceInfo, *, now_ms: int, remember: StoredAnswer | None = None) -> None:
         """Raises AlreadyExists, QuotaExceeded."""

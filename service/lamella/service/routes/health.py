@@ -75,9 +75,9 @@ class HealthRoutes:
                 needs=NOBODY,
                 summary="Can requests be served",
                 tag="Operations",
-                description="The catalog and the warehouse answer and take writes, and the process is not being stopped. "
-                "Both are asked once a second at most, and to write every `ready_write_interval_s` at most, however many "
-                "ask this; a part that does not answer within `ready_timeout_s` is a 503.",
+                description="The catalog and the warehouse answer and take writes, and the process is not being "
+                "stopped. Both are asked once a second at most, and to write every `ready_write_interval_s` at most, "
+                "however many ask this; a part that does not answer within `ready_timeout_s` is a 503.",
                 answer_type=Health,
                 errors=(Unavailable, StoreError),
             ),
