@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import tracemalloc
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -14,6 +16,7 @@ import pytest
 
 from lamella.snapshot.cache import DiskCache, MemoryCache
 from lamella.snapshot.errors import HashMismatch, LamellaError, ObjectNotFound, StoreError
+from lamella.snapshot.expression.filters import Filters
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block, ObjectRef, SnapshotPointer
 from lamella.snapshot.schema import Column, Schema
@@ -360,3 +363,52 @@ def test_derived_columns_are_kept_on_disk_when_there_is_one(tmp_path: Path) -> N
     assert isinstance(manifests.derived, MemoryCache)
     manifests.derived.derived("x", lambda: [b"x" * 1000])
     assert manifests.resident.size_bytes >= 1000
+
+
+def long_list(number: int) -> str:
+    return f"a IN ({', '.join(str(10**9 * number + n) for n in range(700))})"
+
+
+def long_text(number: int) -> str:
+    return f"b = '{number:04}{'x' * 8_000}'"
+
+
+def many_parts(number: int) -> str:
+    return " OR ".join(f"(a > {number * 300 + n} AND b > '{n}')" for n in range(120))
+
+
+def not_prunable(number: int) -> str:
+    return f"b LIKE '%{number:04}{'y' * 8_000}%'"
+
+
+@pytest.mark.parametrize("written", [long_list, long_text, many_parts, not_prunable])
+def test_what_is_kept_of_long_filters_is_counted_whole(tmp_path: Path, written: Callable[[int], str]) -> None:
+    """The memory that distinct filters take is within what they are counted as, so that the bound is one of bytes."""
+    store = FsspecStore()
+    pointer, _ = table(store, str(tmp_path))
+    warehouse = Warehouse(store, str(tmp_path), cache_bytes=ROOMY)
+    resident = warehouse.resident
+    warehouse._finder._filters = Filters(characters=0)  # it has a bound of its own
+    warehouse.prune(pointer, PruneRequest(filter=written(0)))
+    held_bytes, entries = resident.size_bytes, len(resident)
+    tracemalloc.start()
+    try:
+        for number in range(1, 101):
+            warehouse.prune(pointer, PruneRequest(filter=written(number)))
+        taken_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(resident) - entries >= 100
+    assert taken_bytes <= resident.size_bytes - held_bytes
+    assert taken_bytes > 100 * 2_000  # filters that take nothing would show nothing
+
+
+def test_distinct_filters_take_no_more_than_the_bound(tmp_path: Path) -> None:
+    """However many there are: the least recently used make room."""
+    store = FsspecStore()
+    pointer, _ = table(store, str(tmp_path))
+    warehouse = Warehouse(store, str(tmp_path), cache_bytes=1 << 20)
+    for number in range(100):
+        warehouse.prune(pointer, PruneRequest(filter=long_list(number)))
+        assert warehouse.resident.size_bytes <= 1 << 20
+    assert warehouse.resident.counts()["funnel"].evicted > 50

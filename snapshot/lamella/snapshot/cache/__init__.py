@@ -4,7 +4,7 @@ from lamella.snapshot.cache.disk import DiskCache
 from lamella.snapshot.cache.maps import FileMaps
 from lamella.snapshot.cache.memory import MemoryCache
 from lamella.snapshot.cache.port import Buffer, CacheListener, DerivedCache, Event, Views
-from lamella.snapshot.cache.resident import Counts, Resident, Shelf
+from lamella.snapshot.cache.resident import Counts, Resident, Shelf, held_bytes
 
 __all__ = [
     "Buffer",
@@ -18,4 +18,5 @@ __all__ = [
     "Resident",
     "Shelf",
     "Views",
+    "held_bytes",
 ]

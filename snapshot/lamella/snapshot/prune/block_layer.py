@@ -40,7 +40,7 @@ from lamella.snapshot.prune.verdict import ALL, NONE, SOME, verdicts
 from lamella.snapshot.schema import Leaf
 
 _COMPLETE: Final = LOW_KNOWN | HIGH_KNOWN | NULLS_KNOWN
-#: What a chunk's verdicts take beside their array, with the filter that they are kept under, roughly.
+#: What a chunk's verdicts take beside their array and the filter that they are kept under, roughly.
 _VERDICT_BYTES: Final = 4_096
 
 
@@ -129,7 +129,7 @@ class BlockLayer:
         found = self._verdicts.get(name)
         if found is None or len(found) != len(batch):  # those of other blocks are never believed
             found = _tested(filter, batch)
-            self._verdicts.put(name, found, found.nbytes + _VERDICT_BYTES)
+            self._verdicts.put(name, found, found.nbytes + filter.key.size_bytes + _VERDICT_BYTES)
         else:
             self._reused += len(batch)
         return found

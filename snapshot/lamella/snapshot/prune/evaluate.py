@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from lamella.snapshot.cache import held_bytes
 from lamella.snapshot.columnar.masks import Truth, both, either, no, overlapping
 from lamella.snapshot.columnar.zones import MAY_NULL, NULLS_KNOWN, Zones
 from lamella.snapshot.expression.bound import (
@@ -34,7 +35,7 @@ from lamella.snapshot.prune.classes import only, split_columns
 from lamella.snapshot.prune.gaps import may_have_gaps, never_true
 from lamella.snapshot.prune.leaves import Lookup, leaf_outcome, term_zones
 from lamella.snapshot.prune.outcome import Outcome, conjunction, flipped, never, settled
-from lamella.snapshot.schema import Leaf
+from lamella.snapshot.schema import DataType, Leaf
 
 __all__ = ["Evaluator", "FilterKey", "Lookup", "Outcome", "evaluate"]
 
@@ -54,11 +55,19 @@ class FilterKey(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     node: BoundPredicate
     digest: int
+    _size_bytes: int = -1
 
     @classmethod
     def of(cls, node: BoundPredicate) -> FilterKey:
         """The key of a filter."""
         return cls(node, hash(node))
+
+    @property
+    def size_bytes(self) -> int:
+        """What the filter takes in memory, counted once: whatever is kept under this key keeps it, too."""
+        if self._size_bytes < 0:
+            msgspec.structs.force_setattr(self, "_size_bytes", held_bytes(self.node, (Leaf, DataType)))
+        return self._size_bytes
 
     def __hash__(self) -> int:
         return self.digest

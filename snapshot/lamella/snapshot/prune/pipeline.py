@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
+from lamella.snapshot.cache import held_bytes
 from lamella.snapshot.columnar import Companion, Zones
 from lamella.snapshot.columnar.assembly import Load
 from lamella.snapshot.expression.bound import BoundAnd, BoundPredicate, columns_of, leaves_of
@@ -65,7 +66,7 @@ class Funnel(msgspec.Struct, frozen=True, gc=False):
     def size_bytes(self) -> int:
         """What it takes in memory, roughly."""
         kept = self.kept.size_bytes if isinstance(self.kept, KeptBlocks) else 0
-        return self.segment_codes.nbytes + kept
+        return self.segment_codes.nbytes + kept + held_bytes(self.not_used) + held_bytes(self.indexes)
 
 
 class Remembered(msgspec.Struct, frozen=True, gc=False):

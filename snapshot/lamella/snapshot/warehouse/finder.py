@@ -38,7 +38,7 @@ from lamella.snapshot.wire import AggregateRequest, DiffRequest, PruneRequest
 
 #: What the layers of a snapshot take in memory beside what each segment takes, roughly.
 _LAYERS_BYTES: Final = 4_096
-#: What a prune's outcome takes beside its arrays, with the filter that it is kept under, roughly.
+#: What a prune's outcome takes beside its arrays, texts and the filter that it is kept under, roughly.
 _FUNNEL_BYTES: Final = 8_192
 #: Limits of what :meth:`Questions.find_now` looks at: about a millisecond of work.
 _NOW_SEGMENTS: Final = 20_000
@@ -250,7 +250,7 @@ class Finder:
         found = pruning.run(filter, most_blocks=most_blocks, most_tests=most_tests)
         if any(use.failure is not None for use in found.indexes):  # it may be read the next time
             return found
-        self._funnels.put(name, found.remembered(), found.size_bytes + _FUNNEL_BYTES)
+        self._funnels.put(name, found.remembered(), found.size_bytes + filter.key.size_bytes + _FUNNEL_BYTES)
         return found
 
     def _told(
