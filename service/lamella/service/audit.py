@@ -25,7 +25,7 @@ from lamella.service.catalog import Catalog
 from lamella.service.forgetting import Forgetting
 from lamella.service.later import Later
 from lamella.service.metrics import Metrics
-from lamella.service.page_token import read_id, write_token
+from lamella.service.page_token import PageTokens
 from lamella.service.problem import MEDIA_TYPE
 from lamella.service.settings import Settings
 from lamella.snapshot.errors import LamellaError, RateLimited
@@ -44,7 +44,7 @@ _NO_ANSWER: Final = 499
 _TARGET: Final = "lamella.target"
 #: Only what can be a name is noted of a body, since anything else may be anything.
 _NAMES: Final = re.compile(rf"[A-Za-z0-9_.:@=*-]{{1,{_LONGEST_TARGET}}}")
-_PAGE_TOKEN: Final = b"audit-before:"
+_OF: Final = "this listing of the trail"
 _PROBLEM: Final = msgspec.json.Decoder(Problem)
 
 
@@ -65,7 +65,9 @@ class Audit:
         clock: Callable[[], int],
         settings: Settings,
         log: FilteringBoundLogger,
+        tokens: PageTokens | None = None,
     ) -> None:
+        self._tokens = PageTokens() if tokens is None else tokens
         self._catalog = catalog
         self._ids = ids
         self._metrics = metrics
@@ -133,13 +135,14 @@ class Audit:
 
     def list(self, *, page_size: int, page_token: str | None, table: str | None) -> AuditList:
         """Part of the trail; raises InvalidPageToken, Unavailable."""
-        before_id = None if page_token is None else read_id(page_token, _PAGE_TOKEN)
+        scope = table or ""
+        before_id = None if page_token is None else self._tokens.read_id(page_token, _OF, scope)
         found = self.page(before_id, page_size + 1, table)
         shown = found[:page_size]
         more = len(found) > page_size
         return AuditList(
             entries=tuple(shown),
-            next_page_token=write_token(_PAGE_TOKEN + shown[-1].audit_id.encode()) if more else None,
+            next_page_token=self._tokens.write(shown[-1].audit_id.encode(), _OF, scope) if more else None,
         )
 
     def write(self) -> None:

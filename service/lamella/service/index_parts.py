@@ -16,7 +16,7 @@ import numpy as np
 from lamella.service.catalog import Catalog, CommitGuard, TableRecord
 from lamella.service.committer import Committer
 from lamella.service.idempotency import Claim, Sealed, answered
-from lamella.service.page_token import no_token, read_place, write_token
+from lamella.service.page_token import PageTokens, no_token
 from lamella.service.part_check import PartCheck, require_distinct, require_name
 from lamella.service.pending import Pending
 from lamella.service.settings import Settings
@@ -71,8 +71,10 @@ class IndexParts:
         committer: Committer,
         clock: Callable[[], int],
         settings: Settings,
+        tokens: PageTokens,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._tokens = tokens
         self._catalog = catalog
         self._warehouse = warehouse
         self._store = store
@@ -135,7 +137,9 @@ class IndexParts:
                 coverage=coverage,
                 next_page_token=None
                 if built.following is None
-                else write_token(msgspec.json.encode(msgspec.structs.replace(token, place=built.following))),
+                else self._tokens.write_place(
+                    msgspec.structs.replace(token, place=built.following), _OF, record.table_id
+                ),
             )
 
         def step(base: SnapshotPointer) -> CommitResult:
@@ -237,7 +241,7 @@ class IndexParts:
     def _token(self, record: TableRecord, index: TableIndex, request: RefreshRequest) -> _Token:
         if request.page_token is None:
             return _Token(record.pointer.snapshot_id, index.index_id, request.mode, Place())
-        token = read_place(_TOKEN, request.page_token, _OF)
+        token = self._tokens.read_place(_TOKEN, request.page_token, _OF, record.table_id)
         if min(token.place.group, token.place.row, token.place.remaining or 0) < 0:
             raise no_token(_OF)
         if (token.index_id, token.mode) != (index.index_id, request.mode):

@@ -34,6 +34,7 @@ from lamella.service.location_rules import LocationRules
 from lamella.service.logs import make_log
 from lamella.service.metrics import Metrics
 from lamella.service.mutations import Mutations, Work
+from lamella.service.page_token import PageTokens
 from lamella.service.probes import Findings, check_all, in_own_thread
 from lamella.service.prune_rates import PruneRates
 from lamella.service.pulse import Pulse
@@ -125,6 +126,7 @@ class Services:
         self.administration = Administration(catalog, self.gate.authenticator, clock)
         kinds()  # one of another package that cannot be loaded is told of here, and not by every prune
         secret = _token_secret(settings, catalog)
+        self.page_tokens = tokens = PageTokens(secret)
         disk_cache = _disk_cache(settings, self.metrics)
         self.warehouse = Warehouse(
             store,
@@ -142,7 +144,7 @@ class Services:
             self.warehouse.kept, {"cache_bytes": settings.cache_bytes, "page_cache_bytes": settings.page_cache_bytes}
         )
         self.segment_texts = SegmentTexts(self.warehouse.resident)
-        self.history = History(catalog, self.warehouse, store, clock)
+        self.history = History(catalog, self.warehouse, store, clock, tokens)
         self.rules = LocationRules(settings, self.warehouse)
         self.block_urls = BlockUrls(store, self.rules, self.metrics, settings)
         reader = Reader(store, options=settings.store_options, catalogs=settings.iceberg_catalogs)
@@ -203,7 +205,7 @@ class Services:
         self.iceberg_history = IcebergHistory(catalog, self.warehouse, clock)
         self.iceberg_scans = IcebergScans(catalog, self.warehouse, self.iceberg_history, secret, self._note_plan)
         self.audit = Audit(
-            catalog, ids, self.metrics, clock, settings, make_log(settings.log_level, settings.log_format)
+            catalog, ids, self.metrics, clock, settings, make_log(settings.log_level, settings.log_format), tokens
         )
         self.advice = Advice(self.warehouse, self.history, self.recorder)
         self.indexes = Indexes(warehouse=self.warehouse, history=self.history, committer=self.committer, clock=clock)
@@ -215,6 +217,7 @@ class Services:
             committer=self.committer,
             clock=clock,
             settings=settings,
+            tokens=tokens,
         )
         self.clustering = Clustering(
             catalog=catalog,
@@ -237,9 +240,10 @@ class Services:
             drop_grace_ms=settings.drop_grace_s * 1000,
             max_objects=settings.vacuum_max_objects,
             places_of=lambda record: self.rules.of(record.namespace, record.table_id),
+            tokens=tokens,
         )
         self.leases = Leases(catalog, self.history, self.metrics, ids, clock, longest_s=settings.lease_max_s)
-        self.jobs = JobQueue(catalog, self.rules, self.metrics, ids, clock, settings)
+        self.jobs = JobQueue(catalog, self.rules, self.metrics, ids, clock, settings, tokens)
         self.schedules = Schedules(catalog, self.rules, ids, clock, settings)
         conditions = SnapshotConditions(catalog, self.warehouse, self.clustering.average_depth)
         self.healths = TableHealths(catalog, self.warehouse, conditions, self.vacuum, clock)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
-from lamella.service.page_token import no_token, read_token, write_token
+from lamella.service.page_token import PageTokens, no_token
 from lamella.snapshot.errors import (
     InvalidRequest,
     ManifestError,
@@ -25,7 +25,7 @@ from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import ClusterKeyInfo, SchemaInfo, SegmentBlocks, SnapshotInfo, SnapshotList, TableInfo
 
 _MAX_MS = (1 << 63) - 1
-_PAGE_TOKEN = b"snapshots-below:"
+_OF = "this listing"
 
 
 @contextmanager
@@ -131,11 +131,14 @@ class History:
     ``clock`` gives Unix milliseconds; it decides which tags are alive.
     """
 
-    def __init__(self, catalog: Catalog, warehouse: Warehouse, store: Store, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, catalog: Catalog, warehouse: Warehouse, store: Store, clock: Callable[[], int], tokens: PageTokens
+    ) -> None:
         self._catalog = catalog
         self._warehouse = warehouse
         self._store = store
         self._clock = clock
+        self._tokens = tokens
 
     def pointer(
         self,
@@ -200,16 +203,23 @@ class History:
         """
         before_seq = None if newest is None else newest.seq + 1
         if page_token is not None:
-            before_seq = _seq_of(page_token)
+            before_seq = self._seq_of(record, page_token)
         entries = self._catalog.history(record.table_id, before_seq=before_seq, limit=page_size + 1)
         shown = entries[:page_size]
         names: dict[str, list[str]] = defaultdict(list)
         for tag in self._catalog.tags(record.table_id, now_ms=self._clock()):
             names[tag.snapshot_id].append(tag.name)
+        more = len(entries) > page_size
         return SnapshotList(
             snapshots=tuple(_info(entry, names.get(entry.pointer.snapshot_id, ())) for entry in shown),
-            next_page_token=write_token(_PAGE_TOKEN + b"%d" % shown[-1].seq) if len(entries) > page_size else None,
+            next_page_token=self._tokens.write(b"%d" % shown[-1].seq, _OF, record.table_id) if more else None,
         )
+
+    def _seq_of(self, record: TableRecord, token: str) -> int:
+        number = self._tokens.read(token, _OF, record.table_id)
+        if not (number.isdigit() and len(number) <= 18):
+            raise no_token(_OF)
+        return int(number)
 
     def snapshot_json(self, record: TableRecord, snapshot_id: str) -> bytes:
         """A snapshot's manifest, byte for byte."""
@@ -252,11 +262,3 @@ def _info(entry: HistoryEntry, tags: Sequence[str]) -> SnapshotInfo:
         tags=tuple(tags),
         number=entry.seq,
     )
-
-
-def _seq_of(token: str) -> int:
-    text = read_token(token, "this listing")
-    number = text.removeprefix(_PAGE_TOKEN)
-    if number == text or not (number.isdigit() and len(number) <= 18):
-        raise no_token("this listing")
-    return int(number)

@@ -11,9 +11,10 @@ from lamella.service.catalog import Catalog, Condemned, HistoryEntry, TableRecor
 from lamella.service.catalog.leased import LEASE_GRACE_MS
 from lamella.service.external_blocks import ExternalBlocks
 from lamella.service.metrics import Metrics
+from lamella.service.page_token import PageTokens
 from lamella.service.state import trusted_manifests
 from lamella.service.sweep import Sweep
-from lamella.service.vacuum_report import Report, read_behind
+from lamella.service.vacuum_report import Report, read_behind, write_behind
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.layout import Anywhere, ListedObject, Places, Store
 from lamella.snapshot.manifest import SnapshotPointer
@@ -54,6 +55,7 @@ class Vacuum:
         drop_grace_ms: int,
         max_objects: int,
         places_of: Callable[[TableRecord], Places] = lambda _: Anywhere(),
+        tokens: PageTokens | None = None,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._catalog = catalog
@@ -68,6 +70,7 @@ class Vacuum:
         self._timer = timer
         self._external = ExternalBlocks(catalog, warehouse, store)
         self._places_of = places_of
+        self._tokens = PageTokens() if tokens is None else tokens
 
     def vacuum(self, record: TableRecord, request: VacuumRequest) -> VacuumAnswer:
         """One part of a table's clean-up.
@@ -80,7 +83,7 @@ class Vacuum:
         root = self._owned(record)
         now_ms = self._clock()
         report = Report(executed=request.execute, before_ms=now_ms - self._min_age_ms)
-        behind = None if request.page_token is None else read_behind(request.page_token, root)
+        behind = None if request.page_token is None else read_behind(self._tokens, request.page_token, root)
         entries = self._catalog.kept(record.table_id)
         retention, decisions = self._decide(record, entries, request, now_ms)
         going = {decision.version.seq for decision in decisions if decision.expires}
@@ -90,7 +93,7 @@ class Vacuum:
                 self._metrics.snapshots_expired.inc(len(going))
             report.decided(decisions, going if request.execute else None)
         if not retention.enabled:
-            return report.answer(behind=None)
+            return report.answer(next_page_token=None)
         gone = [entry for entry in entries if entry.seq in going]
         sweep = self._sweep(record, report, request, doomed=False)
         live = self._live(record.table_id)
@@ -106,7 +109,7 @@ class Vacuum:
                 sweep.condemn(condemned)
             behind = self._look(root, behind, live, sweep, report, request)
             sweep.finish(live)
-        return report.answer(behind=behind)
+        return report.answer(next_page_token=None if behind is None else write_behind(self._tokens, behind, root))
 
     def foreseen(self, record: TableRecord, entries: Sequence[HistoryEntry]) -> tuple[Decision, ...]:
         """What a clean-up would decide of each snapshot of a table's history now; nothing is done.
@@ -158,7 +161,8 @@ class Vacuum:
                 continue
             if request.execute and clean and not sweep.young:
                 self._catalog.forget_table(record.table_id)
-        return report.answer(behind=f"{self._warehouse.table_location('')}/" if left_over else None)
+        # It only says that there is more: no token is taken here.
+        return report.answer(next_page_token=write_behind(self._tokens, "", "dropped") if left_over else None)
 
     def _live(self, table_id: str) -> LiveSet:
         def is_gone(pointer: SnapshotPointer) -> bool:

@@ -6,13 +6,12 @@ from typing import Final
 
 import msgspec
 
-from lamella.service.page_token import no_token, read_token, write_token
+from lamella.service.page_token import PageTokens, no_token
 from lamella.snapshot.vacuum import Decision, Found, Tally
 from lamella.snapshot.wire import LeftObject, ObjectCount, SnapshotFate, VacuumAnswer
 
 #: So many objects are named in one answer; the others are only counted.
 NAMED: Final = 20
-_PREFIX: Final = b"vacuum-behind:"
 _OF: Final = "this table's vacuum"
 
 
@@ -62,8 +61,8 @@ class Report:
             )
         self.fates = tuple(fates)
 
-    def answer(self, *, behind: str | None) -> VacuumAnswer:
-        """All of it; ``behind``: where the next part goes on, None: this was the last."""
+    def answer(self, *, next_page_token: str | None) -> VacuumAnswer:
+        """All of it; None: this was the last part."""
         return VacuumAnswer(
             executed=self._executed,
             before_ms=self._before_ms,
@@ -75,15 +74,19 @@ class Report:
             unknowns=tuple(self._unknowns),
             left=tuple(self._left),
             tables=tuple(self.tables),
-            next_page_token=None if behind is None else write_token(_PREFIX + behind.encode()),
+            next_page_token=next_page_token,
         )
 
 
-def read_behind(token: str, folder: str) -> str:
+def write_behind(tokens: PageTokens, location: str, folder: str) -> str:
+    """The token for the part behind a location in a folder."""
+    return tokens.write(location.encode(), _OF, folder)
+
+
+def read_behind(tokens: PageTokens, token: str, folder: str) -> str:
     """The location that a part goes on behind; raises InvalidPageToken for no token, or one of another folder."""
-    text = read_token(token, _OF)
-    location = text.removeprefix(_PREFIX).decode("utf-8", "replace")
-    if not text.startswith(_PREFIX) or not location.startswith(folder + "/"):
+    location = tokens.read(token, _OF, folder).decode("utf-8", "replace")
+    if not location.startswith(folder + "/"):
         raise no_token(_OF)
     return location
 

@@ -14,7 +14,7 @@ import msgspec
 
 from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
 from lamella.service.feedback_check import FeedbackCheck
-from lamella.service.page_token import no_token, read_place, write_token
+from lamella.service.page_token import PageTokens, no_token
 from lamella.service.state import History
 from lamella.service.time_budget import time_is_up
 from lamella.snapshot.errors import InvalidPageToken, InvalidRequest, StoreError
@@ -52,6 +52,7 @@ class Verifications:
         store: Store,
         warehouse_url: str,
         *,
+        tokens: PageTokens,
         page_companions: bool,
         workers: int,
         feedback: FeedbackCheck | None = None,
@@ -61,6 +62,7 @@ class Verifications:
         self._history = history
         self._store = store
         self._warehouse_url = warehouse_url
+        self._tokens = tokens
         self._page_companions = page_companions
         self._workers = workers
         self._feedback = feedback
@@ -108,12 +110,13 @@ class Verifications:
         if answer.steps_done >= answer.steps:
             return answer
         following = msgspec.structs.replace(place, step=answer.steps_done, steps=answer.steps)
-        return msgspec.structs.replace(answer, next_page_token=write_token(msgspec.json.encode(following)))
+        token = self._tokens.write_place(following, _OF, record.table_id)
+        return msgspec.structs.replace(answer, next_page_token=token)
 
     def _place(self, record: TableRecord, request: VerifyRequest) -> _Place:
         asked = _digest(request)
         if request.page_token is not None:
-            place = read_place(_PLACE, request.page_token, _OF)
+            place = self._tokens.read_place(_PLACE, request.page_token, _OF, record.table_id)
             if not (place.step >= 0 and 0 <= place.seq < 1 << 63):
                 raise no_token(_OF)
             if place.asked != asked:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from lamella.service.access import ANYBODY, ASKED, on_table, principal_of, require_sight
 from lamella.service.api import IF_NONE_MATCH, Operation, Parameter, json_response, whole_number
 from lamella.service.conditional import tagged_by_content
-from lamella.service.page_token import read_token, write_token
+from lamella.service.page_token import PageTokens
 from lamella.service.routes.failures import OF_A_SNAPSHOT
 from lamella.service.routes.paths import (
     ICEBERG,
@@ -62,7 +62,7 @@ _PAGE: Final = (
     Parameter(name="pageToken", description="`next-page-token` of the answer before; empty: the first page."),
 )
 _MOST: Final = 1_000_000
-_BEHIND: Final = b"names-behind:"
+_OF: Final = "this listing"
 
 
 class IcebergCatalogRoutes:
@@ -83,7 +83,7 @@ class IcebergCatalogRoutes:
             if parent not in names:
                 raise NamespaceNotFound(f"there is no namespace {parent!r}", namespace=parent)
             names = []  # namespaces have none below them
-        page, token = _page(request, names)
+        page, token = _page(request, names, self._services.page_tokens, "")
         return json_response(IcebergNamespaces(namespaces=tuple((name,) for name in page), next_page_token=token))
 
     async def iceberg_namespace(self, request: Request) -> Response:
@@ -98,7 +98,8 @@ class IcebergCatalogRoutes:
         namespace = request.path_params["namespace"]
         rights = require_sight(request, namespace).rights
         found = await self._services.read(lambda: self._services.catalog.tables(namespace))
-        page, token = _page(request, [name for name in found if rights.may("read", namespace, name)])
+        names = [name for name in found if rights.may("read", namespace, name)]
+        page, token = _page(request, names, self._services.page_tokens, namespace)
         identifiers = tuple(IcebergIdentifier(namespace=(namespace,), name=name) for name in page)
         return json_response(IcebergTables(identifiers=identifiers, next_page_token=token))
 
@@ -211,15 +212,12 @@ class IcebergCatalogRoutes:
         )
 
 
-def _page(request: Request, names: Sequence[str]) -> tuple[Sequence[str], str | None]:
+def _page(request: Request, names: Sequence[str], tokens: PageTokens, scope: str) -> tuple[Sequence[str], str | None]:
     """The names of the page that is asked for, and the token of the next one."""
     size = whole_number(request, "pageSize", _MOST, 1, _MOST)
     token = request.query_params.get("pageToken")
     if token:
-        body = read_token(token, "this listing")
-        behind = body.removeprefix(_BEHIND)
-        if behind == body:
-            raise InvalidPageToken("pageToken is not one of this listing", parameter="pageToken")
+        behind = tokens.read(token, _OF, scope, parameter="pageToken")
         names = [name for name in names if name.encode() > behind]
     page = names[:size]
-    return page, write_token(_BEHIND + page[-1].encode()) if len(names) > size else None
+    return page, tokens.write(page[-1].encode(), _OF, scope) if len(names) > size else None

@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from lamella.service.access import ANYBODY, ASKED, Principal, principal_of, require_sight
 from lamella.service.api import Operation, Parameter, json_response, whole_number
-from lamella.service.page_token import no_token, read_token, write_token
 from lamella.service.routes.paths import SHARE, SHARED_SCHEMAS, SHARED_TABLES, SHARES
 from lamella.service.services import Services
 from lamella.service.sharing import SHARE as THE_SHARE
@@ -27,7 +26,7 @@ from lamella.snapshot.sharing.items import (
 )
 
 _MOST: Final = 500
-_PREFIX: Final = b"after:"
+_OF: Final = "this listing"
 _PAGING: Final = (
     Parameter(
         name="maxResults",
@@ -55,10 +54,10 @@ class ShareRoutes:
 
     async def list_shared_schemas(self, request: Request) -> Response:
         require_share(request.path_params["share"])
-        rights, after = principal_of(request).rights, _after(request)
+        rights, after = principal_of(request).rights, self._after(request, "schemas")
         infos = await self._services.read(self._services.catalog.namespaces)
         names = sorted(each.name for each in infos if rights.sees(each.name))
-        found, token = _page((name for name in names if name > after), _most(request))
+        found, token = self._page((name for name in names if name > after), _most(request), "schemas")
         return json_response(
             SharedSchemaList(
                 items=tuple(SharedSchema(name=name, share=THE_SHARE) for name in found), next_page_token=token
@@ -69,11 +68,12 @@ class ShareRoutes:
         namespace = request.path_params["namespace"]
         principal = require_sight(request, namespace)
         require_share(request.path_params["share"])
-        after, most = _after(request), _most(request)
+        scope = f"tables of {namespace}"
+        after, most = self._after(request, scope), _most(request)
 
         def work() -> SharedTableList:
             names = (name for name in self._readable(principal, namespace) if name > after)
-            found, token = _page(names, most)
+            found, token = self._page(names, most, scope)
             return _tables(((namespace, name) for name in found), token)
 
         return json_response(await self._services.read(work))
@@ -81,7 +81,7 @@ class ShareRoutes:
     async def list_all_shared_tables(self, request: Request) -> Response:
         require_share(request.path_params["share"])
         principal, most = principal_of(request), _most(request)
-        first, _, after = _after(request).partition("/")
+        first, _, after = self._after(request, "all tables").partition("/")
 
         def work() -> SharedTableList:
             infos = self._services.catalog.namespaces()
@@ -92,10 +92,26 @@ class ShareRoutes:
                 for name in self._readable(principal, namespace)
                 if namespace > first or name > after
             )
-            found, token = _page(places, most)
+            found, token = self._page(places, most, "all tables")
             return _tables(((namespace, name) for namespace, _, name in (each.partition("/") for each in found)), token)
 
         return json_response(await self._services.read(work))
+
+    def _page(self, names: Iterable[str], most: int, scope: str) -> tuple[list[str], str | None]:
+        """The first of the names, and where the others begin."""
+        found: list[str] = []
+        for name in names:
+            if len(found) == most:
+                return found, self._services.page_tokens.write(found[-1].encode(), _OF, scope)
+            found.append(name)
+        return found, None
+
+    def _after(self, request: Request, scope: str) -> str:
+        """The name that the page before ended with; before the first page: none. Raises InvalidPageToken."""
+        token = request.query_params.get("pageToken")
+        if token is None:
+            return ""
+        return self._services.page_tokens.read(token, _OF, scope, parameter="pageToken").decode("utf-8", "replace")
 
     def _readable(self, principal: Principal, namespace: str) -> list[str]:
         """The tables of a namespace that the principal may read, by name."""
@@ -173,27 +189,5 @@ def _tables(places: Iterable[tuple[str, str]], token: str | None) -> SharedTable
     return SharedTableList(items=items, next_page_token=token)
 
 
-def _page(names: Iterable[str], most: int) -> tuple[list[str], str | None]:
-    """The first of the names, and where the others begin."""
-    found: list[str] = []
-    for name in names:
-        if len(found) == most:
-            return found, write_token(_PREFIX + found[-1].encode())
-        found.append(name)
-    return found, None
-
-
 def _most(request: Request) -> int:
     return min(whole_number(request, "maxResults", _MOST, 1, 1_000_000), _MOST)
-
-
-def _after(request: Request) -> str:
-    """The name that the page before ended with; before the first page: none. Raises InvalidPageToken."""
-    token = request.query_params.get("pageToken")
-    if token is None:
-        return ""
-    body = read_token(token, "this listing")
-    text = body.removeprefix(_PREFIX)
-    if text == body:
-        raise no_token("this listing")
-    return text.decode("utf-8", "replace")

@@ -42,6 +42,7 @@ class VerifyRoutes:
             services.history,
             services.store,
             settings.warehouse_url,
+            tokens=services.page_tokens,
             page_companions=settings.page_companions,
             workers=settings.ingest_threads,
             feedback=FeedbackCheck(services.feedback, services.warehouse, services.store),

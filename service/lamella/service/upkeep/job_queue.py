@@ -11,7 +11,7 @@ from lamella.service.catalog import Catalog, JobEnding, JobFilter, JobRecord, Jo
 from lamella.service.idempotency import Claim, Sealed, answered
 from lamella.service.location_rules import LocationRules, require_job_places
 from lamella.service.metrics import Metrics
-from lamella.service.page_token import read_id, write_token
+from lamella.service.page_token import PageTokens
 from lamella.service.settings import Settings
 from lamella.service.upkeep.job_values import (
     LONGEST_S,
@@ -43,7 +43,7 @@ from lamella.snapshot.wire import (
     SubmitJob,
 )
 
-_PAGE_TOKEN: Final = b"jobs-before:"
+_OF: Final = "this listing of jobs"
 _MOST_LINES_SENT: Final = 1_000
 _MOST_CHARACTERS: Final = 2_000
 _LONGEST_WORKER: Final = 255
@@ -61,8 +61,10 @@ class JobQueue:
         ids: Ids,
         clock: Callable[[], int],
         settings: Settings,
+        tokens: PageTokens,
     ) -> None:
         self._catalog = catalog
+        self._tokens = tokens
         self._rules = rules
         self._metrics = metrics
         metrics.expect_jobs(job_kinds())
@@ -174,13 +176,14 @@ class JobQueue:
 
     def list(self, which: JobFilter, *, page_size: int, page_token: str | None) -> JobList:
         """Part of the jobs, newest first; raises InvalidPageToken."""
-        before_id = None if page_token is None else read_id(page_token, _PAGE_TOKEN)
+        scope = msgspec.json.encode(which).decode()
+        before_id = None if page_token is None else self._tokens.read_id(page_token, _OF, scope)
         found = self._catalog.jobs(which, before_id=before_id, limit=page_size + 1)
         shown = found[:page_size]
         more = len(found) > page_size
         return JobList(
             jobs=tuple(job_info(job) for job in shown),
-            next_page_token=write_token(_PAGE_TOKEN + shown[-1].job_id.encode()) if more else None,
+            next_page_token=self._tokens.write(shown[-1].job_id.encode(), _OF, scope) if more else None,
         )
 
     def log(self, job_id: str, *, after: int, limit: int) -> JobLog:
