@@ -9,7 +9,7 @@ from random import Random
 import msgspec
 import numpy as np
 
-from lamella.service.catalog import FeedbackRecord, TableRecord
+from lamella.service.catalog import FeedbackRecord, StoredJson, TableRecord
 from lamella.service.feedback import Asked, Feedback
 from lamella.service.state import trusted_manifests
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema
@@ -25,7 +25,7 @@ from lamella.snapshot.verify.sampling import DEFAULT_BLOCKS, DEFAULT_SHARE
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import Finding, VerifyAnswer
 
-_ASKED = msgspec.json.Decoder(Asked)
+_ASKED = StoredJson(Asked, "feedback")
 _CODE = "feedback_false"
 
 

@@ -13,10 +13,11 @@ from typing import Final
 
 import msgspec
 
-from lamella.service.catalog import Catalog, StoredAnswer
+from lamella.service.catalog import Catalog, StoredAnswer, StoredJson
 from lamella.snapshot.errors import (
     BY_CODE,
     BlocksRefused,
+    CatalogDamaged,
     Conflict,
     IdempotencyMismatch,
     IndexNotFound,
@@ -39,6 +40,8 @@ from lamella.snapshot.errors import (
 MAX_KEY_LENGTH: Final = 255
 #: Of the method, who asks, and the path: as the catalog keeps them.
 _MOST_SCOPE: Final = 600
+
+_ANSWER: Final = StoredJson(msgspec.Raw, "an answer")
 
 #: Errors that the state of the catalog and of the table decides.
 _FINAL: Final = (
@@ -122,7 +125,16 @@ def replay_of(catalog: Catalog, request: Claim) -> Sealed | None:
         return None
     if stored.request_sha256 != request.request_sha256:
         raise IdempotencyMismatch("the Idempotency-Key was used for another request", key=request.key)
+    _check_stored(stored)
     return Sealed(stored.status, stored.body, replayed=True)
+
+
+def _check_stored(answer: StoredAnswer) -> None:
+    """Raise CatalogDamaged for what cannot have been an answer of this service."""
+    if not isinstance(answer.status, int) or not 200 <= answer.status < 600:
+        raise CatalogDamaged(f"an answer in the catalog is damaged: its status is {answer.status!r}", what="an answer")
+    if answer.body:
+        _ANSWER.decode(answer.body)
 
 
 def answered(catalog: Catalog, request: Claim, value: object) -> Sealed:

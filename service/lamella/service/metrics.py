@@ -93,6 +93,9 @@ class Metrics:
         )
         self.stage_seconds = self._counter("lamella_prune_stage_seconds", "Time spent in a pruning stage.", ("stage",))
         self.not_used = self._counter("lamella_prune_not_used", "Predicates that could not prune.")
+        self.index_failures = self._counter(
+            "lamella_prune_index_failures", "Skip indexes that a prune could not read, so that their blocks stayed."
+        )
         self.aggregates = self._counter(
             "lamella_aggregates", "Aggregates answered, by whether statistics decided them all.", ("complete",)
         )
@@ -224,6 +227,9 @@ class Metrics:
             self.not_used.inc(len(report.not_used))
         if not answer.complete:
             self.incomplete.inc()
+        failed = sum(use.failure is not None for use in report.indexes)
+        if failed:
+            self.index_failures.inc(failed)
 
     def _fold_funnel(self) -> None:
         """Bring the counters of stages up to date. Each of their dozen costs as much as all sums of a prune."""

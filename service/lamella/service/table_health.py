@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
+from lamella.service.catalog import Catalog, HistoryEntry, StoredJson, TableRecord
 from lamella.service.state import trusted_manifests
 from lamella.service.table_figures import Finding, IndexHealth, Remedy, TableHealth
 from lamella.service.table_findings import findings_of
@@ -34,7 +34,7 @@ _MOST_WAITING: Final = 1_000
 _FRESH_MS: Final = 300_000
 _DAY_MS: Final = 86_400_000
 _LOG: Final = logging.getLogger("lamella.health")
-_POLICY: Final = msgspec.json.Decoder(Policy)
+_POLICY: Final = StoredJson(Policy, "a policy")
 _T = TypeVar("_T")
 
 

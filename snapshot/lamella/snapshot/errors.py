@@ -59,6 +59,7 @@
     │   ├── JobCancelled            the job was told to end; what it committed stays
     │   └── IdempotencyMismatch     the key was used for another request
     ├── ManifestError               a manifest cannot be trusted
+    │   ├── CatalogDamaged          a row of the catalog's database is not what was written
     │   ├── UnsupportedFormat       written by a newer Lamella
     │   └── HashMismatch            bytes differ from the recorded content hash
     ├── StoreError                  object storage failed or refused
@@ -443,6 +444,12 @@ class ManifestError(LamellaError):
     """A manifest or companion cannot be trusted."""
 
     code = "manifest_error"
+
+
+class CatalogDamaged(ManifestError):
+    """A row of the catalog's database, or the database itself, is damaged (carries ``what``)."""
+
+    code = "catalog_damaged"
 
 
 class UnsupportedFormat(ManifestError):

@@ -11,12 +11,13 @@ import msgspec
 from sqlalchemy import Engine, select
 
 from lamella.service.backup.archive import ArchiveReader, TableStart
+from lamella.service.catalog import StoredJson
 from lamella.service.catalog.tables import namespaces, snapshots, tables
 from lamella.snapshot.errors import InvalidRequest, ObjectNotFound
 from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import SnapshotPointer
 
-_POINTER: Final = msgspec.json.Decoder(SnapshotPointer)
+_POINTER: Final = StoredJson(SnapshotPointer, "the pointer of a snapshot")
 
 
 class Pointed(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ from lamella.service.catalog.port import (
     TableRecord,
     TagRecord,
 )
+from lamella.service.catalog.rows import StoredJson
 from lamella.service.catalog.sql import SqlCatalog, open_catalog
 from lamella.service.catalog.watch_port import PruneRateRow
 
@@ -61,6 +62,7 @@ __all__ = [
     "ScheduleRecord",
     "SqlCatalog",
     "StoredAnswer",
+    "StoredJson",
     "TableRecord",
     "TagRecord",
     "open_catalog",

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
 from sqlalchemy import Connection, Executable, RowMapping, bindparam, func, select, text
 
 from lamella.service.catalog import statements as sql
 from lamella.service.catalog.missing import no_namespace
 from lamella.service.catalog.port import HistoryEntry, NamespaceUse
+from lamella.service.catalog.rows import StoredJson
 from lamella.service.catalog.session import SqlSession, never_stored
 from lamella.service.catalog.tables import namespaces, snapshots, tables
 from lamella.service.quotas import NO_QUOTAS, Quotas
 
-_PROPERTIES: Final = msgspec.json.Decoder(dict[str, str])
+_PROPERTIES: Final = StoredJson(dict[str, str], "the properties of a namespace")
 #: Key of the PostgreSQL advisory lock that whoever makes a namespace holds; any number that nothing else uses.
 _NAMESPACES: Final = 0x4C414D454C4C42
 

@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from lamella.service.catalog.port import HistoryEntry, TableRecord
+from lamella.snapshot.errors import CatalogDamaged
 from lamella.snapshot.manifest import SnapshotPointer
 
-_POINTER = msgspec.json.Decoder(SnapshotPointer)
+_T = TypeVar("_T")
+
+
+class StoredJson(Generic[_T]):
+    """Reads the JSON text of a column as a value; ``what`` names it in errors."""
+
+    def __init__(self, kind: type[_T], what: str) -> None:
+        self._decoder = msgspec.json.Decoder(kind)
+        self._what = what
+
+    def decode(self, text: str | bytes) -> _T:
+        """The value; raises CatalogDamaged for a text that nobody can have written there."""
+        try:
+            return self._decoder.decode(text)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError, TypeError) as error:
+            raise CatalogDamaged(f"{self._what} in the catalog is damaged: {error}", what=self._what) from error
+
+
+_POINTER = StoredJson(SnapshotPointer, "the pointer of a snapshot")
 
 
 def json_text(value: object) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine, Executable, Insert, RowMapping, Table
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import DatabaseError, DBAPIError, IntegrityError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 
@@ -18,7 +18,7 @@ from lamella.service.catalog import statements as sql
 from lamella.service.catalog.engine import WRITES
 from lamella.service.catalog.observed import CatalogListener, Unheard, observe_statements
 from lamella.service.catalog.port import StoredAnswer
-from lamella.snapshot.errors import IdempotencyMismatch, OutcomeUnknown, Unavailable
+from lamella.snapshot.errors import CatalogDamaged, IdempotencyMismatch, OutcomeUnknown, Unavailable
 
 
 class SqlSession:
@@ -109,6 +109,11 @@ def database_errors() -> Iterator[None]:
         yield
     except (OperationalError, InterfaceError, InternalError, PoolTimeout) as error:
         raise Unavailable("the catalog database does not answer", retry_after_s=1) from error
+    except DatabaseError as error:
+        if type(error) is not DatabaseError:  # a mistake of ours, or one that the caller looks at
+            raise
+        # What SQLite raises for a file that is damaged, or is no database at all.
+        raise CatalogDamaged(f"the catalog database is damaged: {error.orig}", what="the database") from error
 
 
 def never_stored(parameters: Mapping[str, Any]) -> bool:

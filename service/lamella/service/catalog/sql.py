@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from sqlalchemy import Engine, RowMapping
 from sqlalchemy.exc import IntegrityError
 
@@ -27,7 +26,7 @@ from lamella.service.catalog.observed import CatalogListener
 from lamella.service.catalog.port import CommitGuard, HistoryEntry, StoredAnswer, TableRecord
 from lamella.service.catalog.quotas import SqlQuotas, namespace_row
 from lamella.service.catalog.recorded import SqlRecorded
-from lamella.service.catalog.rows import entry_record, json_text, snapshot_row, table_record
+from lamella.service.catalog.rows import StoredJson, entry_record, json_text, snapshot_row, table_record
 from lamella.service.catalog.session import SqlSession, database_errors
 from lamella.service.catalog.tables import secrets
 from lamella.service.catalog.tags import SqlTags
@@ -44,7 +43,7 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.wire import NamespaceInfo
 
-_PROPERTIES = msgspec.json.Decoder(dict[str, str])
+_PROPERTIES = StoredJson(dict[str, str], "the properties of a namespace")
 _MAX_SEQ = (1 << 63) - 1
 
 

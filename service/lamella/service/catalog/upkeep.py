@@ -19,12 +19,12 @@ from lamella.service.catalog.job_port import (
 )
 from lamella.service.catalog.jobs import insert_job
 from lamella.service.catalog.port import StoredAnswer
-from lamella.service.catalog.rows import json_text
+from lamella.service.catalog.rows import StoredJson, json_text
 from lamella.service.catalog.session import SqlSession
 from lamella.service.catalog.tables import namespaces, policies, schedules, tables
 from lamella.snapshot.errors import PolicyNotFound, ScheduleNotFound, TableNotFound
 
-_FIRED: Final = msgspec.json.Decoder(dict[str, RuleFired])
+_FIRED: Final = StoredJson(dict[str, RuleFired], "what a policy did")
 _this_schedule = and_(schedules.c.table_id == bindparam("id"), schedules.c.name == bindparam("which"))
 _live = tables.c.dropped_at_ms.is_(None)
 _SELECT_ONE: Final = select(schedules).where(_this_schedule)

@@ -7,7 +7,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from lamella.service.catalog import JobFilter, JobRecord, TableRecord
+from lamella.service.catalog import JobFilter, JobRecord, StoredJson, TableRecord
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.jobs import JobKind
 from lamella.snapshot.wire import JobError, JobInfo, JobOrigin, JobState, Progress
@@ -18,10 +18,10 @@ MOST_PRIORITY: Final = 1_000
 LONGEST_S: Final = 30 * 86_400
 STATES: Final[tuple[JobState, ...]] = get_args(JobState)
 
-_ARGUMENTS: Final = msgspec.json.Decoder(dict[str, Any])
-_PROGRESS: Final = msgspec.json.Decoder(Progress)
-_ERROR: Final = msgspec.json.Decoder(JobError)
-_ANY: Final = msgspec.json.Decoder()
+_ARGUMENTS: Final = StoredJson(dict[str, Any], "the arguments of a job")
+_PROGRESS: Final = StoredJson(Progress, "the progress of a job")
+_ERROR: Final = StoredJson(JobError, "the error of a job")
+_ANY: Final = StoredJson(object, "the result of a job")
 
 
 def json_value(name: str, value: object, most_bytes: int) -> str | None:

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from lamella.service.catalog import Catalog, PolicyRecord, RuleFired, TableRecord
+from lamella.service.catalog import Catalog, PolicyRecord, RuleFired, StoredJson, TableRecord
 from lamella.service.idempotency import Claim, Sealed
 from lamella.service.metrics import Metrics
 from lamella.service.settings import Settings
@@ -20,8 +20,8 @@ from lamella.snapshot.ids import Ids
 from lamella.snapshot.jobs import check_arguments, job_kind_named
 from lamella.snapshot.wire import Policy, PolicyInfo, Rule, RuleFinding
 
-_POLICY: Final = msgspec.json.Decoder(Policy)
-_FINDINGS: Final = msgspec.json.Decoder(tuple[RuleFinding, ...])
+_POLICY: Final = StoredJson(Policy, "a policy")
+_FINDINGS: Final = StoredJson(tuple[RuleFinding, ...], "the findings of a policy")
 #: Ten years.
 _LONGEST_EVERY_S: Final = 10 * 366 * 86_400
 _LARGEST: Final = (1 << 53) - 1

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
-from lamella.service.catalog import Catalog, DueSchedule, Enqueued, ScheduleRecord, TableRecord
+from lamella.service.catalog import Catalog, DueSchedule, Enqueued, ScheduleRecord, StoredJson, TableRecord
 from lamella.service.idempotency import Claim, Sealed
 from lamella.service.location_rules import LocationRules, require_job_places
 from lamella.service.naming import check_name
@@ -27,7 +25,7 @@ from lamella.snapshot.ids import Ids
 from lamella.snapshot.jobs import check_arguments, job_kind_named
 from lamella.snapshot.wire import PutSchedule, ScheduleInfo, ScheduleList
 
-_ARGUMENTS: Final = msgspec.json.Decoder(dict[str, object])
+_ARGUMENTS: Final = StoredJson(dict[str, object], "the arguments of a schedule")
 #: Ten years.
 _LONGEST_EVERY_S: Final = 10 * 366 * 86_400
 _LONGEST_CRON: Final = 255

@@ -31,6 +31,7 @@ from lamella.snapshot.expression.bound import (
 )
 from lamella.snapshot.index.kind import Claim, Kind, Probe
 from lamella.snapshot.manifest.block_key import BlockKeys
+from lamella.snapshot.patience import is_too_late
 from lamella.snapshot.prune.kept import Indexes, Kept
 from lamella.snapshot.prune.leaves import Lookup, leaf_outcome
 from lamella.snapshot.prune.outcome import Outcome, conjunction, flipped, settled
@@ -214,7 +215,12 @@ class _Question:
         if not len(undecided):
             return kept, claims
         keys = np.concatenate([self._keys(part.segment)[part.rows] for part in kept])[undecided]
-        parts, numbers, rows = self._asked.index.places(keys)
+        try:
+            parts, numbers, rows = self._asked.index.places(keys)
+        except LamellaError as error:  # a directory that cannot be read says nothing of any block
+            self._failed(error)
+            self.not_indexed = len(keys)
+            return kept, claims
         self.not_indexed = int((numbers < 0).sum())
         keep = np.ones(count, dtype=bool)
         for number in np.bincount(numbers[numbers >= 0], minlength=1).nonzero()[0].tolist():
@@ -258,12 +264,17 @@ class _Question:
             probe = part.probe()
             answers = [probe.claim(test, rows) for test in self._asked.tests]
         except LamellaError as error:  # what cannot be read says nothing
-            self.failure = error.message
+            self._failed(error)
             return
         for test, answer in zip(self._asked.tests, answers, strict=True):
             if answer is not None:
                 for whole, mask in zip(_masks(claims[test]), (answer.true, answer.false, answer.null), strict=True):
                     whole[places] &= filled(mask, len(rows))
+
+    def _failed(self, error: LamellaError) -> None:
+        if is_too_late(error):
+            raise error
+        self.failure = error.message
 
     def _is_useless(self, claims: Mapping[BoundLeaf, Claim], undecided: Indexes, numbers: Indexes, done: int) -> bool:
         if self.considered < _TRIAL_BLOCKS:
