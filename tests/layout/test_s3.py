@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import logging
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
 
 import pytest
+from aiohttp import ClientConnectionResetError
+from aiohttp.http_writer import StreamWriter
+from fsspec.asyn import get_loop, sync
 
 from fixtures_s3 import S3Server
 from lamella.snapshot.errors import AlreadyExists, ObjectNotFound, StoreError
@@ -139,3 +147,44 @@ def test_a_listing_of_many_pages_is_complete(s3: S3Server) -> None:
     store.put(f"{bucket}/d/empty/", b"")
     assert [found.location for found in store.list(f"{bucket}/d")] == [f"{bucket}/d/{i}.parquet" for i in range(8)]
     assert len(store.expand(bucket)) == 8
+
+
+@pytest.mark.parametrize("step", ["drain", "write_eof"])
+def test_an_upload_that_is_aborted_is_an_error_and_nothing_else(
+    s3: S3Server, root: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
+) -> None:
+    """The connection ends while the body is sent: the event loop reports no lost exception beside what the put says."""
+    failed = []
+
+    async def broken(*_: Any, **__: Any) -> None:
+        failed.append(step)
+        raise ClientConnectionResetError("Cannot write to closing transport")
+
+    store = FsspecStore({"s3": {**s3.storage_options, "config_kwargs": {"retries": {"max_attempts": 1}}}})
+    with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
+        patched.setattr(StreamWriter, step, broken)
+        with suppress(StoreError):  # what was sent whole may be there
+            store.put(f"{root}/x", b"data")
+        gc.collect()
+        sync(get_loop(), asyncio.sleep, 0)
+    assert failed
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
+def test_other_lost_exceptions_are_still_reported(s3: S3Server, caplog: pytest.LogCaptureFixture) -> None:
+    """The event loop is that of all users of fsspec in the process."""
+    store = FsspecStore({"s3": s3.storage_options})
+    with pytest.raises(ObjectNotFound):
+        store.stat(f"{s3.bucket('faults')}/nothing")
+
+    async def forgotten() -> None:
+        raise ConnectionResetError("somebody else's")
+
+    async def begin() -> None:
+        await asyncio.wait([asyncio.ensure_future(forgotten())])
+
+    with caplog.at_level(logging.ERROR):
+        sync(get_loop(), begin)
+        gc.collect()
+        sync(get_loop(), asyncio.sleep, 0)
+    assert any("never retrieved" in record.getMessage() for record in caplog.records)

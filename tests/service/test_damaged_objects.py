@@ -6,7 +6,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,17 @@ from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.settings import Settings
+from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.index.directory import Directory
-from support.service_api import parquet_bytes
+from support.service_api import parquet_bytes, read_problem
 
 TABLE = "/v1/namespaces/n/tables/t"
 BLOCKS = 40
 #: Block 16 has such a row; the index rules out the others that may, by their bounds.
 FILTER = "a = 165"
-#: Questions that the undamaged table, too, refuses: it has no cluster key, and Delta Sharing signs what is on S3.
-REFUSED = 3
+#: Questions that the undamaged table, too, refuses: it has no cluster key, Delta Sharing signs what is on S3,
+#: and a file is registered once.
+REFUSED = 4
 
 Damage = Callable[[bytes], bytes | None]
 
@@ -99,9 +101,13 @@ def questions(client: TestClient, folder: Path) -> Iterator[httpx2.Response]:
     yield client.post(f"{TABLE}/aggregate", json={"aggregates": ["max(a)"]})
     yield client.post(f"{TABLE}/verify", json={})
     yield client.post(f"{TABLE}/vacuum", json={})
-    yield client.post(f"/iceberg/v1/namespaces/n/tables/t/plan", json={})
-    yield client.post(f"/delta-sharing/shares/lamella/schemas/n/tables/t/query", json={})
+    yield client.post("/iceberg/v1/namespaces/n/tables/t/plan", json={})
+    yield client.post("/delta-sharing/shares/lamella/schemas/n/tables/t/query", json={})
+    yield client.post(f"{TABLE}/register", json={"paths": [f"file://{folder}/0.parquet"]})
+    yield client.post(f"{TABLE}/indexes/i/refresh", json={"mode": "full", "max_blocks": 1})
     yield client.get("/v1/jobs")
+    yield client.get("/v1/audit")
+    yield client.get("/v1/namespaces")
     yield client.get("/ui/tables/n/t")
 
 
@@ -112,7 +118,6 @@ def check(answers: Iterator[httpx2.Response], needed: set[str]) -> int:
         asked = f"{answer.request.method} {answer.request.url}"
         if answer.status_code >= 400:
             bad += 1
-            print(asked, answer.text[:300])
             assert '"lamella_error"' not in answer.text, f"{asked}: {answer.text}"
             assert "the service failed" not in answer.text, f"{asked}: {answer.text}"
         elif answer.request.url.path == f"{TABLE}/prune":
@@ -146,10 +151,8 @@ def kinds_of_objects(folder: Path) -> Mapping[str, list[Path]]:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_objects_are_typed_errors_or_more_blocks(
-    made: Path, needed: set[str], tmp_path: Path, damage: str
-) -> None:
-    """Each kind in turn, all objects of it at once."""
+def test_damaged_objects_are_typed_errors_or_more_blocks(made: Path, needed: set[str], damage: str) -> None:
+    """Each kind in turn, all objects of it at once: snapshots, segments, groups, companions, pages, indexes."""
     kinds = kinds_of_objects(made)
     assert len(kinds) >= 6
     for kind, paths in kinds.items():
@@ -167,3 +170,105 @@ def test_damaged_objects_are_typed_errors_or_more_blocks(
         finally:
             for path, data in kept.items():
                 path.write_bytes(data)
+
+
+def test_a_damaged_index_directory_keeps_blocks_and_says_so(made: Path, needed: set[str]) -> None:
+    """The prune is answered without the index, the report and a metric tell of it, and a verification finds it."""
+    directories = [path for path in (made / "w").rglob("_ix/*") if is_directory(path)]
+    assert directories
+    kept = {path: path.read_bytes() for path in directories}
+    with served(made) as client:
+        (use,) = ask(client, "POST", f"{TABLE}/prune", {"filter": FILTER})["report"]["indexes"]
+        assert use["ruled_out"] > 0
+        assert "failure" not in use
+    try:
+        for path, data in kept.items():
+            path.write_bytes(DAMAGES["a bit"](data) or b"")
+        with served(made) as client:
+            for _ in range(2):
+                answer = ask(client, "POST", f"{TABLE}/prune", {"filter": FILTER})
+                (use,) = answer["report"]["indexes"]
+                assert (use["ruled_out"], use["considered"]) == (0, 0)
+                assert use["not_indexed"] > 0
+                assert "has changed since it was written" in use["failure"]
+                assert needed < {block["location"] for block in answer["blocks"]}
+            assert "lamella_prune_index_failures_total 2.0" in client.get("/metrics").text
+            assert ask(client, "POST", f"{TABLE}/verify", {})["findings"]
+    finally:
+        for path, data in kept.items():
+            path.write_bytes(data)
+    with served(made) as client:
+        (use,) = ask(client, "POST", f"{TABLE}/prune", {"filter": FILTER})["report"]["indexes"]
+        assert use["ruled_out"] > 0
+
+
+def is_directory(path: Path) -> bool:
+    """Whether an object of an index is a directory."""
+    try:
+        Directory.read(path.read_bytes())
+    except LamellaError:
+        return False
+    return True
+
+
+#: What the catalog keeps as JSON, or as bytes that are answered as they are.
+COLUMNS = {"pointer", "properties", "arguments", "progress", "error", "result", "policy", "findings", "fired", "body"}
+
+
+@contextmanager
+def own_catalog(made: Path, folder: Path) -> Iterator[sqlite3.Connection]:
+    """The catalog, which may be damaged until the end; then it is as before."""
+    database, kept = made / "catalog.db", folder / "kept.db"
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        shutil.copy(database, kept)
+        yield connection
+    for more in ("catalog.db-wal", "catalog.db-shm"):
+        (made / more).unlink(missing_ok=True)
+    shutil.copy(kept, database)
+
+
+def text_columns(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    """The columns of :data:`COLUMNS`, each with its table."""
+    tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    return [
+        (table, column[1])
+        for table in tables
+        for column in connection.execute(f"PRAGMA table_info({table})")
+        if column[1] in COLUMNS
+    ]
+
+
+@pytest.mark.parametrize("value", ["{", "[1, 2]", b"\xff"])
+def test_damaged_rows_are_typed_errors(made: Path, needed: set[str], tmp_path: Path, value: str | bytes) -> None:
+    """Each column in turn, in all rows: pointers, properties, jobs, policies, answers that are replayed."""
+    with own_catalog(made, tmp_path) as connection:
+        columns = text_columns(connection)
+    assert {column for _, column in columns} >= {"pointer", "properties", "body", "arguments", "policy"}
+    body = {"paths": [f"file://{made}/0.parquet", f"file://{made}/1.parquet"]}
+    for table, column in columns:
+        with own_catalog(made, tmp_path) as connection:
+            damage = f"UPDATE {table} SET {column} = ? WHERE {column} IS NOT NULL"  # noqa: S608  # of the schema
+            connection.execute(damage, (value,))
+            with served(made) as client:
+                check(questions(client, made), needed)
+                again = client.post(f"{TABLE}/register", json=body, headers={"Idempotency-Key": "key-0"})
+                check(iter([again]), needed)
+                if (table, column) == ("idempotency", "body") and value in ("{", b"\xff"):
+                    assert read_problem(again).code == "catalog_damaged"
+                if (table, column) == ("tables", "pointer"):
+                    assert read_problem(client.get(TABLE)).code == "catalog_damaged"
+
+
+def test_a_damaged_database_is_a_typed_error(made: Path, needed: set[str], tmp_path: Path) -> None:
+    """While the service runs, its file is overwritten from the second page on."""
+    with own_catalog(made, tmp_path), served(made) as client:
+        with closing(sqlite3.connect(made / "catalog.db")) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        size_bytes = (made / "catalog.db").stat().st_size
+        with (made / "catalog.db").open("r+b") as file:
+            file.seek(4096)
+            file.write(b"x" * (size_bytes - 4096))
+        answers = [client.get(path) for path in (TABLE, f"{TABLE}/snapshots", "/v1/jobs", "/v1/namespaces")]
+        assert check(iter(answers), needed) > 0
+        check(questions(client, made), needed)

@@ -7,6 +7,7 @@ attempt's object, and reading the id back tells our object from another writer's
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import re
 import uuid
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from functools import cache
 from itertools import islice
 from typing import Any, Final
+from weakref import WeakSet
 
 import aiohttp
 import s3fs
@@ -34,6 +36,10 @@ _DELETE_BATCH: Final = 1_000  # what one DeleteObjects request takes
 #: Characters that XML 1.0 cannot hold, or whose place an XML reader may change.
 _NOT_XML: Final = re.compile("[\x00-\x1f\x7f\ufffe\uffff]")
 _FAILURES: Final = (OSError, BotoCoreError, ClientError, aiohttp.ClientError)
+#: What sends the body of a request, as a task of its own.
+_BODY_WRITER: Final = aiohttp.ClientRequest.write_bytes.__qualname__
+#: Event loops whose reports go through :func:`_without_uploads`.
+_HEARD: Final[WeakSet[asyncio.AbstractEventLoop]] = WeakSet()
 
 
 class S3Objects:
@@ -47,6 +53,7 @@ class S3Objects:
         signed_endpoint_url = options.pop("signed_endpoint_url", None)
         self._make_urls = cache(lambda: S3Urls(options, signed_endpoint_url))
         self._files = s3fs.S3FileSystem(**{"skip_instance_cache": True, "use_listings_cache": False, **options})
+        _without_uploads(self._files.loop)
 
     def read(self, path: str) -> bytes:
         """All bytes of an object."""
@@ -215,6 +222,30 @@ class S3Objects:
             if _code(second) in _ABSENT:
                 return None
             raise _store_error(path, error) from second
+
+
+def _without_uploads(loop: asyncio.AbstractEventLoop) -> None:
+    """Have an event loop not report the task that sent the body of an upload which was aborted.
+
+    aiohttp waits for the answer alone: an error of that task which it did not hand on is one of a request that has
+    failed already, as its caller knows. The loop would log it as an exception that nobody has looked at.
+    """
+    if loop in _HEARD:
+        return
+    _HEARD.add(loop)
+    before = loop.get_exception_handler()
+
+    def report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        task, error = context.get("future"), context.get("exception")
+        writes = isinstance(task, asyncio.Task) and getattr(task.get_coro(), "__qualname__", "") == _BODY_WRITER
+        if writes and isinstance(error, (ConnectionError, aiohttp.ClientError)):
+            return
+        if before is None:
+            loop.default_exception_handler(context)
+        else:
+            before(loop, context)
+
+    loop.set_exception_handler(report)
 
 
 def _etag(answer: dict[str, Any]) -> str:
