@@ -92,9 +92,11 @@ async def in_own_thread(work: Callable[[], None]) -> None:
 
     def run() -> None:
         try:
-            done.set_result(work())
+            work()
         except BaseException as error:
             done.set_exception(error)
+        else:
+            done.set_result(None)
 
     threading.Thread(target=run, name="lamella-probe", daemon=True).start()
     await asyncio.wrap_future(done)

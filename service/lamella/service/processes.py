@@ -215,7 +215,8 @@ class _Supervisor:
         return False
 
     def _started(self, listening: socket.socket) -> _Worker:
-        inherited = (*self._sockets, *(worker.pings for worker in self._workers), self._woken, self._wake)
+        inherited: list[socket.socket | Connection] = [*self._sockets, self._woken, self._wake]
+        inherited += [worker.pings for worker in self._workers]
         return _Worker(self._make_app, self._options, listening, inherited)
 
     def _pause(self, sentinels: list[int]) -> None:
