@@ -171,3 +171,16 @@ def test_expected_sizes_are_those_of_real_parts() -> None:
             size = kinds()[kind].expected(profile, kinds()[kind].options(layout.dtype, given)).size_bytes
             real = Asked(layout, kind, given).size_bytes
             assert size == pytest.approx(real, rel=0.02, abs=900), (layout.name, kind)
+
+
+def test_a_kind_that_works_for_few_values_only_is_not_scored_where_nobody_counted() -> None:
+    """The most values that there can be are too many for a value set; that says nothing of how many there are."""
+    layout = Layout("few", parse_type("int64"), [np.repeat([1, 500, 999], 200)] * 40)
+    outlook = layouts.outlook(layout, counted=False)
+    kind = kinds()["value_set"]
+    options = kind.options(layout.dtype, {"values": 10})
+    expectations = [kind.expected(each, options) for each in (outlook.profile, outlook.profile.fewest)]
+    found = effectiveness(outlook.profile, outlook.cover, *expectations)
+    assert found.score is None
+    assert found.skip_absent is None
+    assert (found.least, found.most) == (pytest.approx(0, abs=1), pytest.approx(100, abs=5))

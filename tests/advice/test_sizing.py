@@ -76,3 +76,10 @@ def test_unknown_sizes_stay_unknown() -> None:
     found = for_budget(kind, profile, kind.options(of.dtype, {}), 1e6, data_bytes=DATA_BYTES, parts=1)
     assert (found.size_bytes, found.fits) == (None, None)
     assert found.reason
+
+
+def test_an_upper_limit_that_does_not_fit_is_not_an_index_that_does_not_fit() -> None:
+    """Where nobody counted, the size may be far less: whether it fits is not known, unless even the least does not."""
+    assert sized(400_000, "keys", counted=False).fits is None
+    assert sized(10_000_000, "keys", counted=False).fits is True
+    assert sized(100, "keys", counted=False).fits is False

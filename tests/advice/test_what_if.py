@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from lamella.snapshot.advice.recording import Recorded
+from lamella.snapshot.advice.shapes import masked
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import read_filter
+from lamella.snapshot.expression.spelling import tree_of
 from lamella.snapshot.warehouse.index_access import IndexAccess
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.warehouse.recalled import Asked
@@ -122,8 +128,9 @@ def test_what_only_a_sample_can_tell(folder: Path, table: RealTable) -> None:
     for kind, expression, filters in cases:
         change = IndexChange(kind=kind, expression=expression)
         blind = asked(table, filters, index=change)
-        assert blind.then == blind.now
-        assert all("not in manifests" in each.reason for each in blind.filters)
+        assert blind.then is None
+        assert blind.unknown == len(filters)
+        assert all(each.then is None and "not in manifests" in each.reason for each in blind.filters)
         found = asked(table, filters, index=change, sample_blocks=40)
         done = RealTable(folder, cut(rows()), segment_blocks=25)
         done.add_index("i", kind, expression)
@@ -185,6 +192,8 @@ def test_smaller_blocks_without_rows_say_what_they_assume(table: RealTable) -> N
     """Nothing tells how rows lie within a block."""
     found = asked(table, ["day = 5"], rows_per_block=50)
     assert any("sorted by nothing" in each for each in found.rests_on)
+    assert found.then is None
+    assert "how rows lie within a block" in found.filters[0].reason
 
 
 def test_requests_that_make_no_sense_are_refused(table: RealTable) -> None:
@@ -211,3 +220,135 @@ def test_filters_that_do_not_concern_the_index_stay(table: RealTable) -> None:
         "no predicate is over customer",
         "only = and IN ask whether a value is there",
     ]
+
+
+@pytest.fixture(scope="module")
+def uncounted(folder: Path) -> RealTable:
+    """The same blocks with what their footers say alone: nobody counted different values."""
+    return RealTable(folder, cut(rows()), segment_blocks=25, verify=False)
+
+
+@pytest.fixture(scope="module")
+def bare(folder: Path) -> RealTable:
+    """The same blocks without any statistics."""
+    write = partial(pq.write_table, write_statistics=False)
+    return RealTable(folder, cut(rows()), segment_blocks=25, verify=False, write=write)
+
+
+@pytest.mark.parametrize("kind", ["bloom", "keys", "value_set"])
+def test_values_that_nobody_counted_are_not_taken_for_no_gain(folder: Path, uncounted: RealTable, kind: str) -> None:
+    """An index that leaves 1 of 60 blocks is never foretold to leave all: it cannot be told, and a sample tells."""
+    filters = look_ups("id", 20)
+    change = IndexChange(kind=kind, expression="id", options={"values": 1000} if kind == "value_set" else {})
+    blind = asked(uncounted, filters, index=change)
+    assert (blind.then, blind.unknown) == (None, 20)
+    assert all(each.then is None and "sample_blocks" in each.reason for each in blind.filters)
+    assert blind.now.skip == pytest.approx(mean_skip(uncounted, filters))
+    found = asked(uncounted, filters, index=change, sample_blocks=40)
+    done = RealTable(folder, cut(rows()), segment_blocks=25, verify=False)
+    done.add_index("i", kind, "id", change.options)
+    assert found.unknown == 0
+    assert found.then is not None
+    assert found.then.skip == pytest.approx(mean_skip(done, filters), abs=0.05)
+
+
+def test_an_index_of_bounds_adds_nothing_whether_values_were_counted_or_not(uncounted: RealTable) -> None:
+    """What does not depend on the counts is told without them."""
+    found = asked(uncounted, ["customer = 300"], index=IndexChange(kind="minmax", expression="customer"))
+    assert found.then == found.now
+    assert found.filters[0].reason == "the manifests have these bounds already"
+
+
+def test_figures_are_of_the_filters_that_can_be_told(uncounted: RealTable) -> None:
+    """One that cannot be told is counted apart, in neither of the two averages."""
+    change = IndexChange(kind="bloom", expression="id")
+    found = asked(uncounted, ["day = 5", "id = 'x'", look_ups("id", 1)[0]], index=change)
+    assert found.unknown == 1
+    assert [each.then is None for each in found.filters] == [False, False, True]
+    assert found.now.blocks == pytest.approx(np.mean([each.now.blocks for each in found.filters[:2]]))
+    assert found.then == found.now
+
+
+def test_a_part_that_cannot_be_told_makes_the_answer_an_upper_limit(table: RealTable) -> None:
+    """A look-up that is told beside a comparison that is not: at most so many blocks."""
+    filters = ["customer = 300 AND customer < 100000"]
+    found = asked(table, filters, index=IndexChange(kind="value_set", expression="customer", options={"values": 1000}))
+    assert found.then is not None
+    assert found.then.blocks < found.now.blocks
+    assert found.filters[0].reason == "or fewer: manifests tell only of look-ups"
+
+
+def test_constants_that_cannot_be_drawn_are_not_taken_for_no_gain(table: RealTable) -> None:
+    """A recorded filter whose constants are gone says nothing of an index over what it asked about."""
+    text = "lower(state) = 'state 3'"
+    tree = msgspec.json.encode(tree_of(masked(read_filter(text)))).decode()
+    recorded = Recorded(tree=tree, text=text, is_full=False, times=1, considered=60, kept=60, time_zone="UTC")
+    manifests = Manifests(table.store, 64 << 20)
+    what_if = WhatIf(manifests, IndexAccess(manifests), table.store)
+    changes: list[dict[str, Any]] = [
+        {"index": IndexChange(kind="bloom", expression="lower(state)")},
+        {"cluster_key": ("state",)},
+        {"rows_per_block": 50},
+    ]
+    for change in changes:
+        for sample_blocks in (0, 10):
+            request = WhatIfRequest(sample_blocks=sample_blocks, **change)
+            found = what_if.answer(table.pointer, request, [], [recorded])
+            assert found.then is None, change
+            assert "could not be drawn" in found.filters[0].reason
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"cluster_key": ("customer",)},
+    {"cluster_key": ("id",)},
+    {"rows_per_block": 50},
+    {"rows_per_block": 1000},
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_layout_of_columns_without_bounds_cannot_be_told(bare: RealTable, change: dict[str, Any]) -> None:
+    """Blocks of which the manifests know nothing are neither all read then, nor none."""
+    for text in ("customer = 300", "id = 'x'", "price > 1e9", "state IS NULL"):
+        found = asked(bare, [text], **change)
+        assert (found.now.skip, found.then, found.unknown) == (0.0, None, 1)
+        assert "no bounds" in found.filters[0].reason
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_nulls_and_nan_that_nobody_counted_are_not_taken_for_none(folder: Path, change: dict[str, Any]) -> None:
+    """NaN is the greatest number: blocks that have it are read, whatever their bounds say."""
+    numbers = np.arange(ROWS)
+    price = pa.array(np.where(numbers % 7 == 0, np.nan, numbers % 1000 + 0.5), from_pandas=False)
+    data = pa.table({"price": price, "customer": numbers[::-1], "id": [f"{number:08}" for number in numbers]})
+    table = RealTable(folder, cut(data), segment_blocks=25, verify=False)
+    for text in ("isnan(price)", "price > 5000"):
+        assert table.skipped(text) == 0
+        found = asked(table, [text], **change)
+        assert found.then is None
+        assert "nulls and NaN" in found.filters[0].reason or "within a block" in found.filters[0].reason
+        if change != {"rows_per_block": 1000}:
+            measured = asked(table, [text], sample_blocks=60, **change)
+            assert measured.then is not None
+            assert measured.then.skip == pytest.approx(0.0, abs=0.05)
+
+
+def test_rows_with_nan_come_last_when_a_table_is_sorted_by_their_column(folder: Path) -> None:
+    """As Spark sorts them; the blocks before have none."""
+    numbers = np.arange(ROWS)
+    price = pa.array(np.where(numbers % 4 == 0, np.nan, numbers + 0.5), from_pandas=False)
+    table = RealTable(folder, cut(pa.table({"price": price})), segment_blocks=25, verify=False)
+    found = asked(table, ["price > 1e9", "price < 1000"], cluster_key=("price",), sample_blocks=60)
+    assert [round(each.then.skip, 2) for each in found.filters if each.then is not None] == [
+        pytest.approx(0.75, abs=0.03),
+        pytest.approx(0.93, abs=0.03),
+    ]
+
+
+def test_a_filter_whose_few_blocks_are_all_in_the_sample_is_measured_by_them_alone(folder: Path) -> None:
+    """What others keep says nothing more of it."""
+    data = [pa.table({"code": [number] * 100 + [1000 + number] * 100}) for number in range(40)]
+    table = RealTable(folder, data, verify=False)
+    filters = ["code = 500", "code = 3", "code IN (5, 6, 7)"]
+    found = asked(table, filters, index=IndexChange(kind="keys", expression="code"), sample_blocks=40)
+    assert [round(each.then.blocks) for each in found.filters if each.then is not None] == [0, 1, 3]

@@ -111,6 +111,24 @@ def test_what_if_asks_for_one_change(given: list[str], change: dict[str, Any]) -
         assert piece in result.output
 
 
+def test_what_cannot_be_told_is_a_question_mark() -> None:
+    """Never the figures of now; the reason stands beside the filter, and how many filters are left out above."""
+    unknown = wire.Forecast(filter="b = 1", now=NOW, reason="nobody counted; ask with sample_blocks")
+    partly = msgspec.structs.replace(FORECAST, filters=(*FORECAST.filters, unknown), unknown=1)
+    result, _ = run(partly, "what-if", "db.t", "--index", "bloom", "--on", "b")
+    assert result.exit_code == 0, result.output
+    assert "1 of 2 filters" in result.output
+    assert "10.5" in result.output
+    (line,) = [line for line in result.output.splitlines() if "b = 1" in line]
+    assert line.split()[:4] == ["1", "10.0", "%", "?"]
+    assert line.endswith("nobody counted; ask with sample_blocks")
+    blind = msgspec.structs.replace(FORECAST, filters=(unknown,), then=None, unknown=1)
+    result, _ = run(blind, "what-if", "db.t", "--index", "bloom", "--on", "b")
+    assert result.exit_code == 0, result.output
+    (line,) = [line for line in result.output.splitlines() if line.startswith("then")]
+    assert line.split() == ["then", "?", "?", "?"]
+
+
 @pytest.mark.parametrize("given", [["--index", "bloom"], ["--index", "bloom", "--on", "a", "--option", "[1]"]])
 def test_half_an_index_is_wrong_usage(given: list[str]) -> None:
     """Nothing is asked of the service then."""

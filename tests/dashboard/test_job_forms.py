@@ -13,7 +13,7 @@ from lamella.client import Lamella
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.jobs import job_kinds
 from lamella.snapshot.wire import FinishJob, Heartbeat, JobError, JobInfo, JobLine, Progress
-from support.dashboard_tables import EVENTS, LINEITEM, fill
+from support.dashboard_tables import EVENTS, LINEITEM, fill, fill_tickets
 from support.posted_forms import Form, Screens
 from support.settled import settled
 
@@ -415,6 +415,59 @@ def test_an_index_form_says_what_comes_of_it(screens: Screens, lake: Lamella) ->
     over = screens.get(INDEXES + "/new", kind="value_set", name="maybe", expression="l_quantity * 2", preview="1")
     assert "(l_quantity * 2)" in over.text or "l_quantity * 2" in over.text
     assert lake.table(LINEITEM).indexes(dropped=True) == before
+
+
+@pytest.fixture(scope="module")
+def tickets(shared_server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """128 blocks, each of which may have any id; nobody counted these."""
+    with Lamella(shared_server.url) as lake:
+        name = fill_tickets(lake, tmp_path_factory.mktemp("tickets"))
+        yield name
+        lake.drop_table(name)
+
+
+@pytest.mark.usefixtures("tickets")
+@pytest.mark.parametrize("kind", ["bloom", "keys", "value_set"])
+def test_an_index_whose_gain_the_manifests_cannot_tell_is_tried_on_some_blocks(screens: Screens, kind: str) -> None:
+    """An index that leaves hardly a block is not said to help nothing because nobody counted different values."""
+    answer = settled(
+        screens.http,
+        "/ui/tables/shop/tickets/indexes/new",
+        {"kind": kind, "name": "by_id", "expression": "id", "preview": "1"},
+    )
+    said = Form(answer.text).text
+    assert "helps none" not in said
+    assert "It helps 1 of 1 recorded filter" in said
+    assert "Measured by an index in memory over 32 blocks that were read." in said
+    assert "manifests cannot tell" in said or " to " in said.partition("Score, of 100")[2][:40]
+
+
+@pytest.mark.usefixtures("tickets")
+def test_an_index_that_is_not_asked_is_still_said_to_help_nothing(screens: Screens) -> None:
+    """What is known to be no gain is no guess, and no block is read for it."""
+    answer = settled(
+        screens.http,
+        "/ui/tables/shop/tickets/indexes/new",
+        {"kind": "bloom", "name": "by_id", "expression": "length(id)", "preview": "1"},
+    )
+    said = Form(answer.text).text
+    assert "The index helps none of the 1 recorded filter" in said
+    assert "no data was read" in said
+
+
+@pytest.mark.usefixtures("tickets")
+def test_the_lab_says_what_cannot_be_told_and_how_to_measure_it(screens: Screens) -> None:
+    """Never that a filter would read as much as now; the link reads some blocks and tells."""
+    asked = {"with": "index", "kind": "bloom", "expression": "id", "filter": "id = '80000000'"}
+    path = "/ui/tables/shop/tickets/lab/compare"
+    page = settled(screens.http, path, asked)
+    assert "cannot be told beforehand" in page.text
+    assert "as many bytes as now" not in page.text
+    assert "Read 32 blocks and measure" in page.text
+    measured = settled(screens.http, path, {**asked, "sample": "32"})
+    assert "Measured on 32 blocks" in measured.text
+    assert "fewer (" in measured.text
+    assert "cannot be told" not in measured.text
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,22 @@ def _lineitem(lake: Lamella, folder: Path, scale: float) -> None:
     table.prune("l_quantity * 2 > 98")
 
 
+def fill_tickets(lake: Lamella, folder: Path, *, blocks: int = 128, rows: int = 50) -> str:
+    """Make a table of ids in no order whose different values nobody counted, and ask for one; its name."""
+    name = f"{NAMESPACE}.tickets"
+    draw = random.Random(3)
+    ids = [f"{number * 2654435761 % 2**32:08x}" for number in range(blocks * rows)]
+    draw.shuffle(ids)
+    files = [folder / "tickets" / f"{number:03}.parquet" for number in range(blocks)]
+    files[0].parent.mkdir()
+    for number, file in enumerate(files):
+        pq.write_table(pa.table({"id": ids[number * rows : (number + 1) * rows]}), file)
+    lake.create_table(name, schema_from=f"file://{files[0]}")
+    lake.table(name).register([f"file://{file}" for file in files])
+    lake.table(name).prune(f"id = '{ids[0]}'")
+    return name
+
+
 def _taken(table: pa.Table, rows: list[int]) -> pa.Table:
     """Some rows of a table. Its texts are views, which Arrow's own ``take`` does not know."""
     plain = [field.with_type(pa.string()) if field.type == pa.string_view() else field for field in table.schema]

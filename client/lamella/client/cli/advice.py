@@ -211,9 +211,14 @@ def _show_scores(answer: AdviceAnswer) -> None:
 
 
 def _show_forecast(answer: WhatIfAnswer) -> None:
-    rows = [(name, *_cost(cost)) for name, cost in (("now", answer.now), ("then", answer.then))]
+    then = ("?", "?", "?") if answer.then is None else _cost(answer.then)
+    rows = [("now", *_cost(answer.now)), ("then", *then)]
     click.echo(f"snapshot {answer.snapshot_id}, {answer.blocks_total:,} blocks")
     print_table(["on average", ("blocks", "right"), ("bytes", "right"), ("skipped", "right")], rows)
+    if answer.unknown:
+        click.echo(
+            f"{answer.unknown:,} of {len(answer.filters):,} filters not counted: what they would read is unknown"
+        )
     if answer.size is not None:
         click.echo(f"the index takes about {_size(answer.size)}")
     print_table(
@@ -222,7 +227,7 @@ def _show_forecast(answer: WhatIfAnswer) -> None:
             (
                 f"{each.times:,}",
                 _percent(each.now.skip),
-                _percent(each.then.skip),
+                _percent(None if each.then is None else each.then.skip),
                 "" if each.if_absent is None else _percent(each.if_absent.skip),
                 each.filter,
                 each.reason,

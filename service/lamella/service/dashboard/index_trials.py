@@ -1,4 +1,7 @@
-"""What an index would cost and what it would skip, before there is one. Reads no data."""
+"""What an index would cost and what it would skip, before there is one.
+
+By what the manifests say; where they cannot tell what an index would skip, a few blocks are read and indexed in memory.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from lamella.service.dashboard.job_facts import Fact, fact, shortened
 from lamella.service.dashboard.previewing import Column, Listing, Preview
 from lamella.service.services import Services
 from lamella.service.state import trusted_manifests
-from lamella.snapshot.errors import AlreadyExists, InvalidRequest
+from lamella.snapshot.errors import AlreadyExists, InvalidRequest, StoreError
 from lamella.snapshot.index.definition import defined
 from lamella.snapshot.wire import (
     AdviceRequest,
@@ -29,6 +32,8 @@ from lamella.snapshot.wire import (
 )
 
 _RECORDED: Final = 50
+#: Blocks that are read when the manifests cannot tell.
+SAMPLED: Final = 32
 _LISTED: Final = 20
 _COLUMNS: Final = (
     Column(name="Filter"),
@@ -49,7 +54,7 @@ def size_of(services: Services, table: TableRecord, change: IndexChange) -> Inde
 
 
 def index_preview(services: Services, table: TableRecord, request: CreateIndex) -> Preview:
-    """What comes of an index, by what the manifests and the recorded filters say.
+    """What comes of an index, by what the manifests and the recorded filters say; else by a sample of blocks.
 
     Raises:
         AlreadyExists: the name is taken, perhaps by a dropped index.
@@ -81,7 +86,7 @@ def index_preview(services: Services, table: TableRecord, request: CreateIndex) 
     answer: WhatIfAnswer | None = None
     if filters:
         try:
-            answer = services.advice.what_if(table, WhatIfRequest(index=change, recorded=_RECORDED))
+            answer = _foretold(services, table, change)
         except InvalidRequest:
             answer = None  # none of those that were recorded can be asked again
     size = size_of(services, table, change) if answer is None else answer.size
@@ -94,36 +99,79 @@ def index_preview(services: Services, table: TableRecord, request: CreateIndex) 
             notes=("No filter of users was recorded that could be asked again, so nobody knows what they would gain.",),
         )
     facts.append(fact("A recorded filter reads now", _cost(answer.now)))
-    facts.append(fact("With the index", _cost(answer.then)))
+    facts.append(fact("With the index", words.CANNOT_TELL if answer.then is None else _cost(answer.then)))
     filters_then = _by_filter(answer.filters)
-    helped = sum(each.then < each.now for each in filters_then)
-    says = f"The index helps none of the {words.plural(len(filters_then), 'recorded filter')}."
-    if helped:
-        gain = f"{max(answer.now.blocks - answer.then.blocks, 0):,.1f} blocks"
-        says = f"It helps {helped} of {words.plural(len(filters_then), 'recorded filter')}: {gain} less on average."
     return Preview(
-        says=says,
-        tone="good" if helped else "warn",
+        says=_effect(answer, filters_then),
+        tone="good" if any(each.is_helped for each in filters_then) else "warn",
         facts=tuple(facts),
         listing=Listing(
             caption="Recorded filters, those that gain most first",
             columns=_COLUMNS,
             rows=tuple(
-                (shortened(each.filter, 300), words.count(each.times), _blocks(each.now), _blocks(each.then))
+                (shortened(each.filter, 300), words.count(each.times), _blocks(each.now), each.told)
                 for each in filters_then[:_LISTED]
             ),
         ),
-        notes=("Estimated from the manifests; no data was read.",),
+        notes=(
+            f"Measured by an index in memory over {words.plural(answer.blocks_read, 'block')} that were read."
+            if answer.measured
+            else "Estimated from the manifests; no data was read.",
+        ),
     )
 
 
+def _foretold(services: Services, table: TableRecord, change: IndexChange) -> WhatIfAnswer:
+    """What the recorded filters would read: by the manifests, or by a sample where these cannot tell of some filter."""
+    asked = WhatIfRequest(index=change, recorded=_RECORDED)
+    answer = services.advice.what_if(table, asked)
+    if not answer.unknown:
+        return answer
+    try:
+        return services.advice.what_if(table, msgspec.structs.replace(asked, sample_blocks=SAMPLED))
+    except StoreError:  # the blocks cannot be read now: it stays unknown
+        return answer
+
+
+def _effect(answer: WhatIfAnswer, filters: Sequence[_Then]) -> str:
+    """What is known of the filters, in a sentence or two."""
+    helped, unknown = sum(each.is_helped for each in filters), sum(each.then is None for each in filters)
+    many = words.plural(len(filters), "recorded filter")
+    untold = f"What {unknown} of {many} would read cannot be told." if unknown else ""
+    if unknown == len(filters):
+        return f"Whether the index helps cannot be told beforehand: {answer.filters[0].reason}."
+    if helped and answer.then is not None:
+        gain = f"{max(answer.now.blocks - answer.then.blocks, 0):,.1f} blocks"
+        return f"It helps {helped} of {many}: {gain} less on average. {untold}".rstrip()
+    return f"The index helps none of the {words.plural(len(filters) - unknown, 'recorded filter')}. {untold}".rstrip()
+
+
 class _Then(msgspec.Struct, frozen=True):
-    """A filter, and how many blocks it reads now and with the index, on average of the constants tried."""
+    """A filter, and how many blocks it reads now and with the index, on average of the constants tried.
+
+    ``then`` None: that cannot be told, for the ``reason``.
+    """
 
     filter: str
     times: int
     now: float
-    then: float
+    then: float | None
+    reason: str
+
+    @property
+    def is_helped(self) -> bool:
+        """It would read less."""
+        return self.then is not None and self.then < self.now
+
+    @property
+    def gain(self) -> float:
+        """Blocks that are not read any more, of all times that it was asked."""
+        return 0.0 if self.then is None else (self.now - self.then) * self.times
+
+    @property
+    def told(self) -> str:
+        """What it would read, in words."""
+        return f"{words.CANNOT_TELL}: {self.reason}" if self.then is None else _blocks(self.then)
 
 
 def _by_filter(forecasts: Sequence[Forecast]) -> list[_Then]:
@@ -131,16 +179,19 @@ def _by_filter(forecasts: Sequence[Forecast]) -> list[_Then]:
     by_text: dict[str, list[Forecast]] = {}
     for each in forecasts:
         by_text.setdefault(each.filter, []).append(each)
-    found = [
-        _Then(
-            filter=text,
-            times=max(each.times for each in same),
-            now=fmean(each.now.blocks for each in same),
-            then=fmean(each.then.blocks for each in same),
+    found = []
+    for text, same in by_text.items():
+        known = [(each.now.blocks, each.then.blocks) for each in same if each.then is not None]
+        found.append(
+            _Then(
+                filter=text,
+                times=max(each.times for each in same),
+                now=fmean(now for now, _ in known) if known else fmean(each.now.blocks for each in same),
+                then=fmean(then for _, then in known) if known else None,
+                reason=next((each.reason for each in same if each.reason), ""),
+            )
         )
-        for text, same in by_text.items()
-    ]
-    return sorted(found, key=lambda each: (each.then - each.now) * each.times)
+    return sorted(found, key=lambda each: -each.gain)
 
 
 def _blocks(count: float) -> str:

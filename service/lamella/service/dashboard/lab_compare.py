@@ -12,6 +12,7 @@ from lamella.service.access import Principal, check, principal_of
 from lamella.service.catalog import TableRecord
 from lamella.service.dashboard import words
 from lamella.service.dashboard.asked import At, one_of, table_of, text_of
+from lamella.service.dashboard.index_trials import SAMPLED
 from lamella.service.dashboard.lab_answer import Figures, StageLine, answer_of
 from lamella.service.dashboard.lab_asked import Trouble, Typed, filter_trouble, question_of, typed_of
 from lamella.service.dashboard.prepared import MOST_READY, WAIT_S, Prepared
@@ -148,7 +149,13 @@ class LabComparison:
             raise Wrong(field, error.message) from error
         if answer is None:
             return {"waits": True}
-        return {"what_if": answer, "sentences": forecast(answer), "forecast": answer.filters[0]}
+        can_sample = request.sample_blocks == 0 and "sample_blocks" in answer.filters[0].reason
+        return {
+            "what_if": answer,
+            "sentences": forecast(answer),
+            "forecast": answer.filters[0],
+            "sampled": SAMPLED if can_sample else None,
+        }
 
     def _pointer(self, table: TableRecord, at: At, typed: Typed, field: str) -> SnapshotPointer:
         try:
@@ -172,6 +179,8 @@ def differences(left: Figures, right: Figures) -> tuple[str, ...]:
 def forecast(answer: WhatIfAnswer) -> tuple[str, ...]:
     """What a change would do, in words."""
     now, then = answer.now, answer.then
+    if then is None:
+        return (f"What the filter would read cannot be told beforehand: {answer.filters[0].reason}.",)
     how = f"Measured on {words.plural(answer.blocks_read, 'block')}" if answer.measured else "Estimated from statistics"
     return (
         f"{_effect(now, then)} {how}.",

@@ -126,8 +126,12 @@ class Draws:
         line, sums = outlook.line, self._sums.get(leaf)
         if sums is None:
             sums = self._sums[leaf] = np.concatenate([[0.0], np.cumsum(outlook.cover.mass)])
-        if not len(line.entry) or sums[-1] <= 0:
-            return None
+        if (
+            not len(line.entry)
+            or sums[-1] <= 0
+            or not (outlook.profile.is_bounded & (outlook.profile.distinct > 0)).any()
+        ):
+            return None  # nobody knows where values lie
         wanted = min(max(place, 0.0), 1.0) * sums[-1]
         element = int(np.clip(np.searchsorted(sums, wanted, side="right") - 1, 0, len(line.measure) - 1))
         mass = float(outlook.cover.mass[element])
@@ -136,3 +140,16 @@ class Draws:
         within = 0.0 if line.points.dtype == object else within
         value = at(line.points, np.array([element]), np.array([within]), is_whole=line.is_whole)[0]
         return literal_of(leaf.dtype, value.item() if isinstance(value, np.generic) else value)
+
+
+def is_drawn(node: Predicate) -> bool:
+    """Whether every part of a filter that was filled has its constants again."""
+    match node:
+        case And(children) | Or(children):
+            return all(map(is_drawn, children))
+        case Not(child) | IsTrue(child) | IsUnknown(child):
+            return is_drawn(child)
+        case Unknown(_, reason, _):
+            return reason != _NOT_DRAWN
+        case _:
+            return True

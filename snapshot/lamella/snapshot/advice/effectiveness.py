@@ -39,16 +39,27 @@ class Effectiveness(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-def effectiveness(profile: Profile, cover: Cover, expected: Expected | None = None) -> Effectiveness:
-    """Of the bounds alone (``expected`` None), or of an index beside them."""
+def effectiveness(
+    profile: Profile, cover: Cover, expected: Expected | None = None, of_fewest: Expected | None = None
+) -> Effectiveness:
+    """Of the bounds alone (``expected`` None), or of an index beside them.
+
+    ``of_fewest``: what the index would do for :attr:`Profile.fewest`. Where different values were not counted the score
+    is between the two; without it what a kind makes of the upper limit is taken for the truth.
+    """
     if not len(profile):
         return Effectiveness(score=None, least=0.0, most=100.0, reason="no rows")
     if expected is not None and expected.kept is None:
         return Effectiveness(score=None, least=0.0, most=100.0, size_bytes=expected.size_bytes, reason=expected.reason)
-    kept = np.ones(len(profile)) if expected is None else expected.kept
-    lacking = kept if expected is None or expected.kept_absent is None else expected.kept_absent
-    is_index = expected is not None
-    limits = [_scored(cover, holds, kept, lacking, is_index=is_index) for holds in _held(profile, cover)]
+    everything = np.ones(len(profile))
+    chances = [(everything, everything)] if expected is None else [_chances(expected)]
+    if of_fewest is not None and of_fewest.kept is not None and not profile.is_counted:
+        chances.append(_chances(of_fewest))
+    limits = [
+        _scored(cover, holds, kept, lacking, is_index=expected is not None)
+        for holds in _held(profile, cover)
+        for kept, lacking in chances
+    ]
     least, most = min(score for score, _ in limits), max(score for score, _ in limits)
     is_wide = most - least > _WIDE
     if expected is None:
@@ -61,10 +72,23 @@ def effectiveness(profile: Profile, cover: Cover, expected: Expected | None = No
         least=least,
         most=most,
         skip_present=skip,
-        skip_absent=None if cover.absent is None else 1.0 - float((cover.absent * lacking).mean()),
+        skip_absent=_skipped_absent(cover, [lacking for _, lacking in chances]),
         size_bytes=None if expected is None else expected.size_bytes,
         reason=reason or ("how many different values there are was not counted" if is_wide else ""),
     )
+
+
+def _chances(expected: Expected) -> tuple[Numbers, Numbers]:
+    """How likely an entry that lacks a value is read: one that the table has, and one that it has not."""
+    return expected.kept, expected.kept if expected.kept_absent is None else expected.kept_absent
+
+
+def _skipped_absent(cover: Cover, lacking: list[Numbers]) -> float | None:
+    """What is skipped for a value that is not there; None: there is no such, or the limits are too far apart."""
+    if cover.absent is None:
+        return None
+    limits = [1.0 - float((cover.absent * each).mean()) for each in lacking]
+    return None if 100.0 * (max(limits) - min(limits)) > _WIDE else sum(limits) / len(limits)
 
 
 def _held(profile: Profile, cover: Cover) -> list[Numbers]:

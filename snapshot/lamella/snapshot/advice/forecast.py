@@ -73,10 +73,26 @@ def scale_of(tests: Sequence[LookUp], outlook: Outlook, zones: Zones) -> float:
     return float(np.clip(wanted / found, *_SCALES)) if found > 0 else 1.0
 
 
-def chances_of(test: LookUp, outlook: Outlook, zones: Zones, expected: Expected, scale: float) -> Chances | None:
-    """The chances of a look-up; None: manifests cannot tell. ``scale``: see :func:`scale_of`."""
-    if expected.kept is None or not outlook.profile.is_counted:
+def chances_of(
+    test: LookUp,
+    outlook: Outlook,
+    zones: Zones,
+    expected: Expected,
+    scale: float,
+    of_fewest: Expected | None = None,
+) -> Chances | None:
+    """The chances of a look-up; None: manifests cannot tell. ``scale``: see :func:`scale_of`.
+
+    ``of_fewest``: what the index would do for :attr:`lamella.snapshot.index.profile.Profile.fewest`. An index that
+    keeps every block however few or many different values there are adds nothing, whether they were counted or not.
+    """
+    if expected.kept is None:
         return None
+    if not outlook.profile.is_counted:
+        if not expected.keeps_all or of_fewest is None or not of_fewest.keeps_all:
+            return None
+        every = np.ones(len(outlook.cover.holds))
+        return Chances(every, every)
     holds = np.minimum(_holds(outlook) * scale, 1.0)
     counts = _listed(test.values, zones, len(holds))
     # A value that is there is in one of the blocks at least.

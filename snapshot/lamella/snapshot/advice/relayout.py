@@ -13,6 +13,7 @@ from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, WideKeys
 from lamella.snapshot.columnar.zones import (
     HIGH_KNOWN,
     LOW_KNOWN,
+    MAY_NAN,
     MAY_NULL,
     MAY_NUMBER,
     NULLS_KNOWN,
@@ -41,20 +42,20 @@ def sorted_zones(
     edges = np.linspace(0, count, blocks + 1).round().astype(np.int64)
     found = {}
     for leaf, column in sample.items():
-        values, valid = column.values[order], column.valid[order]
+        sorted_column = SampledColumn(column.values[order], column.valid[order], column.nan[order], column.width)
         if keys and leaf == keys[0]:
-            found[leaf] = _of_first_key(leaf.dtype, values, valid, edges, column.width)
+            found[leaf] = _of_first_key(leaf.dtype, sorted_column, edges)
             continue
         window = int(max(count / blocks, min(rows_per_block, _ENOUGH_ROWS)))
         middle = (edges[1:] + edges[:-1]) // 2
         starts = np.clip(middle - window // 2, 0, max(count - window, 0))
-        found[leaf] = _of_slices(leaf.dtype, values, valid, starts, np.minimum(starts + window, count))
+        found[leaf] = _of_slices(leaf.dtype, sorted_column, starts, np.minimum(starts + window, count))
     return found
 
 
 def cut_zones(column: SampledColumn, dtype: DataType, edges: Rows) -> Zones:
     """Zone maps of the pieces of consecutive rows between ``edges``."""
-    return _of_slices(dtype, column.values, column.valid, edges[:-1], edges[1:])
+    return _of_slices(dtype, column, edges[:-1], edges[1:])
 
 
 def merged_zones(zones: Zones, dtype: DataType, starts: Rows) -> Zones:
@@ -97,39 +98,51 @@ def _order(sample: Sample, keys: Sequence[Leaf], ties: Rows) -> Rows:
         _, places = np.unique(column.values[column.valid], return_inverse=True)
         if column.width and len(places):  # drawn: rows of one value are those of one stretch of ranks
             places = np.floor(places / max(column.width * len(places), 1.0)).astype(np.int64)
-        ranks[column.valid] = places + 1  # nulls come first
+        ranks[column.valid] = places + 1  # nulls come first, NaN last
+        ranks[column.nan] = ranks.max(initial=0) + 1
         columns.append(ranks)
     return np.asarray(np.lexsort(columns))
 
 
-def _of_first_key(dtype: DataType, values: Any, valid: Any, edges: Rows, width: float) -> Zones:
+def _of_first_key(dtype: DataType, column: SampledColumn, edges: Rows) -> Zones:
     """Zone maps of slices of rows sorted by this column; what the sample has no row of lies between two slices."""
-    count, nulls = len(values), int((~valid).sum())
-    spread = round(width * count / 2)  # half the rows of a value, on either side
-    first = np.clip(edges[:-1] - spread, nulls, count - 1)
-    last = np.clip(edges[1:] - 1 + spread, nulls, count - 1)
-    following = np.minimum(last + 1, count - 1)
-    if count > nulls:
-        repeated = np.zeros(count, dtype=bool)
-        repeated[1:] = values[1:] == values[:-1]
-        repeated[:-1] |= values[:-1] == values[1:]
-        last = np.where(repeated[last], last, following)
-    has_values = edges[1:] > nulls
-    flags = np.where(has_values, LOW_KNOWN | HIGH_KNOWN | MAY_NUMBER, 0) | NULLS_KNOWN
-    flags = flags | np.where(edges[:-1] < nulls, MAY_NULL, 0)
+    values, numbers = column.values, np.flatnonzero(column.valid)
+    flags = np.full(len(edges) - 1, NULLS_KNOWN, dtype=np.int64)
+    begin, end = (int(numbers[0]), int(numbers[-1]) + 1) if len(numbers) else (0, 0)
+    nulls = int((~column.valid & ~column.nan).sum())
+    flags |= np.where(edges[:-1] < nulls, MAY_NULL, 0)
+    flags |= np.where(edges[1:] > len(values) - int(column.nan.sum()), MAY_NAN, 0)
+    if not len(numbers):
+        return _zones(dtype, [_zero(dtype)] * len(flags), [_zero(dtype)] * len(flags), flags)
+    spread = round(column.width * len(values) / 2)  # half the rows of a value, on either side
+    first = np.clip(edges[:-1] - spread, begin, end - 1)
+    last = np.clip(edges[1:] - 1 + spread, begin, end - 1)
+    following = np.minimum(last + 1, end - 1)
+    repeated = np.zeros(len(values), dtype=bool)
+    repeated[1:] = values[1:] == values[:-1]
+    repeated[:-1] |= values[:-1] == values[1:]
+    last = np.where(repeated[last], last, following)
+    has_values = (edges[1:] > begin) & (edges[:-1] < end)
+    flags |= np.where(has_values, LOW_KNOWN | HIGH_KNOWN | MAY_NUMBER, 0)
     return _zones(dtype, list(values[first]), list(values[last]), flags)
 
 
-def _of_slices(dtype: DataType, values: Any, valid: Any, starts: Rows, stops: Rows) -> Zones:
-    zero: Any = b"" if dtype.order == "bytes" else 0
+def _zero(dtype: DataType) -> Any:
+    return b"" if dtype.order == "bytes" else 0
+
+
+def _of_slices(dtype: DataType, column: SampledColumn, starts: Rows, stops: Rows) -> Zones:
+    zero = _zero(dtype)
     lows: list[Any] = []
     highs: list[Any] = []
     flags = np.full(len(starts), NULLS_KNOWN, dtype=np.uint8)
     for number, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
-        is_there = valid[start:stop]
-        some = values[start:stop][is_there]
-        if len(some) < stop - start:
+        is_there, nan = column.valid[start:stop], column.nan[start:stop]
+        some = column.values[start:stop][is_there]
+        if not (is_there | nan).all():
             flags[number] |= MAY_NULL
+        if nan.any():
+            flags[number] |= MAY_NAN
         lows.append(min(some) if len(some) else zero)
         highs.append(max(some) if len(some) else zero)
         if len(some):

@@ -20,7 +20,8 @@ _WORD: Final = 8
 
 
 class SampledColumn(msgspec.Struct, frozen=True, eq=False):
-    """Some rows of a column: values in its type's order (numbers, or byte strings as objects), and where there are any.
+    """Some rows of a column: values in its type's order (numbers, or byte strings as objects), where there are any, and
+    where there is NaN instead; what is neither is null.
 
     ``width``: about how much of all rows one value has, where the rows were drawn and values are not repeated in them
     as they are in the table; 0: they are.
@@ -28,6 +29,7 @@ class SampledColumn(msgspec.Struct, frozen=True, eq=False):
 
     values: Any
     valid: Any
+    nan: Any
     width: float = 0.0
 
 
@@ -47,9 +49,17 @@ def from_vectors(vectors: Sequence[Vector]) -> SampledColumn:
         parts.append(values)
     valid = np.concatenate([np.zeros(0, dtype=bool), *(vector.valid for vector in vectors)])
     whole = np.concatenate(parts) if parts else np.zeros(0)
-    if whole.dtype == np.float64:
-        valid = valid & ~np.isnan(whole)
-    return SampledColumn(whole, valid)
+    nan = valid & np.isnan(whole) if whole.dtype == np.float64 else np.zeros(len(valid), dtype=bool)
+    return SampledColumn(whole, valid & ~nan, nan)
+
+
+def stacked(columns: Sequence[SampledColumn]) -> SampledColumn:
+    """The rows of several, one after another."""
+    return SampledColumn(
+        np.concatenate([each.values for each in columns]),
+        np.concatenate([each.valid for each in columns]),
+        np.concatenate([each.nan for each in columns]),
+    )
 
 
 def drawn(outlook: Outlook, blocks: Rows, row_counts: Numbers, rng: np.random.Generator) -> SampledColumn:
@@ -62,7 +72,8 @@ def drawn(outlook: Outlook, blocks: Rows, row_counts: Numbers, rng: np.random.Ge
     has_values = np.zeros(line.count, dtype=bool)
     has_values[line.entry] = True
     if not len(line.entry):
-        return SampledColumn(np.zeros(len(blocks)), np.zeros(len(blocks), dtype=bool))
+        nothing = np.zeros(len(blocks), dtype=bool)
+        return SampledColumn(np.zeros(len(blocks)), nothing, nothing)
     chosen = _pieces(line, sums, blocks, rng)
     low, high = sums[line.first[chosen]], sums[line.last[chosen] + 1]
     places = low + rng.random(len(blocks)) * (high - low)
@@ -71,7 +82,7 @@ def drawn(outlook: Outlook, blocks: Rows, row_counts: Numbers, rng: np.random.Ge
     values = at(line.points, element, np.clip(within, 0.0, 1.0), is_whole=line.is_whole)
     valued = outlook.profile.rows[blocks] / np.maximum(row_counts[blocks], 1.0)
     valid = has_values[blocks] & (rng.random(len(blocks)) < valued)
-    return SampledColumn(values, valid, 1.0 / max(outlook.profile.total, 1.0))
+    return SampledColumn(values, valid, np.zeros(len(blocks), dtype=bool), 1.0 / max(outlook.profile.total, 1.0))
 
 
 def _pieces(line: Line, sums: Numbers, blocks: Rows, rng: np.random.Generator) -> Rows:

@@ -24,8 +24,9 @@ _BISECTIONS: Final = 60
 class Sizing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An index with ``options`` over all blocks: about ``size_bytes`` in ``parts`` objects.
 
-    ``share``: of the data's bytes. ``fits``: within the budget that was given. ``distinct_per_block`` is an upper limit
-    where ``is_counted`` is False, and so is the size. ``reason``: what cannot be told.
+    ``share``: of the data's bytes. ``fits``: within the budget that was given; None: there is none, or it depends on
+    how many different values there are. ``distinct_per_block`` is an upper limit where ``is_counted`` is False, and so
+    is the size. ``reason``: what cannot be told.
     """
 
     options: dict[str, Any]
@@ -62,9 +63,21 @@ def for_options(
         distinct_per_block=float(profile.distinct.sum()) / count,
         is_counted=profile.is_counted,
         budget_bytes=budget,
-        fits=None if size is None or budget is None else size <= budget,
+        fits=_fits(kind, profile, options, size, budget),
         reason="" if size is not None else expected.reason,
     )
+
+
+def _fits(
+    kind: Kind, profile: Profile, options: Mapping[str, Any], size_bytes: float | None, budget: float | None
+) -> bool | None:
+    if size_bytes is None or budget is None:
+        return None
+    if size_bytes <= budget or profile.is_counted:
+        return size_bytes <= budget
+    # the size is an upper limit: an index of fewer values may fit
+    least = kind.expected(profile.fewest, options).size_bytes
+    return None if least is None or least <= budget else False
 
 
 def for_budget(

@@ -40,6 +40,15 @@ class Profile(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def fewest(self) -> Profile:
+        """The same entries with as few different values as there can be: one in each entry that has any.
+
+        Where nobody counted, the truth lies between this profile and the one itself.
+        """
+        least = np.minimum(self.distinct, 1.0)
+        return msgspec.structs.replace(self, distinct=least, total=max(float(least.max(initial=0.0)), 1.0))
+
 
 class Expected(msgspec.Struct, frozen=True, eq=False):
     """What an index would do for a look-up of one value (``=``, or one value of a list).
@@ -54,6 +63,12 @@ class Expected(msgspec.Struct, frozen=True, eq=False):
     size_bytes: float | None = None
     reason: str = ""
     kept_absent: Any = None
+
+    @property
+    def keeps_all(self) -> bool:
+        """The index is expected to rule out nothing in a look-up."""
+        kept = [each for each in (self.kept, self.kept_absent) if each is not None]
+        return bool(kept) and all(bool((each >= 1.0).all()) for each in kept)
 
 
 def same(profile: Profile, kept: float, size_bytes: float | None, reason: str = "") -> Expected:

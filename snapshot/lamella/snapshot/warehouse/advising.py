@@ -135,8 +135,11 @@ def _of_kind(
 def _score(
     leaf: Leaf, layer: AdviceLayer, outlook: Outlook, kind: Kind | None = None, sizing: Sizing | None = None
 ) -> Score:
-    expected = None if kind is None or sizing is None else kind.expected(outlook.profile, sizing.options)
-    found: Effectiveness = effectiveness(outlook.profile, outlook.cover, expected)
+    expected = of_fewest = None
+    if kind is not None and sizing is not None:
+        expected = kind.expected(outlook.profile, sizing.options)
+        of_fewest = None if outlook.profile.is_counted else kind.expected(outlook.profile.fewest, sizing.options)
+    found: Effectiveness = effectiveness(outlook.profile, outlook.cover, expected, of_fewest)
     return Score(
         column=leaf.name,
         kind=None if kind is None else kind.name,
@@ -152,7 +155,9 @@ def _score(
 
 
 def _rank(score: Score) -> tuple[bool, float, str, str]:
-    return (score.kind is not None, -(score.score if score.score is not None else -1.0), score.kind or "", score.layer)
+    # what is not known stands between what surely helps and what surely does not
+    likely = score.score if score.score is not None else (score.least + score.most) / 2
+    return (score.kind is not None, -likely, score.kind or "", score.layer)
 
 
 def _columns(schema: Schema, request: AdviceRequest) -> Sequence[Leaf]:

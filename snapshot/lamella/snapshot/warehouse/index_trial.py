@@ -9,7 +9,6 @@ import numpy as np
 
 from lamella.snapshot.advice.forecast import LookUp, asked_values, chance_of, chances_of, may_match, scale_of
 from lamella.snapshot.advice.line import Numbers
-from lamella.snapshot.advice.outlook import Outlook
 from lamella.snapshot.expression.bound import BoundLeaf, BoundPredicate, BoundTest, Pair, leaves_of
 from lamella.snapshot.index import kind_named
 from lamella.snapshot.index.building import PART_BLOCKS, BuiltPart, build_part
@@ -26,6 +25,8 @@ from lamella.snapshot.wire.advice import Cost, Forecast, IndexSize, WhatIfAnswer
 
 #: Blocks of a sample that tell of one filter alone.
 ENOUGH: Final = 30
+_ASK: Final = "ask with sample_blocks"
+_NOT_WHOLE: Final = "constants of the filter were not kept and could not be drawn"
 
 
 class IndexTrial(Trial):
@@ -95,33 +96,46 @@ class IndexTrial(Trial):
         return [self._expected(each, mine, scale) for each, mine in zip(self._filters, look_ups, strict=True)]
 
     def _expected(self, filter: TrialFilter, look_ups: Mapping[BoundTest, LookUp], scale: float) -> Forecast:
-        now = self._now(filter)
         reason = self._reason(filter.node)
-        if reason is None and not isinstance(self._term, Leaf):
-            reason = "what an expression gives is not in manifests; ask with sample_blocks"
-        if reason is not None or not isinstance(self._term, Leaf):
-            return Forecast(filter=filter.text, times=filter.times, now=now, then=now, reason=reason or "")
-        outlook = self._scene.blocks_outlook(self._term)
-        expected = self._kind.expected(outlook.profile, self._index.options)
+        if reason is not None or not len(filter.kept):
+            return self._unasked(filter, reason or "")
+        if not isinstance(self._term, Leaf):
+            return self._untold(filter, f"what an expression gives is not in manifests; {_ASK}")
+        outlook, options = self._scene.blocks_outlook(self._term), self._index.options
+        expected, of_fewest = (self._kind.expected(each, options) for each in (outlook.profile, outlook.profile.fewest))
         there: dict[BoundLeaf, Numbers] = {}
         absent: dict[BoundLeaf, Numbers] = {}
         for test, look_up in look_ups.items():
-            found = chances_of(look_up, outlook, self._scene.zones(self._term), expected, scale)
+            found = chances_of(look_up, outlook, self._scene.zones(self._term), expected, scale, of_fewest)
             if found is not None:
                 there[test], absent[test] = found.there, found.absent
-        if not there:
-            reason = (
-                expected.reason or _not_counted(outlook) or "manifests tell only of look-ups; ask with sample_blocks"
-            )
+        answered = [test for test in self._mine(filter.node) if self._kind.answers(test, options) is None]
+        is_all = filter.is_whole and len(there) == len(answered)
+        why = ""
+        if not is_all:
+            why = "manifests tell only of look-ups" if filter.is_whole else _NOT_WHOLE
+            if expected.kept is None:
+                why = expected.reason
+            elif len(there) < len(look_ups):
+                why = "how many different values there are was not counted"
+        now = self._now(filter)
         then, without = (self._weighed(filter, known) for known in (there, absent))
+        if not is_all and then.blocks >= now.blocks:
+            return self._untold(filter, f"{why}; {_ASK}")
         return Forecast(
             filter=filter.text,
             times=filter.times,
             now=now,
             then=then,
             if_absent=without if absent else None,
-            reason=reason or "",
+            reason=f"or fewer: {why}" if why else expected.reason if expected.keeps_all else "",
         )
+
+    def _unasked(self, filter: TrialFilter, reason: str) -> Forecast:
+        """The index would not be asked, or nothing is left to ask it about; unless that was over a missing part."""
+        if not filter.is_whole and len(filter.kept):
+            return self._untold(filter, _NOT_WHOLE)
+        return self._unchanged(filter, reason)
 
     def _weighed(self, filter: TrialFilter, known: Mapping[BoundLeaf, Numbers]) -> Cost:
         count = len(self._scene)
@@ -141,11 +155,14 @@ class IndexTrial(Trial):
         forecasts = []
         for each, (mine, left) in zip(self._filters, pairs, strict=True):
             now, reason = self._now(each), self._reason(each.node)
+            if reason is not None or not len(each.kept):
+                forecasts.append(self._unasked(each, reason or ""))
+                continue
             # Where hardly a block of the filter is in the sample, the others' say how many are kept.
-            ratio = left / mine if mine >= ENOUGH else (after / before if before else 1.0)
-            ratio = 1.0 if reason is not None else ratio
+            ratio = left / mine if mine >= min(ENOUGH, len(each.kept)) else after / before
             then = Cost(blocks=now.blocks * ratio, bytes=now.bytes * ratio, skip=1.0 - (1.0 - now.skip) * ratio)
-            forecasts.append(Forecast(filter=each.text, times=each.times, now=now, then=then, reason=reason or ""))
+            why = "" if each.is_whole else f"or fewer: {_NOT_WHOLE}"
+            forecasts.append(Forecast(filter=each.text, times=each.times, now=now, then=then, reason=why))
         return self._answer(forecasts, self._measured_size(built.part, len(chosen)))
 
     def _measured_size(self, part: BuiltPart | None, count: int) -> IndexSize | None:
@@ -171,7 +188,3 @@ class IndexTrial(Trial):
         parts = self._scene.parts(mine, self._scene.tested(filter.node))
         left, _ = refined([index], self._scene, filter.node, parts)
         return len(mine), sum(len(part.rows) for part in left)
-
-
-def _not_counted(outlook: Outlook) -> str:
-    return "" if outlook.profile.is_counted else "how many different values there are was not counted"

@@ -9,8 +9,9 @@ import numpy as np
 
 from lamella.snapshot.advice.forecast import may_match
 from lamella.snapshot.advice.relayout import cut_zones, merged_zones, sorted_zones, split_zones
-from lamella.snapshot.advice.rows import SampledColumn, drawn
-from lamella.snapshot.columnar.zones import Zones
+from lamella.snapshot.advice.rows import SampledColumn, drawn, stacked
+from lamella.snapshot.cluster.extent import extents
+from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NULL, MAY_NUMBER, NULLS_KNOWN, Zones
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression.bound import columns_of
 from lamella.snapshot.schema import Leaf
@@ -24,8 +25,16 @@ _ROWS: Final = 40_000
 _MOST_PIECES: Final = 1_000
 
 
+#: Answers whose limits are further apart, as parts of all blocks, say too little.
+_WIDE: Final = 0.1
+_NOT_WHOLE: Final = "constants of the filter were not kept and could not be drawn"
+
+
 class LayoutTrial(Trial):
     """Other blocks. Skip indexes would have to be built anew and are not taken into account, now or then."""
+
+    #: What the reasons of answers that cannot be told end with.
+    _ask = "; ask with sample_blocks"
 
     def reclustered(self) -> WhatIfAnswer:
         """Sorted by another key, in as many blocks."""
@@ -37,12 +46,19 @@ class LayoutTrial(Trial):
         leaves = self._leaves(keys)
         count = len(self._scene)
         mean_rows = float(self._scene.row_count.mean()) if count else 0.0
+        unbounded = [leaf.name for leaf in keys if not self._has_bounds(leaf)]
+        if unbounded and not self._request.sample_blocks:
+            reason = f"the manifests have no bounds of {unbounded[0]}{self._ask}"
+            return self._answer([self._untold(each, reason) for each in self._filters])
         sample = self._read_sample(leaves) if self._request.sample_blocks else self._drawn_sample(leaves)
-        if not count or not len(next(iter(sample.values())).valid):
-            return self._answer([self._unchanged(each) for each in self._filters])
+        if not count or not len(sample[keys[0]].valid):
+            return self._answer([self._unchanged(each, "the table has no rows") for each in self._filters])
         zones = sorted_zones(sample, keys, count, mean_rows, self._rng)
         self._rests_on.append("indexes left out of account")
-        return self._answer([self._tried(each, zones, len(zones[keys[0]])) for each in self._filters])
+        if self._read:
+            return self._answer([self._tried(each, zones, zones, len(zones[keys[0]])) for each in self._filters])
+        most = {leaf: self._doubted(leaf, found) for leaf, found in zones.items()}
+        return self._answer([self._tried(each, zones, most, len(zones[keys[0]])) for each in self._filters])
 
     def resized(self) -> WhatIfAnswer:
         """The same rows in the same sequence, in blocks of another size."""
@@ -52,13 +68,15 @@ class LayoutTrial(Trial):
         self._rests_on.append("indexes left out of account")
         mean_rows = float(self._scene.row_count.mean()) if len(self._scene) else 1.0
         leaves = self._leaves([])
-        if target >= mean_rows or not leaves:
+        if target >= mean_rows:
+            self._ask = ""  # larger blocks are made of statistics alone
             edges = np.floor((np.cumsum(self._scene.row_count) - self._scene.row_count) / target)
             starts = np.flatnonzero(np.concatenate([[True], np.diff(edges) > 0]))[: len(self._scene)]
             zones = {leaf: merged_zones(self._scene.zones(leaf), leaf.dtype, starts) for leaf in leaves}
-            return self._answer([self._tried(each, zones, len(starts)) for each in self._filters])
+            least = {leaf: self._trusted(leaf, found) for leaf, found in zones.items()}
+            return self._answer([self._tried(each, least, zones, len(starts)) for each in self._filters])
         pieces = min(_MOST_PIECES, max(1, round(mean_rows / target)))
-        if self._request.sample_blocks:
+        if self._request.sample_blocks and leaves:
             return self._cut(leaves, target)
         first = self._cluster_column()
         self._rests_on.append(
@@ -67,11 +85,18 @@ class LayoutTrial(Trial):
             else "blocks taken to be sorted by nothing; ask with sample_blocks"
         )
         zones = {leaf: split_zones(self._scene.zones(leaf), pieces, is_sorted=leaf.id == first) for leaf in leaves}
-        return self._answer([self._tried(each, zones, len(self._scene) * pieces) for each in self._filters])
+        least = {leaf: self._trusted(leaf, found) for leaf, found in zones.items()}
+        forecasts = []
+        for each in self._filters:
+            found = self._tried(each, least, zones, len(self._scene) * pieces)
+            if found.then is not None and found.then.skip <= found.now.skip and self._may_gain(each):
+                found = self._untold(each, f"how rows lie within a block is not in manifests{self._ask}")
+            forecasts.append(found)
+        return self._answer(forecasts)
 
     def _cut(self, leaves: Sequence[Leaf], target: int) -> WhatIfAnswer:
         """Smaller blocks, by the rows of some of those that are there."""
-        candidates = union([each.kept for each in self._filters])
+        candidates = union([each.kept for each in self._filters if each.is_whole])
         chosen = self._drawn_from(candidates)
         found = read_columns(self._store, self._scene, chosen, leaves)
         self._read = len(chosen)
@@ -81,8 +106,11 @@ class LayoutTrial(Trial):
         for each in self._filters:
             now = self._now(each)
             mine = np.isin(found.blocks, each.kept)
-            if not mine.any():
-                forecasts.append(self._unchanged(each, "no block of it is in the sample"))
+            if not len(each.kept):
+                forecasts.append(self._unchanged(each, ""))
+                continue
+            if not mine.any() or not each.is_whole:
+                forecasts.append(self._untold(each, "no block of it is in the sample" if each.is_whole else _NOT_WHOLE))
                 continue
             hits = may_match(each.node, zones.__getitem__, len(owner)) > 0
             shares = np.array([hits[owner == place].mean() for place in np.flatnonzero(mine)])
@@ -92,18 +120,58 @@ class LayoutTrial(Trial):
             forecasts.append(Forecast(filter=each.text, times=each.times, now=now, then=cost))
         return self._answer(forecasts)
 
-    def _tried(self, filter: TrialFilter, zones: Mapping[Leaf, Zones], count: int) -> Forecast:
-        hits = float(may_match(filter.node, zones.__getitem__, count).sum())
+    def _tried(
+        self, filter: TrialFilter, least: Mapping[Leaf, Zones], most: Mapping[Leaf, Zones], count: int
+    ) -> Forecast:
+        """By zone maps that rule out as much as there may be known then, and by some that rule out what surely is."""
+        if not filter.is_whole:
+            return self._untold(filter, _NOT_WHOLE)
+        unbounded = [leaf.name for leaf in columns_of(filter.node) if leaf in most and not self._has_bounds(leaf)]
+        if unbounded and not self._read:
+            return self._untold(filter, f"the manifests have no bounds of {unbounded[0]}{self._ask}")
+        limits = [float(may_match(filter.node, zones.__getitem__, count).sum()) for zones in (least, most)]
+        hits = sum(limits) / len(limits)
         share = hits / count if count else 0.0
+        if count and (limits[1] - limits[0]) / count > _WIDE:
+            return self._untold(filter, f"which blocks have nulls and NaN is not in manifests{self._ask}")
         # Blocks of the trial may be more or fewer than there would be.
         blocks = share * self._scene.blocks_total if self._request.cluster_key is not None else hits * self._share
         size_bytes = share * self._scene.head.summary.compressed_byte_size
         then = Cost(blocks=blocks, bytes=size_bytes, skip=1.0 - share)
         return Forecast(filter=filter.text, times=filter.times, now=self._now(filter), then=then)
 
-    def _unchanged(self, filter: TrialFilter, reason: str = "the table has no rows") -> Forecast:
-        now = self._now(filter)
-        return Forecast(filter=filter.text, times=filter.times, now=now, then=now, reason=reason)
+    def _has_bounds(self, leaf: Leaf) -> bool:
+        """Whether some block's bounds are known, or no block has a value."""
+        zones = self._scene.zones(leaf)
+        valued = zones.has(MAY_NUMBER)
+        return not bool(valued.any()) or bool((valued & zones.has(LOW_KNOWN) & zones.has(HIGH_KNOWN)).any())
+
+    def _may_gain(self, filter: TrialFilter) -> bool:
+        """Whether a part of a block that is read may be left out: some column of it has more than one value there."""
+        for leaf in columns_of(filter.node):
+            if leaf.dtype.order is None or leaf.repeated:
+                continue
+            if not extents("linear", [self._scene.zones(leaf).take(filter.kept)]).is_constant.all():
+                return True
+        return False
+
+    def _doubted(self, leaf: Leaf, zones: Zones) -> Zones:
+        """Zone maps of drawn rows, which may also have nulls and NaN where the manifests do not say that there are
+        none."""
+        now = self._scene.zones(leaf)
+        flags = zones.flags
+        if not now.has(NULLS_KNOWN).all():
+            flags = (flags | np.uint8(MAY_NULL)) & ~np.uint8(NULLS_KNOWN)
+        if now.has(MAY_NAN).any():
+            flags = flags | np.uint8(MAY_NAN)
+        return Zones(zones.low, zones.high, flags)
+
+    def _trusted(self, leaf: Leaf, zones: Zones) -> Zones:
+        """Zone maps without the nulls and NaN that blocks may have, but are not known to have."""
+        flags = zones.flags & ~np.uint8(MAY_NAN)
+        if not self._scene.zones(leaf).has(NULLS_KNOWN).all():
+            flags = np.where(zones.has(NULLS_KNOWN), flags, flags & ~np.uint8(MAY_NULL))
+        return Zones(zones.low, zones.high, flags)
 
     def _leaves(self, keys: Sequence[Leaf]) -> list[Leaf]:
         named = [leaf for each in self._filters for leaf in columns_of(each.node)]
@@ -118,25 +186,23 @@ class LayoutTrial(Trial):
         count = min(_ROWS, int(rows.sum()))
         self._rests_on.append(f"{count:,} rows drawn from the statistics of blocks")
         if not count:
-            return {leaf: SampledColumn(np.zeros(0), np.zeros(0, dtype=bool)) for leaf in leaves}
+            nothing = np.zeros(0, dtype=bool)
+            return {leaf: SampledColumn(np.zeros(0), nothing, nothing) for leaf in leaves}
         blocks = np.sort(self._rng.choice(len(rows), count, p=rows / rows.sum()))
-        return {leaf: drawn(self._scene.blocks_outlook(leaf), blocks, rows, self._rng) for leaf in leaves}
+        return {
+            leaf: drawn(self._scene.blocks_outlook(leaf), blocks, rows, self._rng)
+            for leaf in leaves
+            if self._has_bounds(leaf)
+        }
 
     def _read_sample(self, leaves: Sequence[Leaf]) -> dict[Leaf, SampledColumn]:
         chosen = self._drawn_from(np.arange(len(self._scene)))
         found = read_columns(self._store, self._scene, chosen, leaves)
         self._read = len(chosen)
-        columns = list(found.columns)
-        self._rests_on.append(f"the rows of {len(columns):,} blocks")
-        if not columns:
-            return self._drawn_sample(leaves)
-        return {
-            leaf: SampledColumn(
-                np.concatenate([each[leaf].values for each in columns]),
-                np.concatenate([each[leaf].valid for each in columns]),
-            )
-            for leaf in leaves
-        }
+        if not len(found.blocks):
+            raise InvalidRequest("none of the sampled blocks can be read", sample_blocks=self._request.sample_blocks)
+        self._rests_on.append(f"the rows of {len(found.blocks):,} blocks")
+        return {leaf: stacked([each[leaf] for each in found.columns]) for leaf in leaves}
 
 
 def _pieces(
@@ -153,7 +219,5 @@ def _pieces(
         owner += [place] * pieces
     zones = {}
     for leaf in leaves:
-        values = np.concatenate([each[leaf].values for each in columns])
-        valid = np.concatenate([each[leaf].valid for each in columns])
-        zones[leaf] = cut_zones(SampledColumn(values, valid), leaf.dtype, np.array(edges))
+        zones[leaf] = cut_zones(stacked([each[leaf] for each in columns]), leaf.dtype, np.array(edges))
     return zones, np.array(owner)

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from lamella.snapshot.advice.draws import Draws
+from lamella.snapshot.advice.draws import Draws, is_drawn
 from lamella.snapshot.advice.recording import Recorded
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import Predicate, bind, read_filter
@@ -21,12 +21,13 @@ _TAKEN: Final = 2
 
 
 class Asked(msgspec.Struct, frozen=True, eq=False):
-    """A filter, and how often it was asked."""
+    """A filter, and how often it was asked. ``is_whole``: False when some of its constants could not be drawn."""
 
     predicate: Predicate
     times: int = 1
     text: str = ""
     time_zone: str = "UTC"
+    is_whole: bool = True
 
 
 class Recalled(msgspec.Struct, frozen=True, eq=False):
@@ -61,5 +62,5 @@ def recalled(scene: Scene, recorded: Sequence[Recorded], *, case_sensitive: bool
             left_out[each.text] = error.message
             continue
         for _, _, predicate in sorted(tries, key=lambda one: one[:2])[:_TAKEN]:
-            asked.append(Asked(predicate, each.times, each.text, each.time_zone))
+            asked.append(Asked(predicate, each.times, each.text, each.time_zone, is_drawn(predicate)))
     return Recalled(asked, left_out)

@@ -18,12 +18,15 @@ Rows = npt.NDArray[np.int64]
 
 
 class TrialFilter(msgspec.Struct, frozen=True, eq=False):
-    """A filter that was asked so many times. ``kept``: the blocks that it reads now, ascending."""
+    """A filter that was asked so many times. ``kept``: the blocks that it reads now, ascending. ``is_whole``: False
+    when some of its constants were not kept and could not be drawn, so that a part of it is missing.
+    """
 
     node: BoundPredicate
     times: int
     text: str
     kept: Any
+    is_whole: bool = True
 
 
 class Trial:
@@ -42,20 +45,32 @@ class Trial:
     def _now(self, filter: TrialFilter) -> Cost:
         return self._cost(float(len(filter.kept)), float(self._scene.file_size[filter.kept].sum()), len(self._scene))
 
+    def _unchanged(self, filter: TrialFilter, reason: str) -> Forecast:
+        """It would read what it reads now."""
+        now = self._now(filter)
+        return Forecast(filter=filter.text, times=filter.times, now=now, then=now, reason=reason)
+
+    def _untold(self, filter: TrialFilter, reason: str) -> Forecast:
+        """What it would read cannot be told."""
+        return Forecast(filter=filter.text, times=filter.times, now=self._now(filter), reason=reason)
+
     def _cost(self, blocks: float, size_bytes: float, count: int) -> Cost:
         """``blocks`` of ``count``, scaled to the whole table."""
         skip = 1.0 - blocks / count if count else 0.0
         return Cost(blocks=blocks * self._share, bytes=size_bytes * self._share, skip=skip)
 
     def _answer(self, forecasts: Sequence[Forecast], size: IndexSize | None = None) -> WhatIfAnswer:
-        weights = [each.times for each in forecasts]
+        known = [each for each in forecasts if each.then is not None]
+        counted = known or forecasts
+        weights = [each.times for each in counted]
         return WhatIfAnswer(
             snapshot_id=self._scene.head.snapshot_id,
             blocks_total=self._scene.blocks_total,
             bytes_total=self._scene.head.summary.compressed_byte_size,
-            now=_mean([each.now for each in forecasts], weights),
-            then=_mean([each.then for each in forecasts], weights),
+            now=_mean([each.now for each in counted], weights),
+            then=_mean([each.then for each in known if each.then is not None], weights) if known else None,
             filters=tuple(forecasts),
+            unknown=len(forecasts) - len(known),
             measured=self._read > 0,
             blocks_read=self._read,
             size=size,

@@ -74,7 +74,13 @@ class WhatIf:
         ]
         indexes = self._access.indexes(scene.head) if request.index is not None else []
         filters = [
-            TrialFilter(node, each.times, each.text or text_of(each.predicate), self._kept(scene, node, indexes))
+            TrialFilter(
+                node,
+                each.times,
+                each.text or text_of(each.predicate),
+                self._kept(scene, node, indexes),
+                each.is_whole,
+            )
             for node, each in zip(bounds, asked, strict=True)
         ]
         if request.index is not None:

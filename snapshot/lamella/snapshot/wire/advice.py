@@ -34,8 +34,9 @@ class AdviceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class IndexSize(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An index over all blocks: with ``options`` about ``size_bytes`` in ``parts`` objects.
 
-    ``share``: of the data's bytes. ``fits``: within the budget. ``distinct_per_block`` is an upper limit, and the size
-    too, where ``is_counted`` is False. ``reason``: what cannot be told.
+    ``share``: of the data's bytes. ``fits``: within the budget; None: there is none, or it cannot be told.
+    ``distinct_per_block`` is an upper limit, and the size too, where ``is_counted`` is False. ``reason``: what cannot
+    be told.
     """
 
     options: dict[str, Any]
@@ -126,30 +127,33 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 class Forecast(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One filter, asked ``times`` times: now, and after the change.
 
-    ``if_absent``: after the change, when no literal of the filter is in the table; ``then`` takes them to be there.
-    ``reason``: why nothing would change, or what is not taken into account.
+    ``then`` None: what it would read cannot be told; ``reason`` says why. ``if_absent``: after the change, when no
+    literal of the filter is in the table; ``then`` takes them to be there. ``reason`` beside a ``then``: why nothing
+    would change, or what is not taken into account.
     """
 
     filter: str
     now: Cost
-    then: Cost
+    then: Cost | None = None
     times: int = 1
     if_absent: Cost | None = None
     reason: str = ""
 
 
 class WhatIfAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """``now`` and ``then``: of one filter on average. ``measured``: from a sample of ``blocks_read`` blocks, else
-    nothing was read. ``size``: of the index. ``rests_on``: what the answer is made of. ``left_out``: filters that could
-    not be used, and why.
+    """``now`` and ``then``: of one filter on average, of those filters whose ``then`` can be told. ``unknown``: how
+    many others there are; where nothing can be told of any filter ``then`` is None, and ``now`` is of all of them.
+    ``measured``: from a sample of ``blocks_read`` blocks, else nothing was read. ``size``: of the index. ``rests_on``:
+    what the answer is made of. ``left_out``: filters that could not be used, and why.
     """
 
     snapshot_id: str
     blocks_total: int
     bytes_total: int
     now: Cost
-    then: Cost
     filters: tuple[Forecast, ...]
+    then: Cost | None = None
+    unknown: int = 0
     measured: bool = False
     blocks_read: int = 0
     size: IndexSize | None = None
