@@ -75,7 +75,7 @@ def test_config_show_tells_every_setting_and_hides_secrets(run: Run, tmp_path: P
     [
         ((), 0, "a service would start"),
         (("--host", "192.0.2.1"), 1, "refusing to listen"),
-        (("--port", "0"), 2, "option port"),
+        (("--port", "0"), 2, "--port: must be at least 1"),
         (("--config", "/no/such.toml"), 2, "/no/such.toml"),
     ],
 )

@@ -181,6 +181,44 @@ def test_all_mistakes_are_told_together_and_without_values(
     assert "hush" not in " ".join(found)
 
 
+def test_a_setting_that_is_missing_is_told_with_every_way_to_give_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it is, the option where the command has one, the variable, a file, and the configuration file."""
+    monkeypatch.delenv("LAMELLA_WAREHOUSE", raising=False)
+    (found,) = problems({"warehouse": None, "catalog": None})
+    for words in ("give --warehouse", "set LAMELLA_WAREHOUSE,", "LAMELLA_WAREHOUSE_FILE", "--config or LAMELLA_CONFIG"):
+        assert words in found
+    assert "Folder of all tables" in found
+    (found,) = problems()
+    assert "--" not in found
+    assert "set LAMELLA_WAREHOUSE," in found
+    assert "the configuration file that LAMELLA_CONFIG names" in found
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("port", "http", "must be a whole number"),
+        ("port", "1.5", "must be a whole number"),
+        ("port", "70000", "must be at most 65535"),
+        ("workers", "0", "must be at least 1"),
+        ("auth", "perhaps", "must be true or false"),
+        ("log_format", "xml", "must be 'json' or 'text'"),
+        ("warehouse", "", "must not be empty"),
+    ],
+)
+def test_a_bad_value_is_told_where_it_stands(
+    monkeypatch: pytest.MonkeyPatch, write: Callable[[str, str], str], name: str, value: str, said: str
+) -> None:
+    """As an option, a variable or a line of the configuration file, in plain words."""
+    if name != "warehouse":
+        monkeypatch.setenv("LAMELLA_WAREHOUSE", "/w")
+    config = write("lamella.toml", f'{name} = "{value}"')
+    assert problems(config=config) == [f"{name} in {config}: {said}"]
+    assert problems({name: value}) == [f"--{name.replace('_', '-')}: {said}"]
+    monkeypatch.setenv(f"LAMELLA_{name.upper()}", value)
+    assert problems() == [f"LAMELLA_{name.upper()}: {said}"]
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """A service does not start on its defaults because its configuration was not mounted."""
     assert problems(config=str(tmp_path / "none.toml")) == [f"{tmp_path}/none.toml: No such file or directory"]

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -23,8 +24,10 @@ from starlette.testclient import TestClient
 from fixtures_server import ServerProcess, StartServer
 from lamella.service import probes
 from lamella.service.app import create_app, from_environment
+from lamella.service.processes import listening
 from lamella.service.settings import Settings
 from lamella.snapshot.layout import FsspecStore
+from support.ports import free_port
 from support.service_api import Api, World, read_problem
 from support.watched_store import WatchedStore
 from support.worker_process import is_alive
@@ -339,7 +342,7 @@ def run(**environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("environment", "status", "text"),
     [
-        ({}, 2, "LAMELLA_WAREHOUSE: Field required"),
+        ({}, 2, "LAMELLA_WAREHOUSE: the setting warehouse is missing (Folder of all tables"),
         ({"LAMELLA_WAREHOUSE": "/w", "LAMELLA_PORT": "http"}, 2, "LAMELLA_PORT"),
         ({"LAMELLA_WAREHOUSE": "/w", "LAMELLA_HOST": "0.0.0.0"}, 1, "--insecure"),  # noqa: S104  # must be refused
         ({"LAMELLA_WAREHOUSE": "s3://b/w"}, 1, "LAMELLA_CATALOG"),
@@ -353,6 +356,52 @@ def test_settings_that_cannot_be_used_are_explained_in_a_line(
     done = run(**environment)
     assert (done.returncode, text in done.stderr) == (status, True), done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_port_that_is_in_use_is_told_before_anything_is_started(tmp_path: Path, workers: str) -> None:
+    """One line, a status, nothing on standard output, no catalog, and no log that says that something started."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = run(LAMELLA_WAREHOUSE=str(tmp_path / "w"), LAMELLA_PORT=port, LAMELLA_WORKERS=workers)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"cannot listen on 127.0.0.1, port {port}: another program uses that port")
+    assert "--port or LAMELLA_PORT" in line
+    assert not (tmp_path / "w").exists()
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"LAMELLA_HOST": "192.0.2.1", "LAMELLA_INSECURE": "true"}, "this machine does not have that address"),
+        ({"LAMELLA_HOST": "nowhere.invalid", "LAMELLA_INSECURE": "true"}, "no address of that name is known"),
+        (
+            {"LAMELLA_TLS_CERT_FILE": "/no/cert.pem", "LAMELLA_TLS_KEY_FILE": "/no/key.pem"},
+            "/no/cert.pem cannot be read",
+        ),
+    ],
+)
+def test_what_nobody_can_serve_at_is_told_before_anything_is_started(
+    tmp_path: Path, environment: dict[str, str], said: str
+) -> None:
+    """As for a port in use."""
+    done = run(LAMELLA_WAREHOUSE=str(tmp_path / "w"), LAMELLA_PORT=str(free_port()), **environment)
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert said in line
+    assert not (tmp_path / "w").exists()
+
+
+def test_a_name_of_several_addresses_is_served_at_each() -> None:
+    """As before there were sockets to hand over; they are given back."""
+    port = free_port()
+    families = {each[0] for each in socket.getaddrinfo("localhost", port, type=socket.SOCK_STREAM)}
+    with listening("localhost", port) as sockets:
+        assert {each.family for each in sockets} == families
+        assert {each.getsockname()[1] for each in sockets} == {port}
+    assert all(each.fileno() == -1 for each in sockets)
 
 
 def test_a_service_that_is_stopped_ends_well(server: ServerProcess) -> None:

@@ -298,7 +298,7 @@ from fastapi import FastAPI
 from lamella.service import stopping
 from lamella.service.lifecycle import Lifecycle
 from lamella.service.logs import make_log
-from lamella.service.processes import run_alone
+from lamella.service.processes import listening, run_alone
 from lamella.service.settings import Settings
 
 @contextlib.asynccontextmanager
@@ -311,7 +311,8 @@ stopping.CLOSING_S = 0.2
 app = FastAPI(lifespan=lifespan)
 settings = Settings(warehouse="/w", drain_s=0, shutdown_grace_s=0)
 stopping.drain_on_signals(app, Lifecycle(), settings, make_log(), is_alone=True)
-run_alone(app, {"port": 0})
+with listening("127.0.0.1", 0) as sockets:
+    run_alone(app, {}, sockets[0])
 """
 
 
@@ -329,7 +330,11 @@ def test_an_end_that_is_stuck_is_cut_short() -> None:
 
 def test_a_service_whose_workers_cannot_start_ends_with_a_status() -> None:
     """Whoever started it learns of it, instead of a service without workers."""
-    program = "from lamella.service.processes import run_workers\nrun_workers(dict.fromkeys, 2, {'port': 0})"
+    program = """
+from lamella.service.processes import listening, run_workers
+with listening("127.0.0.1", 0, 2) as sockets:
+    run_workers(dict.fromkeys, {}, sockets)
+"""
     process = run(program)
     output, _ = process.communicate(timeout=STOP_S)
     assert process.returncode == 3, output

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from fixtures_server import STOP_S, ServerProcess, StartServer
-from lamella.service.processes import listening_sockets
+from lamella.service.processes import listening
+from lamella.snapshot.errors import InvalidSettings
 
 CONNECTIONS = 64
 
@@ -95,14 +95,15 @@ def test_workers_end_with_the_process_that_looks_after_them(server: ServerProces
 
 LOADED = """
 import sys
-from lamella.service.processes import run_workers
+from lamella.service.processes import listening, run_workers
 import lamella.service.app
 
 def made():
     print("loaded", "lamella.service.app" in sys.modules, "threads", len(sys._current_frames()), flush=True)
     raise TypeError  # as uvicorn takes it: this can never be started
 
-run_workers(made, 2, {"port": 0})
+with listening("127.0.0.1", 0, 2) as sockets:
+    run_workers(made, {}, sockets)
 """
 
 
@@ -118,25 +119,25 @@ def test_workers_load_no_code_of_their_own() -> None:
     assert set(lines) == {"loaded True threads 2"}  # its main thread, and the one that answers pings
 
 
-@contextmanager
-def closing_all(sockets: list[socket.socket]) -> Iterator[list[socket.socket]]:
-    """The sockets, closed afterwards."""
-    try:
-        yield sockets
-    finally:
-        for each in sockets:
-            each.close()
-
-
 def test_an_address_that_another_service_has_is_refused() -> None:
     """Although the system would let both of them have it."""
-    with closing_all(listening_sockets("127.0.0.1", 0, 2)) as sockets:
-        port = sockets[0].getsockname()[1]
-        assert {each.getsockname()[1] for each in sockets} == {port}
+    with listening("127.0.0.1", 0, 2) as sockets:
+        port = sockets[0][0].getsockname()[1]
+        assert {found.getsockname()[1] for each in sockets for found in each} == {port}
         for each in sockets:
-            each.listen()
+            each[0].listen()
         for count in (1, 2):
-            with pytest.raises(OSError, match="in use"):
-                listening_sockets("127.0.0.1", port, count)
-    with closing_all(listening_sockets("127.0.0.1", port, 2)) as sockets:
+            with (
+                pytest.raises(InvalidSettings, match="another program uses that port"),
+                listening("127.0.0.1", port, count),
+            ):
+                pass
+    with listening("127.0.0.1", port, 2) as sockets:
         assert len(sockets) == 2
+
+
+def test_all_addresses_of_a_host_have_one_port() -> None:
+    """Also where the system chooses it; each worker has a socket for each address."""
+    with listening("localhost", 0, 2) as sockets:
+        assert len({found.getsockname()[1] for each in sockets for found in each}) == 1
+        assert len({found.fileno() for each in sockets for found in each}) == sum(map(len, sockets))

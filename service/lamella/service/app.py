@@ -22,7 +22,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from lamella.service.access.starting import refuse_unsafe, unsafe_warnings
+from lamella.service.access.starting import refuse_certificate, refuse_unsafe, unsafe_warnings
 from lamella.service.api import Boundary
 from lamella.service.catalog import Catalog, open_catalog
 from lamella.service.client_connection import ClientConnection
@@ -33,7 +33,7 @@ from lamella.service.lifecycle import Lifecycle
 from lamella.service.logs import RequestLog, library_logging, make_log
 from lamella.service.middleware import AccessMiddleware, BodyLimitMiddleware, DirectMiddleware, traced
 from lamella.service.openapi import describe
-from lamella.service.processes import run_alone, run_workers
+from lamella.service.processes import listening, run_alone, run_workers
 from lamella.service.quotas import Quotas
 from lamella.service.reference_page import CONTENT_SECURITY_POLICY, reference_page
 from lamella.service.release import release
@@ -149,8 +149,10 @@ def serve(settings: Settings) -> None:
 
     Raises:
         InvalidRequest: settings that cannot be used, or that nobody should (:func:`refuse_unsafe`).
+        InvalidSettings: the address cannot be had; nothing was started, and nothing logged.
     """
     refuse_unsafe(settings)
+    refuse_certificate(settings)
     options: dict[str, Any] = {
         "host": settings.host,
         "port": settings.port,
@@ -166,13 +168,14 @@ def serve(settings: Settings) -> None:
         "ssl_certfile": settings.tls_cert_file,
         "ssl_keyfile": settings.tls_key_file,
     }
-    if settings.workers == 1:
-        run_alone(served(settings, is_alone=True), options)
-        return
-    _open_catalog(settings).close()  # migrate once, and fail here rather than in every worker
-    with tempfile.TemporaryDirectory(prefix="lamella-metrics-") as folder:
-        share_numbers(folder)
-        run_workers(WorkerApp(settings.model_dump_json()), settings.workers, options)
+    with listening(settings.host, settings.port, settings.workers) as sockets:
+        if settings.workers == 1:
+            run_alone(served(settings, is_alone=True), options, sockets[0])
+            return
+        _open_catalog(settings).close()  # migrate once, and fail here rather than in every worker
+        with tempfile.TemporaryDirectory(prefix="lamella-metrics-") as folder:
+            share_numbers(folder)
+            run_workers(WorkerApp(settings.model_dump_json()), options, sockets)
 
 
 def from_environment() -> FastAPI:

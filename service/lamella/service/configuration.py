@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -56,8 +56,11 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
 def load_settings(given: Mapping[str, Any] | None = None, *, config: str | None = None) -> Configuration:
     """The settings in force. ``given``: options by name; ``config``: the configuration file, if an option names it.
 
+    An option that is None was not given; its name says that there is such an option.
+
     Raises:
-        InvalidSettings: they cannot be used; ``problems`` lists all that is wrong, and no values.
+        InvalidSettings: they cannot be used; ``problems`` lists all that is wrong, where each setting stands or how to
+            give it, and no values.
     """
     problems: list[str] = []
     config = config if config is not None else os.environ.get(CONFIG) or None
@@ -79,22 +82,26 @@ def load_settings(given: Mapping[str, Any] | None = None, *, config: str | None 
     options = {name: value for name, value in (given or {}).items() if value is not None}
     values |= options
     origins |= {name: Origin(place="option") for name in options}
-    settings = None if problems else _settings(values, origins, problems)
+    settings = None if problems else _settings(values, origins, frozenset(given or {}), problems)
     if settings is None:
         raise InvalidSettings("; ".join(problems), problems=problems)
     return Configuration(settings=settings, origins=origins, config=config, warnings=tuple(warnings))
 
 
-def _settings(values: Mapping[str, Any], origins: Mapping[str, Origin], problems: list[str]) -> Settings | None:
+def _settings(
+    values: Mapping[str, Any], origins: Mapping[str, Origin], options: Set[str], problems: list[str]
+) -> Settings | None:
     try:
         return Settings(**values)
     except ValidationError as error:
-        problems += [_told(found, origins, values) for found in error.errors()]
+        problems += [_told(found, origins, options, values) for found in error.errors()]
         return None
 
 
-def _told(found: ErrorDetails, origins: Mapping[str, Origin], values: Mapping[str, Any]) -> str:
+def _told(found: ErrorDetails, origins: Mapping[str, Origin], options: Set[str], values: Mapping[str, Any]) -> str:
     name = str(found["loc"][0]) if found["loc"] else ""
+    if found["type"] == "missing" and len(found["loc"]) == 1:
+        return _missing(name, options)
     origin = origins.get(name)
     place = ".".join(str(part) for part in found["loc"])
     variable = ENV_PREFIX + name.upper()
@@ -104,7 +111,7 @@ def _told(found: ErrorDetails, origins: Mapping[str, Origin], values: Mapping[st
         case Origin(place="secret file" | "environment"):
             where = f"{origin.name}"
         case Origin(place="option"):
-            where = f"option {name}"
+            where = _option(name)
         case _:
             where = variable
     hint = ""
@@ -113,7 +120,47 @@ def _told(found: ErrorDetails, origins: Mapping[str, Origin], values: Mapping[st
             " (Kubernetes sets it for a Service that is called lamella: give the pod enableServiceLinks: false, or the "
             "Service another name)"
         )
-    return f"{where}: {found['msg']}{hint}"
+    return f"{where}: {_wrong(found)}{hint}"
+
+
+def _missing(name: str, options: Set[str]) -> str:
+    """That a setting is needed, what it is, and every way to give it."""
+    variable = ENV_PREFIX + name.upper()
+    ways = [f"give {_option(name)}"] if name in options else []
+    ways.append(f"set {variable}, or {variable}{_FILE} to the path of a file that holds it")
+    ways.append(f"or write {name} into the configuration file that {'--config or ' if options else ''}{CONFIG} names")
+    text = (Settings.model_fields[name].description or "").rstrip(".")
+    return f"{variable}: the setting {name} is missing ({text}): {', '.join(ways)}"
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _wrong(found: ErrorDetails) -> str:
+    """What is wrong with a value, without the value, which may be a secret."""
+    of = found.get("ctx", {})
+    match found["type"]:
+        case "int_parsing" | "int_type" | "int_from_float":
+            return "must be a whole number"
+        case "float_parsing" | "float_type":
+            return "must be a number"
+        case "bool_parsing" | "bool_type":
+            return "must be true or false"
+        case "greater_than_equal":
+            return f"must be at least {of['ge']}"
+        case "less_than_equal":
+            return f"must be at most {of['le']}"
+        case "greater_than":
+            return f"must be more than {of['gt']}"
+        case "less_than":
+            return f"must be less than {of['lt']}"
+        case "string_too_short" if of["min_length"] == 1:
+            return "must not be empty"
+        case "literal_error":
+            return f"must be {of['expected']}"
+        case _:
+            return found["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
 
 
 def _of_config(path: Path, problems: list[str]) -> tuple[dict[str, Any], list[str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import ssl
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -13,7 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from lamella.service.access.oidc import Issuer
-from lamella.service.access.starting import refuse_unsafe, unsafe_warnings
+from lamella.service.access.starting import certificate_problems, refuse_unsafe, unsafe_warnings
 from lamella.service.catalog.administration import look_at_schema
 from lamella.service.catalog.engine import catalog_url
 from lamella.service.configuration import Configuration
@@ -31,7 +30,6 @@ _LIBRARIES: Final = {
     "postgresql": ("psycopg", "postgres"),
     "traces": ("opentelemetry", "telemetry"),
 }
-_FILES: Final = ("tls_cert_file", "tls_key_file")
 
 
 class ConfigFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +113,7 @@ def _of_settings(settings: Settings) -> Iterator[ConfigFinding]:
             yield _error(about, error.message)
     for text in unsafe_warnings(settings):
         yield ConfigFinding(severity="warning", about="access", message=text)
-    yield from _certificate(settings)
+    yield from (_error(name, message) for name, message in certificate_problems(settings))
     place = None if "warehouse" in refused else parse(settings.warehouse_url)
     if place is not None and place.scheme == "file" and not _is_writable(Path(place.path)):
         yield _error("warehouse", f"{place.path} cannot be written to")
@@ -130,25 +128,6 @@ def _of_settings(settings: Settings) -> Iterator[ConfigFinding]:
         library, extra = _LIBRARIES.get(kind or "", (None, None))
         if library is not None and find_spec(library) is None:
             yield _error(about, f"{library} is not installed; pip install 'lamella[{extra}]' brings it")
-
-
-def _certificate(settings: Settings) -> Iterator[ConfigFinding]:
-    """What is wrong with the files of TLS: they must be there, be PEM, and belong together."""
-    given = {name: path for name in _FILES if (path := getattr(settings, name)) is not None}
-    unreadable = [name for name, path in given.items() if not os.access(path, os.R_OK)]
-    for name in unreadable:
-        yield _error(name, f"{given[name]} cannot be read")
-    if settings.tls_cert_file is None or unreadable:
-        return
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
-            settings.tls_cert_file,
-            settings.tls_key_file,
-            password=lambda: "",  # or it would be asked for on the terminal
-        )
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        why = getattr(error, "reason", None) or error
-        yield _error("tls_cert_file", f"the certificate and its key cannot be used: {why}")
 
 
 def _issuer(settings: Settings) -> None:

@@ -10,6 +10,7 @@ over them by a hash of the client's address and port. On one shared socket which
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import multiprocessing
@@ -19,7 +20,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection, wait
 from types import FrameType
 from typing import Any, Final
@@ -28,6 +30,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from lamella.service.stopping import SIGNALS, end_by
+from lamella.snapshot.errors import InvalidSettings
 
 #: Exit status of a server, and of a worker, that could not start.
 _DID_NOT_START: Final = 3
@@ -38,8 +41,8 @@ _CONTEXT: Final = multiprocessing.get_context("fork" if _IS_LINUX else "spawn")
 _LOG: Final = logging.getLogger("uvicorn.error")
 
 
-def run_alone(app: FastAPI, options: dict[str, Any]) -> None:
-    """Serve in this process until it is stopped by a signal; SystemExit when it could not start."""
+def run_alone(app: FastAPI, options: dict[str, Any], sockets: list[socket.socket]) -> None:
+    """Serve on sockets of :func:`listening` until a signal stops this process; SystemExit when it could not start."""
     server = uvicorn.Server(uvicorn.Config(app, **options))
     before = {number: signal.getsignal(number) for number in SIGNALS}
 
@@ -51,57 +54,104 @@ def run_alone(app: FastAPI, options: dict[str, Any]) -> None:
 
     for number in SIGNALS:
         signal.signal(number, raised)
-    server.run()
+    server.run(sockets)
     if not server.started:
         sys.exit(_DID_NOT_START)
 
 
 def run_workers(
-    make_app: Callable[[], FastAPI], workers: int, options: dict[str, Any], *, hung_s: float = 60.0
+    make_app: Callable[[], FastAPI],
+    options: dict[str, Any],
+    sockets: Sequence[list[socket.socket]],
+    *,
+    hung_s: float = 60.0,
 ) -> None:
-    """Serve in so many processes until this one is stopped by a signal; SystemExit when they could not start.
+    """Serve in a process for each list of sockets until a signal stops this one; SystemExit when they could not start.
 
     ``make_app`` is called in each of them, and can be pickled. A worker that ends is replaced, and one that does not
     answer for ``hung_s`` seconds is ended and replaced. SIGTERM and SIGINT are passed on to the workers, which end when
     they have finished; a second one ends all processes at once.
     """
-    if _Supervisor(make_app, workers, options, hung_s).run():
+    if _Supervisor(make_app, options, sockets, hung_s).run():
         sys.exit(_DID_NOT_START)
 
 
-def listening_sockets(host: str, port: int, count: int) -> list[socket.socket]:
-    """Sockets bound to one address, one for each worker; the same one for all where the system would not spread them.
+@contextmanager
+def listening(host: str, port: int, workers: int = 1) -> Iterator[list[list[socket.socket]]]:
+    """For each worker its sockets, one for each address of the host; closed at the end.
 
-    Raises OSError when the address cannot be had, or another process has it.
+    All workers have the same ones where the system would not spread connections over several.
+
+    Raises:
+        InvalidSettings: the address cannot be had: it is in use, not of this machine, not allowed, or no address.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Bound alone first: two services of one user that share a port would both seem to work.
-    first = _bound(family, host, port, is_shared=False)
-    if not _IS_LINUX or count == 1:
-        return [first] * count
-    port = first.getsockname()[1]
-    first.close()
-    found: list[socket.socket] = []
-    try:
-        found.extend(_bound(family, host, port, is_shared=True) for _ in range(count))
-    except OSError:
-        for one in found:
-            one.close()
-        raise
-    return found
+    with ExitStack() as opened:
+        try:
+            # Bound alone first: two services of one user that share a port would both seem to work.
+            first = _bound(_addresses(host, port), opened, is_shared=False)
+            sockets = [first] * workers
+            if workers > 1 and _IS_LINUX:
+                names = [(found.family, found.getsockname()) for found in first]
+                for found in first:
+                    found.close()
+                sockets = [_bound(names, opened, is_shared=True) for _ in range(workers)]
+        except (OSError, UnicodeError) as error:  # the latter for a name that no host can have
+            raise InvalidSettings(
+                f"cannot listen on {host}, port {port}: {_why(error)}", problems=[_why(error)], host=host, port=port
+            ) from error
+        yield sockets
 
 
-def _bound(family: socket.AddressFamily, host: str, port: int, *, is_shared: bool) -> socket.socket:
-    found = socket.socket(family)
-    try:
+def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, Any]]:
+    found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+
+
+def _bound(
+    addresses: Iterable[tuple[socket.AddressFamily, Any]], opened: ExitStack, *, is_shared: bool
+) -> list[socket.socket]:
+    """A socket for each address that this machine has; with port 0 all get the port that the first one is given."""
+    sockets: list[socket.socket] = []
+    missing: OSError | None = None
+    for family, (host, port, *more) in addresses:
+        try:
+            found = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
+        except OSError as error:  # no IPv6 here
+            missing = error
+            continue
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if is_shared:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        found.bind((host, port))
-    except OSError:
-        found.close()
-        raise
-    return found
+        if family == socket.AF_INET6:
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            found.bind((host, sockets[0].getsockname()[1] if sockets else port, *more))
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise
+            missing = error  # as ::1 for "localhost", where IPv6 is off
+        else:
+            sockets.append(found)
+    if missing is not None and not sockets:
+        raise missing
+    return sockets
+
+
+def _why(error: OSError | UnicodeError) -> str:
+    if isinstance(error, socket.gaierror | UnicodeError):
+        return "no address of that name is known; set another host (--host or LAMELLA_HOST)"
+    match error.errno:
+        case errno.EADDRINUSE:
+            return (
+                "another program uses that port, perhaps a service that runs already; stop it, or choose another port "
+                "(--port or LAMELLA_PORT)"
+            )
+        case errno.EADDRNOTAVAIL:
+            return "this machine does not have that address; set another host (--host or LAMELLA_HOST)"
+        case errno.EACCES:
+            return "the system does not let this user have that port; choose one above 1023 (--port or LAMELLA_PORT)"
+        case _:
+            return os.strerror(error.errno) if error.errno else str(error)
 
 
 class _Worker:
@@ -111,12 +161,12 @@ class _Worker:
         self,
         make_app: Callable[[], FastAPI],
         options: dict[str, Any],
-        listening: socket.socket,
+        listening: list[socket.socket],
         inherited: Iterable[socket.socket | Connection],
     ) -> None:
         self.listening = listening
         self.pings, theirs = _CONTEXT.Pipe()
-        others = [each for each in (*inherited, self.pings) if each is not listening] if _IS_LINUX else []
+        others = [each for each in (*inherited, self.pings) if each not in listening] if _IS_LINUX else []
         arguments = (make_app, options, listening, theirs, others)
         self.process = _CONTEXT.Process(target=_serve_as_worker, args=arguments)  # type: ignore[attr-defined]
         # A signal that comes before the worker has handlers of its own must not be taken by those of this process.
@@ -156,16 +206,17 @@ class _Worker:
 class _Supervisor:
     """Starts workers, and looks after them."""
 
-    def __init__(self, make_app: Callable[[], FastAPI], workers: int, options: dict[str, Any], hung_s: float) -> None:
+    def __init__(
+        self,
+        make_app: Callable[[], FastAPI],
+        options: dict[str, Any],
+        sockets: Sequence[list[socket.socket]],
+        hung_s: float,
+    ) -> None:
         self._make_app = make_app
         self._hung_s = hung_s
-        config = uvicorn.Config(make_app, factory=True, **options)  # sets up the log
-        host, port = options.get("host", config.host), options.get("port", config.port)
-        try:
-            self._sockets = listening_sockets(host, port, workers)
-        except OSError as error:
-            _LOG.error("cannot listen on %s port %d: %s", host, port, error.strerror)
-            sys.exit(1)
+        uvicorn.Config(make_app, factory=True, **options)  # sets up the log
+        self._sockets = sockets
         self._options = options
         self._workers: list[_Worker] = []
         self._signals: list[int] = []
@@ -180,16 +231,16 @@ class _Supervisor:
         gc.freeze()  # collections in a worker would copy the pages that it shares with the others
         for listening in self._sockets:
             self._workers.append(self._started(listening))
-        host, port = self._sockets[0].getsockname()[:2]
+        host, port = self._sockets[0][0].getsockname()[:2]
         _LOG.info("Uvicorn running on %s port %d with %d workers", host, port, len(self._workers))
         could_not_start = False
         while not self._signals and not could_not_start:
             could_not_start = self._look()
         for worker in self._workers:
             worker.end()
-        for listening in self._sockets:
+        for found in (found for listening in self._sockets for found in listening):
             # Or the system would go on taking connections, which nobody answers, when the workers have stopped to.
-            listening.close()
+            found.close()
         while any(worker.process.is_alive() for worker in self._workers):
             self._pause([worker.process.sentinel for worker in self._workers if worker.process.is_alive()])
             if len(self._signals) > 1:
@@ -232,7 +283,7 @@ class _Supervisor:
 def _serve_as_worker(
     make_app: Callable[[], FastAPI],
     options: dict[str, Any],
-    listening: socket.socket,
+    listening: list[socket.socket],
     pings: Connection,
     inherited: list[socket.socket | Connection],
 ) -> None:
@@ -243,7 +294,7 @@ def _serve_as_worker(
     for each in inherited:
         each.close()
     threading.Thread(target=_answer_pings, args=(pings,), daemon=True).start()
-    uvicorn.Server(uvicorn.Config(make_app, factory=True, **options)).run([listening])
+    uvicorn.Server(uvicorn.Config(make_app, factory=True, **options)).run(listening)
 
 
 def _answer_pings(pings: Connection) -> None:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import ssl
+from typing import Final
+
 from lamella.service.settings import ENV_PREFIX, Settings
-from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.errors import InvalidRequest, InvalidSettings
+
+_FILES: Final = ("tls_cert_file", "tls_key_file")
 
 
 def refuse_unsafe(settings: Settings) -> None:
@@ -23,6 +29,31 @@ def refuse_unsafe(settings: Settings) -> None:
         raise InvalidRequest(
             f"keys and tokens are set up, but requests are not asked for them: set {ENV_PREFIX}AUTH=true"
         )
+
+
+def refuse_certificate(settings: Settings) -> None:
+    """Raises InvalidSettings: HTTPS cannot be served with the files of TLS."""
+    problems = [f"{name}: {message}" for name, message in certificate_problems(settings)]
+    if problems:
+        raise InvalidSettings("; ".join(problems), problems=problems)
+
+
+def certificate_problems(settings: Settings) -> list[tuple[str, str]]:
+    """What is wrong with the files of TLS, by setting: they must be there, be PEM, and belong together."""
+    given = {name: path for name in _FILES if (path := getattr(settings, name)) is not None}
+    found = [(name, f"{path} cannot be read") for name, path in given.items() if not os.access(path, os.R_OK)]
+    if settings.tls_cert_file is None or found:
+        return found
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+            settings.tls_cert_file,
+            settings.tls_key_file,
+            password=lambda: "",  # or it would be asked for on the terminal
+        )
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        why = getattr(error, "reason", None) or error
+        return [("tls_cert_file", f"the certificate and its key cannot be used: {why}")]
+    return []
 
 
 def unsafe_warnings(settings: Settings) -> tuple[str, ...]:
