@@ -73,6 +73,10 @@ chaos: $(READY)  ## kill and cut off each part of a stack under load, and tell w
 rck: $(READY)  ## run Iceberg's REST compatibility kit against a service, and count its tests (needs Maven)
 	@$(WITH_JAVA) $(BIN)/python scripts/iceberg_rck.py $(ARGS)
 
+.PHONY: openapi-clients
+openapi-clients: $(READY)  ## generate clients from docs/openapi.json with common generators, and prune with one
+	$(BIN)/python scripts/openapi_generators.py $(ARGS)
+
 .PHONY: audit
 audit: $(READY)  ## look for known weaknesses of what is locked (needs PyPI's JSON API, or ARGS="--advisories FOLDER")
 	$(BIN)/python scripts/audit.py $(ARGS)

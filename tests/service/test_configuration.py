@@ -137,7 +137,7 @@ def test_the_name_of_a_setting_is_no_file_of_another(monkeypatch: pytest.MonkeyP
     [
         ("warehouse = '/w'\nprot = 1", "prot in {path} is no setting; did you mean port?"),
         ("warehouse = '/w'\nquite_another_thing = 1", "quite_another_thing in {path} is no setting"),
-        ("warehouse = '/w'\nport = 0", "port in {path}: Input should be greater than or equal to 1"),
+        ("warehouse = '/w'\nport = 0", "port in {path}: must be at least 1"),
         ("warehouse = '/w'\n[store_options]\ns3 = 1", "store_options.s3 in {path}: "),
         ("port = ", "{path}: not TOML: "),
     ],

@@ -30,6 +30,8 @@ _REFUSALS: Final = (InvalidRequest, Unauthenticated, PermissionDenied, RateLimit
 
 VERSION: Final = "3.1.0"
 _REF: Final = "#/components/schemas/{name}"
+#: Keywords of a schema that hold values, not schemas.
+_VALUES: Final = frozenset(("default", "enum", "const", "examples", "example"))
 _SCHEME: Final = "key"
 _BEARER: Final = {
     "type": "http",
@@ -60,6 +62,8 @@ def describe(operations: Sequence[Operation], *, title: str, version: str, descr
     schemas, components = msgspec.json.schema_components([*types, *of_errors, Block], ref_template=_REF)
     schema_of = dict(zip([id(t) for t in types], schemas[: len(types)], strict=True))
     _name_added_blocks(components)
+    for schema in (*components.values(), *schemas):
+        _give_items(schema)
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schema_of)
@@ -76,6 +80,38 @@ def _name_added_blocks(components: dict[str, Any]) -> None:
     added = components.get("CommitRequest", {}).get("properties", {}).get("added")
     if added is not None:
         added["items"] = {"$ref": _REF.format(name="Block")}
+
+
+def _give_items(schema: Any) -> None:
+    """Give every array within a schema the items that generators of clients ask for.
+
+    Many of them stop at ``"items": false``, or leave out each operation that has an array without ``items``. An array
+    of fixed length says in ``items`` what any of its members is; their sequence stands in its description.
+    """
+    if isinstance(schema, list):
+        for each in schema:
+            _give_items(each)
+    if not isinstance(schema, dict):
+        return
+    if schema.get("type") == "array" and "prefixItems" in schema:
+        members = schema.pop("prefixItems")
+        kinds = [kind for number, kind in enumerate(members) if kind not in members[:number]]
+        schema["items"] = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+        if len(kinds) > 1:
+            schema.setdefault("description", f"In this order: {', '.join(map(_named, members))}.")
+    elif schema.get("type") == "array":
+        schema.setdefault("items", {})
+    for name, each in schema.items():
+        if name not in _VALUES:
+            _give_items(each)
+
+
+def _named(schema: dict[str, Any]) -> str:
+    """What a member of an array is, in a word or two."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    kind = schema.get("type", "any value")
+    return f"array of {_named(schema['items'])}" if kind == "array" and schema.get("items") else str(kind)
 
 
 def _operation(operation: Operation, schema_of: dict[int, dict[str, Any]]) -> dict[str, Any]:
