@@ -39,7 +39,7 @@ from lamella_client.api.namespaces import create_namespace
 from lamella_client.api.prune import prune, prune_batch
 from lamella_client.api.tables import create_table
 from lamella_client.api.blocks import register
-from lamella_client.models import BatchRequest, CreateNamespace, CreateTable, PruneRequest, RegisterRequest
+from lamella_client.models import BatchRequest, CreateNamespace, CreateTable, PruneRequest, Register
 
 url, *files = sys.argv[1:]
 client = Client(base_url=url, raise_on_unexpected_status=True)
@@ -47,8 +47,8 @@ made = create_namespace.sync(client=client, body=CreateNamespace(name="db"))
 assert made.name == "db", made
 table = create_table.sync("db", client=client, body=CreateTable(name="t", schema_from=files[0]))
 assert table.name == "t", table
-done = register.sync("db", "t", client=client, body=RegisterRequest(paths=files))
-assert done.added == len(files), done
+done = register.sync("db", "t", client=client, body=Register(paths=files))
+assert done.registered == len(files), done
 answer = prune.sync("db", "t", client=client, body=PruneRequest(filter_="a >= 150"))
 print(" ".join(sorted(block.location for block in answer.blocks)))
 batch = prune_batch.sync("db", "t", client=client, body=BatchRequest(filters=["a < 0", "a >= 150"]))

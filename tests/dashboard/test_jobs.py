@@ -154,7 +154,8 @@ def test_a_bar_moves_and_clicks_cancel_and_retry(
     axe(page)
     screenshot(page, "jobs")
 
-    row.get_by_role("button", name="Cancel").click()
+    row.get_by_role("link", name="Cancel").click()
+    page.get_by_role("button", name="Cancel the job").click()
     expect(page.get_by_role("status").first).to_contain_text("cancelled")
     expect(page.locator("#state h2")).to_have_text("State: cancelled", timeout=PATIENCE_MS)
     begun = len(ledger.lines("begin"))
@@ -162,7 +163,8 @@ def test_a_bar_moves_and_clicks_cancel_and_retry(
     expect(page.locator("#state h2")).to_have_text("State: running", timeout=PATIENCE_MS)
     ledger.await_lines("begin", begun + 1)
     expect(page.locator("#log")).to_contain_text("step", timeout=PATIENCE_MS)
-    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("link", name="Cancel").click()
+    page.get_by_role("button", name="Cancel the job").click()
     until(lambda: lake.jobs.get(job_id).state == "cancelled", "the job is cancelled")
 
 
@@ -208,7 +210,8 @@ def test_without_a_script_a_job_is_read_and_asked_for(new_page: Callable[..., Pa
     page.get_by_role("button", name="Show").click()
     row = page.get_by_role("row").filter(has_text="vacuum")
     expect(row).to_contain_text(LINEITEM)
-    row.get_by_role("button", name="Cancel").click()
+    row.get_by_role("link", name="Cancel").click()
+    page.get_by_role("button", name="Cancel the job").click()
     expect(page.locator("#state h2")).to_have_text("State: cancelled")
 
 

@@ -206,7 +206,12 @@ def test_tags_are_set_and_removed(page: Page, lake: Lamella) -> None:
     page.get_by_role("button", name="Set the tag").click()
     expect(page.get_by_role("table")).to_contain_text("tuesday")
     assert "tuesday" in {tag.name for tag in lake.table(EVENTS).tags()}
-    page.get_by_role("button", name="Remove the tag tuesday").click()
+    page.get_by_role("link", name="Remove the tag tuesday").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Remove the tag tuesday of shop.events?")
+    page.get_by_role("link", name="Leave it as it is").click()
+    assert "tuesday" in {tag.name for tag in lake.table(EVENTS).tags()}
+    page.get_by_role("link", name="Remove the tag tuesday").click()
+    page.get_by_role("button", name="Remove the tag").click()
     expect(page.get_by_role("status").first).to_contain_text("gone")
     assert "tuesday" not in {tag.name for tag in lake.table(EVENTS).tags()}
 

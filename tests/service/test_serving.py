@@ -376,7 +376,7 @@ def test_a_port_that_is_in_use_is_told_before_anything_is_started(tmp_path: Path
     ("environment", "said"),
     [
         ({"LAMELLA_HOST": "192.0.2.1", "LAMELLA_INSECURE": "true"}, "this machine does not have that address"),
-        ({"LAMELLA_HOST": "nowhere.invalid", "LAMELLA_INSECURE": "true"}, "no address of that name is known"),
+        ({"LAMELLA_HOST": "no such host", "LAMELLA_INSECURE": "true"}, "no address of that name is known"),
         (
             {"LAMELLA_TLS_CERT_FILE": "/no/cert.pem", "LAMELLA_TLS_KEY_FILE": "/no/key.pem"},
             "/no/cert.pem cannot be read",

@@ -7,15 +7,18 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import ANYBODY, principal_of
+from lamella.service.access import ANYBODY, check, principal_of
 from lamella.service.audit import about
+from lamella.service.dashboard import words
 from lamella.service.dashboard.forms import Form
+from lamella.service.dashboard.job_facts import Fact, fact
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link
+from lamella.service.dashboard.previewing import Question
 from lamella.service.problem import status_of
 from lamella.service.services import Services
 from lamella.snapshot.api_key import unspelt
-from lamella.snapshot.errors import InvalidRequest, LamellaError
-from lamella.snapshot.wire import ROLES, CreateKey, Grant, GrantRequest, NewKey, RotateKey
+from lamella.snapshot.errors import InvalidRequest, LamellaError, NotFound
+from lamella.snapshot.wire import ROLES, CreateKey, Grant, GrantRequest, KeyInfo, NewKey, RotateKey
 from lamella.snapshot.wire.place import place_text, read_place
 
 _ACCESS: Final = ROOT + "/access"
@@ -47,6 +50,58 @@ class AccessPages:
             return await self._drawn(request, made=await self._services.read(made))
         except LamellaError as error:
             return await self._drawn(request, problem=error, of="key")
+
+    async def ask_rotate(self, request: Request) -> Response:
+        key = await self._key(request)
+        return self._pages.question(
+            request,
+            Question(
+                asks=f"Give the key {key.name} a new text?",
+                says="The new text is shown once, on the next page. The old one is taken for another day, so that "
+                "programs can be given the new one meanwhile.",
+                act="Rotate the key",
+                back=link("access"),
+                facts=_facts_of_key(key, self._services.clock()),
+            ),
+        )
+
+    async def ask_revoke(self, request: Request) -> Response:
+        key = await self._key(request)
+        own = ("You are logged in with this key: you are logged out with it.",)
+        return self._pages.question(
+            request,
+            Question(
+                asks=f"Revoke the key {key.name}?",
+                says="Requests with it are refused from then on, by other replicas within a few seconds. A key that "
+                "was revoked cannot be used again.",
+                act="Revoke the key",
+                back=link("access"),
+                facts=_facts_of_key(key, self._services.clock()),
+                warnings=own if principal_of(request).name == f"key:{key.name}" else (),
+            ),
+        )
+
+    async def ask_take(self, request: Request) -> Response:
+        asked = {name: request.query_params.get(name, "").strip() for name in ("principal", "role", "place")}
+        by, form = principal_of(request), Form(asked, b"")
+        grant = self._grant(form)
+        check(by, "admin", grant.namespace, grant.table)
+        found = await self._services.read(lambda: self._services.administration.grants(by, None))
+        wanted = (asked["principal"], grant.role, grant.namespace, grant.table)
+        if wanted not in {(each.principal, each.role, each.namespace, each.table) for each in found.grants}:
+            raise NotFound(f"{asked['principal']} does not have the role {grant.role} on {place_text(grant)}")
+        own = ("This is a role of your own: you may lose the right to give it back.",)
+        return self._pages.question(
+            request,
+            Question(
+                asks=f"Take the role {grant.role} on {place_text(grant)} away from {asked['principal']}?",
+                says="What only this role allowed is refused from then on, by other replicas within a few seconds.",
+                act="Take it away",
+                back=link("access"),
+                warnings=own if asked["principal"] in by.names else (),
+                carried=tuple(asked.items()),
+            ),
+        )
 
     async def rotate_key(self, request: Request) -> Response:
         await self._pages.form(request)
@@ -91,6 +146,9 @@ class AccessPages:
         return (
             Page(_ACCESS, self.show, "ui_access", ANYBODY),
             Page(_ACCESS + "/keys", self.create_key, "ui_create_key", ANYBODY, "POST"),
+            Page(one + "/rotate", self.ask_rotate, "ui_ask_rotate_key", ANYBODY),
+            Page(one + "/revoke", self.ask_revoke, "ui_ask_revoke_key", ANYBODY),
+            Page(_ACCESS + "/take", self.ask_take, "ui_ask_take_grant", ANYBODY),
             Page(one + "/rotate", self.rotate_key, "ui_rotate_key", ANYBODY, "POST"),
             Page(one + "/revoke", self.revoke_key, "ui_revoke_key", ANYBODY, "POST"),
             Page(_ACCESS + "/give", self.give, "ui_give_grant", ANYBODY, "POST"),
@@ -115,6 +173,11 @@ class AccessPages:
         status = 200 if problem is None else status_of(type(problem))
         return self._pages.html(request, "access.html", values, status=status, title="Access")
 
+    async def _key(self, request: Request) -> KeyInfo:
+        """The key in the path, for one who may have it taken away; raises KeyNotFound."""
+        by, name = principal_of(request), request.path_params["key"]
+        return await self._services.read(lambda: self._services.administration.key(by, name))
+
     def _request(self, request: Request, form: Form) -> GrantRequest:
         grant, principal = self._grant(form), form.text("principal")
         about(request, f"{unspelt(principal)}={grant.role}@{place_text(grant)}")
@@ -126,6 +189,16 @@ class AccessPages:
         if role not in ROLES:
             raise InvalidRequest(f"a role is one of {', '.join(ROLES)}, not {role!r}", parameter="role")
         return Grant(role=role, namespace=namespace, table=table)
+
+
+def _facts_of_key(key: KeyInfo, now_ms: int) -> tuple[Fact, ...]:
+    """What tells a key from others."""
+    grants = ", ".join(f"{grant.role} {place_text(grant)}" for grant in key.grants)
+    return (
+        fact("May", grants or "nothing"),
+        fact("Made", f"{words.ago(key.created_ms, now_ms)} by {key.created_by}"),
+        fact("Used", words.NOTHING if key.used_ms is None else words.ago(key.used_ms, now_ms)),
+    )
 
 
 def _days(text: str) -> int:

@@ -10,12 +10,15 @@ from starlette.responses import Response
 from lamella.service.access import on_table
 from lamella.service.catalog import TableRecord
 from lamella.service.changes import ChangesQuery
+from lamella.service.dashboard import words
 from lamella.service.dashboard.asked import at_of, table_of, text_of
+from lamella.service.dashboard.job_facts import fact
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link
+from lamella.service.dashboard.previewing import Question
 from lamella.service.services import Services
 from lamella.service.state import instant_ms
-from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.wire import RollbackRequest, SnapshotChanges, TagRequest
+from lamella.snapshot.errors import InvalidRequest, TagNotFound
+from lamella.snapshot.wire import RollbackRequest, SnapshotChanges, TagInfo, TagRequest
 
 _HISTORY: Final = ROOT + "/tables/{namespace}/{table}/history"
 #: Snapshots on one page; blocks of one difference.
@@ -68,6 +71,32 @@ class HistoryPages:
         await self._pages.change(request, form, work)
         return self._see(request, "tagged")
 
+    async def ask_untag(self, request: Request) -> Response:
+        name = request.query_params.get("name", "")
+        names = request.path_params
+
+        def read() -> TagInfo:
+            found = next(
+                (tag for tag in self._services.tags.list(self._record(request)).tags if tag.name == name), None
+            )
+            if found is None:
+                raise TagNotFound(f"the table has no tag {name!r}", tag=name)
+            return found
+
+        tag = await self._services.read(read)
+        table = f"{names['namespace']}.{names['table']}"
+        return self._pages.question(
+            request,
+            Question(
+                asks=f"Remove the tag {tag.name} of {table}?",
+                says="The snapshot stays as long as the retention lets it; a vacuum may remove it for good after that.",
+                act="Remove the tag",
+                back=link("tables", names["namespace"], names["table"], "history"),
+                facts=(fact("Snapshot", tag.snapshot_id), fact("Of", words.moment(tag.timestamp_ms))),
+                carried=(("name", tag.name),),
+            ),
+        )
+
     async def drop_tag(self, request: Request) -> Response:
         form = await self._pages.form(request)
         name = form.text("name")
@@ -85,6 +114,7 @@ class HistoryPages:
             Page(_HISTORY + "/rollback", self.ask_rollback, "ui_ask_rollback", on_table("maintain")),
             Page(_HISTORY + "/rollback", self.roll_back, "ui_rollback", on_table("maintain"), "POST"),
             Page(_HISTORY + "/tag", self.put_tag, "ui_put_tag", on_table("write"), "POST"),
+            Page(_HISTORY + "/untag", self.ask_untag, "ui_ask_drop_tag", on_table("write")),
             Page(_HISTORY + "/untag", self.drop_tag, "ui_drop_tag", on_table("write"), "POST"),
         )
 

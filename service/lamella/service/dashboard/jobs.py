@@ -16,6 +16,7 @@ from lamella.service.dashboard.job_facts import (
     bar_of,
     end_of,
     error_facts,
+    fact,
     facts_of_job,
     facts_of_result,
     line_of,
@@ -25,6 +26,7 @@ from lamella.service.dashboard.job_facts import (
 from lamella.service.dashboard.job_fields import texts_of
 from lamella.service.dashboard.job_new import NewJobPages
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link
+from lamella.service.dashboard.previewing import Question
 from lamella.service.job_access import require_job, require_new_job, seen_jobs
 from lamella.service.services import Services
 from lamella.service.upkeep import JOB_STATES, job_filter
@@ -68,6 +70,24 @@ class JobPages:
         job: JobInfo = values["line"].job
         return self._pages.html(request, "job.html", values, title=f"{job.kind} of {job.table or 'the service'}")
 
+    async def ask_cancel(self, request: Request) -> Response:
+        job = await self._services.read(lambda: self._theirs(request, "maintain"))
+        if job.is_finished:
+            return self._pages.see(link("jobs", job.job_id))  # nothing is left to cancel
+        is_running = job.state == "running"
+        return self._pages.question(
+            request,
+            Question(
+                asks=f"Cancel the job {job.kind}{f' of {job.table}' if job.table else ''}?",
+                says="Its worker is asked to end it. What it has committed so far stays; what it has not is lost."
+                if is_running
+                else "It is taken out of the queue. It can be queued again later.",
+                act="Cancel the job",
+                back=link("jobs", job.job_id),
+                facts=(fact("Job", job.job_id), fact("State", job.state), *facts_of_job(job)),
+            ),
+        )
+
     async def cancel(self, request: Request) -> Response:
         await self._pages.form(request)
         job = await self._services.read(lambda: self._services.jobs.cancel(self._theirs(request, "maintain").job_id))
@@ -91,6 +111,7 @@ class JobPages:
             Page(JOBS, self.show_all, "ui_jobs", ASKED),
             *parts,
             Page(ONE_JOB, self.show, "ui_job", ASKED),
+            Page(ONE_JOB + "/cancel", self.ask_cancel, "ui_ask_cancel_job", ASKED),
             Page(ONE_JOB + "/cancel", self.cancel, "ui_cancel_job", ASKED, "POST"),
             Page(ONE_JOB + "/retry", self.retry, "ui_retry_job", ASKED, "POST"),
         )

@@ -22,6 +22,7 @@ from lamella.service.compression import LEAST_BYTES, compressed
 from lamella.service.dashboard import charts, words
 from lamella.service.dashboard.forms import KEY, MOST_BYTES, TOKEN, Form, Tokens, new_key, refuse_embedded
 from lamella.service.dashboard.messages import MESSAGES
+from lamella.service.dashboard.previewing import Question
 from lamella.service.mutations import Work
 from lamella.service.negotiation import coding
 from lamella.service.problem import status_of, title_of
@@ -122,6 +123,10 @@ class Pages:
         if session is None:
             self._tokens.keep(request, response, started)
         return response
+
+    def question(self, request: Request, question: Question) -> Response:
+        """The page that asks before its own address takes the form."""
+        return self.html(request, "confirm.html", {"question": question}, title=question.asks)
 
     async def form(self, request: Request, *, most_bytes: int = MOST_BYTES) -> Form:
         """The form that was posted; raises InvalidRequest for one that none of our pages sent, BodyTooLarge."""

@@ -36,6 +36,20 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked before something is taken away: ``asks`` names it, ``says`` what comes of it, ``act`` is on the
+    button. ``carried``: fields of the form that does it; ``back``: the address for one who leaves it as it is.
+    """
+
+    asks: str
+    says: str
+    act: str
+    back: str
+    facts: tuple[Fact, ...] = ()
+    warnings: tuple[str, ...] = ()
+    carried: tuple[tuple[str, str], ...] = ()
+
+
 def nothing_kept(services: Services) -> Claim:
     """A claim for asking a mutation what it would do: it has no key, so that nothing is stored."""
     return claim(None, "GET", "", "", b"", services.clock())

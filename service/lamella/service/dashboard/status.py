@@ -4,16 +4,52 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.access import ASKED, on_server, require
+from lamella.service.access.starting import unsafe_warnings
 from lamella.service.dashboard.pages import ROOT, Page, Pages
 from lamella.service.services import Services
+from lamella.service.settings import Settings
 
 #: Entries of the audit trail on the first screen, and on a page of their own.
 _LATEST: Final = 15
 _PAGE: Final = 100
+
+
+class AccessShown(msgspec.Struct, frozen=True):
+    """Who may do what at this service, and what an operator should know of it."""
+
+    says: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def access_shown(settings: Settings) -> AccessShown:
+    """What is true with these settings."""
+    says = []
+    if settings.auth:
+        ways = ["an API key"]
+        if settings.oidc_issuer is not None:
+            ways.append(f"a token of {settings.oidc_issuer}")
+        says.append(
+            f"Requests are authenticated (auth): each needs {' or '.join(ways)}, and may do what was granted to it."
+        )
+        if settings.root_key_sha256 is not None:
+            says.append("There is a root key (root_key_sha256), which may do everything.")
+    elif settings.is_loopback:
+        says.append(
+            "Requests are not authenticated (auth is off): every program on this machine may read and change every "
+            f"table. Other machines cannot reach the address, {settings.host}, unless something here passes their "
+            "requests on."
+        )
+    else:
+        says.append(
+            "Requests are not authenticated (auth is off): whoever reaches the address may read and change every "
+            f"table. The service listens on {settings.host} because it was told to (insecure)."
+        )
+    return AccessShown(tuple(says), unsafe_warnings(settings))
 
 
 class StatusPages:
@@ -41,6 +77,7 @@ class StatusPages:
         status = self._services.status.look()
         requests = sorted(status.requests, key=lambda each: -each.requests)
         return {
+            "access": access_shown(self._services.settings),
             "status": status,
             "requests": requests,
             "entries": self._services.audit.page(None, _LATEST) if status.catalog.error is None else [],

@@ -41,11 +41,41 @@ function isBusy(part) {
     || (!selection.isCollapsed && part.contains(selection.anchorNode));
 }
 
+// Why parts are not live: what to say, whether somebody has to log in again, and the seconds that the service asks for.
+class NotLive extends Error {
+  constructor(text, { isSignedOut = false, after = 0 } = {}) {
+    super(text);
+    this.isSignedOut = isSignedOut;
+    this.after = after;
+  }
+}
+
+async function freshPage(ids) {
+  let answer;
+  try {
+    answer = await fetch(location.href, {
+      headers: { "X-Lamella-Live": ids.join(",") }, signal: AbortSignal.timeout(LONGEST_ASKED_S * 1000),
+    });
+  } catch {
+    throw new NotLive("the service cannot be reached");
+  }
+  const isLogin = answer.redirected && new URL(answer.url).pathname === banner.dataset.login;
+  if (isLogin || answer.status === 401) throw new NotLive("you are signed out", { isSignedOut: true });
+  if (answer.status === 429 || answer.status === 408 || answer.status >= 500) {
+    const after = Number(answer.headers.get("Retry-After")) || 0;
+    throw new NotLive(`the service answers with an error (${answer.status})`, { after });
+  }
+  if (!answer.ok) location.reload();  // what was waited for cannot be had: say so
+  try {
+    return answer.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
+  } catch {
+    throw new NotLive("the service cannot be reached");
+  }
+}
+
 async function renew(ids) {
-  const answer = await fetch(location.href, { headers: { "X-Lamella-Live": ids.join(",") } });
-  if (answer.status >= 400 && answer.status < 500) location.reload();  // what was waited for cannot be had: say so
-  if (!answer.ok) return;
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const fresh = await freshPage(ids);
+  if (!fresh) return;
   for (const id of ids) {
     const old = document.getElementById(id);
     const part = fresh.getElementById(id);
@@ -65,17 +95,70 @@ async function renew(ids) {
   }
 }
 
-function live() {
-  const parts = [...document.querySelectorAll("[data-live][id]")];
-  if (!parts.length) return;
-  const wait = Math.min(...parts.map((part) => Number(part.dataset.live) || 2));
-  setTimeout(async () => {
-    if (!document.hidden) {
-      try { await renew(parts.map((part) => part.id)); } catch { /* the next turn tries again */ }
-    }
-    live();
-  }, wait * 1000);
+// #live says that parts stand still, why, since when, and what can be done; it is hidden while they are live.
+const LONGEST_ASKED_S = 30;
+const LONGEST_WAIT_S = 60;
+const banner = document.getElementById("live");
+let failures = 0;
+let renewed = new Date();
+let turn = 0;
+
+function showNotLive(error, wait) {
+  const text = `Not live: ${error.message}. Last update ${renewed.toLocaleTimeString()}. Tried again every ${wait} s. `;
+  if (!banner.hidden && banner.dataset.text === text) return;
+  const more = document.createElement(error.isSignedOut ? "a" : "button");
+  if (error.isSignedOut) {
+    more.href = `${banner.dataset.login}?next=${encodeURIComponent(location.pathname + location.search)}`;
+    more.textContent = "Log in again";
+  } else {
+    more.type = "button";
+    more.className = "quiet small";
+    more.textContent = "Try now";
+    more.addEventListener("click", () => { failures = 0; live(0); });
+  }
+  banner.dataset.text = text;
+  const hadFocus = banner.contains(document.activeElement);
+  banner.hidden = false;
+  banner.replaceChildren(text, more);
+  if (hadFocus) more.focus({ preventScroll: true });
 }
+
+async function turnOf(parts, wait) {
+  try {
+    await renew(parts.map((part) => part.id));
+    renewed = new Date();
+    if (failures) say("Live again");
+    failures = 0;
+    banner.hidden = true;
+    return null;
+  } catch (error) {
+    if (!(error instanceof NotLive)) throw error;
+    failures += 1;
+    const pause = Math.min(Math.max(wait * 2 ** Math.min(failures, 10), error.after), LONGEST_WAIT_S);
+    showNotLive(error, pause);
+    return pause;
+  }
+}
+
+function live(after = null) {
+  clearTimeout(turn);
+  const parts = [...document.querySelectorAll("[data-live][id]")];
+  if (!parts.length) {
+    banner.hidden = true;
+    return;
+  }
+  const wait = Math.min(...parts.map((part) => Number(part.dataset.live) || 2));
+  turn = setTimeout(async () => {
+    let pause = null;
+    try {
+      if (!document.hidden) pause = await turnOf(parts, wait);
+    } finally {
+      live(pause);
+    }
+  }, (after ?? wait) * 1000);
+}
+
+document.addEventListener("visibilitychange", () => { if (!document.hidden) live(0); });
 
 // .map: one stop of the tab key; arrows move over the tiles; what is under the pointer or has the focus is told.
 function moveIn(map, event) {

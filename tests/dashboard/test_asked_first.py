@@ -1,0 +1,192 @@
+"""What takes something away asks first, also without a script; and who is let in is said as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from starlette.testclient import TestClient
+
+from lamella.service.app import create_app
+from lamella.service.dashboard.status import access_shown
+from lamella.service.settings import Settings
+from support.tenants import ROOT_KEY, Tenants
+
+_HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)">')
+_FORM = re.compile(r'<form[^>]*method="post"[^>]*>.*?</form>', re.DOTALL)
+#: What buttons say that do their work at once, and take nothing away.
+HARMLESS = {
+    "Log out",
+    "Log in",
+    "Make the key",
+    "Give it",
+    "Set the tag",
+    "Set the key",
+    "Make the index",
+    "Restore the index",
+    "Start the job",
+    "Retry",
+    "Now",
+    "Start now",
+}
+
+
+@pytest.fixture(scope="module")
+def tenants(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tenants]:
+    """A service with keys and grants."""
+    with Tenants(tmp_path_factory.mktemp("tenants")) as found:
+        yield found
+
+
+@pytest.fixture
+def admin(tenants: Tenants) -> TestClient:
+    """A browser, without scripts, of one who may do everything."""
+    found = TestClient(tenants.app.app, follow_redirects=False)
+    hidden = dict(_HIDDEN.findall(found.get("/ui/login").text))
+    assert found.post("/ui/login", data={**hidden, "key": ROOT_KEY, "next": "/ui"}).status_code in (200, 303)
+    return found
+
+
+def asked(browser: TestClient, path: str) -> tuple[str, dict[str, str]]:
+    """The page that asks, and what its form sends."""
+    page = browser.get(path)
+    assert page.status_code == 200, page.text
+    (form,) = [each for each in _FORM.findall(page.text) if "/logout" not in each]
+    assert 'class="danger"' in form
+    assert "Leave it as it is" in form
+    return page.text, dict(_HIDDEN.findall(form))
+
+
+def confirmed(browser: TestClient, path: str, fields: dict[str, str]) -> httpx2.Response:
+    """The answer once the button is pressed."""
+    answer: httpx2.Response = browser.post(path.partition("?")[0], data=fields)
+    return answer
+
+
+def test_no_page_takes_anything_away_by_one_click(tenants: Tenants, admin: TestClient) -> None:
+    """The buttons of listings and of details do nothing that cannot be done again; the others are behind a question."""
+    place = tenants.place("north", "job_id", "index", "tag")
+    name, _ = tenants.key({"role": "read", "namespace": "north"})
+    table = f"/ui/tables/north/{place.table}"
+    seen = set()
+    for path in (
+        "/ui",
+        "/ui/access",
+        "/ui/jobs",
+        "/ui/service",
+        f"/ui/jobs/{place.job_id}",
+        table,
+        f"{table}/history",
+        f"{table}/indexes",
+    ):
+        page = admin.get(path)
+        assert page.status_code == 200, path
+        for form in _FORM.findall(page.text):
+            for button in re.findall(r"<button[^>]*>(.*?)</button>", form, re.DOTALL):
+                text = re.sub(r"<span.*?</span>", "", button).strip()
+                assert text in HARMLESS, (path, text)
+                seen.add(text)
+        for text in re.findall(r'<button[^>]*form="act"[^>]*>([^<]*)', page.text):
+            assert text.strip() in HARMLESS, (path, text)
+        assert 'class="danger' not in page.text
+    assert {"Log out", "Make the key", "Give it", "Set the tag"} <= seen
+    assert name in admin.get("/ui/access").text
+
+
+def test_a_key_is_rotated_and_revoked_after_a_question_that_names_it(tenants: Tenants, admin: TestClient) -> None:
+    """Asking changes nothing; a form without its token changes nothing; the button does."""
+    name, text = tenants.key({"role": "read", "namespace": "north"})
+    for act, done in (("rotate", 200), ("revoke", 303)):
+        path = f"/ui/access/keys/{name}/{act}"
+        page, fields = asked(admin, path)
+        assert f"the key {name}" in page
+        assert "read north" in page
+        assert admin.get("/v1/namespaces", headers={"Authorization": f"Bearer {text}"}).status_code == 200
+        assert confirmed(admin, path, {**fields, "csrf": "0" * 64}).status_code == 400
+        assert confirmed(admin, path, fields).status_code == done
+    assert admin.get(f"/ui/access/keys/{name}/revoke").status_code == 404
+
+
+def test_a_role_is_taken_after_a_question_that_names_all_of_it(admin: TestClient) -> None:
+    """Who, which role, and where; a role that is not there is not asked about."""
+    hidden = dict(_HIDDEN.findall(admin.get("/ui/access").text))
+    given = {"principal": "user:eve", "role": "write", "place": "north.*"}
+    assert admin.post("/ui/access/give", data={**hidden, **given}).status_code == 303
+    path = "/ui/access/take?principal=user%3Aeve&role=write&place=north.*"
+    page, fields = asked(admin, path)
+    assert "Take the role write on north.* away from user:eve?" in page
+    assert given.items() <= fields.items()
+    assert admin.get(path.replace("write", "admin")).status_code == 404
+    assert "user:eve" in admin.get("/ui/access").text
+    assert confirmed(admin, path, fields).status_code == 303
+    assert "user:eve" not in admin.get("/ui/access").text
+
+
+def test_a_tag_is_removed_and_a_job_cancelled_after_a_question(tenants: Tenants, admin: TestClient) -> None:
+    """As before, with what is affected on the page."""
+    place = tenants.place("north", "job_id", "tag")
+    path = f"/ui/tables/north/{place.table}/history/untag?name={place.tag}"
+    page, fields = asked(admin, path)
+    assert f"Remove the tag {place.tag} of north.{place.table}?" in page
+    assert admin.get(path).status_code == 200
+    assert confirmed(admin, path, fields).status_code == 303
+    assert admin.get(path).status_code == 404
+    path = f"/ui/jobs/{place.job_id}/cancel"
+    page, fields = asked(admin, path)
+    assert f"of north.{place.table}?" in page
+    assert str(place.job_id) in page
+    assert confirmed(admin, path, fields).status_code == 303
+    assert admin.get(path).headers["location"] == f"/ui/jobs/{place.job_id}"
+
+
+def test_who_may_not_do_it_is_not_asked(tenants: Tenants) -> None:
+    """A reader gets no question whose answer would be refused."""
+    place = tenants.place("north", "job_id", "tag")
+    key, text = tenants.key({"role": "read", "namespace": "north"})
+    reader = TestClient(tenants.app.app, follow_redirects=False)
+    hidden = dict(_HIDDEN.findall(reader.get("/ui/login").text))
+    reader.post("/ui/login", data={**hidden, "key": text, "next": "/ui"})
+    for path in (
+        f"/ui/tables/north/{place.table}/history/untag?name={place.tag}",
+        f"/ui/jobs/{place.job_id}/cancel",
+        f"/ui/access/take?principal=key%3A{key}&role=read&place=north.*",
+    ):
+        assert reader.get(path).status_code == 403, path
+
+
+@pytest.mark.parametrize(
+    ("settings", "says", "warns"),
+    [
+        ({}, "every program on this machine may read and change every table", None),
+        (
+            {"host": "192.0.2.1", "insecure": True},
+            "whoever reaches the address may read and change every table",
+            "insecure",
+        ),
+        ({"auth": True}, "Requests are authenticated (auth): each needs an API key, and may do", None),
+        ({"auth": True, "oidc_issuer": "https://id.example"}, "an API key or a token of https://id.example", None),
+        ({"auth": True, "root_key_sha256": "0" * 64}, "There is a root key", None),
+        ({"auth": True, "host": "192.0.2.1"}, "Requests are authenticated", "without encryption"),
+        ({"auth": True, "trusted_proxies": "*"}, "Requests are authenticated", "trusted_proxies is *"),
+    ],
+)
+def test_the_service_page_says_who_is_let_in(
+    tmp_path: Path, settings: dict[str, object], says: str, warns: str | None
+) -> None:
+    """What is true with the settings in force, and no more."""
+    shown = access_shown(Settings(warehouse=str(tmp_path), **settings))
+    assert says in " ".join(shown.says)
+    assert ("are not authenticated" in " ".join(shown.says)) == (not settings.get("auth"))
+    assert (warns is None and shown.warnings == ()) or (warns is not None and warns in " ".join(shown.warnings))
+
+
+def test_the_page_of_the_service_has_it(admin: TestClient, tmp_path: Path) -> None:
+    """With keys, and without."""
+    page = admin.get("/ui/service").text
+    assert "Requests are authenticated" in page
+    assert "not authenticated" not in page
+    with TestClient(create_app(Settings(warehouse=str(tmp_path))), client=("127.0.0.1", 50_000)) as open_to_all:
+        assert "Requests are not authenticated (auth is off): every program" in open_to_all.get("/ui/service").text
