@@ -121,6 +121,8 @@ def test_recorded_look_ups_foretell_what_an_index_skips(table: RealTable, tmp_pa
     done.add_index("i", "bloom", "code")
     values = Random(1).sample(range(2000), 60)
     there = [value for value in values if done.skipped(f"code = {value}") < 1]
+    assert found.then is not None
+    assert found.then is not None
     assert found.then.skip == pytest.approx(np.mean([done.skipped(f"code = {value}") for value in there]), abs=0.05)
 
 

@@ -71,10 +71,12 @@ def test_what_is_asked_is_recorded_without_constants_and_replayed(table: tuple[T
     assert sorted(each.considered for each in found.filters) == [BLOCKS, 3 * BLOCKS]
     forecast = asked.what_if(index=IndexChange(kind="keys", expression="b"))
     assert len(forecast.filters) == 4
+    assert forecast.then is not None
     assert forecast.then.skip > forecast.now.skip
     assert not forecast.measured
     measured = asked.what_if(index=IndexChange(kind="keys", expression="b"), filters=["b = 14"], sample_blocks=20)
     assert measured.blocks_read == measured.now.blocks
+    assert measured.then is not None
     assert measured.then.blocks == 1
     assert asked.clear_recorded_filters() == 2
     assert asked.recorded_filters().filters == ()
