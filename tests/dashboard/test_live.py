@@ -12,7 +12,7 @@ from lamella.client import Lamella
 from lamella.snapshot.wire import Grant
 from support.tenants import ROOT_KEY, ROOT_SHA256
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.browser
 #: What a page, a service and a browser may take together on a busy machine.
 PATIENCE_MS = 90_000
 Check = Callable[[Page], None]
