@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -174,7 +175,7 @@ def test_who_may_not_do_it_is_not_asked(tenants: Tenants) -> None:
     ],
 )
 def test_the_service_page_says_who_is_let_in(
-    tmp_path: Path, settings: dict[str, object], says: str, warns: str | None
+    tmp_path: Path, settings: dict[str, Any], says: str, warns: str | None
 ) -> None:
     """What is true with the settings in force, and no more."""
     shown = access_shown(Settings(warehouse=str(tmp_path), **settings))

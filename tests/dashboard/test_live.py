@@ -93,7 +93,7 @@ def test_a_request_that_fails_is_told_and_tried_again(visit: Callable[[str, str]
     page = visit(ROOT_KEY, "/ui/service")
     live = page.locator("#live")
     page.evaluate("window.isSame = true")
-    asked = []
+    asked: list[str] = []
 
     def failing(route: Route) -> None:
         if "x-lamella-live" in route.request.headers and len(asked) < 2:
