@@ -135,7 +135,7 @@ def test_what_is_common_is_plain(text: str) -> None:
         ),
         "NOT " * 30 + "a = 1",
         "(" * 30 + "a = 1" + ")" * 30,
-        " OR ".join(["a = 1"] * (MAX_NODES // 2)),
+        " OR ".join(["a = 1"] * MAX_NODES),
         "a" * 300 + " = 1",
     ],
 )

@@ -7,7 +7,7 @@ from lamella.service.recorder import Recorder
 from lamella.service.state import History, trusted_manifests
 from lamella.snapshot.advice.recording import Recorded
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.expression import read_filter
+from lamella.snapshot.expression import check_together, read_filter
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.recalled import Asked
@@ -46,6 +46,7 @@ class Advice:
         if request.recorded < 1:
             raise InvalidRequest(f"recorded is at least 1, not {request.recorded}", recorded=request.recorded)
         pointer = self._pointer(table, request)
+        check_together(request.filters)
         asked = [
             Asked(read_filter(each, time_zone=request.time_zone), time_zone=request.time_zone)
             for each in request.filters

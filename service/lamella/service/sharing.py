@@ -23,8 +23,9 @@ from lamella.snapshot.errors import (
     SnapshotExpired,
     SnapshotNotFound,
 )
-from lamella.snapshot.expression.limits import MAX_SQL_CHARACTERS
+from lamella.snapshot.expression.limits import MAX_SQL_CHARACTERS, MAX_SQL_TOKENS
 from lamella.snapshot.expression.nodes import TRUE, And, Predicate
+from lamella.snapshot.expression.sql_text import token_count
 from lamella.snapshot.iceberg.metadata import require_named
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer
 from lamella.snapshot.prune.found import Found
@@ -259,10 +260,11 @@ def no_changes() -> NotExpressible:
 def _predicate(asked: ShareQuery, head: Snapshot) -> Predicate:
     """Every hint, as one predicate over the columns of a snapshot."""
     parts: list[Predicate] = []
-    left = MAX_SQL_CHARACTERS
+    left, tokens_left = MAX_SQL_CHARACTERS, MAX_SQL_TOKENS
     for text in asked.predicate_hints:
         left -= len(text)
-        if left < 0:  # hints are no duty, and together no longer than one may be
+        tokens_left -= token_count(text, max(tokens_left, 0)) if left >= 0 else 0
+        if left < 0 or tokens_left < 0:  # hints are no duty, and together no longer than one may be
             break
         parts.append(read_sql_hint(text, head.schema))
     if asked.json_predicate_hints is not None:

@@ -8,7 +8,7 @@ from lamella.snapshot.expression.filters import Filters
 from lamella.snapshot.expression.nodes import Predicate
 from lamella.snapshot.expression.read import read_filter
 from lamella.snapshot.expression.spelling import sql_of, tree_of
-from lamella.snapshot.expression.sql import read_sql
+from lamella.snapshot.expression.sql import check_together, read_sql
 from lamella.snapshot.expression.text import text_of
 from lamella.snapshot.expression.tree import read_tree
 
@@ -17,6 +17,7 @@ __all__ = [
     "Filters",
     "Predicate",
     "bind",
+    "check_together",
     "column_ids",
     "leaves_of",
     "read_filter",

@@ -64,7 +64,6 @@ from lamella.snapshot.expression.nodes import (
     Operator,
     Or,
     Predicate,
-    Ref,
     StartsWith,
     Term,
     TermPredicate,
@@ -73,6 +72,7 @@ from lamella.snapshot.expression.nodes import (
 )
 from lamella.snapshot.expression.terms import TermBinder
 from lamella.snapshot.expression.text import text_of
+from lamella.snapshot.patience import check_patience
 from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.schema.types import Order
 
@@ -127,14 +127,14 @@ class _Binder:
         self._time_zone = time_zone
         self._case_sensitive = case_sensitive
         self._terms = TermBinder(schema, time_zone, case_sensitive)
-        self._columns: dict[str, BoundTerm | Unusable] = {}
 
     def bind(self, node: Predicate) -> BoundPredicate:
+        check_patience()
         match node:
             case Constant(value):
                 return Fixed(value)
-            case And(children):
-                return BoundAnd(narrowed([self.bind(child) for child in children]))
+            case And():
+                return BoundAnd(narrowed([self.bind(child) for child in _conjuncts(node)]))
             case Or(children):
                 return BoundOr(tuple([self.bind(child) for child in children]))
             case Not(child):
@@ -198,7 +198,7 @@ class _Binder:
             if constant is not None:
                 left, right, op = right, left, _MIRRORED[op]
         literal = self._constant(right)
-        term = self._term(left)
+        term = self._terms.bind(left)
         if literal is None:
             return self._pair(op, term, self._terms.bind(right), text)
         if isinstance(term, Unusable):
@@ -228,15 +228,6 @@ class _Binder:
             number = Decimal(held.value).scaleb(-held.dtype.scale, _EXACT)
             return Literal("decimal", format(number, "f"), str(held.dtype))
         return Literal("integer", held.value, held.dtype.name)
-
-    def _term(self, term: Term) -> BoundTerm | Unusable:
-        """The term; a column that is named again is not looked up again."""
-        if not isinstance(term, Ref):
-            return self._terms.bind(term)
-        found = self._columns.get(term.path)
-        if found is None:
-            found = self._columns[term.path] = self._terms.bind(term)
-        return found
 
     def _pair(self, op: Operator, left: BoundTerm | Unusable, right: BoundTerm | Unusable, text: str) -> BoundPredicate:
         for side in (left, right):
@@ -271,6 +262,19 @@ class _Binder:
             return equal
         both_null = [self._over_terms(IsNull(side)) for side in (left, right)]
         return BoundOr((equal, BoundAnd(tuple(both_null))))
+
+
+def _conjuncts(node: And) -> list[Predicate]:
+    """The parts of a conjunction and of those inside it, in their order, so that all are looked at together once."""
+    found: list[Predicate] = []
+    left: list[Predicate] = [node]
+    while left:
+        part = left.pop()
+        if isinstance(part, And):
+            left.extend(part.children[::-1])
+        else:
+            found.append(part)
+    return found
 
 
 def _constants(op: Operator, left: Literal, right: Literal, text: str) -> BoundPredicate:

@@ -42,6 +42,11 @@ def like_parts(pattern: str, escape: str) -> tuple[Part, ...] | None:
     return tuple(parts)
 
 
+def least_length(parts: tuple[Part, ...]) -> int:
+    """The fewest characters of a text that matches."""
+    return sum(len(part) if isinstance(part, str) else part for part in parts)
+
+
 def is_like(text: str, parts: tuple[Part, ...]) -> bool:
     """True when the whole text matches; the time is at most the product of the two lengths."""
     single: list[str | int] = []

@@ -3,6 +3,7 @@ said to be empty. Each alone may overlap a block's bounds where all of them do n
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Final
 
@@ -54,15 +55,16 @@ def narrowed(children: Sequence[BoundPredicate]) -> tuple[BoundPredicate, ...]:
 
 def _without_ends(flat: list[BoundPredicate]) -> list[BoundPredicate]:
     """``x >= 5 AND x <> 5`` is ``x > 5``: ranges lose the ends that another conjunct excludes."""
-    excluded: dict[BoundTerm, list[Value]] = {}
-    for child in flat:
+    ends = {child.term for child in flat if isinstance(child, Comparison) and child.op in ("ge", "le")}
+    excluded: dict[BoundTerm, set[Value]] = {}
+    for child in flat if ends else ():
         if not isinstance(child, BoundNot):
             continue
         inner = child.child
-        if isinstance(inner, Comparison) and inner.op == "eq":
-            excluded.setdefault(inner.term, []).append(inner.value)
-        elif isinstance(inner, Membership) and not inner.has_null:
-            excluded.setdefault(inner.term, []).extend(inner.values)
+        if isinstance(inner, Comparison) and inner.op == "eq" and inner.term in ends:
+            excluded.setdefault(inner.term, set()).add(inner.value)
+        elif isinstance(inner, Membership) and not inner.has_null and inner.term in ends:
+            excluded.setdefault(inner.term, set()).update(inner.values)
     if not excluded:
         return flat
     return [
@@ -76,30 +78,41 @@ def _without_ends(flat: list[BoundPredicate]) -> list[BoundPredicate]:
 def _cut(listed: Membership, found: _Range | None) -> Membership:
     if found is None:
         return listed
-    values = tuple(value for value in listed.values if all(_holds(value, part) for part in found))
-    has_nan = listed.has_nan and not any(part.op in _HIGH for part in found)
-    return msgspec.structs.replace(listed, values=values, has_nan=has_nan)
+    low, high = _ends(found)
+    values = listed.values
+    first, last = 0, len(values)
+    if low is not None:
+        first = (bisect_right if low.op == "gt" else bisect_left)(values, low.value)
+    if high is not None:
+        last = (bisect_left if high.op == "lt" else bisect_right)(values, high.value)
+    return msgspec.structs.replace(listed, values=values[first:last], has_nan=listed.has_nan and high is None)
 
 
 def _is_empty(parts: _Range) -> bool:
     """True when no value fits, NaN included: one part's upper bound lies outside another's lower one."""
-    for low in parts:
-        if low.op not in _LOW:
-            continue
-        for high in parts:
-            if high is low or high.op not in _HIGH:
-                continue
-            if low.value > high.value:  # type: ignore[operator]  # one order per term
-                return True
-            if low.value == high.value and (low.op == "gt" or high.op == "lt"):
-                return True
-    return False
+    low, high = _ends(parts)
+    if low is None or high is None:
+        return False
+    if low.value == high.value:
+        return low.op == "gt" or high.op == "lt"
+    return low.value > high.value  # type: ignore[operator]  # one order per term
 
 
-def _holds(value: Value, part: Comparison) -> bool:
-    bound = part.value
-    if part.op == "eq":
-        return value == bound
-    if part.op in ("lt", "le"):
-        return value < bound or (part.op == "le" and value == bound)  # type: ignore[operator]  # one order per term
-    return value > bound or (part.op == "ge" and value == bound)  # type: ignore[operator]  # one order per term
+def _ends(parts: _Range) -> tuple[Comparison | None, Comparison | None]:
+    """The part that bounds the values from below most tightly, and the one from above; None where there is none."""
+    low: Comparison | None = None
+    high: Comparison | None = None
+    for part in parts:
+        if part.op in _LOW and (
+            low is None
+            or part.value > low.value  # type: ignore[operator]  # one order per term
+            or (part.op == "gt" and part.value == low.value)
+        ):
+            low = part
+        if part.op in _HIGH and (
+            high is None
+            or part.value < high.value  # type: ignore[operator]  # one order per term
+            or (part.op == "lt" and part.value == high.value)
+        ):
+            high = part
+    return low, high

@@ -6,19 +6,21 @@ not a boolean expression at all is an error that says where.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from lamella.snapshot.carrying import CarryingPool
 from lamella.snapshot.errors import FilterTypeMismatch, InvalidFilter, LimitExceeded
 from lamella.snapshot.expression import moments
 from lamella.snapshot.expression.limits import (
     MAX_DEPTH,
     MAX_IN_LITERALS,
     MAX_NODES,
+    MAX_REQUEST_SQL_TOKENS,
     MAX_SQL_CHARACTERS,
     SURE_SQL_DEPTH,
 )
@@ -46,10 +48,11 @@ from lamella.snapshot.expression.nodes import (
     Unknown,
 )
 from lamella.snapshot.expression.sql_constant import ImpossibleLiteral, bare
-from lamella.snapshot.expression.sql_plain import read_plain
+from lamella.snapshot.expression.sql_plain import LongList, long_lists, read_plain
 from lamella.snapshot.expression.sql_source import Source, parts_of
 from lamella.snapshot.expression.sql_terms import TermReader, path_of
-from lamella.snapshot.expression.sql_text import doubt, parsed
+from lamella.snapshot.expression.sql_text import doubt, parsed, token_count
+from lamella.snapshot.patience import check_patience
 
 _COMPARISONS: Final[dict[type[exp.Expr], Operator]] = {
     exp.LT: "lt",
@@ -106,22 +109,44 @@ def read_sql(text: str, *, time_zone: str = "UTC", now_us: int | None = None) ->
     plain = read_plain(text, time_zone)
     if plain is not None:
         return plain
-    return read_fully(text, time_zone, now_us)
+    return read_fully(text, time_zone, now_us, long_lists(text, time_zone))
 
 
-def read_fully(text: str, time_zone: str, now_us: int | None = None) -> Predicate:
-    """As :func:`read_sql`, by the parser, for a text within its length that is valid Unicode and not empty."""
+def check_together(filters: Iterable[Any]) -> None:
+    """Raise LimitExceeded for filters of one request whose SQL texts are too much for the parser together."""
+    texts = [each for each in filters if isinstance(each, str)]
+    if sum(map(len, texts)) <= MAX_REQUEST_SQL_TOKENS:
+        return
+    left = MAX_REQUEST_SQL_TOKENS
+    for text in texts:
+        check_patience()
+        if read_plain(text, "UTC") is None:
+            left -= token_count(text, left)
+        if left < 0:
+            raise LimitExceeded(
+                f"the filters have more than {MAX_REQUEST_SQL_TOKENS} words, numbers, texts and signs together, beside "
+                "those of columns and constants only",
+                limit="sql_tokens",
+                most=MAX_REQUEST_SQL_TOKENS,
+            )
+
+
+def read_fully(text: str, time_zone: str, now_us: int | None = None, lists: Sequence[LongList] = ()) -> Predicate:
+    """As :func:`read_sql`, by the parser, for a text within its length that is valid Unicode and not empty.
+
+    ``lists``: the parts of the text that were read already.
+    """
     reason = doubt(text)
     if reason is not None:
         return Unknown(text, reason)
     try:
-        return _read(text, time_zone, now_us)
+        return _read(text, time_zone, now_us, lists)
     except RecursionError:
         pass
     # Once more on a stack of its own: how deep a filter may be must not depend on who asks.
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="deep-filter") as pool:
+    with CarryingPool(max_workers=1, thread_name_prefix="deep-filter") as pool:
         try:
-            return pool.submit(_read, text, time_zone, now_us).result()
+            return pool.submit(_read, text, time_zone, now_us, lists).result()
         except RecursionError as error:
             message = (
                 f"the filter is nested too deeply; {SURE_SQL_DEPTH} levels are always read, a JSON filter has more"
@@ -129,16 +154,45 @@ def read_fully(text: str, time_zone: str, now_us: int | None = None) -> Predicat
             raise LimitExceeded(message, limit="filter_depth", most=SURE_SQL_DEPTH) from error
 
 
-def _read(text: str, time_zone: str, now_us: int | None) -> Predicate:
+def _read(text: str, time_zone: str, now_us: int | None, lists: Sequence[LongList]) -> Predicate:
+    if lists and _MARK not in text:
+        tree, tokens = parsed(_without(text, lists))  # what is left stands where it stood in the text
+        reader = _Reader(Source(text, tokens, tree), time_zone, now_us, lists)
+        found = reader.read(tree)
+        if len(reader.lists_read) == len(lists):
+            return found
     tree, tokens = parsed(text)
     return _Reader(Source(text, tokens, tree), time_zone, now_us).read(tree)
 
 
+#: Stands for a long list, with its number and once more behind it, as the only text of the list.
+_MARK: Final = "\ue000"
+#: Characters of an expression that a reason shows.
+_SHOWN: Final = 200
+_MARKED: Final = re.compile(f"'{_MARK}([0-9]+){_MARK}'")
+
+
+def _without(text: str, lists: Sequence[LongList]) -> str:
+    """The text with a mark in place of each list; all that stands behind keeps its line and offset."""
+    parts: list[str] = []
+    at = 0
+    for number, each in enumerate(lists):
+        mark = f"('{_MARK}{number}{_MARK}')"
+        blank = re.sub("[^\r\n]", " ", text[each.start + len(mark) : each.end])
+        parts += [text[at : each.start], mark, blank]
+        at = each.end
+    return "".join([*parts, text[at:]])
+
+
 class _Reader:
-    def __init__(self, source: Source, time_zone: str, now_us: int | None) -> None:
+    """``lists``: what the marks in the text stand for; ``lists_read``: the numbers of those that were found again."""
+
+    def __init__(self, source: Source, time_zone: str, now_us: int | None, lists: Sequence[LongList] = ()) -> None:
         self._source = source
         self._terms = TermReader(time_zone, now_us)
         self._nodes = 0
+        self._lists = lists
+        self.lists_read: set[int] = set()
 
     def read(self, tree: exp.Expr) -> Predicate:
         if isinstance(tree, exp.Alias):
@@ -155,6 +209,7 @@ class _Reader:
 
     def _predicate(self, node: exp.Expr, depth: int) -> Predicate:
         self._nodes += 1
+        check_patience()
         if self._nodes > MAX_NODES:
             raise LimitExceeded(
                 f"the filter has more than {MAX_NODES} predicates", limit="filter_predicates", most=MAX_NODES
@@ -188,7 +243,34 @@ class _Reader:
         if node.find(exp.Query) is None:
             names = tuple(dict.fromkeys(filter(None, (path_of(column) for column in _columns(node)))))
         text = self._source.text(node)
-        return Unknown(_spelled(node) if text is None else text, reason, names, at=self._place(node))
+        if text is None:
+            text = self._spelled(node)
+        elif self._lists:
+            start = self._source.offset(node) or 0
+            end = start + len(text)
+            self.lists_read.update(number for number, each in enumerate(self._lists) if start <= each.start < end)
+        return Unknown(text, reason, names, at=self._place(node))
+
+    def _spelled(self, node: exp.Expr) -> str:
+        """What was read, as text, with the long lists that it had."""
+        text = _spelled(node)
+        if not self._lists:
+            return text
+        return _MARKED.sub(self._listed, text)
+
+    def _listed(self, mark: re.Match[str]) -> str:
+        each = self._lists[int(mark[1])]
+        self.lists_read.add(int(mark[1]))
+        return self._source.between(each.start + 1, each.end - 1)
+
+    def _why_not(self, *sides: exp.Expr) -> str:
+        for side in sides:
+            node = bare(side)
+            if isinstance(node, exp.Func | exp.Binary):
+                text = _MARKED.sub("...", _spelled(node))
+                shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+                return f"{shown} is not used for pruning"
+        return "only comparisons of columns, constants and known functions are used for pruning"
 
     def _paren(self, node: exp.Expr, depth: int) -> Predicate:
         return self._predicate(node.this, depth + 1)
@@ -228,7 +310,7 @@ class _Reader:
         del depth
         op, left, right = _COMPARISONS[type(node)], *self._sides(node)
         if left is None or right is None:
-            return self._unknown(node, _why_not(node.this, node.args["expression"]))
+            return self._unknown(node, self._why_not(node.this, node.args["expression"]))
         if isinstance(left, Literal) and not isinstance(right, Literal):
             return Compare(_MIRRORED[op], right, left, at=self._place(node))
         return Compare(op, left, right, at=self._place(node))
@@ -237,7 +319,7 @@ class _Reader:
         del depth
         left, right = self._sides(node)
         if left is None or right is None:
-            return self._unknown(node, _why_not(node.this, node.args["expression"]))
+            return self._unknown(node, self._why_not(node.this, node.args["expression"]))
         if isinstance(left, Literal):
             left, right = right, left
         equal = NullSafeEqual(left, right, at=self._place(node))
@@ -260,6 +342,10 @@ class _Reader:
         items = node.args.get("expressions") or []
         if term is None or isinstance(term, Literal) or not items:
             return self._unknown(node, "only IN of a column and a list of constants is used")
+        marked = _MARKED.fullmatch(f"'{items[0].this}'") if self._lists and isinstance(items[0], exp.Literal) else None
+        if marked is not None and len(items) == 1:
+            self.lists_read.add(int(marked[1]))
+            return In(term, self._lists[int(marked[1])].literals, at=self._place(node))
         if len(items) > MAX_IN_LITERALS:
             raise LimitExceeded(f"IN lists may have {MAX_IN_LITERALS} values", limit="in_values", most=MAX_IN_LITERALS)
         literals = [self._terms.listed(item) for item in items]
@@ -347,7 +433,10 @@ def _columns(node: exp.Expr) -> list[exp.Expr]:
         top = stack.pop()
         if isinstance(top, exp.Column | exp.Dot) and path_of(top):
             found.append(top)
-        elif not isinstance(top, exp.DataType):  # whose collation looks like a column
+            continue
+        while isinstance(top, exp.Dot) and isinstance(top.expression, exp.Identifier):
+            top = top.this  # a part of what is no column: neither are its own parts
+        if not isinstance(top, exp.DataType):  # whose collation looks like a column
             stack += list(top.iter_expressions())
     return found
 
@@ -362,16 +451,8 @@ def _spelled(node: exp.Expr) -> str:
     """What was read, as text; sqlglot cannot write everything that it reads."""
     try:
         return node.sql(dialect="spark")
-    except (SqlglotError, ValueError):
+    except (SqlglotError, ValueError, LookupError, TypeError, AttributeError):
         return f"a use of {node.key}"
-
-
-def _why_not(*sides: exp.Expr) -> str:
-    for side in sides:
-        node = bare(side)
-        if isinstance(node, exp.Func | exp.Binary):
-            return f"{_spelled(node)} is not used for pruning"
-    return "only comparisons of columns, constants and known functions are used for pruning"
 
 
 _READERS: Final[dict[type[exp.Expr], Callable[[_Reader, exp.Expr, int], Predicate]]] = {

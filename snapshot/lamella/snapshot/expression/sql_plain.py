@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
+import msgspec
 from sqlglot.dialects.spark import Spark
 from sqlglot.parsers.spark import SparkParser
 
@@ -58,8 +59,6 @@ _RESERVED: Final = (
     frozenset(word.lower() for keyword in Spark.Tokenizer.KEYWORDS for word in keyword.split())
     | frozenset(word.lower() for word in SparkParser.NO_PAREN_FUNCTION_PARSERS)
 ) - NAMES
-#: A chain of so many units has fewer nodes than a filter may have.
-_MAX_UNITS: Final = MAX_NODES // 3
 #: Each level of this reader is at most two of those that SQL text surely may have.
 _MAX_LEVELS: Final = SURE_SQL_DEPTH // 2
 _MAX_NAME: Final = 200
@@ -88,12 +87,16 @@ _COMPARISON: Final = _pattern(rf"{_NAME}{_SPACE}*+(<=>|<=|>=|<>|!=|==|=|<|>){_SP
 _OTHER: Final = _pattern(rf"{_NAME}{_SPACE}++(not{_SPACE}++)?+(in|between|like|is)(?![a-z0-9_])")
 _OPENING: Final = _pattern(rf"{_SPACE}*+(not(?={_SPACE}|\()|\()")
 _BEHIND: Final = _pattern(_NEXT)
-_WHOLE_NUMBERS: Final = _pattern(rf"{_SPACE}*+\(({_WHOLE}(?:,{_WHOLE})*+)\){_NEXT}")
+_WHOLE_NUMBERS: Final = _pattern(rf"{_SPACE}*+\(({_WHOLE}(?:,{_WHOLE})*+)\)")
 _LIST: Final = _pattern(rf"{_SPACE}*+\(")
 _ITEM: Final = _pattern(rf"{_SPACE}*+{_VALUE}{_SPACE}*+([,)])")
 _BOUNDS: Final = _pattern(rf"{_SPACE}++{_VALUE}{_SPACE}++and{_SPACE}++{_VALUE}{_NEXT}")
 _LIKE: Final = _pattern(rf"{_SPACE}*+'([^'\\]*+)'{_NEXT}")
 _NULL: Final = _pattern(rf"{_SPACE}++(not{_SPACE}++)?+null{_NEXT}")
+#: A quoted text, or IN with what may be a list behind it.
+_IN: Final = _pattern(rf"'[^']*+'|\"[^\"]*+\"|`[^`]*+`|(?<![a-z0-9_.])in(?={_SPACE}*+\()")
+#: A shorter list is left to the parser.
+_LONG_LIST: Final = 32
 #: What may stand behind a predicate, by its length.
 _END, _CLOSING, _OR, _AND = 0, 1, 2, 3
 
@@ -117,13 +120,44 @@ def read_plain(text: str, time_zone: str) -> Predicate | None:
     return found if reader.behind == _END else None
 
 
+class LongList(msgspec.Struct, frozen=True):
+    """A list of constants in parentheses behind IN: ``text[start:end]``."""
+
+    start: int
+    end: int
+    literals: tuple[Literal, ...]
+
+
+def long_lists(text: str, time_zone: str) -> list[LongList]:
+    """The long lists of constants in a text that :func:`read_plain` is not certain about, in their order.
+
+    They need no parser either: without them a filter is short. None for a text with comments or escapes, in which it is
+    not certain where a quoted text ends.
+    """
+    if "\\" in text or "--" in text or "/*" in text:
+        return []
+    found: list[LongList] = []
+    reader = _Reader(text, time_zone)
+    for match in _IN.finditer(text):
+        if match[0][0] in "'\"`":
+            continue
+        start = reader.at = text.index("(", match.end())
+        try:
+            literals = reader.constants()
+        except _Unsure:
+            continue
+        if _LONG_LIST <= len(literals) <= MAX_IN_LITERALS:
+            found.append(LongList(start, reader.at, literals))
+    return found
+
+
 class _Reader:
     def __init__(self, text: str, time_zone: str) -> None:
         self._text = text
         self._time_zone = time_zone
-        self._at = 0
+        self.at = 0
         self._place = Place()
-        self._units = 0
+        self._nodes = 0
         self.behind = _END
 
     def condition(self, level: int) -> Predicate:
@@ -134,32 +168,49 @@ class _Reader:
             conjuncts.append(self._unit(level))
             if self.behind == _AND:
                 continue
-            alternatives.append(conjuncts[0] if len(conjuncts) == 1 else And(tuple(conjuncts)))
+            if len(conjuncts) == 1:
+                alternatives.append(conjuncts[0])
+            else:
+                self._count()
+                alternatives.append(And(tuple(conjuncts)))
             if self.behind != _OR:
-                return alternatives[0] if len(alternatives) == 1 else Or(tuple(alternatives))
+                break
             conjuncts = []
+        if len(alternatives) == 1:
+            return alternatives[0]
+        self._count()
+        return Or(tuple(alternatives))
+
+    def _count(self) -> None:
+        """One node more: at least as many as the parser's tree has, so that what is too large here is left to it."""
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise _Unsure
 
     def _unit(self, level: int) -> Predicate:
-        self._units += 1
-        if self._units > _MAX_UNITS or level > _MAX_LEVELS:
+        self._count()
+        if level > _MAX_LEVELS:
             raise _Unsure
-        match = _COMPARISON.match(self._text, self._at)
+        match = _COMPARISON.match(self._text, self.at)
         if match is not None:
             name, sign, *value, behind = match.groups()
-            self._at, self.behind = match.end(), len(behind)
+            self.at, self.behind = match.end(), len(behind)
             place = Place(match.start(1))
             if sign == "<=>":
                 return NullSafeEqual(_column(name), self._literal(*value), at=place)
             return Compare(_OPERATORS[sign], _column(name), self._literal(*value), at=place)
-        match = _OTHER.match(self._text, self._at)
+        match = _OTHER.match(self._text, self.at)
         if match is not None:
-            self._at, self._place = match.end(), Place(match.start(1))
+            self.at, self._place = match.end(), Place(match.start(1))
             test = _TESTS[match[3].lower()](self, _column(match[1]))
-            return test if match[2] is None else Not(test)
-        match = _OPENING.match(self._text, self._at)
+            if match[2] is None:
+                return test
+            self._count()
+            return Not(test)
+        match = _OPENING.match(self._text, self.at)
         if match is None:
             raise _Unsure
-        self._at = match.end()
+        self.at = match.end()
         if match[1] != "(":
             return Not(self._unit(level + 1))
         inside = self.condition(level + 1)
@@ -170,36 +221,36 @@ class _Reader:
 
     def _follow(self, pattern: re.Pattern[str]) -> re.Match[str]:
         """The match of what must come next; its last group is what stands behind a predicate."""
-        match = pattern.match(self._text, self._at)
+        match = pattern.match(self._text, self.at)
         if match is None:
             raise _Unsure
-        self._at, self.behind = match.end(), len(match[pattern.groups])
+        self.at, self.behind = match.end(), len(match[pattern.groups])
         return match
 
     def _in(self, column: Ref) -> Predicate:
-        match = _WHOLE_NUMBERS.match(self._text, self._at)
-        if match is not None:
-            self._at, self.behind = match.end(), len(match[2])
-            literals = tuple([Literal("integer", int(item)) for item in match[1].split(",")])
-        else:
-            literals = self._list()
+        literals = self.constants()
+        self._follow(_BEHIND)
         if len(literals) > MAX_IN_LITERALS:
             raise _Unsure
         return In(column, literals, at=self._place)
 
-    def _list(self) -> tuple[Literal, ...]:
-        match = _LIST.match(self._text, self._at)
+    def constants(self) -> tuple[Literal, ...]:
+        """A list of constants in parentheses; ``at`` is behind it then."""
+        match = _WHOLE_NUMBERS.match(self._text, self.at)
+        if match is not None:
+            self.at = match.end()
+            return tuple([Literal("integer", int(item)) for item in match[1].split(",")])
+        match = _LIST.match(self._text, self.at)
         made: list[Literal] = []
         while match is not None:
-            self._at = match.end()
-            match = _ITEM.match(self._text, self._at)
+            self.at = match.end()
+            match = _ITEM.match(self._text, self.at)
             if match is None:
                 break
             *value, comma = match.groups()
             made.append(self._literal(*value))
             if comma == ")":
-                self._at = match.end()
-                self._follow(_BEHIND)
+                self.at = match.end()
                 return tuple(made)
         raise _Unsure
 
@@ -213,7 +264,10 @@ class _Reader:
 
     def _is(self, column: Ref) -> Predicate:
         test = IsNull(column, at=self._place)
-        return test if self._follow(_NULL)[1] is None else Not(test)
+        if self._follow(_NULL)[1] is None:
+            return test
+        self._count()
+        return Not(test)
 
     def _literal(
         self, whole: str | None, other: str | None, kind: str | None, text: str | None, word: str | None

@@ -52,6 +52,10 @@ class Source:
         span = self._spans.get(id(node))
         return None if span is None else self._text[self._tokens[span[0]].start : self._tokens[span[1] - 1].end + 1]
 
+    def between(self, start: int, end: int) -> str:
+        """The text from one offset to another."""
+        return self._text[start:end]
+
     def offset(self, node: exp.Expr) -> int | None:
         """The 0-based offset of its first character."""
         return self._starts.get(id(node))

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 import numpy as np
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from lamella.snapshot.errors import InvalidSchema, LimitExceeded
 from lamella.snapshot.expression import moments
@@ -85,17 +86,13 @@ _CLOCK: Final = frozenset({exp.CurrentTimestamp, exp.CurrentDate, exp.Localtimes
 
 def path_of(node: exp.Expr) -> str | None:
     """The path of a column reference, None when the node is something else."""
-    parts = _parts_of(node)
-    return quoted_path(parts) if parts else None
-
-
-def _parts_of(node: exp.Expr) -> tuple[str, ...]:
-    if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
-        return tuple(part.name for part in node.parts)
-    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
-        head = _parts_of(node.this)
-        return (*head, node.expression.name) if head else ()
-    return ()
+    names: list[str] = []
+    while isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
+        names.append(node.expression.name)
+        node = node.this
+    if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
+        return None
+    return quoted_path((*(part.name for part in node.parts), *reversed(names)))
 
 
 class TermReader:
@@ -220,12 +217,8 @@ class TermReader:
         constants = isinstance(inner, Cast) and isinstance(inner.term, Literal)
         if inner is None or isinstance(inner, Literal) or constants:  # a certain one has been read as a constant
             return None
-        target = node.args["to"].sql(dialect="spark").lower()
-        try:
-            parse_type(target)
-        except InvalidSchema:  # a type that no column of ours can have
-            return None
-        return Cast(inner, target)
+        target = _type_text(node.args["to"])
+        return None if target is None else Cast(inner, target)
 
     def _extract(self, node: exp.Expr) -> Term | None:
         field = _FIELDS.get(node.name.upper())
@@ -267,6 +260,16 @@ class TermReader:
 def _has_more(node: exp.Expr) -> bool:
     known = _KNOWN.get(type(node), _BINARY)
     return any(value and name not in known for name, value in node.args.items())
+
+
+def _type_text(node: exp.Expr) -> str | None:
+    """A type's text; None for one that no column of ours can have, or that cannot be written."""
+    try:
+        text: str = node.sql(dialect="spark").lower()
+        parse_type(text)
+    except (SqlglotError, ValueError, LookupError, TypeError, AttributeError, InvalidSchema):
+        return None
+    return text
 
 
 def _plain_argument(node: exp.Expr) -> exp.Expr:

@@ -1,23 +1,43 @@
-"""SQL text to one syntax tree, by sqlglot; what cannot be read says where."""
+"""SQL text to one syntax tree, by sqlglot; what cannot be read says where.
+
+The parser's time is bounded before it begins: by the number of tokens, by the depth of brackets and types, and by a
+text that leaves it nothing to try twice (:func:`_tokens`). Decision 48 has the figures.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import islice
 from typing import Final
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError, TokenError
+from sqlglot.parsers.spark import SparkParser
 
-from lamella.snapshot.errors import InvalidFilter
+from lamella.snapshot.errors import InvalidFilter, LimitExceeded
+from lamella.snapshot.expression.limits import (
+    MAX_DEPTH,
+    MAX_NODES_PER_TOKEN,
+    MAX_SQL_TOKENS,
+    MAX_SQL_TYPE_DEPTH,
+    NODES_BESIDE,
+)
+from lamella.snapshot.patience import check_patience
 
 # Spark ends a comment at a carriage return, and goes on with it behind a backslash; sqlglot does otherwise.
 _OTHER_COMMENT: Final = re.compile("\\\\\n|\r(?!\n)")
 # Spark reads such an escape as two question marks.
 _BEYOND_UNICODE: Final = re.compile(r"\\U(?!00(?:0[0-9a-fA-F]|10))(?=[0-9a-fA-F]{8})")
-_QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`""", re.DOTALL)
+# A quoted text that does not end is taken to the end of all: tried again behind each quote, it takes quadratic time.
+_TEXT: Final = r"""'(?:[^'\\]++|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)"""
+_QUOTED: Final = re.compile(rf"{_TEXT}|`[^`]*+(?:`|\Z)", re.DOTALL)
+#: About what the tokenizer takes for a token. Comments and quoted names count as what is in them, since the parser
+#: reads hints and types there.
+_TOKEN: Final = re.compile(
+    rf"{_TEXT}|\d++(?:\.\d*+)?+(?:e[+-]?\d++)?+|\w++|[<>=!|:&]{{1,2}}+|[^\w\s]", re.DOTALL | re.I
+)
 # sqlglot takes two such numbers for one and drops the second.
 _TWO_POINTS: Final = re.compile(r"(?<![\w.])\d*\.\d*\.\d")
 
@@ -25,6 +45,19 @@ _TWO_POINTS: Final = re.compile(r"(?<![\w.])\d*\.\d*\.\d")
 #: sqlglot spells the units of truncations out, and takes a column for a unit: ``date_trunc('D', t)`` is null in Spark,
 #: and no day. JSON paths it reads by other rules. All these are read as functions that it does not know.
 _AS_SPELLED: Final = frozenset({"DATE_TRUNC", "TIMESTAMP_TRUNC", "TRUNC", "GET_JSON_OBJECT"})
+_NAMES: Final = (TokenType.VAR, TokenType.IDENTIFIER)
+_OPENING: Final = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSING: Final = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+_CONNECTIVES: Final = (TokenType.AND, TokenType.OR)
+#: Types that contain others, by the names that they have.
+_NESTED: Final = frozenset(SparkParser.NESTED_TYPE_TOKENS)
+_NESTED_NAMES: Final = frozenset({"ARRAY", "LIST", "MAP", "NULLABLE", "STRUCT"})
+#: Names of types that are functions as well, before a parenthesis, and columns before a bracket.
+_FUNCTIONS: Final = frozenset(SparkParser.TYPE_TOKENS) - {TokenType.NULL, TokenType.INTERVAL}
+_COLUMNS: Final = frozenset(SparkParser.TYPE_TOKENS) - _NESTED
+#: What the parser raises for texts that it has no error for, beside its own errors.
+_UNREADABLE: Final = (SqlglotError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError, AssertionError)
+_OUT_OF_NODES: Final = "Maximum number of AST nodes"
 
 
 def doubt(text: str) -> str | None:
@@ -37,23 +70,28 @@ def doubt(text: str) -> str | None:
 
 
 def parsed(text: str) -> tuple[exp.Expr, Sequence[Token]]:
-    """The one statement or expression of a text, and its tokens.
+    """The one statement or expression of a text, and its tokens. Numbers keep the suffixes that they were written with.
 
-    Numbers keep the suffixes that they were written with. Raises InvalidFilter with its ``position``, or
-    RecursionError.
+    Raises:
+        InvalidFilter: it cannot be read; ``position`` is the offset.
+        LimitExceeded: it has too many tokens, or is nested too deeply; ``position`` is where.
+        RecursionError: it is nested too deeply for this stack.
     """
+    _check_length(text)
     try:
         statements, tokens = _statements(text)
         if len(statements) == 1 and isinstance(statements[0], exp.Command):
             return _condition(text) or (statements[0], tokens)
     except ParseError as error:
+        if _OUT_OF_NODES in str(error):
+            raise _too_much_work() from error
         condition = _condition(text)
         if condition is not None:
             return condition
         raise _syntax_error(text, error) from error
     except TokenError as error:
         raise InvalidFilter("the filter ends inside a quoted text or comment", position=len(text)) from error
-    except (SqlglotError, ValueError, ArithmeticError) as error:  # a number that is none
+    except _UNREADABLE as error:
         raise InvalidFilter(f"the filter cannot be read: {error}", position=0) from error
     if len(statements) != 1 or statements[0] is None:
         position = text.find(";")
@@ -63,38 +101,124 @@ def parsed(text: str) -> tuple[exp.Expr, Sequence[Token]]:
 
 def _statements(text: str) -> tuple[list[exp.Expr | None], list[Token]]:
     tokens, mark = _tokens(text)
-    return _unmarked(Spark().parser().parse(tokens, text), mark), tokens
+    return _unmarked(Spark().parser(max_nodes=_most_nodes(tokens)).parse(tokens, text), mark), tokens
 
 
 def _condition(text: str) -> tuple[exp.Expr, list[Token]] | None:
     """The text read as a condition only, where a column's name is also the beginning of a statement."""
     try:
         tokens, mark = _tokens(text)
-        found = _unmarked(Spark().parser().parse_into(exp.Condition, tokens, text), mark)
-    except (SqlglotError, ValueError, ArithmeticError):
+        parser = Spark().parser(max_nodes=_most_nodes(tokens))
+        found = _unmarked(parser.parse_into(exp.Condition, tokens, text), mark)
+    except _UNREADABLE:
         return None
     return (found[0], tokens) if len(found) == 1 and found[0] is not None else None
+
+
+def _most_nodes(tokens: Sequence[Token]) -> int:
+    return MAX_NODES_PER_TOKEN * len(tokens) + NODES_BESIDE
+
+
+def _too_much_work() -> LimitExceeded:
+    return LimitExceeded(
+        "the filter can be read in too many ways; write it with less nesting, or as a JSON filter",
+        limit="sql_nodes",
+        most=MAX_NODES_PER_TOKEN,
+    )
+
+
+def _too_many_tokens(position: int) -> LimitExceeded:
+    return LimitExceeded(
+        f"the filter has more than {MAX_SQL_TOKENS} words, numbers, texts and signs (at offset {position}); "
+        "comparisons of columns with constants, and lists of constants, may be longer, as may a JSON filter",
+        limit="sql_tokens",
+        most=MAX_SQL_TOKENS,
+        position=position,
+    )
+
+
+def token_count(text: str, most: int) -> int:
+    """How many tokens a text has, about; one that has more than ``most`` has ``most + 1``."""
+    return sum(1 for _ in islice(_TOKEN.finditer(text), most + 1))
+
+
+def _check_length(text: str) -> None:
+    """Raise LimitExceeded for too many tokens, before any of them is made."""
+    beyond = next(islice(_TOKEN.finditer(text), MAX_SQL_TOKENS, None), None)
+    if beyond is not None:
+        raise _too_many_tokens(beyond.start())
 
 
 def _tokens(text: str) -> tuple[list[Token], str]:
     """The text's tokens, a mark (empty when there is none) behind the names of functions that stay as they are spelled.
 
     A parser of our own would say it better, but sqlglot's compiled build lets no class inherit from its parser.
+
+    ``date(x)`` and the like are calls of functions, and ``date[x]`` is a part of a column. The parser tries them as
+    types first, and what is inside again when that fails: twice the time or more for each level of ``date(date(...))``.
+    So such a name becomes any other name, but where a size of digits stands behind it, as in ``decimal(10, 2)``.
     """
+    check_patience()
     tokens = _with_suffixes(Spark().tokenize(text), text)
-    names = [
-        token
-        for token, behind in pairwise(tokens)
-        if behind.token_type == TokenType.L_PAREN
-        and token.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
-        and token.text.upper() in _AS_SPELLED
-    ]
+    if len(tokens) > MAX_SQL_TOKENS:  # where a quoted text ends, the tokenizer may see otherwise
+        raise _too_many_tokens(tokens[MAX_SQL_TOKENS].start)
+    _check_depth(tokens)
     mark = "\ue000"
     while mark in text:
         mark += mark
-    for token in names:
-        token.text += mark
-    return tokens, mark if names else ""
+    is_marked = False
+    for at in range(len(tokens) - 1):
+        token, behind = tokens[at], tokens[at + 1].token_type
+        if behind is TokenType.L_BRACKET and token.token_type in _COLUMNS:
+            token.token_type = TokenType.VAR
+        if behind is not TokenType.L_PAREN:
+            continue
+        if token.token_type in _FUNCTIONS and not _is_size(tokens, at + 2):
+            token.token_type = TokenType.VAR
+        elif token.token_type in _NAMES and token.text.upper() in _AS_SPELLED:
+            token.text += mark
+            is_marked = True
+    check_patience()
+    return tokens, mark if is_marked else ""
+
+
+def _is_size(tokens: Sequence[Token], at: int) -> bool:
+    """Whether the parameters of a type stand there, with the closing parenthesis: ``10)`` or ``10, -2)``."""
+    kinds = [token.token_type for token in tokens[at : at + 5] if token.token_type is not TokenType.DASH]
+    one = [TokenType.NUMBER, TokenType.R_PAREN]
+    return kinds[:2] == one or kinds[:4] == [TokenType.NUMBER, TokenType.COMMA, *one]
+
+
+def _check_depth(tokens: Sequence[Token]) -> None:
+    """Raise LimitExceeded for brackets within brackets, and types within types, that are too many."""
+    brackets: list[bool] = []  # whether each is that of a nested type, or of the function that makes one
+    types = angles = 0
+    before: Token | None = None
+    for token in tokens:
+        kind = token.token_type
+        of_type = before is not None and (before.token_type in _NESTED or before.text.upper() in _NESTED_NAMES)
+        if kind in _OPENING:
+            brackets.append(of_type)
+            types += of_type
+        elif kind in _CLOSING:
+            types -= brackets.pop() if brackets else 0
+        elif kind is TokenType.LT and of_type:
+            angles += 1
+        elif kind is TokenType.GT and angles:
+            angles -= 1
+        elif kind in _CONNECTIVES:  # these were comparisons of columns with such names
+            angles = 0
+        if len(brackets) > MAX_DEPTH or types + angles > MAX_SQL_TYPE_DEPTH:
+            what, most = (
+                ("brackets", MAX_DEPTH) if len(brackets) > MAX_DEPTH else ("types or arrays", MAX_SQL_TYPE_DEPTH)
+            )
+            raise LimitExceeded(
+                f"more than {most} {what} are nested in each other (at offset {token.start})",
+                limit="filter_depth",
+                most=most,
+                position=token.start,
+            )
+        before = token
 
 
 def _with_suffixes(tokens: list[Token], text: str) -> list[Token]:

@@ -58,6 +58,7 @@ class TermBinder:
         self._schema = schema
         self._time_zone = time_zone
         self._case_sensitive = case_sensitive
+        self._columns: dict[str, Leaf | Unusable] = {}
 
     def bind(self, term: Term) -> BoundTerm | Unusable:
         """The term, or why it is not understood.
@@ -81,10 +82,13 @@ class TermBinder:
                 return self._call(term)
 
     def _column(self, path: str) -> Leaf | Unusable:
-        leaf = self._schema.find(path, case_sensitive=self._case_sensitive)
-        if leaf is None:
-            return Unusable(_NESTED)
-        return Unusable(_REPEATED) if leaf.repeated else leaf
+        """The column of a path; one that is named again is not looked up again."""
+        found = self._columns.get(path)
+        if found is None:
+            leaf = self._schema.find(path, case_sensitive=self._case_sensitive)
+            found = Unusable(_NESTED) if leaf is None else Unusable(_REPEATED) if leaf.repeated else leaf
+            self._columns[path] = found
+        return found
 
     def _call(self, term: Call) -> BoundTerm | Unusable:
         if term.function == "coalesce":

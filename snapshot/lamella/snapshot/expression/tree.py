@@ -44,6 +44,7 @@ from lamella.snapshot.expression.nodes import (
     Unknown,
 )
 from lamella.snapshot.expression.text import term_text
+from lamella.snapshot.patience import check_patience
 
 _OPERATORS: Final[dict[str, Operator]] = {
     "lt": "lt",
@@ -70,6 +71,7 @@ class _Reader:
         self._nodes = 0
 
     def predicate(self, node: Any, path: str, depth: int) -> Predicate:
+        check_patience()
         self._nodes += 1
         if self._nodes > MAX_NODES:
             raise LimitExceeded(

@@ -31,6 +31,7 @@ from lamella.snapshot.expression.nodes import TRUE, And, Constant, IsNan, IsNull
 from lamella.snapshot.expression.tree import read_tree
 from lamella.snapshot.iceberg.float_terms import for_readers
 from lamella.snapshot.iceberg.value import is_doubtful_day, is_doubtful_number, is_zero, plain_value, rounded, typed
+from lamella.snapshot.patience import check_patience
 from lamella.snapshot.prune.residual import Atom, Shape
 from lamella.snapshot.schema import DataType, Leaf, Schema
 
@@ -132,6 +133,7 @@ class _Reader:
 
     def _count(self) -> None:
         """Connectives count too: each has a path, which is the longer the deeper in a chain it stands."""
+        check_patience()
         self._nodes += 1
         if self._nodes > MAX_NODES:
             raise LimitExceeded(

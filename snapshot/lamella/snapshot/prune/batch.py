@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from lamella.snapshot.errors import LimitExceeded
+from lamella.snapshot.expression import check_together
 from lamella.snapshot.wire import BatchRequest, PruneRequest
 
 #: Filters of one request.
@@ -16,6 +17,7 @@ def single_requests(request: BatchRequest) -> Iterator[PruneRequest]:
     """The request of each filter; raises LimitExceeded."""
     if len(request.filters) > MAX_FILTERS:
         raise LimitExceeded(f"a batch may have {MAX_FILTERS} filters", limit="filters", most=MAX_FILTERS)
+    check_together(request.filters)
     for each in request.filters:
         yield PruneRequest(
             filter=each,

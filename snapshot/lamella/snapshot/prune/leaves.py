@@ -40,7 +40,7 @@ from lamella.snapshot.expression.bound import (
     Pair,
     Prefix,
 )
-from lamella.snapshot.expression.like import is_like
+from lamella.snapshot.expression.like import is_like, least_length
 from lamella.snapshot.prune.outcome import Outcome, settled
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.stats.bound import Value
@@ -269,6 +269,7 @@ def _alike(node: Prefix, zones: Zones, true: Truth, false: Truth) -> tuple[Truth
     count = len(zones)
     single = np.zeros(count, dtype=bool)
     true, false = spread(true, count), spread(false, count)
+    least = least_length(node.parts)  # a pattern may be much longer than any text
     for index in rows.tolist():
         value = low.at(index)
         try:
@@ -277,7 +278,7 @@ def _alike(node: Prefix, zones: Zones, true: Truth, false: Truth) -> tuple[Truth
             text = None
         if text is not None:
             single[index] = True
-            if is_like(text, node.parts):
+            if len(text) >= least and is_like(text, node.parts):
                 false[index] = False
             else:
                 true[index] = False

@@ -43,6 +43,7 @@ from lamella.snapshot.expression.nodes import (
     Term,
     Truth,
 )
+from lamella.snapshot.patience import check_patience
 from lamella.snapshot.prune.evaluate import Outcome, evaluate
 from lamella.snapshot.prune.kept import Kept
 from lamella.snapshot.prune.verdict import ALL
@@ -97,7 +98,10 @@ class Residuals:
         if len(open_rows):
             states = states_of(self._bound, companion)[rows[open_rows]]
             vectors, inverse = np.unique(states, axis=0, return_inverse=True)
-            found = [self._number(simplified(self._shape, vector.tolist())) for vector in vectors]
+            found: list[int] = []
+            for vector in vectors:
+                check_patience()
+                found.append(self._number(simplified(self._shape, vector.tolist())))
             numbers[open_rows] = np.array(found, dtype=np.int64)[inverse.reshape(-1)]
         self._blocks.append(numbers)
 
@@ -218,6 +222,7 @@ def states_of(predicates: Sequence[Sequence[BoundPredicate]], companion: Compani
 
     states = np.zeros((count, len(predicates)), dtype=np.uint8)
     for column, readings in enumerate(predicates):
+        check_patience()
         for bound in readings:
             states[:, column] |= _bits(evaluate(bound, lookup, count))
     return states

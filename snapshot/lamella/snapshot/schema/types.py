@@ -147,6 +147,8 @@ class DataType(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         return self.name
 
 
+#: Longer parameters are none of any type; of thousands of digits Python makes no number.
+_MAX_PARAMETER_DIGITS = 9
 _PARAMETERS = re.compile(r"^([a-z_0-9]+)\(\s*([a-z0-9]+)\s*(?:,\s*(-?[0-9]+)\s*)?\)$")
 
 
@@ -167,6 +169,8 @@ def parse_type(text: str) -> DataType:
     if match is None:
         raise InvalidSchema(f"unknown type {text!r}", type=text)
     base, first, second = match.group(1), match.group(2), match.group(3)
+    if max(len(first), len(second or "")) > _MAX_PARAMETER_DIGITS:
+        raise InvalidSchema("a type has parameters that do not fit", type=text)
     if base == "decimal" and first.isdigit():
         precision, scale = int(first), int(second or 0)
         if 1 <= precision <= 76 and 0 <= scale <= precision:
