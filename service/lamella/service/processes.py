@@ -265,9 +265,9 @@ class _Supervisor:
             self._workers[place] = self._started(worker.listening)
         return False
 
-    def _started(self, listening: socket.socket) -> _Worker:
-        inherited: list[socket.socket | Connection] = [*self._sockets, self._woken, self._wake]
-        inherited += [worker.pings for worker in self._workers]
+    def _started(self, listening: list[socket.socket]) -> _Worker:
+        inherited: list[socket.socket | Connection] = [found for each in self._sockets for found in each]
+        inherited += [self._woken, self._wake, *(worker.pings for worker in self._workers)]
         return _Worker(self._make_app, self._options, listening, inherited)
 
     def _pause(self, sentinels: list[int]) -> None:
