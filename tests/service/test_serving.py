@@ -398,7 +398,7 @@ def test_a_name_of_several_addresses_is_served_at_each() -> None:
     """As before there were sockets to hand over; they are given back."""
     port = free_port()
     families = {each[0] for each in socket.getaddrinfo("localhost", port, type=socket.SOCK_STREAM)}
-    with listening("localhost", port) as sockets:
+    with listening("localhost", port) as (sockets,):
         assert {each.family for each in sockets} == families
         assert {each.getsockname()[1] for each in sockets} == {port}
     assert all(each.fileno() == -1 for each in sockets)
