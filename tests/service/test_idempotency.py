@@ -110,7 +110,7 @@ def test_a_conflict_stays_one(world: World) -> None:
     for number, (method, path, body, code) in enumerate(refused):
         answers.append(world.api.send(method, path, body, key=f"no {number}"))
         assert (read_problem(answers[-1]).code, is_replay(answers[-1])) == (code, False)
-    table.register(files[0])
+    table.register(files[0], take_replaced=True)
     table.commit(removed=files[1:])
     add = {"changes": [{"change": "add", "name": "q", "type": "string"}]}
     world.api.call("POST", f"{table.path}/schema", add)

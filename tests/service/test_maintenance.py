@@ -100,7 +100,7 @@ def test_the_async_client_does_the_same(world: World) -> None:
 
 
 def test_a_table_refuses_files_of_another_table(world: World) -> None:
-    """What stands in a table's folder goes with that table, so no other one may register it."""
+    """What stands in a table's folder goes with that table, so no other one may register it, and it only if told to."""
     table, theirs = with_garbage(world)
     other = world.table()
     problem = other.api.problem("POST", f"{other.path}/register", {"paths": [theirs]})
@@ -108,7 +108,8 @@ def test_a_table_refuses_files_of_another_table(world: World) -> None:
     added = [{"location": theirs, "row_count": 1, "file_size": 1}]
     problem = other.api.problem("POST", f"{other.path}/commits", {"added": added})
     assert "belongs to another table" in problem.detail
-    assert table.register(theirs)["registered"] == 1
+    assert table.api.problem("POST", f"{table.path}/register", {"paths": [theirs]}).code == "duplicate_block"
+    assert table.register(theirs, take_replaced=True)["registered"] == 1
 
 
 def test_retention_properties_are_checked_when_they_are_set(world: World) -> None:

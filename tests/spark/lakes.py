@@ -18,6 +18,7 @@ from lamella.client.http import NO_RETRY, Lamella
 from lamella.client.http.pool import PooledTransport
 from lamella.client.http.testing import FakeTransport
 from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
+from lamella.snapshot.wire import PathColumns
 
 #: What answers a request instead of the service; None lets it through.
 Fault = Callable[[HttpRequest], HttpResponse | TransportFailure | None]
@@ -49,7 +50,13 @@ class LakeTable:
         """Its name in SQL."""
         return f"{CATALOG}.{self.name}"
 
-    def add(self, *blocks: pa.Table, names: Sequence[str] | None = None, **options: Any) -> LakeTable:
+    def add(
+        self,
+        *blocks: pa.Table,
+        names: Sequence[str] | None = None,
+        path_columns: PathColumns = "refuse",
+        **options: Any,
+    ) -> LakeTable:
         """Write each as one file, and register them together: one snapshot."""
         added = []
         for at, block in enumerate(blocks):
@@ -57,7 +64,7 @@ class LakeTable:
             path.parent.mkdir(parents=True, exist_ok=True)
             pq.write_table(block, path, **options)
             added.append(str(path))
-        answer = self.lake.table(self.name).register(added, strict=True)
+        answer = self.lake.table(self.name).register(added, strict=True, path_columns=path_columns)
         assert answer.registered == len(blocks)
         self.paths += added
         return self

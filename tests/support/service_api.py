@@ -90,9 +90,9 @@ class TableApi:
         """The table as it stands."""
         return dict(self.api.call("GET", self.path))
 
-    def register(self, *paths: str, key: str | None = None, strict: bool = False) -> dict[str, Any]:
+    def register(self, *paths: str, key: str | None = None, **body: Any) -> dict[str, Any]:
         """Append files."""
-        return dict(self.api.call("POST", f"{self.path}/register", {"paths": paths, "strict": strict}, key=key))
+        return dict(self.api.call("POST", f"{self.path}/register", {"paths": paths, **body}, key=key))
 
     def commit(self, *, key: str | None = None, **body: Any) -> dict[str, Any]:
         """Add and remove blocks."""

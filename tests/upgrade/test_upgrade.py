@@ -42,6 +42,8 @@ TABLE = "/v1/namespaces/db/tables/numbers"
 MOST_BYTES = 200_000
 #: Longer than any file of a release gets old.
 EVER_S = 10**10
+#: The filter of the report that each file has (scripts/upgrade_fixture.py).
+REPORTED = "x > 1000"
 
 
 class Left:
@@ -165,10 +167,18 @@ def test_an_older_catalog_waits_until_it_may_be_migrated(left: Left) -> None:
 
 
 def test_everything_is_answered_as_it_was(left: Left, catalog: str) -> None:
-    """Prunes of current and past snapshots, the table, its history and tags: no row less, and nothing wrong found."""
+    """Prunes of current and past snapshots, the table, its history and tags: no row less, and nothing wrong found.
+
+    The block that a reader reported as empty is back: readers of these releases read some filters otherwise.
+    """
+    reported = left.made["first_request"]["paths"][0]
     with opened(catalog, feedback=True) as now:
         for answer in left.made["answers"]:
-            assert now.blocks(answer["filter"], answer["snapshot_id"]) == answer["blocks"], answer["filter"]
+            found, before = now.blocks(answer["filter"], answer["snapshot_id"]), answer["blocks"]
+            if answer["filter"] == REPORTED and reported not in {block[0] for block in before}:
+                before = sorted([*before, *(block for block in found if block[0] == reported)])
+                assert len(before) == len(answer["blocks"]) + left.has("feedback")
+            assert found == before, answer["filter"]
         info = now.call("GET", TABLE)
         assert left.made["info"].items() <= info.items()
         listed = [each["snapshot_id"] for each in now.call("GET", f"{TABLE}/snapshots")["snapshots"]]

@@ -14,7 +14,7 @@ from lamella.client.spark.gateway import Gateway
 from lamella.client.spark.lake import CLUSTER_KIND
 from lamella.client.spark.table_properties import own_properties
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.schema import Column
+from lamella.snapshot.schema import Column, quoted_path
 from lamella.snapshot.schema.evolution import (
     AddColumn,
     DropColumn,
@@ -57,7 +57,7 @@ def alter_table(gateway: Gateway, lake: Lamella, name: str, changes: Iterable[An
         else:
             handle.commit(operation="alter", properties=own)
     elif kinds == {"ClusterBy"}:
-        columns = [".".join(map(str, reference.fieldNames())) for reference in given[-1][1].clusteringColumns()]
+        columns = [quoted_path(map(str, reference.fieldNames())) for reference in given[-1][1].clusteringColumns()]
         handle.cluster_by(columns, handle.cluster_key().kind if columns else "linear")
     else:
         handle.evolve([_change(gateway, kind, change) for kind, change in given])

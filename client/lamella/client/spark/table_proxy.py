@@ -13,6 +13,7 @@ from lamella.client.spark.row_level import LakeRowLevel, instead_of_delete
 from lamella.client.spark.scan import LakeScanBuilder
 from lamella.client.spark.sql_write import Destination, LakeWriteBuilder
 from lamella.snapshot.errors import FilterNotEvaluable, InvalidRequest
+from lamella.snapshot.schema import path_parts
 from lamella.snapshot.schema.spark_types import declared_schema
 
 _CATALOG: Final = CONNECTOR + "catalog."
@@ -76,8 +77,7 @@ class LakeTableProxy(Proxy):
         if not columns or not self._is_written_as_sql():
             return self._gateway.empty_array(transform)
         column = self._gateway.static(CONNECTOR + "expressions.Expressions", "column")
-        names = {each.name for each in self._table.schema.columns}
-        paths = [[path] if path in names else path.split(".") for path in columns]
+        paths = [path_parts(path) or (path,) for path in columns]
         key = self._gateway.seq([column(".".join(map(_quoted, path))) for path in paths])
         cluster_by = self._gateway.java_class(CONNECTOR + "expressions.ClusterByTransform").apply(key)
         return self._gateway.array(transform, [cluster_by])

@@ -15,7 +15,7 @@ from lamella.client.spark.lake import CLUSTER_KIND
 from lamella.client.spark.table_properties import own_properties
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema
 from lamella.snapshot.manifest import ClusterKind
-from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema import Column, Schema, quoted_path
 from lamella.snapshot.wire import TableInfo
 
 _LIMITED_TEXT: Final = re.compile(r'"(?:var)?char\(')
@@ -93,7 +93,7 @@ def _cluster_key(partitions: Any) -> tuple[str, ...]:
             # Not describe() of all: py4j does not find it in the private classes of days() and the like.
             text = transform.describe() if name == "identity" else transform.toString()
             raise InvalidRequest(f"a Lamella table has no partitions: say CLUSTER BY (...) instead of {text}")
-        key = tuple(".".join(map(str, reference.fieldNames())) for reference in transform.arguments())
+        key = tuple(quoted_path(map(str, reference.fieldNames())) for reference in transform.arguments())
     return key
 
 
