@@ -38,7 +38,7 @@ def test_the_rest_of_a_body_that_was_answered_already_has_an_end() -> None:
         assert server.cut("body") == 1
 
 
-def test_the_rest_of_a_body_that_was_answered_already_is_no_larger_than_a_body() -> None:
+def test_the_rest_of_a_body_that_was_answered_already_is_no_larger_than_two_bodies() -> None:
     """However fast it comes."""
     with RawServer(echo, max_body_bytes=1 << 20, body_stall_s=60) as server:
         endless = server.connect(CHUNKED % b"/early")

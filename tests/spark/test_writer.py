@@ -359,7 +359,7 @@ def test_nested_keys_and_names_with_dots_are_found(spark: SparkSession, lakes: L
     assert blocks_read(read)[0] == 1
     by_dot = spark.table(f"{CATALOG}.{name}").where("`a.b` = 7")
     assert by_dot.count() == 1
-    assert "a.b = 7" in plan(by_dot)
+    assert "`a.b` = 7" in plan(by_dot)
 
 
 def _split(expressions: str) -> list[str]:

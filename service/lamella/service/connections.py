@@ -78,7 +78,8 @@ class Connections:
         self._most_slow = settings.slow_readers_max
         self._head_s = settings.header_timeout_s
         self._body_s = settings.body_stall_s
-        self._most_rest_bytes = settings.max_body_bytes
+        # Twice as much as a body may have: a client whose body is a little too large is to read that, and not to be cut.
+        self._most_rest_bytes = 2 * settings.max_body_bytes
         self._answer_s = settings.answer_stall_s
         # The server closes them itself after that time; but closing waits until all was taken.
         self._unused_s = settings.keep_alive_s + settings.answer_stall_s
@@ -162,8 +163,8 @@ class Connections:
     def answered_early(self, connection: Watched) -> None:
         """The request was answered before its body had come, so that nobody reads the rest.
 
-        Clients may send all before they look for an answer. So the rest has the time of one step, and the size of a
-        body, however steadily it comes.
+        Clients may send all before they look for an answer. So the rest has the time of one step, and the size of two
+        bodies, however steadily it comes.
         """
         if connection in self._all:
             self._bodies.pop(connection, None)
