@@ -78,7 +78,7 @@ class Connections:
         self._most_slow = settings.slow_readers_max
         self._head_s = settings.header_timeout_s
         self._body_s = settings.body_stall_s
-        # Twice as much as a body may have: a client whose body is a little too large is to read that, and not to be cut.
+        # Twice as much as a body may have: a client whose body is a little too large is to read that it is.
         self._most_rest_bytes = 2 * settings.max_body_bytes
         self._answer_s = settings.answer_stall_s
         # The server closes them itself after that time; but closing waits until all was taken.
