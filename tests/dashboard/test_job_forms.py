@@ -477,7 +477,7 @@ def test_the_lab_says_what_cannot_be_told_and_how_to_measure_it(screens: Screens
         ({"name": "by_part", "expression": "l_partkey"}, "already"),
         ({"name": "x", "expression": "l_nowhere"}, "no column 'l_nowhere'"),
         ({"name": "x", "expression": "l_partkey +"}, "offset"),
-        ({"name": "x", "expression": "1 + 1"}, "no expression"),
+        ({"name": "x", "expression": "1 + 1"}, "names no column"),
         ({"name": "x"}, "needed"),
         ({"expression": "l_partkey"}, "needed"),
         ({"name": "x", "expression": "l_partkey", "opt_false_positives": "2"}, "false_positives"),

@@ -108,6 +108,8 @@ def _become(request: Mapping[str, Any]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(request["environment"])
+    more = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # plug-ins of a test
+    sys.path[:0] = [path for path in more if path and path not in sys.path]
     time.tzset()
     os.chdir(request["folder"])
     resource.setrlimit(resource.RLIMIT_NOFILE, request["files"])
