@@ -8,12 +8,11 @@ from pathlib import Path
 
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DatabaseError
 
 from lamella.service.catalog.engine import catalog_url, open_engine
 from lamella.service.catalog.migrate import SchemaState, migrate, schema_state
 from lamella.service.catalog.session import database_errors
-from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.errors import CatalogDamaged, InvalidRequest
 
 
 @contextmanager
@@ -31,8 +30,8 @@ def administered(url: str, *, timeout_s: float, create: bool = False) -> Iterato
     try:
         with database_errors():
             yield engine
-    except DatabaseError as error:
-        if "not a database" not in str(error.orig):
+    except CatalogDamaged as error:
+        if "not a database" not in error.message:
             raise
         raise InvalidRequest(f"{address.database} is not a SQLite database") from error
     finally:
