@@ -37,7 +37,7 @@ def refused(answer: httpx2.Response) -> bool:
 @pytest.mark.parametrize(
     "job",
     [
-        {"kind": "update", "arguments": {"set": {"id": "java_method('java.lang.System', 'getenv', 'LAMELLA_TOKEN')"}}},
+        {"kind": "update", "arguments": {"all": True, "set": {"id": "java_method('java.lang.System', 'getenv', 'X')"}}},
         {"kind": "compact", "arguments": {"scratch": "file:///etc"}},
         {"kind": "recluster", "arguments": {"memory_mib": 1_000_000}},
         {"kind": "delete", "arguments": {"where": "id = 1", "scratch": "s3://elsewhere/x"}},

@@ -60,13 +60,16 @@ def test_prunes_leave_nothing_behind_for_the_collector(table: Table, form: str) 
 
     for number in range(300, 340):
         ask(number)
-    before = tracked()
-    for number in range(400, 400 + PRUNES):
-        ask(number)
-    grown = tracked() - before
+    rounds = []
+    for start in (400, 400 + PRUNES, 400 + 2 * PRUNES):  # threads of other tests may make something meanwhile
+        before = tracked()
+        for number in range(start, start + PRUNES):
+            ask(number)
+        rounds.append(tracked() - before)
     kinds = warehouse.kept()
-    assert kinds["funnel"].misses >= PRUNES
-    assert sum(grown.values()) <= MOST_EACH * PRUNES + 100, grown.most_common(10)
+    assert kinds["funnel"].misses >= 3 * PRUNES
+    grown = min(rounds, key=Counter.total)
+    assert grown.total() <= MOST_EACH * PRUNES + 100, grown.most_common(10)
 
 
 def test_what_is_remembered_is_answered_as_it_was(table: Table) -> None:

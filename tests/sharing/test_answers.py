@@ -45,7 +45,7 @@ class Service:
         low, high = to_bound(leaf.dtype, 1), to_bound(leaf.dtype, 9)
         stats = {leaf.id: ColumnStats(min=low, max=high, null_count=0, min_exact=True)}
         blocks = [
-            Block(location=f"s3://data/{number}.parquet", row_count=10, file_size=1_000, col_stats=stats)
+            Block(location=f"s3://data/{number}.parquet", row_count=10, file_size=1_000, col_stats=stats, by_name=True)
             for number in range(BLOCKS)
         ]
         catalog = open_catalog(f"{folder}/c.db")

@@ -91,7 +91,7 @@ class HeldReads:
         path = f"/v1/namespaces/n/tables/{name}"
         created = self.app.post("/v1/namespaces/n/tables", json={"name": name, "schema": COLUMNS})
         assert created.status_code == 201, created.text
-        file = f"{created.json()['location']}/_b/{name}.parquet"
+        file = f"{created.json()['location']}/{name}.parquet"
         self.store.put(file, parquet_bytes({"a": [1, 2, 3]}))
         registered = self.app.post(f"{path}/register", json={"paths": [file]})
         assert registered.status_code == 200, registered.text

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, select
 from lamella.service.backup.archive import ArchiveReader, TableStart
 from lamella.service.catalog import StoredJson
 from lamella.service.catalog.tables import namespaces, snapshots, tables
-from lamella.snapshot.errors import InvalidRequest, ObjectNotFound
+from lamella.snapshot.errors import CatalogDamaged, InvalidRequest, ObjectNotFound
 from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import SnapshotPointer
 
@@ -77,7 +77,7 @@ def snapshots_of(engine: Engine) -> list[Pointed]:
                 table_id=row.table_id,
                 is_dropped=row.dropped_at_ms is not None,
                 is_current=row.seq == row.version,
-                pointer=_pointer(row.pointer),
+                pointer=_POINTER.decode(row.pointer),
             )
             for row in connection.execute(statement)
         ]
@@ -132,9 +132,10 @@ def look_for(pointed: Sequence[Pointed], store: Store, *, threads: int) -> Prese
 
 
 def _pointer(text: str) -> SnapshotPointer:
+    """The pointer in an export. Raises InvalidRequest for another text."""
     try:
         return _POINTER.decode(text)
-    except msgspec.MsgspecError as error:
+    except CatalogDamaged as error:
         raise InvalidRequest("a snapshot's pointer is not what Lamella writes") from error
 
 

@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -15,6 +15,10 @@ from lamella.snapshot.cache.flights import Flights
 
 _T = TypeVar("_T")
 _Key = tuple[str, Hashable]
+
+#: A number of up to 38 digits takes at most so much.
+_NUMBER_BYTES: Final = 48
+_NOTHING: Final = (type(None), bool)
 
 
 class Counts(msgspec.Struct, gc=False):
@@ -38,18 +42,21 @@ def held_bytes(value: object, shared: tuple[type, ...] = ()) -> int:
     """
     size_bytes = 0
     left = [value]
-    while left:
-        each = left.pop()
-        if each is None or isinstance(each, (bool, *shared)):
+    for each in left:  # it grows meanwhile
+        kind = type(each)
+        if kind is int or kind is float:
+            size_bytes += _NUMBER_BYTES
+        elif kind in _NOTHING or kind in shared:
             continue
-        size_bytes += sys.getsizeof(each)
-        if isinstance(each, msgspec.Struct):
-            left += [getattr(each, name) for name in each.__struct_fields__]
-        elif isinstance(each, (tuple, list)):
-            left += each
-        elif isinstance(each, dict):
-            left += each.keys()
-            left += each.values()
+        else:
+            size_bytes += sys.getsizeof(each)
+            if kind is tuple or kind is list:
+                left += each
+            elif kind is dict:
+                left += each.keys()
+                left += each.values()
+            elif kind is not str and kind is not bytes and isinstance(each, msgspec.Struct):
+                left += msgspec.structs.astuple(each)
     return size_bytes
 
 

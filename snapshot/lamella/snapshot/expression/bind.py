@@ -88,6 +88,8 @@ _MIRRORED: Final[dict[Operator, Operator]] = {"lt": "gt", "le": "ge", "gt": "lt"
 
 
 _EXACT: Final = Context(prec=2 * MAX_DIGITS)
+#: The deadline is looked at once for so many predicates.
+_BETWEEN_CHECKS: Final = 64
 _ORDERING: Final = ("lt", "le", "gt", "ge")
 
 
@@ -127,9 +129,12 @@ class _Binder:
         self._time_zone = time_zone
         self._case_sensitive = case_sensitive
         self._terms = TermBinder(schema, time_zone, case_sensitive)
+        self._bound_count = 0
 
     def bind(self, node: Predicate) -> BoundPredicate:
-        check_patience()
+        self._bound_count += 1
+        if not self._bound_count % _BETWEEN_CHECKS:
+            check_patience()
         match node:
             case Constant(value):
                 return Fixed(value)
@@ -266,6 +271,11 @@ class _Binder:
 
 def _conjuncts(node: And) -> list[Predicate]:
     """The parts of a conjunction and of those inside it, in their order, so that all are looked at together once."""
+    for child in node.children:
+        if type(child) is And:
+            break
+    else:
+        return list(node.children)
     found: list[Predicate] = []
     left: list[Predicate] = [node]
     while left:

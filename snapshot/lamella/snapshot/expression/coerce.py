@@ -12,6 +12,7 @@ import re
 import uuid
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final, Protocol
 
 import msgspec
@@ -104,6 +105,7 @@ def coerce(literal: Literal, leaf: Target, time_zone: str) -> Point | Unusable:
             return _binary(literal, leaf)
 
 
+@lru_cache(maxsize=256)
 def family(dtype: DataType) -> str | None:
     """What a type is compared with in Spark: others of its family, and text. None: unknown."""
     if dtype.is_integer or dtype.is_float or dtype.name == "decimal":

@@ -23,6 +23,7 @@ from lamella.snapshot.expression.bound import (
     BoundNot,
     BoundOr,
     BoundPredicate,
+    Comparison,
     Fixed,
     Membership,
     Prefix,
@@ -41,6 +42,8 @@ __all__ = ["Evaluator", "FilterKey", "Lookup", "Outcome", "evaluate"]
 
 #: What a function counts, beside the comparison of its result.
 _FUNCTION: Final = 3
+#: Comparisons of a small filter.
+_FEW: Final = 4
 
 _Split = tuple[tuple[Leaf, tuple[int, ...]], ...]
 
@@ -66,7 +69,8 @@ class FilterKey(msgspec.Struct, frozen=True, eq=False, gc=False):
     def size_bytes(self) -> int:
         """What the filter takes in memory, counted once: whatever is kept under this key keeps it, too."""
         if self._size_bytes < 0:
-            msgspec.structs.force_setattr(self, "_size_bytes", held_bytes(self.node, (Leaf, DataType)))
+            size_bytes = 0 if _is_small(self.node) else held_bytes(self.node, (Leaf, DataType))
+            msgspec.structs.force_setattr(self, "_size_bytes", size_bytes)
         return self._size_bytes
 
     def __hash__(self) -> int:
@@ -75,6 +79,14 @@ class FilterKey(msgspec.Struct, frozen=True, eq=False, gc=False):
     def __eq__(self, other: object) -> bool:
         same = isinstance(other, FilterKey) and self.digest == other.digest
         return same and isinstance(other, FilterKey) and (self.node is other.node or self.node == other.node)
+
+
+def _is_small(node: BoundPredicate) -> bool:
+    """Whether it is a few comparisons of columns with numbers: what is kept counts more than that for itself."""
+    for part in node.children[:_FEW] if type(node) is BoundAnd else (node,):
+        if type(part) is not Comparison or type(part.term) is not Leaf or type(part.value) is bytes:
+            return False
+    return type(node) is not BoundAnd or len(node.children) <= _FEW
 
 
 class Evaluator:
