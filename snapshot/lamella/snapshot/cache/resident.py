@@ -50,12 +50,12 @@ def held_bytes(value: object, shared: tuple[type, ...] = ()) -> int:
             continue
         else:
             size_bytes += sys.getsizeof(each)
-            if kind is tuple or kind is list:
+            if isinstance(each, (tuple, list)):
                 left += each
-            elif kind is dict:
+            elif isinstance(each, dict):
                 left += each.keys()
                 left += each.values()
-            elif kind is not str and kind is not bytes and isinstance(each, msgspec.Struct):
+            elif isinstance(each, msgspec.Struct):
                 left += msgspec.structs.astuple(each)
     return size_bytes
 
