@@ -132,9 +132,9 @@ class _Binder:
         self._bound_count = 0
 
     def bind(self, node: Predicate) -> BoundPredicate:
-        self._bound_count += 1
         if not self._bound_count % _BETWEEN_CHECKS:
             check_patience()
+        self._bound_count += 1
         match node:
             case Constant(value):
                 return Fixed(value)
