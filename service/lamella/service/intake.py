@@ -118,8 +118,8 @@ def duplicate(location: str) -> RefusedFile:
 def replaced(location: str) -> RefusedFile:
     """What is said of a file that was in the table before."""
     reason = (
-        "the file was in the table already, and its rows were rewritten or removed since; to register it all the same, "
-        "set take_replaced (--take-replaced)"
+        "the file was in the table before, or lies in the folder of its blocks, and its rows may have been rewritten "
+        "or removed since; to register it all the same, set take_replaced (--take-replaced)"
     )
     return RefusedFile(path=location, code=DuplicateBlock.code, reason=reason)
 

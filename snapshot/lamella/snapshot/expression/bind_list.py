@@ -29,9 +29,8 @@ def membership(term: BoundTerm, literals: tuple[Literal, ...], time_zone: str, t
         plain = _whole_numbers(literals, *dtype.int_range)
         if plain is not None:
             return Membership(term, plain, False, False, text)
-    for (
-        literal
-    ) in literals:  # Spark refuses a list with one that no value can be compared with, whatever the others are
+    # Spark refuses a list with one value that the term cannot be compared with, whatever the others are.
+    for literal in literals:
         check_comparable(literal, term)
     given = _one_type([literal for literal in literals if literal.kind != "null"], term)
     if isinstance(given, Unusable):
