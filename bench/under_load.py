@@ -6,6 +6,8 @@ the narrow ones. The client has a process of its own, and both share the machine
 
     python bench/under_load.py                          16 narrow clients: p50, p99, and pauses
     python bench/under_load.py --wide 200 --clients 16  the same beside 200 clients of expensive filters
+    python bench/under_load.py --warm-s 0 --seconds 400 --cache-bytes 67108864
+                                                        whether the process stops growing when its cache is full
 """
 
 from __future__ import annotations
@@ -30,6 +32,9 @@ from steady.phases import SHED, Call, latency_ms
 
 _TIMEOUT_S: Final = 120.0
 _BLOCKS: Final = 100_000
+#: Memory is read this often at most.
+_MEMORY_EVERY_S: Final = 10.0
+_MEMORY_READINGS: Final = 12
 #: How long a client waits that was refused, as the service says.
 _BACK_OFF_S: Final = 1.0
 _LIKES: Final = 8
@@ -82,6 +87,31 @@ async def run_clients(
     wide_ones = [ask(caller, "wide", wide, numbers, until_s, calls) for _ in range(wide_clients)]
     await asyncio.gather(*narrow_ones, *wide_ones)
     caller.close()
+    return calls
+
+
+def resident_mib(pid: int) -> float:
+    """The resident memory of a process, in MiB."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+async def read_memory(pid: int, seconds: float, readings: list[tuple[float, float]]) -> None:
+    """Readings of a process's memory over so long: after how many seconds, and MiB."""
+    began_s = time.perf_counter()
+    every_s = max(_MEMORY_EVERY_S, seconds / _MEMORY_READINGS)
+    while (after_s := time.perf_counter() - began_s) < seconds:
+        readings.append((round(after_s), round(resident_mib(pid), 1)))
+        await asyncio.sleep(every_s)
+
+
+async def run_measured(
+    service: Service, options: Options, numbers: Iterator[int], readings: list[tuple[float, float]]
+) -> list[Call]:
+    """All clients for the measured time, and the service's memory meanwhile."""
+    memory = asyncio.ensure_future(read_memory(service.pid, options.seconds, readings))
+    calls = await run_clients(service.port, options, options.seconds, numbers, options.wide)
+    await memory
     return calls
 
 
@@ -139,7 +169,9 @@ def measure(options: Options) -> dict[str, Any]:
         load.run(service.port, [load.request(PRUNE, body) for body in opening], 1)
         uvloop.run(run_clients(service.port, options, options.warm_s, numbers, 0))
         before = pauses(service)
-        calls = uvloop.run(run_clients(service.port, options, options.seconds, numbers, options.wide))
+        readings: list[tuple[float, float]] = []
+        calls = uvloop.run(run_measured(service, options, numbers, readings))
+        readings.append((round(options.seconds), round(resident_mib(service.pid), 1)))
         after = pauses(service)
     kinds = ("narrow", "wide") if options.wide else ("narrow",)
     return {
@@ -149,6 +181,7 @@ def measure(options: Options) -> dict[str, Any]:
         "wide_clients": options.wide,
         **{kind: told_of(calls, kind, options.seconds) for kind in kinds},
         "pauses": paused(before, after),
+        "resident_mib": readings,
     }
 
 
