@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from fixtures_server import ServerProcess, environment_of
 from lamella.client.http import Lamella
 from lamella.client.spark import Attached, attach
+from pyspark_lamella import DefaultSource
 from spark.lakes import CATALOG, Faults, Lakes
 
 
@@ -52,6 +53,8 @@ def spark(java_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
+    if " " in sys.executable:  # Spark looks for no data source then (docs/spark.md)
+        session.dataSource.register(DefaultSource)
     yield session
     session.stop()
 
