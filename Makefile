@@ -29,6 +29,8 @@ DOCS_PORT ?= 8000
 # Spark's Python workers must be the Python of the driver, and Spark must not depend on how this host's name resolves.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export SPARK_LOCAL_IP ?= 127.0.0.1
+# Hundreds of processes import the same packages; without compiled files each start takes twice as long.
+unexport PYTHONDONTWRITEBYTECODE
 WITH_JAVA = JAVA_HOME="$$($(BIN)/python scripts/java_home.py)" && export JAVA_HOME &&
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command "make lock"
