@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from fixtures_server import ServerProcess, environment_of
 from lamella.client.http import Lamella
 from lamella.client.spark import Attached, attach
-from pyspark_lamella import DefaultSource
 from spark.lakes import CATALOG, Faults, Lakes
 
 
@@ -33,12 +32,21 @@ def lake(lake_url: str) -> Iterator[Lamella]:
         yield client
 
 
+def python_without_spaces(folder: Path) -> str:
+    """This Python, by a link to its environment if its path has a space: Spark would look for no data source then."""
+    if " " not in sys.executable:
+        return sys.executable
+    environment = folder / "environment"
+    environment.symlink_to(sys.prefix)
+    return str(environment / Path(sys.executable).relative_to(sys.prefix))
+
+
 @pytest.fixture(scope="session")
 def spark(java_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A classic session. Its time zone has daylight saving time, and differs from the machine's."""
     assert java_home
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     folder = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = python_without_spaces(folder)
     session = (
         SparkSession.builder.master("local[2]")
         .appName("lamella-tests")
@@ -53,8 +61,6 @@ def spark(java_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
-    if " " in sys.executable:  # Spark looks for no data source then (docs/spark.md)
-        session.dataSource.register(DefaultSource)
     yield session
     session.stop()
 
