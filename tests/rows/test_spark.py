@@ -19,6 +19,7 @@ from lamella.snapshot.expression import read_filter
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet import read_footer, schema_of
 from lamella.snapshot.rows import RowFilter
+from spark.lakes import setting
 
 pytestmark = pytest.mark.spark
 
@@ -150,11 +151,8 @@ def test_spark_decides_every_row_the_same(spark: SparkSession, tmp_path: Path, z
     decided = _decided(table, tmp_path, zone)
     refused = [condition for condition in CONDITIONS if condition not in decided]
     assert len(refused) <= len(CONDITIONS) // 20, refused
-    spark.conf.set("spark.sql.session.timeZone", zone)
-    try:
+    with setting(spark, spark__sql__session__timeZone=zone):
         answer = _ask(spark, tmp_path, list(decided))
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
     for condition, column in zip(decided, answer.columns, strict=True):
         wrong = [
             (row, mine, spark_says)
