@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,9 +19,15 @@ from lamella.client.jobs.deletion import delete_rows
 from lamella.client.jobs.rewriting import compact, recluster
 from lamella.client.rewrite.engine import SerialEngine
 from lamella.service.app import create_app
+from lamella.service.backup import export_catalog, import_catalog
+from lamella.service.catalog.engine import catalog_url, open_engine
 from lamella.service.settings import Settings
+from lamella.snapshot.errors import DuplicateBlock
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.parquet.footer import read_footer
+from support.gate import WAIT_S, Gate
+from support.own_app import NewOwn
 from support.race import TABLE, Race
 from support.service_api import World, fresh_name, parquet_bytes, read_problem
 
@@ -28,6 +35,11 @@ _FILES = 6
 _ROWS = 4
 #: What a client sees of a snapshot: rows by location, and the files that left the table.
 State = tuple[dict[str, frozenset[int]], frozenset[str]]
+
+
+def footer_of(store: FsspecStore, location: str) -> str:
+    """The hash of a file's footer, as blocks have it."""
+    return read_footer(store, location).sha256
 
 
 class Registrations(RuleBasedStateMachine):
@@ -94,6 +106,33 @@ class Registrations(RuleBasedStateMachine):
         assert sorted(entry["path"] for entry in answer["refused"]) == sorted(set(files) - set(fresh))
         assert answer["registered"] == len(fresh)
         self.rows |= {f: self.numbers(f) for f in fresh}
+        self.landed(answer["snapshot_id"])
+
+    @rule(
+        picks=st.sets(st.integers(0, _FILES - 1), min_size=1, max_size=3),
+        take=st.sampled_from([False, False, False, True]),
+        footer=st.booleans(),
+        drops=st.booleans(),
+    )
+    def commit(self, picks: set[int], take: bool, footer: bool, drops: bool) -> None:
+        """A program adds files of the folder, or exchanges those that are there: all of them, or it is refused."""
+        files = sorted(location for location, number in self.files.items() if number in picks)
+        removed = [f for f in files if f in self.rows] if drops else []
+        held = frozenset().union(*(rows for f, rows in self.rows.items() if f not in removed))
+        if take and any(not held.isdisjoint(self.numbers(f)) for f in files):
+            return
+        added = [{"location": f, "row_count": _ROWS, "file_size": 0} for f in files]
+        if footer:
+            added = [block | {"footer_sha256": footer_of(self.store, str(block["location"]))} for block in added]
+        body: dict[str, Any] = {"added": added, "removed": removed, "take_replaced": take}
+        back = [f for f in files if f not in removed and (f in self.rows or (f in self.gone and not take))]
+        if back:
+            problem = self.call("POST", f"/{self.name}/commits", body, 409)
+            assert problem["code"] == "duplicate_block"
+            assert set(problem["details"]["blocks"]) <= set(back)
+            return
+        answer = self.call("POST", f"/{self.name}/commits", body)
+        self.rows |= {f: self.numbers(f) for f in files}
         self.landed(answer["snapshot_id"])
 
     def numbers(self, file: str) -> frozenset[int]:
@@ -250,6 +289,68 @@ def test_a_file_that_is_dropped_and_then_another_one_may_come_back(local: World)
     assert table.api.call("POST", path, {"paths": files[:1], "take_replaced": True})["registered"] == 1
 
 
+def added(location: str, **more: Any) -> dict[str, Any]:
+    """A block of three rows, as a program commits it."""
+    return {"location": location, "row_count": 3, "file_size": 0, **more}
+
+
+def test_a_commit_brings_no_file_back_unless_it_is_asked_to(local: World) -> None:
+    """A program that sends its commit again after a compaction is refused as a registration is, and told what to do."""
+    table, folder = local.table(), local.folder()
+    file = local.put(f"{folder}/x.parquet", a=[1, 2, 3], s=["x", "y", "z"])
+    made = local.put(f"{folder}-new/x.parquet", a=[1, 2, 3], s=["x", "y", "z"])
+    path = f"{table.path}/commits"
+    table.commit(added=[added(file)])
+    table.commit(removed=[file], added=[added(made)], operation="compact")
+    problem = table.api.problem("POST", path, {"added": [added(file)]})
+    assert (problem.status, problem.code, problem.details["blocks"]) == (409, "duplicate_block", [file])
+    assert "take_replaced" in problem.detail
+    assert table.info()["row_count"] == 3
+    exchanged = {"removed": [made], "added": [added(made, footer_sha256="0" * 64)], "operation": "verify"}
+    assert table.api.call("POST", path, exchanged)["row_count"] == 3
+    with Lamella(local.url) as lake:
+        handle = lake.table(f"{table.namespace}.{table.name}")
+        with pytest.raises(DuplicateBlock):
+            handle.commit([added(file)])
+        assert handle.commit([added(file)], take_replaced=True).row_count == 6
+
+
+def test_a_commit_of_another_file_at_the_place_of_a_dropped_one_is_taken(local: World) -> None:
+    """Where the footers show that it is another one; without them it may be the file whose rows were deleted."""
+    table, folder = local.table(), local.folder()
+    (file,) = local.numbers(folder, 1)
+    table.register(file)
+    table.commit(removed=[file], operation="delete")
+    path = f"{table.path}/commits"
+    same = footer_of(FsspecStore(), file)
+    for block in (added(file, footer_sha256=same), added(file)):
+        assert table.api.problem("POST", path, {"added": [block]}).code == "duplicate_block"
+    local.store.delete(file)
+    local.put(file, a=[1, 2, 3], s=["x", "y", "z"])
+    other = footer_of(FsspecStore(), file)
+    assert table.api.call("POST", path, {"added": [added(file, footer_sha256=other)]})["row_count"] == 3
+
+
+def test_commits_of_one_group_bring_no_file_back(gate: Gate) -> None:
+    """Of those that wait together each comes behind the ones before it: what they took out stays out."""
+    file, made = gate.file("old"), gate.file("made")
+    assert gate.app.post(f"{TABLE}/register", json={"paths": [file]}).status_code == 200
+    first = gate.hold()
+    bodies: list[dict[str, Any]] = [
+        {"removed": [file], "added": [added(made)], "operation": "compact"},
+        {"added": [added(file)]},
+        {"added": [added(file)], "take_replaced": True},
+    ]
+    sent = []
+    for number, body in enumerate(bodies):
+        sent.append(gate.send("commits", body))
+        gate.queued(number + 1)
+    gate.go.set()
+    answers = [future.result(WAIT_S) for future in (first, *sent)]
+    assert [answer.status_code for answer in answers] == [200, 200, 409, 200]
+    assert read_problem(answers[2]).code == "duplicate_block"
+
+
 def test_blocks_of_lamellas_own_do_not_come_back(local: World) -> None:
     """What is in the table's block folder and not in the table was replaced, or never committed."""
     table, folder = local.table(), local.folder()
@@ -279,3 +380,44 @@ def test_a_file_that_is_rewritten_while_it_is_registered_does_not_come_twice(rac
     else:
         assert (answer.json()["registered"], [r["path"] for r in answer.json()["refused"]]) == (1, [file])
         assert race.locations() == [made, own]
+
+
+def test_a_restored_catalog_knows_what_had_left_by_then(new_own: NewOwn, tmp_path: Path) -> None:
+    """Files that left before the export stay out; those that left after it are blocks again, and never both."""
+    own = new_own()
+    files = [f"file://{tmp_path}/{number}.parquet" for number in range(3)]
+    for number, file in enumerate(files):
+        own.store.put(file, parquet_bytes({"a": [number], "s": ["x"]}))
+    made = [f"{own.info()['location']}/_b/{Ids().new()}_v1.parquet" for _ in range(2)]
+    for number, location in enumerate(made):
+        own.store.put(location, parquet_bytes({"a": [number], "s": ["x"]}))
+
+    def replace(app: TestClient, number: int) -> None:
+        block = {"location": made[number], "row_count": 1, "file_size": 0}
+        body = {"removed": [files[number]], "added": [block], "operation": "compact"}
+        assert app.post(f"{TABLE}/commits", json=body).status_code == 200
+
+    assert own.app.post(f"{TABLE}/register", json={"paths": files}).status_code == 200
+    replace(own.app, 0)
+    old = open_engine(catalog_url(f"{own.folder}/warehouse/_catalog.db"), timeout_s=10, connections=2)
+    data = io.BytesIO()
+    export_catalog(old, data, warehouse=f"file://{own.folder}/warehouse")
+    old.dispose()
+    replace(own.app, 1)
+    new = open_engine(catalog_url(str(tmp_path / "restored.db")), timeout_s=10, connections=2)
+    data.seek(0)
+    import_catalog(new, data)
+    new.dispose()
+    options = Settings(warehouse=f"{own.folder}/warehouse", catalog=str(tmp_path / "restored.db"))
+    with TestClient(create_app(options)) as app:
+        for turn in range(2):
+            problem = read_problem(app.post(f"{TABLE}/register", json={"paths": files}))
+            assert (problem.code, sorted(problem.details["blocks"])) == ("duplicate_block", files)
+            assert read_problem(app.post(f"{TABLE}/register", json={"paths": made})).code == "duplicate_block"
+            block = {"location": files[0], "row_count": 1, "file_size": 0}
+            problem = read_problem(app.post(f"{TABLE}/commits", json={"added": [block]}))
+            assert problem.code == "duplicate_block"
+            blocks = app.post(f"{TABLE}/prune", json={}).json()["blocks"]
+            assert {block["location"] for block in blocks} == {*made[: turn + 1], *files[turn + 1 :]}
+            if turn == 0:
+                replace(app, 1)

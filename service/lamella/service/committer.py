@@ -175,7 +175,8 @@ class Committer:
             InvalidRequest: nothing to do, a member that cannot be, or a list of blocks that is not what it should be.
             LocationRefused: an added block lies where the table may have none; it was not looked at.
             BlocksRefused: an added block's file or statistics; ``refused`` lists each with its reason.
-            DuplicateBlock: an added block is in the table already, or twice in the request.
+            DuplicateBlock: an added block is in the table already, or twice in the request; or its file was in the
+                table before and left it, and ``take_replaced`` is not set.
             CommitConflict: a removed block is no longer in the table, or no longer the file that was read at the base.
             SnapshotNotFound: ``base_snapshot_id`` is not in the table's history.
             NewMatches: blocks came since then that may match ``no_new_matches``.
@@ -234,6 +235,7 @@ class Committer:
             index_parts=parts.additions,
             no_new_matches=asked.no_new_matches,
             guard=added.guard,
+            only_new=request.take_replaced is not True,
         )
         return Pending(self._submit(table, change, change.added + len(asked.removed)))
 

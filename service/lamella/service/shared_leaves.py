@@ -41,8 +41,8 @@ class SharedLeaves:
             return [], list(group)
         named = [block.location for entry in plain for block in _change(entry).blocks]
         taken = self._warehouse.has_blocks(base, named)
-        new = {block.location: block.footer_sha256 for e in plain if _change(e).only_new for block in _change(e).blocks}
-        replaced = self._warehouse.replaced(base, new)
+        new = [block for entry in plain if _change(entry).only_new for block in _change(entry).blocks]
+        replaced = self._warehouse.coming_back(base, new)
         safe: set[int] = set()
         for entry in plain:
             places = [block.location for block in _change(entry).blocks]

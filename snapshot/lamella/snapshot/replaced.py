@@ -1,7 +1,7 @@
 """Sets of files that were registered in a table and left it: rewritten, deleted from, or removed.
 
 Registering such a file again would bring its rows back, or double them where a rewrite moved them to another file. So
-each commit that takes registered files out of a table writes a set of them, and a registration looks them up.
+each commit that takes registered files out of a table writes a set of them, and registrations and commits look them up.
 
 An entry is two numbers. The first is the hash of the location. The second is the hash of the footer when the commit
 only removed the file: another file at the same place has other rows, and may be registered. It is 0 when the commit
@@ -72,10 +72,11 @@ class ReplacedSet:
         head = _MAGIC + len(self).to_bytes(8, "little")
         return head + self.locations.astype("<u8").tobytes() + self.footers.astype("<u8").tobytes()
 
-    def has(self, files: Mapping[str, str | None]) -> set[str]:
+    def has(self, files: Mapping[str, str | None], *, unknown: bool = False) -> set[str]:
         """Those of the files, each with the hash of its footer, that are in the set.
 
-        A file whose footer is not known is only found where any file at its location counts.
+        A file whose footer is not known is only found where any file at its location counts; with ``unknown``
+        wherever its location is in the set.
         """
         places = list(files)
         wanted = hashes_of(places)
@@ -85,7 +86,8 @@ class ReplacedSet:
         for at in np.flatnonzero(high > low).tolist():
             entries = self.footers[low[at] : high[at]]
             footer = files[places[at]]
-            if (entries == _ANY).any() or (footer is not None and (entries == np.uint64(_footer(footer))).any()):
+            known = unknown if footer is None else bool((entries == np.uint64(_footer(footer))).any())
+            if known or (entries == _ANY).any():
                 found.add(places[at])
         return found
 

@@ -176,6 +176,7 @@ def commit(
     index_parts: Sequence[wire.IndexPartsSent] = (),
     no_new_matches: wire.NoNewMatches | None = None,
     added_from: Sequence[wire.BlockListSent] = (),
+    take_replaced: bool = False,
 ) -> Call[wire.CommitAnswer]:
     """Add and remove blocks in one new snapshot."""
     body = wire.CommitRequest(
@@ -187,6 +188,7 @@ def commit(
         added_from=tuple(added_from) or msgspec.UNSET,
         index_parts=tuple(index_parts) or msgspec.UNSET,
         no_new_matches=msgspec.UNSET if no_new_matches is None else no_new_matches,
+        take_replaced=take_replaced or msgspec.UNSET,
     )
     call = mutation("POST", f"{name.path}/commits", wire.CommitAnswer, body)
     if not added_from:

@@ -91,6 +91,7 @@ class TableContents:
         index_parts: Sequence[wire.IndexPartsSent] = (),
         no_new_matches: wire.NoNewMatches | None = None,
         added_from: Sequence[wire.BlockListSent] = (),
+        take_replaced: bool = False,
         idempotency_key: str | None = None,
     ) -> wire.CommitAnswer:
         """Add blocks with their statistics, remove blocks by location, in one new snapshot.
@@ -99,6 +100,7 @@ class TableContents:
         ``no_new_matches``: only if no block came since ``base_snapshot_id`` that may hold rows of a filter.
         ``added_from``: lists with further blocks, in the table's scratch folder;
         :func:`lamella.client.rewrite.block_lists.commit_blocks` makes them where they are needed.
+        ``take_replaced``: as for :meth:`register`; without it a file that was in the table and left it is refused.
 
         Raises DuplicateBlock, CommitConflict (blocks to be removed are gone; NewMatches: blocks came), SchemaConflict,
         ObjectNotFound.
@@ -113,6 +115,7 @@ class TableContents:
             index_parts,
             no_new_matches,
             added_from,
+            take_replaced,
         )
         return self._lake.run(call, idempotency_key)
 
@@ -184,6 +187,7 @@ class AsyncTableContents:
         index_parts: Sequence[wire.IndexPartsSent] = (),
         no_new_matches: wire.NoNewMatches | None = None,
         added_from: Sequence[wire.BlockListSent] = (),
+        take_replaced: bool = False,
         idempotency_key: str | None = None,
     ) -> wire.CommitAnswer:
         """As :meth:`Table.commit`."""
@@ -197,6 +201,7 @@ class AsyncTableContents:
             index_parts,
             no_new_matches,
             added_from,
+            take_replaced,
         )
         return await self._lake.run(call, idempotency_key)
 

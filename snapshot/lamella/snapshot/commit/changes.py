@@ -55,14 +55,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     ``added``: for each block its location and its segment's id. ``removed``: each location once. ``stale``: those of
     them where the base has another block than the snapshot that they were read in (None: they were not read).
-    ``replaced``: added files that left the table before the base and must not come back. ``is_serial``: it cannot be
-    made behind one that added blocks. ``refused``: why it cannot be made on the base, if it is known already.
+    ``replaced``: added files that left the table before the base and must not come back; with ``only_new`` neither may
+    those that an earlier request removed. ``is_serial``: it cannot be made behind one that added blocks. ``refused``:
+    why it cannot be made on the base, if it is known already.
     """
 
     added: Sequence[tuple[str, str]]
     removed: Sequence[str]
     stale: frozenset[str] | None = None
     replaced: frozenset[str] = frozenset()
+    only_new: bool = False
     schema_ids: frozenset[int] = frozenset()
     is_serial: bool = False
     refused: LamellaError | None = None
@@ -92,7 +94,7 @@ def fold(
     removals: dict[str, set[str]] = {}
     outcomes: list[Landed | LamellaError] = []
     for request in requests:
-        error = _refusal(now, fresh, request, known_schemas, snapshot_id)
+        error = _refusal(now, fresh, removals, request, known_schemas, snapshot_id)
         if error is not None:
             outcomes.append(error)
             continue
@@ -105,7 +107,12 @@ def fold(
 
 
 def _refusal(
-    now: Mapping[str, str], fresh: Collection[str], request: Request, known_schemas: Collection[int], snapshot_id: str
+    now: Mapping[str, str],
+    fresh: Collection[str],
+    removals: Mapping[str, Collection[str]],
+    request: Request,
+    known_schemas: Collection[int],
+    snapshot_id: str,
 ) -> LamellaError | None:
     strange = sorted(request.schema_ids.difference(known_schemas))
     if strange:
@@ -130,8 +137,14 @@ def _refusal(
     present = sorted(place for place, _ in request.added if place in now and place not in removed)
     if present:
         return _duplicate(present, "already in the table")
-    if request.replaced:
-        return _duplicate(sorted(request.replaced), "files that were in the table and left it")
+    replaced = set(request.replaced)
+    if request.only_new:
+        gone_now = {place for places in removals.values() for place in places} - removed
+        replaced.update(place for place, _ in request.added if place in gone_now)
+    if replaced:
+        return _duplicate(
+            sorted(replaced), "files that were in the table and left it", "; to add them again, set take_replaced"
+        )
     return None
 
 
@@ -158,6 +171,6 @@ def _came_before(blocks: Sequence[str], snapshot_id: str) -> NewMatches:
     )
 
 
-def _duplicate(blocks: Sequence[str], where: str) -> DuplicateBlock:
-    text = f"{len(blocks)} blocks are {where}, first {blocks[0]!r}"
+def _duplicate(blocks: Sequence[str], where: str, advice: str = "") -> DuplicateBlock:
+    text = f"{len(blocks)} blocks are {where}, first {blocks[0]!r}{advice}"
     return DuplicateBlock(text, blocks=list(blocks[:NAMED_BLOCKS]))

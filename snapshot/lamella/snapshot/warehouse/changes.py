@@ -192,8 +192,8 @@ class Changes:
         held = {place: each.ref.segment_id for place, each in found.items()}
         for number, change in enumerate(changes):
             if change.only_new:
-                replaced = self._replacing.find(snapshot, self._footers(change.added))
-                requests[number] = msgspec.structs.replace(requests[number], replaced=frozenset(replaced))
+                replaced = self._returned(snapshot, change, requests[number])
+                requests[number] = msgspec.structs.replace(requests[number], replaced=replaced, only_new=True)
             if change.read_at is not None and change.removed and change.read_at.snapshot_id != base.snapshot_id:
                 stale = self._conflicts.stale(change.read_at, requests[number].removed, found)
                 requests[number] = msgspec.structs.replace(requests[number], stale=stale)
@@ -251,12 +251,36 @@ class Changes:
         """Which of these files were in the table before the snapshot and are no longer in it.
 
         ``files``: by location, with the hash of the footer; None: not known, so that only files are found of which any
-        version counts.
+        version counts. Blocks that Lamella wrote are not remembered: those that are in the folder of the table's own
+        blocks are found by that.
         """
-        return self._replacing.find(self._manifests.snapshot(pointer), files)
+        snapshot = self._manifests.snapshot(pointer)
+        own = self._replacing.in_own_folder(snapshot.table_id, files)
+        return own | self._replacing.find(snapshot, files, unknown=False)
 
-    def _footers(self, refs: Sequence[SegmentRef]) -> dict[str, str | None]:
-        return {block.location: block.footer_sha256 for ref in refs for block in self._manifests.segment(ref).blocks}
+    def coming_back(self, pointer: SnapshotPointer, blocks: Iterable[Block]) -> set[str]:
+        """Locations of those blocks that are to be added and whose files were in the table before the snapshot.
+
+        A block that does not tell its footer may be any file. New blocks are in the folder of the table's own blocks:
+        there none is looked for.
+        """
+        return self._coming_back(self._manifests.snapshot(pointer), blocks)
+
+    def _coming_back(self, snapshot: Snapshot, blocks: Iterable[Block]) -> set[str]:
+        if not snapshot.replaced:
+            return set()
+        files = {block.location: block.footer_sha256 for block in blocks}
+        own = self._replacing.in_own_folder(snapshot.table_id, files)
+        foreign = {place: footer for place, footer in files.items() if place not in own}
+        return self._replacing.find(snapshot, foreign, unknown=True)
+
+    def _returned(self, snapshot: Snapshot, change: ChangeSet, request: commits.Request) -> frozenset[str]:
+        """Files of a change set that come back; not those that are in the table, and are exchanged."""
+        places = {place for place, _ in request.added}
+        if not snapshot.replaced or places == self._replacing.in_own_folder(snapshot.table_id, places):
+            return frozenset()
+        blocks = (block for ref in change.added for block in self._manifests.segment(ref).blocks)
+        return frozenset(self._coming_back(snapshot, blocks).difference(request.removed))
 
     def _leaving(
         self, requests: Sequence[commits.Request], folded: commits.Folded, found: Mapping[str, Found]

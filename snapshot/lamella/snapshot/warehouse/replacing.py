@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from lamella.snapshot.manifest import ReplacedFiles, Snapshot
 from lamella.snapshot.replaced import ReplacedSet, to_merge
@@ -17,16 +17,20 @@ class Replacing:
         self._manifests = manifests
         self._writer = writer
 
-    def find(self, snapshot: Snapshot, files: Mapping[str, str | None]) -> set[str]:
+    def find(self, snapshot: Snapshot, files: Mapping[str, str | None], *, unknown: bool) -> set[str]:
         """Which of these files left the table; each with the hash of its footer (None: not known).
 
-        Blocks that Lamella wrote are not remembered: all those that are in the table's own block folder are found.
+        ``unknown``: one whose footer is not known is also found where only another footer would be a new file.
         """
-        own = self._writer.layout(snapshot.table_id).blocks + "/"
-        found = {location for location in files if location.startswith(own)}
+        found: set[str] = set()
         for each in snapshot.replaced:
-            found |= self._manifests.replaced_set(each.object).has(files)
+            found |= self._manifests.replaced_set(each.object).has(files, unknown=unknown)
         return found
+
+    def in_own_folder(self, table_id: str, locations: Iterable[str]) -> set[str]:
+        """Those that are in the folder of the table's own blocks, which are not remembered when they leave."""
+        own = self._writer.layout(table_id).blocks + "/"
+        return {location for location in locations if location.startswith(own)}
 
     def after(self, base: Snapshot, files: Mapping[str, str | None]) -> tuple[ReplacedFiles, ...]:
         """The sets of the snapshot after ``base`` when these files leave the table, written.
@@ -35,7 +39,8 @@ class Replacing:
         in blocks that take its place.
         """
         layout = self._writer.layout(base.table_id)
-        foreign = {place: footer for place, footer in files.items() if not place.startswith(layout.blocks + "/")}
+        own = self.in_own_folder(base.table_id, files)
+        foreign = {place: footer for place, footer in files.items() if place not in own}
         if not foreign:
             return base.replaced
         made = ReplacedSet.of(foreign)

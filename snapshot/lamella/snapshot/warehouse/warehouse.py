@@ -142,6 +142,7 @@ class Warehouse:
         self.rollback = Rollbacks(manifests, writer, store, ids).rollback
         self.has_blocks = changes.has_blocks
         self.replaced = changes.replaced
+        self.coming_back = changes.coming_back
         self.identities_of = changes.identities_of
         #: Changes of the skip indexes.
         self.indexing = Indexing(manifests, writer, directories, ids)

@@ -102,6 +102,9 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     ``index_parts``: what skip indexes know of the added blocks. ``no_new_matches`` (with ``base_snapshot_id``): refuse
     when blocks came since then that may hold matching rows.
+
+    ``take_replaced``: also add files that were in the table before and left it. False, the default: they are refused as
+    if they were in the table, because their rows may be in other blocks by now, or were deleted.
     """
 
     added: Annotated[tuple[msgspec.Raw, ...], Meta(max_length=MOST_LOCATIONS)] = ()
@@ -112,6 +115,7 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     added_from: Annotated[tuple[BlockListSent, ...], Meta(max_length=10_000)] | msgspec.UnsetType = msgspec.UNSET
     index_parts: Annotated[tuple[IndexPartsSent, ...], Meta(max_length=1_000)] | msgspec.UnsetType = msgspec.UNSET
     no_new_matches: NoNewMatches | msgspec.UnsetType = msgspec.UNSET
+    take_replaced: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class CommitAnswer(msgspec.Struct, frozen=True, kw_only=True):
