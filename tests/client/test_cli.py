@@ -244,6 +244,25 @@ def test_prune_shows_predicates_segments_and_only_so_many_blocks() -> None:
     assert "memory://b" not in always(pruned())("prune", "db.t", "--show", "0").stdout
 
 
+def test_a_prune_whose_time_ran_out_is_no_answer_that_looks_whole() -> None:
+    """What was not looked at counts as read, the way on is said, and the exit status is 1; in JSON as well."""
+    late = wire.PrunedSegment(
+        segment_id="g1", location="m", block_count=300, row_count=30, file_size_bytes=1_000, verdict="SOME"
+    )
+    run = always(pruned(complete=False, unresolved=(late,)))
+    found = run("prune", "db.t", "a > 4", "--max-ms", "1")
+    assert found.exit_code == 1
+    assert "read at most 302 of 1,000 blocks" in found.stdout
+    assert "1 segments with 300 blocks were not looked at" in found.stderr
+    assert "ask again with more time" in found.stderr
+    found = run("prune", "db.t", "a > 4", "--max-ms", "1", "--json")
+    assert found.exit_code == 1
+    assert json.loads(found.stdout)["complete"] is False
+    found = always(pruned())("prune", "db.t", "a > 4", "--max-ms", "1")
+    assert (found.exit_code, found.stderr) == (0, "")
+    assert "read 2 of 1,000 blocks" in found.stdout
+
+
 def test_an_error_is_one_line_with_its_code() -> None:
     """An error of the service goes to stderr as one line, and the exit status is 1."""
     result = failing(problem_response(404, "table_not_found", "there is no\ntable db.t"))("tables", "show", "db.t")

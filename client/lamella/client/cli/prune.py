@@ -56,6 +56,8 @@ def prune(
     """Show which blocks FILTER (SQL, in Spark's dialect) leaves to read, and how the others were ruled out.
 
     With --json: the service's answer with all blocks.
+
+    Exit status 1: the time of --max-ms ran out; the blocks that were not looked at have to be read as well.
     """
     one_snapshot(snapshot_id, timestamp)
     try:
@@ -81,6 +83,17 @@ def prune(
         session.emit(answer)
     else:
         _show(answer, show)
+    if answer.unresolved is not None:
+        raise click.ClickException(
+            f"the time of --max-ms ran out: {len(answer.unresolved):,} segments with {_late(answer):,} blocks were not "
+            "looked at, and all of these belong to the blocks to read; to know better ask again with more time, or "
+            "over HTTP for just these segments (unresolved)"
+        )
+
+
+def _late(answer: Pruned) -> int:
+    """How many blocks were not looked at, for want of time."""
+    return sum(segment.block_count for segment in answer.unresolved or ())
 
 
 def _show(answer: Pruned, limit: int) -> None:
@@ -90,11 +103,15 @@ def _show(answer: Pruned, limit: int) -> None:
         click.echo(f"filter   {report.filter}")
     _show_funnel(report)
     click.echo()
+    # What was not looked at has to be read.
+    late = answer.unresolved or ()
+    blocks = answer.block_count + _late(answer)
+    size_bytes = answer.size_bytes + sum(segment.file_size_bytes for segment in late)
     click.echo(
-        f"read {answer.block_count:,} of {report.blocks_total:,} blocks "
-        f"({percent(answer.block_count, report.blocks_total)}), "
-        f"{size_text(answer.size_bytes)} of {size_text(report.bytes_total)} "
-        f"({percent(answer.size_bytes, report.bytes_total)})"
+        f"read {'at most ' if late else ''}{blocks:,} of {report.blocks_total:,} blocks "
+        f"({percent(blocks, report.blocks_total)}), "
+        f"{size_text(size_bytes)} of {size_text(report.bytes_total)} "
+        f"({percent(size_bytes, report.bytes_total)})"
     )
     if report.predicates is not None:
         print_table(
@@ -123,8 +140,8 @@ def _show_stages(answer: Pruned) -> None:
         rows = f"{report.limit.certain_rows:,} rows are proven to match, {enough} for the limit of"
         click.echo(f"limit    {rows} {report.limit.limit:,}")
     if answer.unresolved is not None:
-        left = sum(segment.block_count for segment in answer.unresolved)
-        click.echo(f"time     ran out: {len(answer.unresolved):,} segments with {left:,} blocks were not looked at")
+        left = f"{len(answer.unresolved):,} segments with {_late(answer):,} blocks were not looked at"
+        click.echo(f"time     ran out: {left}; the lists below lack them")
     if answer.residuals is not None:
         print_table(
             [("blocks", "right"), "left of the filter"],

@@ -100,13 +100,17 @@ class PredicateLine(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """``column_bytes``: of the columns that were asked for, in the kept blocks; None: not asked for, or too many."""
+    """``column_bytes``: of the columns that were asked for, in the kept blocks; None: not asked for, or too many.
+
+    ``knows_column_bytes``: of all of these blocks; else it is of those whose manifests tell.
+    """
 
     figures: Figures
     verdicts: tuple[VerdictLine, ...]
     stages: tuple[StageLine, ...]
     report: Report
     column_bytes: int | None
+    knows_column_bytes: bool
 
     @property
     def funnel(self) -> Markup:
@@ -142,6 +146,7 @@ def figures_of(found: Found, layer_map: LayerMap, verdicts: Codes) -> Figures:
 def answer_of(found: Found, layer_map: LayerMap, verdicts: Codes) -> Answer:
     """All that needs no explaining."""
     counts = np.bincount(verdicts, minlength=4).tolist()
+    column_bytes, knows_all = _column_bytes(found)
     report = found.answer.report
     return Answer(
         figures=figures_of(found, layer_map, verdicts),
@@ -149,7 +154,12 @@ def answer_of(found: Found, layer_map: LayerMap, verdicts: Codes) -> Answer:
             VerdictLine("ALL", "all", "every row matches, proven; the filter need not be evaluated", counts[ALL]),
             VerdictLine("SOME", "some", "what is known of the rows overlaps the filter", counts[SOME]),
             VerdictLine("UNKNOWN", "unknown", "kept for want of proof", counts[UNKNOWN]),
-            VerdictLine("skipped", "none", "no row matches, or none is needed", counts[NONE]),
+            VerdictLine(
+                "skipped",
+                "none",
+                "no row matches, or none is needed" + ("; some by the word of readers" if report.feedback else ""),
+                counts[NONE],
+            ),
         ),
         stages=tuple(
             StageLine(
@@ -162,7 +172,8 @@ def answer_of(found: Found, layer_map: LayerMap, verdicts: Codes) -> Answer:
             for stage in report.stages
         ),
         report=report,
-        column_bytes=_column_bytes(found),
+        column_bytes=column_bytes,
+        knows_column_bytes=knows_all,
     )
 
 
@@ -198,8 +209,10 @@ def _spelled(match: re.Match[str]) -> str:
     return f"TIMESTAMP '{moment}+00:00'" if kind == "timestamp" else f"TIMESTAMP_NTZ '{moment}'"
 
 
-def _column_bytes(found: Found) -> int | None:
+def _column_bytes(found: Found) -> tuple[int | None, bool]:
+    """Of the kept blocks, and whether all of them tell: a size that is not known is kept as 0."""
     parts: Any = found.parts
     if found.column_ids is None or parts is None or len(parts) > _MOST_SIZED:
-        return None
-    return sum(int(part.companion.column_size_bytes(found.column_ids)[part.rows].sum()) for part in parts)
+        return None, True
+    of_columns = [part.companion.column_size_bytes([each])[part.rows] for part in parts for each in found.column_ids]
+    return sum(int(sizes.sum()) for sizes in of_columns), all(bool(sizes.all()) for sizes in of_columns)
