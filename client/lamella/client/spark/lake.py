@@ -22,7 +22,14 @@ from lamella.client.http import Lamella
 from lamella.client.http.credential import token_of
 from lamella.client.spark.block_names import layouts
 from lamella.client.spark.hadoop_path import hadoop_path
-from lamella.snapshot.errors import InvalidRequest, LamellaError
+from lamella.snapshot.errors import (
+    BodyTooLarge,
+    FilterTypeMismatch,
+    InvalidFilter,
+    InvalidRequest,
+    LamellaError,
+    LimitExceeded,
+)
 from lamella.snapshot.layout import TableLayout
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.spark_types import SparkSchema, spark_schema
@@ -35,6 +42,8 @@ CLUSTER_KIND: Final = "lamella.cluster_kind"
 
 _log = logging.getLogger(__name__)
 _NOTHING: Final[dict[str, Any]] = {"type": "false"}
+#: Why the service refuses trees of filters that Spark takes.
+_ODD_TREE: Final = (InvalidFilter, FilterTypeMismatch, LimitExceeded, BodyTooLarge)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,8 +195,12 @@ class LakeTable:
         limit: int | None = None,
         order_by: Sequence[OrderBy] = (),
         residuals: bool = False,
+        spark_checks: bool = False,
     ) -> Kept:
         """The blocks that may hold rows for which the filter (a tree, or SQL text) is true.
+
+        Whether the types in a filter go together is for Spark to say, which has said so of trees (and ``spark_checks``
+        a text): a filter that the service refuses for this reason, or for its size, keeps all blocks.
 
         ``reader_columns``: the columns by whose Parquet statistics Spark could skip inside them (see ``believed``).
         ``limit``: so many matching rows are enough, with ``order_by`` the first ones.
@@ -199,7 +212,8 @@ class LakeTable:
         try:
             return self._kept(filter, time_zone, reader_columns, None, limit, order_by, residuals)
         except LamellaError as error:
-            if filter is None or not self.settings.allow_fallback:
+            odd = _ODD_TREE if isinstance(filter, Mapping) else FilterTypeMismatch if spark_checks else ()
+            if filter is None or not (isinstance(error, odd) or self.settings.allow_fallback):
                 raise
             _log.warning("reading all %d blocks of %s: pruning failed: %s", self.block_count, self.key, error.message)
             return self._kept(None, time_zone, reader_columns, error.message)

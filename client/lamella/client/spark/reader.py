@@ -96,7 +96,8 @@ def _path_frame(spark: SparkSession, table: LakeTable, where: Column | str | Non
     readable = json.loads(table.columns.readable)
     schema = StructType.fromJson(readable)
     time_zone = str(spark.conf.get("spark.sql.session.timeZone", "UTC"))
-    kept = table.kept(_filter(table, where), time_zone=time_zone, reader_columns=askable_columns(table.schema))
+    asked = askable_columns(table.schema)
+    kept = table.kept(_filter(table, where), time_zone=time_zone, reader_columns=asked, spark_checks=True)
     if table.settings.signed_urls:
         from lamella.client.spark.python_blocks import blocks_frame
 
