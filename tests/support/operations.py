@@ -112,10 +112,10 @@ class CountedStore:
         self.put_bytes += len(data)
         return self._store.put(location, data)
 
-    def expand(self, url: str) -> list[str]:
+    def expand(self, url: str, *, plain: bool = False) -> list[str]:
         """As the store does."""
         self.others += 1
-        return self._store.expand(url)
+        return self._store.expand(url, plain=plain)
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ListedObject]:
         """As the store does."""

@@ -48,7 +48,7 @@ class TimedStore:
         self._objects[location] = (data, self._clock())
         return self.stat(location)
 
-    def expand(self, url: str) -> list[str]:
+    def expand(self, url: str, *, plain: bool = False) -> list[str]:  # noqa: ARG002  # it has no folders
         """The object itself."""
         return [self.stat(url).location]
 

@@ -40,10 +40,10 @@ class TouchedStore(FsspecStore):
         self.touched.append(location)
         return super().local_path(location)
 
-    def expand(self, url: str) -> list[str]:
+    def expand(self, url: str, *, plain: bool = False) -> list[str]:
         """As the store does."""
         self.touched.append(url)
-        return super().expand(url)
+        return super().expand(url, plain=plain)
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ListedObject]:
         """As the store does."""

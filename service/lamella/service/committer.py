@@ -97,7 +97,7 @@ class Committer:
         places = self._rules.of(table.namespace, table.table_id)
         for path in request.paths:
             places.require_all_below(path)
-        listed, refused = self._intake.expand(request.paths)
+        listed, refused = self._intake.expand(request.paths, plain=request.other_formats != "ignore")
         found, outside = refused_places(places, listed)
         refused += outside
         guard = self._catalog.guard(table.table_id, found, since_ms=self._clock())

@@ -27,13 +27,16 @@ class Intake:
         self._metrics = metrics
         self._threads = threads
 
-    def expand(self, paths: Sequence[str]) -> tuple[list[str], list[RefusedFile]]:
-        """Every location that the paths name, once each, in their order."""
+    def expand(self, paths: Sequence[str], *, plain: bool) -> tuple[list[str], list[RefusedFile]]:
+        """Every location that the paths name, once each, in their order.
+
+        ``plain``: no folder that is another format's table.
+        """
         found: dict[str, None] = {}
         refused = []
         for path in paths:
             try:
-                locations = self._store.expand(path)
+                locations = self._store.expand(path, plain=plain)
             except LamellaError as error:
                 refused.append(RefusedFile(path=path, code=error.code, reason=error.message))
                 continue

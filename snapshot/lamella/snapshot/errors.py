@@ -12,6 +12,7 @@
     │   ├── InvalidSchema           a schema that breaks its own rules
     │   ├── SchemaMismatch          a file's schema does not fit the table's
     │   ├── ValueOutsideFile        a column's value stands only in a folder's name or a log (carries ``column``)
+    │   ├── OtherTableFormat        files are another format's table (carries ``location``)
     │   ├── BlocksRefused           not one of the files could be registered (carries ``refused``)
     │   ├── BodyTooLarge            the request body is over the limit
     │   ├── HeadersTooLarge         the head of the request is over the limit
@@ -159,6 +160,12 @@ class ValueOutsideFile(InvalidRequest):
     """
 
     code = "value_outside_file"
+
+
+class OtherTableFormat(InvalidRequest):
+    """Files below ``location`` are part of another format's table, and only its log tells which of them count."""
+
+    code = "other_table_format"
 
 
 class BlocksRefused(InvalidRequest):

@@ -29,6 +29,9 @@ from lamella.snapshot.wire import RefusedFile, RegisterAnswer
 )
 @click.option("--ignore-path-columns", is_flag=True, help="Folders such as year=2020 are mere names.")
 @click.option(
+    "--ignore-other-formats", is_flag=True, help="Also take all Parquet files of a Delta, Iceberg or Hudi table."
+)
+@click.option(
     "--take-replaced", is_flag=True, help="Also take files that were in the table and were replaced or removed since."
 )
 @connected(timeout_s=600.0)
@@ -40,13 +43,14 @@ def register(
     verify: bool,
     batch: int,
     ignore_path_columns: bool,
+    ignore_other_formats: bool,
     take_replaced: bool,
 ) -> None:
     """Append Parquet files that exist: files, directories or globs, as the service sees them.
 
     A path without a scheme is made absolute here. A directory or glob counts as one path. Files that are in the table
     already are refused, also when their rows were rewritten or deleted since, so it is safe to run the same command
-    again.
+    again. A folder that is a Delta or Iceberg table is refused: lamella external create follows it.
 
     Exit status 1: at least one file was refused. The other files are registered, unless --strict is given.
     """
@@ -60,6 +64,7 @@ def register(
             strict=strict,
             verify=verify,
             path_columns="ignore" if ignore_path_columns else "refuse",
+            other_formats="ignore" if ignore_other_formats else "refuse",
             take_replaced=take_replaced,
         )
 

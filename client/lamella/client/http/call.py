@@ -152,6 +152,7 @@ def register(
     strict: bool,
     verify: bool,
     path_columns: wire.PathColumns,
+    other_formats: wire.OtherFormats,
     take_replaced: bool,
 ) -> Call[wire.RegisterAnswer]:
     """Append Parquet files that exist."""
@@ -161,6 +162,7 @@ def register(
         strict=strict,
         verify=verify,
         path_columns=msgspec.UNSET if path_columns == "refuse" else path_columns,
+        other_formats=msgspec.UNSET if other_formats == "refuse" else other_formats,
         take_replaced=take_replaced or msgspec.UNSET,
     )
     return mutation("POST", f"{name.path}/register", wire.RegisterAnswer, body)

@@ -52,6 +52,7 @@ class TableContents:
         strict: bool = False,
         verify: bool = False,
         path_columns: wire.PathColumns = "refuse",
+        other_formats: wire.OtherFormats = "refuse",
         take_replaced: bool = False,
         idempotency_key: str | None = None,
     ) -> wire.RegisterAnswer:
@@ -67,6 +68,10 @@ class TableContents:
         ``path_columns``: a file below a folder such as ``year=2020`` is refused unless it holds this value in a column
         of that name; "ignore" takes it without the folder's value.
 
+        ``other_formats``: a folder or glob is refused where its files are part of a Delta, Iceberg, Hudi or DuckLake
+        table; "ignore" takes every Parquet file, also those whose rows were deleted or rewritten. Files that are named
+        one by one are taken as they are.
+
         ``take_replaced``: also take files that were in the table and whose rows a rewrite, a delete or another commit
         has replaced or removed since. Rows that a compaction moved elsewhere are then in the table twice.
         """
@@ -76,6 +81,7 @@ class TableContents:
             strict=strict,
             verify=verify,
             path_columns=path_columns,
+            other_formats=other_formats,
             take_replaced=take_replaced,
         )
         return self._lake.run(call, idempotency_key)
@@ -162,6 +168,7 @@ class AsyncTableContents:
         strict: bool = False,
         verify: bool = False,
         path_columns: wire.PathColumns = "refuse",
+        other_formats: wire.OtherFormats = "refuse",
         take_replaced: bool = False,
         idempotency_key: str | None = None,
     ) -> wire.RegisterAnswer:
@@ -172,6 +179,7 @@ class AsyncTableContents:
             strict=strict,
             verify=verify,
             path_columns=path_columns,
+            other_formats=other_formats,
             take_replaced=take_replaced,
         )
         return await self._lake.run(call, idempotency_key)

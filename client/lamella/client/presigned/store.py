@@ -88,7 +88,7 @@ class UrlStore:
         """Nothing can be written."""
         _read_only(location)
 
-    def expand(self, url: str) -> list[str]:
+    def expand(self, url: str, *, plain: bool = False) -> list[str]:  # noqa: ARG002  # as above
         """Nothing can be listed."""
         _read_only(url)
 

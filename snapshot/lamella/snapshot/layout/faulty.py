@@ -138,9 +138,9 @@ class FaultyStore:
             raise _failed(how, location)
         return self._done(how, location, lambda: self._store.put(location, data))
 
-    def expand(self, url: str) -> list[str]:
+    def expand(self, url: str, *, plain: bool = False) -> list[str]:
         """The data files that a URL names."""
-        return self._done(self._at("expand", url), url, lambda: self._store.expand(url))
+        return self._done(self._at("expand", url), url, lambda: self._store.expand(url, plain=plain))
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ListedObject]:
         """Every object below a folder, or those that were there last time."""

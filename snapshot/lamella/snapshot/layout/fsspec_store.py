@@ -10,7 +10,7 @@ from lamella.snapshot.errors import InvalidRequest, NotSignable, ObjectNotFound,
 from lamella.snapshot.layout.local import LocalFiles
 from lamella.snapshot.layout.location import Location, parse
 from lamella.snapshot.layout.memory import MemoryFiles
-from lamella.snapshot.layout.selection import Glob, glob_root, has_magic, is_data_file
+from lamella.snapshot.layout.selection import Glob, glob_root, has_magic, is_data_file, refuse_other_formats
 from lamella.snapshot.layout.store import ListedObject, ObjectStat, SignedUrls
 
 
@@ -84,22 +84,30 @@ class FsspecStore:
         at = parse(location)
         return self._local.local_path(at.path) if at.scheme == "file" else None
 
-    def expand(self, url: str) -> list[str]:
+    def expand(self, url: str, *, plain: bool = False) -> list[str]:
         """The data files that a URL names."""
         at = parse(url)
         files = self._of(at)
         if files.exists(at.path):
             return [str(at)]
         folder = at.path.rstrip("/") + "/"
-        found = [s.location for s in files.list(folder) if is_data_file(parse(s.location).path[len(folder) :])]
+        listed = [s.location for s in files.list(folder)]
+        found = [each for each in listed if is_data_file(parse(each).path[len(folder) :])]
         if not found and has_magic(at.path):
             glob = Glob(at.path)
             below = glob_root(at.path)
             if at.scheme == "s3" and "/" not in below:
                 raise InvalidRequest(f"a bucket's name cannot be a glob: {url!r}", location=url)
-            found = [s.location for s in files.list(below) if glob.selects(parse(s.location).path)]
+            listed = [s.location for s in files.list(below)]
+            found = [each for each in listed if glob.selects(parse(each).path)]
         if not found:
             raise ObjectNotFound(f"no Parquet file at {url}", location=url)
+        if plain:
+            refuse_other_formats(
+                listed,
+                found,
+                "; other_formats = 'ignore' (--ignore-other-formats) takes every Parquet file that is there",
+            )
         return sorted(found)
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ListedObject]:

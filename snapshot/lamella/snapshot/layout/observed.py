@@ -97,11 +97,11 @@ class ObservedStore:
         self._tell("put", "ok", perf_counter() - started_s, written_bytes=len(data))
         return made
 
-    def expand(self, url: str) -> list[str]:
+    def expand(self, url: str, *, plain: bool = False) -> list[str]:
         """The data files that a URL names."""
         started_s = perf_counter()
         try:
-            found = self._store.expand(url)
+            found = self._store.expand(url, plain=plain)
         except BaseException as error:
             self._tell("expand", _outcome(error), perf_counter() - started_s)
             raise

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
+
+from lamella.snapshot.errors import OtherTableFormat
 
 #: What a data file below a folder is called.
 SUFFIX: Final = ".parquet"
+
+#: Folders that say that not every file beside them is part of the table, and whose they are.
+_LOGS: Final = {"_delta_log": "a Delta table", ".hoodie": "a Hudi table", "_ducklake": "a DuckLake table"}
+_METADATA: Final = ".metadata.json"
+_ICEBERG: Final = "an Iceberg table"
+#: Formats whose tables can be followed.
+_KINDS: Final = {"a Delta table": "delta", _ICEBERG: "iceberg"}
 
 _MAGIC = re.compile(r"[*?\[]")
 
@@ -31,6 +41,35 @@ def glob_root(path: str) -> str:
     parts = path.split("/")
     plain = next(i for i, part in enumerate(parts) if has_magic(part))
     return "/".join(parts[:plain]) + "/" if plain else ""
+
+
+def refuse_other_formats(listed: Iterable[str], chosen: Iterable[str], otherwise: str = "") -> None:
+    """Raise OtherTableFormat if a chosen location is part of another format's table.
+
+    Only the table's log tells which files count, and ``listed`` has it: a file that was deleted, or rewritten into
+    others, may still be there. ``otherwise``: what else can be done than to follow the table.
+    """
+    logs = {log[0]: (location, log[1]) for location in listed if (log := _log_of(location)) is not None}
+    for location in chosen if logs else ():
+        root = next((root for root in logs if location.startswith(root + "/")), None)
+        if root is None:
+            continue
+        found_at, name = logs[root]
+        follow = "tables of this format cannot be followed"
+        if name in _KINDS:
+            follow = f"lamella external create NAMESPACE.TABLE {_KINDS[name]} follows the table"
+        raise OtherTableFormat(
+            f"{found_at} is part of {name}: not all files below {root} count. {follow}{otherwise}", location=root
+        )
+
+
+def _log_of(location: str) -> tuple[str, str] | None:
+    """The folder of the table that the location is a log or a piece of metadata of, and whose it is."""
+    parts = location.split("/")[:-1]
+    if location.endswith(_METADATA) and parts[-1:] == ["metadata"]:
+        return "/".join(parts[:-1]), _ICEBERG
+    number = next((number for number, part in enumerate(parts) if part in _LOGS), None)
+    return None if number is None else ("/".join(parts[:number]), _LOGS[parts[number]])
 
 
 class Glob:

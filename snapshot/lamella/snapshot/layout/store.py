@@ -57,7 +57,7 @@ class Store(Protocol):
         """Create an object: a reader sees nothing or all of it, and of two writers at most one succeeds."""
         ...
 
-    def expand(self, url: str) -> list[str]:
+    def expand(self, url: str, *, plain: bool = False) -> list[str]:
         """The data files that a URL names, as sorted locations.
 
         A file is itself, whatever its name. A folder stands for the ``*.parquet`` files below it, at any depth,
@@ -65,8 +65,11 @@ class Store(Protocol):
         rule). A glob (``*``, ``?``, ``[...]`` within one part of the path, ``**`` across parts) stands for the files
         and folders that match it.
 
+        ``plain``: refuse folders that are another format's table, in which files may be that no longer count.
+
         Raises:
             ObjectNotFound: nothing is there, or no data file.
+            OtherTableFormat: a file is part of such a table; only with ``plain``.
         """
         ...
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.layout import ListedObject, Places, Store
+from lamella.snapshot.layout import Places, Store
 from lamella.snapshot.layout.location import Location, parse
-from lamella.snapshot.layout.selection import Glob, glob_root, has_magic, is_data_file
+from lamella.snapshot.layout.selection import Glob, glob_root, has_magic, is_data_file, refuse_other_formats
 from lamella.snapshot.source.constants import path_columns
 from lamella.snapshot.source.state import SourceFile, SourceState, outside
 from lamella.snapshot.wire import ExternalSource
-
-#: Folders that say that not every file below is part of the table.
-_LOGS: Final = {"_delta_log": "a Delta table", ".hoodie": "a Hudi table", "_ducklake": "a DuckLake table"}
 
 
 def read_directory(store: Store, source: ExternalSource, places: Places) -> SourceState:
@@ -21,7 +16,7 @@ def read_directory(store: Store, source: ExternalSource, places: Places) -> Sour
 
     Raises:
         LocationRefused: it does not lie in ``places``.
-        InvalidRequest: it is another format's table, not all of whose files count.
+        OtherTableFormat: it is another format's table, not all of whose files count.
         StoreError: storage failed.
     """
     places.require_all_below(source.location or "")
@@ -38,7 +33,8 @@ def read_directory(store: Store, source: ExternalSource, places: Places) -> Sour
         glob = Glob(at.path)
         listed = list(store.list(str(Location(at.scheme, root))))
         chosen = [found for found in listed if glob.selects(parse(found.location).path)]
-    _refuse_logs(listed, root)
+    everything = [found.location for found in listed]
+    refuse_other_formats(everything, everything, ", a directory is one of plain files")
     ignored = source.path_columns == "ignore"
     return SourceState(
         files=tuple(
@@ -54,17 +50,3 @@ def read_directory(store: Store, source: ExternalSource, places: Places) -> Sour
         refused=outside(places, [found.location for found in chosen]),
         above=() if ignored else path_columns(root),
     )
-
-
-def _refuse_logs(listed: list[ListedObject], root: str) -> None:
-    for found in listed:
-        parts = parse(found.location).path[len(root) :].split("/")[:-1]
-        name = next((part for part in parts if part in _LOGS), None)
-        if name is None and found.location.endswith(".metadata.json") and parts[-1:] == ["metadata"]:
-            name = "metadata"
-        if name is not None:
-            what = _LOGS.get(name, "an Iceberg table")
-            raise InvalidRequest(
-                f"{found.location} is part of {what}: not all files below count, so it is no plain directory",
-                location=found.location,
-            )

@@ -13,6 +13,9 @@ from lamella.snapshot.wire.indexes import PartSent
 #: What becomes of a file whose folder gives a column a value that the file does not hold.
 PathColumns = Literal["refuse", "ignore"]
 
+#: What becomes of files that are part of another format's table.
+OtherFormats = Literal["refuse", "ignore"]
+
 
 class Register(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``POST .../register``. ``strict``: refuse everything when one file is refused.
@@ -22,6 +25,10 @@ class Register(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ``path_columns``: what to do with a file below a folder such as ``year=2020`` that does not hold this value in a
     column of that name: refuse it (``refuse``, the default), or take it without the folder's value (``ignore``).
 
+    ``other_formats``: what to do with a folder or glob with files of a Delta, Iceberg, Hudi or DuckLake table,
+    where files may be whose rows were deleted or rewritten: refuse it (``refuse``, the default), or take every Parquet
+    file that is there (``ignore``).
+
     ``take_replaced``: also take files that were in the table before and that a rewrite, a delete or another commit
     replaced or removed. False, the default: they count as files that are in the table already.
     """
@@ -30,6 +37,7 @@ class Register(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     strict: bool = False
     verify: bool = False
     path_columns: PathColumns | msgspec.UnsetType = msgspec.UNSET
+    other_formats: OtherFormats | msgspec.UnsetType = msgspec.UNSET
     take_replaced: bool | msgspec.UnsetType = msgspec.UNSET
 
 
