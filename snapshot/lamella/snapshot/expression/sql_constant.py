@@ -21,7 +21,7 @@ _INTEGER_TYPES: Final = {
 _INT: Final = 1 << 31
 _MAX_NUMBER_CHARACTERS: Final = 64
 # What Java and Python both read as the same number: no underscores, no digits of other scripts.
-_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,6})?", re.ASCII | re.IGNORECASE)
+_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
 _SUFFIXED: Final = re.compile(r"(-?[0-9.]+(?:e[+-]?[0-9]+)?)(BD|[DFLSY])", re.ASCII | re.IGNORECASE)
 _SPECIAL: Final = re.compile(r"[+-]?(nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 
