@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
 from lamella.snapshot.errors import InvalidSchema, LimitExceeded, UnknownColumn
+from lamella.snapshot.patience import check_patience
 from lamella.snapshot.schema.default import canonical_default
 from lamella.snapshot.schema.types import DataType, parse_type
 
@@ -190,7 +193,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
             for known, leaf in names.leaves.get(name, ()):
                 if known == parts:
                     return leaf
-            if parts in names.above or _reaches_into(self.columns, parts, case_sensitive=case_sensitive):
+            if parts in names.above or any(parts[:end] in names.repeating for end in range(1, len(parts))):
                 return None  # map.key is an entry of the map, list.field the list of the elements' fields
         if parts is None or "`" not in wanted:
             found = names.leaves.get(wanted, ())
@@ -198,24 +201,24 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
                 return found[0][1]
             if found:
                 raise UnknownColumn(f"column {path!r} is ambiguous", column=path)
-            if any(".".join(above) == wanted for above in names.above):
+            if wanted in names.dotted_above:
                 return None
         raise UnknownColumn(f"there is no column {path!r}", column=path, columns=[c.name for c in self.columns])
 
     def select(self, names: Iterable[str], *, case_sensitive: bool = False) -> tuple[int, ...]:
         """The ids of the leaves below the named columns or fields; raises UnknownColumn."""
+        known = self._names_as_written if case_sensitive else self._lowered_names
         chosen: dict[int, None] = {}
-        paths = [(leaf.path if case_sensitive else _lowered(leaf.path), leaf.id) for leaf in self._leaves]
-        for name in names:
+        for name in dict.fromkeys(names):
+            check_patience()
             wanted = name if case_sensitive else name.lower()
             parts = path_parts(wanted)
-            found = [] if parts is None else [column for path, column in paths if path[: len(parts)] == parts]
+            found = [] if parts is None else known.below(parts)
             if not found and (parts is None or "`" not in wanted):
-                dotted = ((".".join(path), column) for path, column in paths)
-                found = [column for path, column in dotted if path == wanted or path.startswith(wanted + ".")]
+                found = known.below_text(wanted)
             if not found:
                 raise UnknownColumn(f"there is no column {name!r}", column=name)
-            chosen.update(dict.fromkeys(found))
+            chosen.update((self._leaves[number].id, None) for number in found)
         return tuple(chosen)
 
     def by_id(self) -> Mapping[int, Leaf]:
@@ -242,27 +245,77 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
 
     @cached_property
     def _names_as_written(self) -> _Names:
-        return _Names((leaf.path, leaf) for leaf in self._leaves)
+        return _Names([leaf.path for leaf in self._leaves], self._leaves, _repeating(self.columns, ()))
 
     @cached_property
     def _lowered_names(self) -> _Names:
-        return _Names((_lowered(leaf.path), leaf) for leaf in self._leaves)
+        paths = [_lowered(leaf.path) for leaf in self._leaves]
+        return _Names(paths, self._leaves, map(_lowered, _repeating(self.columns, ())))
 
 
 class _Names:
-    """``leaves``: the leaves by their paths with dots; ``above``: the paths of what they are inside of."""
+    """What is found by a name without a look at all columns.
 
-    def __init__(self, paths: Iterable[tuple[tuple[str, ...], Leaf]]) -> None:
+    ``leaves``: the leaves by their paths with dots; ``above``: the paths of what they are inside of, ``repeating``
+    those of lists and maps.
+    """
+
+    def __init__(
+        self, paths: Sequence[tuple[str, ...]], leaves: Iterable[Leaf], repeating: Iterable[tuple[str, ...]]
+    ) -> None:
         self.leaves: dict[str, tuple[tuple[tuple[str, ...], Leaf], ...]] = {}
         self.above: set[tuple[str, ...]] = set()
-        for path, leaf in paths:
+        self.repeating = frozenset(repeating)
+        self._paths = paths
+        for path, leaf in zip(paths, leaves, strict=True):
             name = ".".join(path)
             self.leaves[name] = (*self.leaves.get(name, ()), (path, leaf))
-            self.above.update(path[:end] for end in range(1, len(path)))
+            end = len(path) - 1
+            while end and path[:end] not in self.above:
+                self.above.add(path[:end])
+                end -= 1
+
+    @cached_property
+    def dotted_above(self) -> frozenset[str]:
+        """``above`` as paths with dots."""
+        return frozenset(".".join(path) for path in self.above)
+
+    def below(self, parts: tuple[str, ...]) -> list[int]:
+        """The numbers of the leaves whose paths begin with these parts, in their order."""
+        first = bisect_left(self._ordered, parts, key=itemgetter(0))
+        behind = bisect_left(self._ordered, (*parts[:-1], parts[-1] + "\0"), lo=first, key=itemgetter(0))
+        return sorted(number for _, number in self._ordered[first:behind])
+
+    def below_text(self, text: str) -> list[int]:
+        """The numbers of the leaves whose paths with dots are this text, or begin with it and a dot, in their order."""
+        found: list[int] = []
+        for start, stop in ((text, text + "\0"), (text + ".", text + "/")):  # "/" comes right behind "."
+            first = bisect_left(self._dotted, start, key=itemgetter(0))
+            behind = bisect_left(self._dotted, stop, lo=first, key=itemgetter(0))
+            found += [number for _, number in self._dotted[first:behind]]
+        return sorted(found)
+
+    @cached_property
+    def _ordered(self) -> list[tuple[tuple[str, ...], int]]:
+        return sorted((path, number) for number, path in enumerate(self._paths))
+
+    @cached_property
+    def _dotted(self) -> list[tuple[str, int]]:
+        return sorted((".".join(path), number) for number, path in enumerate(self._paths))
 
 
 def _lowered(path: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(part.lower() for part in path)
+
+
+def _repeating(columns: Iterable[Column], above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The paths of the lists and maps that are in no other."""
+    for column in columns:
+        here = (*above, column.name)
+        if column.dtype.name in ("list", "map"):
+            yield here
+        else:
+            yield from _repeating(column.fields, here)
 
 
 def _paths(columns: Iterable[Column], above: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
@@ -270,17 +323,6 @@ def _paths(columns: Iterable[Column], above: tuple[str, ...]) -> Iterator[tuple[
         here = (*above, column.name)
         yield column.id, here
         yield from _paths(column.fields, here)
-
-
-def _reaches_into(columns: Iterable[Column], path: tuple[str, ...], *, case_sensitive: bool) -> bool:
-    """True when a path goes on behind a list or map."""
-    for column in columns:
-        name = column.name if case_sensitive else column.name.lower()
-        if not column.dtype.is_nested or len(path) < 2 or path[0] != name:
-            continue
-        if column.dtype.name != "struct" or _reaches_into(column.fields, path[1:], case_sensitive=case_sensitive):
-            return True
-    return False
 
 
 def _walk(columns: Iterable[Column]) -> Iterator[Column]:
