@@ -65,6 +65,7 @@ def evolve(schema: Schema, changes: Sequence[SchemaChange], *, history: Sequence
         UnknownColumn: a path that leads nowhere, or to two columns.
         InvalidSchema: a change that the column cannot take, names it.
         InvalidRequest: no changes, or none that changes anything.
+        LimitExceeded: too many columns.
     """
     if not changes:
         raise InvalidRequest("there is no change")
@@ -72,9 +73,12 @@ def evolve(schema: Schema, changes: Sequence[SchemaChange], *, history: Sequence
     last_column_id = max(each.last_column_id for each in known)
     columns = schema.columns
     for change in changes:
-        columns = _applied(columns, change)
-        numbered = Schema.assign(columns, last_column_id=last_column_id)
-        columns, last_column_id = numbered.columns, numbered.last_column_id
+        if isinstance(change, AddColumn):
+            added = Schema.assign([_added(change)], last_column_id=last_column_id)
+            columns, last_column_id = _with_added(columns, change, added.columns[0]), added.last_column_id
+        else:
+            columns = _applied(columns, change)
+    columns = Schema.assign(columns, last_column_id=last_column_id).columns
     if columns == schema.columns:
         raise InvalidRequest("the changes leave the schema as it is")
     schema_id = max(each.schema_id for each in known) + 1
@@ -147,10 +151,10 @@ def renamed_paths(old: Schema, new: Schema, names: Sequence[str]) -> tuple[str, 
 _Siblings = tuple[Column, ...]
 
 
-def _applied(columns: _Siblings, change: SchemaChange) -> _Siblings:
+def _applied(
+    columns: _Siblings, change: DropColumn | RenameColumn | WidenColumn | MoveColumn | SetNullable | SetDoc
+) -> _Siblings:
     match change:
-        case AddColumn():
-            return _with_added(columns, change)
         case DropColumn(column=path):
             return _edit(columns, path, _drop)
         case RenameColumn(column=path, name=name):
@@ -169,7 +173,8 @@ def _applied(columns: _Siblings, change: SchemaChange) -> _Siblings:
             )
 
 
-def _with_added(columns: _Siblings, change: AddColumn) -> _Siblings:
+def _added(change: AddColumn) -> Column:
+    """The column that a change adds, without an id."""
     if not change.nullable and change.default is None:
         raise InvalidSchema(
             f"column {change.name!r} needs a default or must be nullable: old rows have no value", column=change.name
@@ -178,7 +183,7 @@ def _with_added(columns: _Siblings, change: AddColumn) -> _Siblings:
         raise InvalidSchema(f"column {change.name!r}: only columns of the top level can have a default")
     if any(_has_id(field) for field in change.fields):
         raise InvalidSchema(f"column {change.name!r}: ids are given by the table", column=change.name)
-    added = Column(
+    return Column(
         name=change.name,
         type=change.type,
         nullable=change.nullable,
@@ -187,6 +192,8 @@ def _with_added(columns: _Siblings, change: AddColumn) -> _Siblings:
         default=change.default,
     )
 
+
+def _with_added(columns: _Siblings, change: AddColumn, added: Column) -> _Siblings:
     def place(siblings: _Siblings) -> _Siblings:
         _refuse_taken(siblings, change.name)
         if not (change.first or change.after):
@@ -271,28 +278,33 @@ def _edit_at(columns: _Siblings, place: tuple[int, ...], change: Callable[[_Sibl
 def _places(columns: _Siblings, path: Path) -> list[tuple[int, ...]]:
     """Where a path leads, as indexes level by level."""
     found: list[tuple[int, ...]] = []
-    for at, column in enumerate(columns):
-        name = column.name.lower()
-        if isinstance(path, str):
-            wanted = path.lower()
+    if isinstance(path, str):
+        wanted = path.lower()
+        for at, column in enumerate(columns):
+            name = column.name.lower()
             if wanted == name:
                 found.append((at,))
-            elif wanted.startswith(name + "."):
-                found += [(at, *rest) for rest in _places(column.fields, path[len(name) + 1 :])]
-        elif path and path[0].lower() == name:
-            found += [(at,)] if len(path) == 1 else [(at, *rest) for rest in _places(column.fields, path[1:])]
+            elif column.fields and wanted.startswith(name + "."):
+                found += [(at, *rest) for rest in _places(column.fields, wanted[len(name) + 1 :])]
+    elif path:
+        wanted = path[0].lower()
+        for at, column in enumerate(columns):
+            if column.name.lower() == wanted:
+                found += [(at,)] if len(path) == 1 else [(at, *rest) for rest in _places(column.fields, path[1:])]
     return found
 
 
 def _index(siblings: _Siblings, name: str) -> int:
+    wanted = name.lower()
     for at, column in enumerate(siblings):
-        if column.name.lower() == name.lower():
+        if column.name.lower() == wanted:
             return at
     raise UnknownColumn(f"there is no column {name!r} to stand behind", column=name)
 
 
 def _refuse_taken(siblings: _Siblings, name: str) -> None:
-    if any(column.name.lower() == name.lower() for column in siblings):
+    wanted = name.lower()
+    if any(column.name.lower() == wanted for column in siblings):
         raise InvalidSchema(f"there is a column {name!r} already", column=name)
 
 
