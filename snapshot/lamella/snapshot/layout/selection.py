@@ -104,26 +104,31 @@ class Glob:
 
 
 def _regex(part: str) -> str:
-    out = []
+    """One part of a glob as a pattern that is never tried again: what stands between two stars is taken at its first
+    place, which leaves the most behind it."""
+    pieces: list[str] = [""]
     at = 0
     while at < len(part):
         char = part[at]
         at += 1
         if char == "*":
-            out.append(".*")
+            pieces.append("")
         elif char == "?":
-            out.append(".")
+            pieces[-1] += "."
         elif char == "[":
             negated = part[at : at + 1] in ("!", "^")
             first = at + negated
             close = part.find("]", first + 1)
             if close < 0:
-                out.append(re.escape(char))
+                pieces[-1] += re.escape(char)
                 continue
             body = part[first:close].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]").replace("^", "\\^")
             body = re.sub(r"(&&|\|\||~~)", lambda m: "\\" + m.group()[0] + "\\" + m.group()[1], body)
-            out.append(f"[{'^' if negated else ''}{body}]")
+            pieces[-1] += f"[{'^' if negated else ''}{body}]"
             at = close + 1
         else:
-            out.append(re.escape(char))
-    return "".join(out)
+            pieces[-1] += re.escape(char)
+    if len(pieces) == 1:
+        return pieces[0]
+    between = "".join(f"(?>.*?{piece})" for piece in pieces[1:-1] if piece)
+    return f"{pieces[0]}{between}.*{pieces[-1]}"
