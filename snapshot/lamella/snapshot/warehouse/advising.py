@@ -14,6 +14,7 @@ from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.index import Kind, kind_named, kinds
 from lamella.snapshot.index.building import PART_BLOCKS
 from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.patience import check_patience
 from lamella.snapshot.schema import Leaf, Schema
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.warehouse.scene import Scene
@@ -38,13 +39,14 @@ class Advising:
         """
         scene = Scene(self._manifests, pointer)
         budget = _budget(request, scene.head.summary.compressed_byte_size)
-        wanted = [kind_named(name) for name in request.kinds] if request.kinds is not None else _all_kinds()
+        wanted = _all_kinds() if request.kinds is None else [kind_named(name) for name in dict.fromkeys(request.kinds)]
         for name in request.options:
             kind_named(name)
         scores: list[Score] = []
         rests_on: dict[str, str] = {}
         left_out: dict[str, str] = {}
         for leaf in _columns(scene.head.schema, request):
+            check_patience()
             reason = unfit(leaf)
             if reason is not None:
                 left_out[leaf.name] = reason
@@ -163,7 +165,7 @@ def _rank(score: Score) -> tuple[bool, float, str, str]:
 def _columns(schema: Schema, request: AdviceRequest) -> Sequence[Leaf]:
     if request.columns is None:
         return [leaf for leaf in schema.leaves() if unfit(leaf) is None][:MOST_COLUMNS]
-    return [schema.leaf(name, case_sensitive=request.case_sensitive) for name in request.columns]
+    return list(dict.fromkeys(schema.leaf(name, case_sensitive=request.case_sensitive) for name in request.columns))
 
 
 def _all_kinds() -> list[Kind]:
