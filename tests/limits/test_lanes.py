@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx2
 import pytest
 from starlette.testclient import TestClient
 
-from lamella.service import answers
+from lamella.service import answers, services
 from lamella.service.app import create_app
+from lamella.service.block_urls import BlockUrls
 from lamella.service.catalog import TableRecord, open_catalog
 from lamella.service.metrics import Metrics
 from lamella.service.places import Places
@@ -47,12 +49,13 @@ class Lanes:
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, **settings: Any) -> None:
         patch.setattr(finder, "_NOW_BLOCKS", 150)
-        patch.setattr(prune, "_WIDE_TESTS", 200)
-        self.table = Table(folder / "warehouse", BLOCKS)
+        patch.setattr(Services, "WIDE_TESTS", 200)
+        self.table = Table(folder / "warehouse", BLOCKS, by_name=True)
         self._served(folder)
         self.go = threading.Event()
         self.go.set()
         self.at_work: dict[str, int] = {"test": 0, "read": 0}
+        self.holds = set(self.at_work)
         for name in self.at_work:
             self._hold(patch, name)
         chosen = Settings(
@@ -65,12 +68,13 @@ class Lanes:
     def _served(self, folder: Path) -> None:
         catalog = open_catalog(f"sqlite:///{folder}/catalog.db")
         catalog.create_namespace(NamespaceInfo(name="n"), now_ms=1)
-        pointer = self.table.pointer
+        empty, pointer = self.table.empty, self.table.pointer
         location = self.table.warehouse.table_location("t")
         record = TableRecord(
-            table_id="t", namespace="n", name="t", location=location, version=1, pointer=pointer, created_at_ms=1
+            table_id="t", namespace="n", name="t", location=location, version=1, pointer=empty, created_at_ms=1
         )
-        catalog.create_table(record, history_entry(1, pointer, self.table.warehouse.snapshot(pointer)))
+        catalog.create_table(record, history_entry(1, empty, self.table.warehouse.snapshot(empty)))
+        catalog.advance("t", history_entry(2, pointer, self.table.warehouse.snapshot(pointer)))
         catalog.close()
 
     def _hold(self, patch: pytest.MonkeyPatch, name: str) -> None:
@@ -79,7 +83,7 @@ class Lanes:
         async def held(services: Services, work: Callable[[], Any]) -> Any:
             def waiting() -> Any:
                 self.at_work[name] += 1
-                assert self.go.wait(WAIT_S)
+                assert name not in self.holds or self.go.wait(WAIT_S)
                 return work()
 
             return await run(services, waiting)
@@ -88,7 +92,11 @@ class Lanes:
 
     def ask(self, text: str | None, **more: Any) -> httpx2.Response:
         """A prune."""
-        return self.app.post(PRUNE, json={"filter": text, "shape": "ranges", **more}, headers=self.headers)
+        return self.post(PRUNE, {"filter": text, "shape": "ranges", **more})
+
+    def post(self, path: str, body: dict[str, Any]) -> httpx2.Response:
+        """Any question."""
+        return self.app.post(path, json=body, headers=self.headers)
 
     def send(self, text: str | None, **more: Any) -> Future[httpx2.Response]:
         """A prune, from a thread of its own."""
@@ -193,6 +201,99 @@ def test_a_wide_prune_that_costs_more_than_all_may_is_done_alone(new_lanes: Call
     assert lanes.at_work == {"test": 1, "read": 0}
 
 
+ICEBERG: Final = "/iceberg/v1/namespaces/n/tables/t/plan"
+SHARED: Final = "/delta-sharing/shares/lamella/schemas/n/tables/t/query"
+TABLE: Final = "/v1/namespaces/n/tables/t"
+#: Questions beside prunes: where they go, one that tests every block, and one that tests few.
+QUESTIONS: Final[dict[str, tuple[str, dict[str, Any], dict[str, Any]]]] = {
+    "a batch": (
+        TABLE + "/prune/batch",
+        {"filters": [narrow_filter(300), pattern(1)], "shape": "ranges"},
+        {"filters": [narrow_filter(310)], "shape": "ranges"},
+    ),
+    "counts": (
+        TABLE + "/aggregate",
+        {"aggregates": ["count(*)"], "filter": pattern(1)},
+        {"aggregates": ["count(*)"]},
+    ),
+    "groups": (
+        TABLE + "/aggregate",
+        {"aggregates": ["count(*)"], "group_by": ["country"]},
+        {"aggregates": ["max(event_time)"]},
+    ),
+    "a difference": (
+        TABLE + "/diff",
+        {"from_snapshot_id": "{empty}", "filter": "user_id = 5"},
+        {"from_snapshot_id": "{now}", "filter": "user_id = 5"},
+    ),
+    "a plan of Iceberg": (
+        ICEBERG,
+        {"filter": {"type": "starts-with", "term": "country", "value": "c1"}},
+        {"filter": {"type": "eq", "term": "event_time", "value": "1970-01-01T00:05:00+00:00"}},
+    ),
+    "a query of a share": (
+        SHARED,
+        {"predicateHints": ["country = 'c1x'"]},
+        {"predicateHints": ["country = 'zz'"]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_every_question_goes_where_its_cost_belongs(new_lanes: Callable[..., Lanes], name: str) -> None:
+    """What tests many blocks takes no other read's place, and is refused when it is too much; the others are not."""
+    lanes = new_lanes(wide_prunes_at_once=1, wide_prunes_tests=2 * PATTERN_TESTS)
+    path, *bodies = QUESTIONS[name]
+    ids = {"{empty}": lanes.table.empty.snapshot_id, "{now}": lanes.table.pointer.snapshot_id}
+    wide, narrow = ({key: ids.get(str(value), value) for key, value in body.items()} for body in bodies)
+    assert lanes.post(path, wide).status_code == 200
+    assert lanes.at_work == {"test": 1, "read": 1}
+    assert lanes.post(path, narrow).status_code == 200
+    assert lanes.at_work == {"test": 1, "read": 2}
+    lanes.holds = {"test"}
+    lanes.go.clear()
+    full = [lanes.send(pattern(number)) for number in range(2, 4)]
+    lanes.until(lambda: lanes.at_work["test"] == 2 and lanes.metric('lamella_requests_waiting{kind="wide"}') == 1)
+    other = json.loads(json.dumps(wide).replace("c1", "c2").replace("c%1", "c%2"))
+    refused = lanes.post(path, other)
+    assert (refused.status_code, lanes.at_work) == (429, {"test": 2, "read": 3})
+    assert lanes.post(path, narrow).status_code == 200
+    lanes.go.set()
+    assert [each.result(WAIT_S).status_code for each in full] == [200, 200]
+
+
+def test_a_batch_is_refused_before_a_block_is_opened_where_its_answer_is_too_large(
+    new_lanes: Callable[..., Lanes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the segments alone say how many blocks all answers together have."""
+    lanes = new_lanes(answer_blocks_max=2 * BLOCKS - 1)
+    monkeypatch.setattr(finder.Finder, "find_predicate", lambda *_, **__: pytest.fail("it was looked for"))
+    problem = read_problem(lanes.post(TABLE + "/prune/batch", {"filters": [None, "user_id >= 0"]}))
+    assert (problem.status, problem.details["limit"], lanes.at_work["test"]) == (400, "answer_blocks", 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [(PRUNE, {"filter": "user_id >= 0", "sign_urls": True}), (SHARED, {"predicateHints": ["user_id >= 0"]})],
+    ids=["a prune", "a share"],
+)
+def test_more_urls_than_there_may_be_are_refused_before_a_block_is_looked_at(
+    new_lanes: Callable[..., Lanes], monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
+) -> None:
+    """The segments say how many blocks there are."""
+    made = BlockUrls.__init__
+
+    def of_few(urls: BlockUrls, *given: Any) -> None:
+        made(urls, *given)
+        urls._most = 10
+
+    monkeypatch.setattr(BlockUrls, "__init__", of_few)
+    lanes = new_lanes()
+    refused = lanes.post(path, body)
+    assert (refused.status_code, lanes.at_work["test"]) == (400, 0)
+    assert "at most 10 blocks" in refused.text
+
+
 def test_what_is_not_in_memory_goes_where_its_cost_belongs(
     new_lanes: Callable[..., Lanes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,7 +323,7 @@ def test_a_large_answer_is_refused_before_it_is_found(
     """Where the segments alone say how many blocks there will be; others are refused before they are encoded."""
     lanes = new_lanes(large_answers=1, large_answers_waiting=0)
     lanes.headers["Accept"] = answers.MSGPACK
-    for module in (answers, prune):
+    for module in (answers, prune, services):
         monkeypatch.setattr(module, "WHOLE_BYTES", 1_000)
     begun, go, following = threading.Event(), threading.Event(), Pieces.next
 

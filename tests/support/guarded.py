@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.schema import Column, Schema
@@ -34,13 +36,15 @@ SCHEMA: Final = Schema.assign(
 class Table:
     """A table of full segments over a folder, sorted by ``event_time``: a second, and a block, after the other."""
 
-    def __init__(self, folder: Path, blocks: int) -> None:
+    def __init__(self, folder: Path, blocks: int, *, by_name: bool = False) -> None:
         self.root = f"file://{folder}"
         self.store = CountedStore(FsspecStore())
         self.warehouse = self.opened()
         self.pointer: SnapshotPointer = self.warehouse.create("t", SCHEMA, now_ms=1)
+        self.empty = self.pointer
         for start in range(0, blocks, 10 * SEGMENT):
-            some = [block(number) for number in range(start, min(blocks, start + 10 * SEGMENT))]
+            numbers = range(start, min(blocks, start + 10 * SEGMENT))
+            some = [msgspec.structs.replace(block(number), by_name=by_name) for number in numbers]
             refs = self.warehouse.prepare("t", SCHEMA, some)
             self.pointer = self.warehouse.commit(self.pointer, added=refs, now_ms=2).pointer
 

@@ -15,7 +15,7 @@ from lamella.service.api import JSON, PreparedResponse
 from lamella.service.compression import LEAST_BYTES, compressed, compressor
 from lamella.service.negotiation import CODINGS, Coding, coding, media_type
 from lamella.service.state import trusted_manifests
-from lamella.service.streaming import PIECE_BYTES, LargeAnswers, Pieces, StreamedResponse, Turn
+from lamella.service.streaming import PIECE_BYTES, WHOLE_BYTES, LargeAnswers, Pieces, StreamedResponse, Turn
 from lamella.snapshot.prune.answer import answer_of
 from lamella.snapshot.prune.encode import (
     SegmentTexts,
@@ -35,8 +35,6 @@ NDJSON: Final = "application/x-ndjson"
 #: The name that MessagePack had before it was registered.
 PLAIN_MSGPACK: Final = "application/msgpack"
 
-#: Answers of more bytes, before they are compressed, are sent in pieces.
-WHOLE_BYTES: Final = 1 << 20
 #: Answers of more blocks, or of more runs of blocks, are encoded in a thread unless their texts are kept.
 _FEW_BLOCKS: Final = 500
 

@@ -39,7 +39,7 @@ class BlockUrls:
             NotSignable: a block that lies where none can be signed.
             StoreError: the service's own credentials cannot be had.
         """
-        self._require_few(len(locations))
+        self.require_few(len(locations))
         places = self._rules.of(table.namespace, table.table_id)
         for location in locations:
             places.require(location)
@@ -51,7 +51,7 @@ class BlockUrls:
 
     def in_answer(self, table: TableRecord, found: Found) -> Found:
         """What a prune found, with a URL for each block."""
-        self._require_few(found.block_count)
+        self.require_few(found.block_count)
         locations = [place for part in found.parts or () for place in part.companion.texts("location", part.rows)]
         if not locations:
             return msgspec.structs.replace(found, urls=())
@@ -71,7 +71,8 @@ class BlockUrls:
             url_expires_ms=signed.expires_ms,
         )
 
-    def _require_few(self, count: int) -> None:
+    def require_few(self, count: int) -> None:
+        """Raises LimitExceeded for more blocks than one answer may have URLs for."""
         if count > self._most:
             raise LimitExceeded(
                 f"an answer has signed URLs for at most {self._most} blocks, not {count}: ask for pages of so many",

@@ -83,7 +83,7 @@ class IcebergScans:
         self._tasks = PlanTasks(secret)
         self._note = note
 
-    def plan(self, record: TableRecord, request: PlanTableScan) -> Iterator[bytes]:
+    def plan(self, record: TableRecord, request: PlanTableScan, most_tests: int | None = None) -> Iterator[bytes]:
         """A whole plan as JSON, piece by piece: its first files, and tokens for the others.
 
         Raises:
@@ -91,25 +91,30 @@ class IcebergScans:
                 which one does not only add files.
             NotExpressible: no Iceberg client would read the snapshot rightly.
             LimitExceeded: a range of snapshots that is too long.
+            NotNow: it takes more than ``most_tests``.
         """
         if request.start_snapshot_id is not None or request.end_snapshot_id is not None:
-            return self._incremental(record, request)
+            return self._incremental(record, request, most_tests)
         asked = self._asked(record, request)
         task = self._tasks.first(record.table_id, asked.head.snapshot_id, asked.spoken_by, request)
-        return self._completed(self._first(record, asked, task), self._plan_id(task))
+        return self._completed(self._first(record, asked, task, most_tests), self._plan_id(task))
 
-    def tasks(self, record: TableRecord, token: str) -> Iterator[bytes]:
-        """The files of one part of a plan as JSON; raises PlanTaskNotFound for what is no part of one of the table."""
+    def tasks(self, record: TableRecord, token: str, most_tests: int | None = None) -> Iterator[bytes]:
+        """The files of one part of a plan as JSON.
+
+        Raises PlanTaskNotFound for what is no part of one of the table, NotNow for more than ``most_tests``.
+        """
         task, request = self._read(record, token)
         asked = self._again(record, task, request)
-        return _object(self._part(asked, task, self._found(asked)))
+        return _object(self._part(asked, task, self._found(asked, most_tests)))
 
-    def fetched(self, record: TableRecord, plan_id: str) -> Iterator[bytes]:
-        """A plan once more; raises PlanTaskNotFound."""
+    def fetched(self, record: TableRecord, plan_id: str, most_tests: int | None = None) -> Iterator[bytes]:
+        """A plan once more; raises PlanTaskNotFound, NotNow for more than ``most_tests``."""
         task, request = self._read(record, plan_id)
         if (task.start, task.stop) != (START, END):
             raise PlanTaskNotFound("this is a part of a plan, and no plan")
-        return self._completed(self._first(record, self._again(record, task, request), task), plan_id)
+        first = self._first(record, self._again(record, task, request), task, most_tests)
+        return self._completed(first, plan_id)
 
     def cancel(self, record: TableRecord, plan_id: str) -> None:
         """Nothing is held for a plan, so there is nothing to give up; raises PlanTaskNotFound."""
@@ -151,9 +156,9 @@ class IcebergScans:
         written = self._tasks.write(task)
         return written if len(written) <= _MOST_ID else f"{_WITHOUT_ID}{task.snapshot_id}"
 
-    def _first(self, record: TableRecord, asked: _Asked, task: PlanTask) -> Iterator[bytes]:
+    def _first(self, record: TableRecord, asked: _Asked, task: PlanTask, most_tests: int | None) -> Iterator[bytes]:
         """All of a plan: fewer files where fewer are enough, and else its first part."""
-        planned = self._found(asked)
+        planned = self._found(asked, most_tests)
         found, residuals, each_bytes = planned
         self._note(record, asked.request, found)
         wanted = asked.request.min_rows_requested
@@ -180,7 +185,7 @@ class IcebergScans:
     def _token(self, task: PlanTask, start: Position, stop: Position) -> str:
         return self._tasks.write(msgspec.structs.replace(task, start=start, stop=stop))
 
-    def _found(self, asked: _Asked) -> _Planned:
+    def _found(self, asked: _Asked, most_tests: int | None) -> _Planned:
         """What a prune keeps, what is left of the filter, and what a task takes at most, in bytes."""
         request, schema = asked.request, asked.head.schema
         sensitive = request.case_sensitive
@@ -189,7 +194,10 @@ class IcebergScans:
         columns = len(asked.spoken.select(request.stats_fields or (), case_sensitive=sensitive))
         with trusted_manifests():
             found = self._warehouse.find_predicate(
-                asked.entry.pointer, filter.predicate, PruneRequest(case_sensitive=sensitive)
+                asked.entry.pointer,
+                filter.predicate,
+                PruneRequest(case_sensitive=sensitive),
+                most_tests=most_tests,
             )
         return found, residuals, task_bytes(filter.size_bytes, columns)
 
@@ -201,7 +209,7 @@ class IcebergScans:
         pointer = asked.entry.pointer
         return FileMembers(asked.head, ids, lambda row: self._warehouse.blocks_at(pointer, row))
 
-    def _incremental(self, record: TableRecord, request: PlanTableScan) -> Iterator[bytes]:
+    def _incremental(self, record: TableRecord, request: PlanTableScan, most_tests: int | None) -> Iterator[bytes]:
         start, end = request.start_snapshot_id, request.end_snapshot_id
         if start is None or end is None or request.snapshot_id is not None:
             raise InvalidRequest("give start-snapshot-id and end-snapshot-id, or snapshot-id, or none of them")
@@ -220,7 +228,7 @@ class IcebergScans:
         count = 0
         pieces: list[bytes] = []
         for before, after in pairwise(entries):
-            blocks, members, each_bytes = self._appended(record, request, before, after)
+            blocks, members, each_bytes = self._appended(record, request, before, after, most_tests)
             count += len(blocks)
             _require_few(count, each_bytes)
             if blocks:
@@ -228,11 +236,18 @@ class IcebergScans:
         return self._completed(_tasks(b",".join(pieces)), f"{_WITHOUT_ID}{entries[-1].pointer.snapshot_id}")
 
     def _appended(
-        self, record: TableRecord, request: PlanTableScan, before: HistoryEntry, after: HistoryEntry
+        self,
+        record: TableRecord,
+        request: PlanTableScan,
+        before: HistoryEntry,
+        after: HistoryEntry,
+        most_tests: int | None,
     ) -> tuple[list[PlannedBlock], FileMembers | None, int]:
         """The blocks that a snapshot added, as far as they may match, and what the task of one takes at most."""
         with trusted_manifests():
-            change = self._warehouse.diff(before.pointer, after.pointer, DiffRequest(), most_blocks=_MOST_CHANGED)
+            change = self._warehouse.diff(
+                before.pointer, after.pointer, DiffRequest(), most_blocks=_MOST_CHANGED, most_tests=most_tests
+            )
         if not change.added or _has_same_rows(after, change):
             return [], None, 0
         if change.removed:
@@ -242,7 +257,7 @@ class IcebergScans:
                 snapshot_id=after.seq,
             )
         asked = self._asked(record, msgspec.structs.replace(request, snapshot_id=after.seq, use_snapshot_schema=False))
-        found, residuals, each_bytes = self._found(asked)
+        found, residuals, each_bytes = self._found(asked, most_tests)
         added = {block.location for block in change.added}
         blocks = [
             block

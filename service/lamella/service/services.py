@@ -6,13 +6,14 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.access import Gate
 from lamella.service.access.administration import Administration
+from lamella.service.access.principal import actor_of
 from lamella.service.admission import Admission
 from lamella.service.advice import Advice
 from lamella.service.audit import Audit
@@ -44,7 +45,7 @@ from lamella.service.settings import Settings
 from lamella.service.sharing import Sharing
 from lamella.service.state import History
 from lamella.service.status import Status
-from lamella.service.streaming import LargeAnswers
+from lamella.service.streaming import LEAST_BLOCK_BYTES, WHOLE_BYTES, LargeAnswers
 from lamella.service.table_health import TableHealths
 from lamella.service.tables import Tables
 from lamella.service.tags import Tags
@@ -61,6 +62,7 @@ from lamella.snapshot.layout import Store, check_create_only, check_write
 from lamella.snapshot.layout.observed import ObservedStore
 from lamella.snapshot.prune.encode import SegmentTexts
 from lamella.snapshot.prune.found import Found
+from lamella.snapshot.prune.pipeline import Deferred, NotNow
 from lamella.snapshot.prune.signed import SignedTokens
 from lamella.snapshot.source import Reader
 from lamella.snapshot.vacuum import Retention
@@ -92,6 +94,9 @@ def _disk_cache(settings: Settings, metrics: Metrics) -> DiskCache | None:
 
 class Services:
     """Built once for an app and handed to its routes; there is no global state beside it."""
+
+    #: Questions with more tests than this are wide: they take some milliseconds, and others do not wait for them.
+    WIDE_TESTS: ClassVar[int] = 50_000
 
     def __init__(
         self,
@@ -295,8 +300,37 @@ class Services:
         return await self._readers.run(work)
 
     async def test(self, work: Callable[[], _T]) -> _T:
-        """Run a prune of many blocks in a thread; it keeps a core busy, and takes no other read's place."""
+        """Run a question that tests many blocks in a thread; it keeps a core busy, and takes no other read's place."""
         return await self._testers.run(work)
+
+    async def weighed(self, request: Request, work: Callable[[int | None], _T]) -> _T:
+        """Run a question in the lane that its cost calls for; its operation takes its own place.
+
+        ``work`` is given the tests that it may do (None: any number), and raises NotNow before it does more.
+        Raises what it raises, and as :meth:`in_lane`.
+        """
+        try:
+            async with self.admission.reading(request):
+                return await self.read(lambda: work(self.WIDE_TESTS))
+        except NotNow as error:
+            cost = error.cost
+        return await self.in_lane(request, cost, lambda: work(None))
+
+    async def in_lane(self, request: Request, cost: Deferred, work: Callable[[], _T]) -> _T:
+        """Run a question of that cost: what tests many blocks has places and threads of its own.
+
+        Raises:
+            Overloaded: too much is under way. Nothing was done then, also where the answer surely is a large one and
+                there is neither a turn nor room to wait for one.
+        """
+        tests = cost.block_tests or 0
+        if cost.kept_blocks * LEAST_BLOCK_BYTES > WHOLE_BYTES:
+            self.large_answers.check(actor_of(request))
+        if tests > self.WIDE_TESTS:
+            async with self.admission.testing(request, tests):
+                return await self.test(work)
+        async with self.admission.reading(request):
+            return await self.read(work)
 
     async def probe(self, work: Callable[[], _T]) -> _T:
         """Run what tells how the service is in a thread; reads do not take its place."""

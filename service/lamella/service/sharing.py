@@ -30,6 +30,7 @@ from lamella.snapshot.iceberg.metadata import require_named
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer
 from lamella.snapshot.prune.found import Found
 from lamella.snapshot.prune.paging import MAX_PAGE_SIZE
+from lamella.snapshot.prune.pipeline import NotNow
 from lamella.snapshot.prune.signed import SignedTokens
 from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.sharing.asked import Capabilities, ShareQuery
@@ -114,7 +115,9 @@ class Sharing:
         form = able.form_for(has_ntz=state.has_ntz)
         return SharedAnswer(at.version, form, head_lines(form, state))
 
-    def query(self, record: TableRecord, asked: ShareQuery, able: Capabilities) -> SharedAnswer:
+    def query(
+        self, record: TableRecord, asked: ShareQuery, able: Capabilities, most_tests: int | None = None
+    ) -> SharedAnswer:
         """The files that may hold rows which the hints select, with URLs.
 
         Raises:
@@ -122,6 +125,7 @@ class Sharing:
             InvalidPageToken: a token of another request.
             LimitExceeded: more files than one answer may have, and no ``maxFiles``.
             LocationRefused, NotSignable: files of which none can be read by URL.
+            NotNow: it takes more than ``most_tests``.
         """
         if asked.starting_version is not None or asked.ending_version is not None:
             raise no_changes()
@@ -131,7 +135,13 @@ class Sharing:
             head = self._warehouse.head(at.pointer)
             state = _state(record, at, head)
             form = able.form_for(has_ntz=state.has_ntz)
-            found = self._warehouse.find_predicate(at.pointer, _predicate(asked, head), request)
+            predicate = _predicate(asked, head)
+            try:
+                found = self._warehouse.find_predicate(at.pointer, predicate, request, most_tests=most_tests)
+            except NotNow as error:
+                self._block_urls.require_few(error.cost.kept_blocks)  # what would be refused in the end is not begun
+                raise
+            self._block_urls.require_few(found.block_count)
             self._metrics.pruned(found.answer)
             return SharedAnswer(at.version, form, self._lines(record, asked, able, form, state, head, found))
 

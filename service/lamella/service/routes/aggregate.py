@@ -29,17 +29,19 @@ class AggregateRoutes:
         require_json(request)
         body = await request.body()
         parameters = request.path_params
-        data = await self._services.read(lambda: self._aggregate(parameters["namespace"], parameters["table"], body))
+        data = await self._services.weighed(
+            request, lambda most_tests: self._aggregate(parameters["namespace"], parameters["table"], body, most_tests)
+        )
         return Response(data, media_type=JSON)
 
-    def _aggregate(self, namespace: str, name: str, body: bytes) -> bytes:
+    def _aggregate(self, namespace: str, name: str, body: bytes, most_tests: int | None) -> bytes:
         asked = read_json(_REQUEST, body)
         record = self._services.table(namespace, name)
         pointer = self._services.history.pointer(
             record, snapshot_id=asked.snapshot_id, timestamp=asked.timestamp, time_zone=asked.time_zone
         )
         with trusted_manifests(), self._services.traces.span("aggregate"):
-            answer = self._services.warehouse.aggregate(pointer, asked)
+            answer = self._services.warehouse.aggregate(pointer, asked, most_tests=most_tests)
         self._services.metrics.aggregated(answer)
         return _ENCODER.encode(answer)
 
@@ -57,6 +59,7 @@ class AggregateRoutes:
                 description="`groups` hold what the statistics prove; the matching rows of the blocks in `scan` are to "
                 "be added. Never from bounds that may not occur. With `mode` `bounded` nothing is to be scanned, and "
                 "the answer says what the true values lie between.",
+                takes_own_place=True,
                 is_question=True,
                 is_large=True,
                 request_type=AggregateRequest,

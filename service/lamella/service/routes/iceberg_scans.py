@@ -36,17 +36,19 @@ class IcebergScanRoutes:
         require_json(request)
         body = await request.body()
         scans = self._services.iceberg_scans
-        return await self._answer(request, lambda record: scans.plan(record, read_json(_PLAN, body)))
+        return await self._answer(request, lambda record, most: scans.plan(record, read_json(_PLAN, body), most))
 
     async def fetch_scan_tasks(self, request: Request) -> Response:
         require_json(request)
         body = await request.body()
         scans = self._services.iceberg_scans
-        return await self._answer(request, lambda record: scans.tasks(record, read_json(_TASKS, body).plan_task))
+        return await self._answer(
+            request, lambda record, most: scans.tasks(record, read_json(_TASKS, body).plan_task, most)
+        )
 
     async def fetch_plan(self, request: Request) -> Response:
         plan_id, scans = request.path_params["plan_id"], self._services.iceberg_scans
-        return await self._answer(request, lambda record: scans.fetched(record, plan_id))
+        return await self._answer(request, lambda record, most: scans.fetched(record, plan_id, most))
 
     async def cancel_plan(self, request: Request) -> Response:
         plan_id, services = request.path_params["plan_id"], self._services
@@ -61,14 +63,14 @@ class IcebergScanRoutes:
         await self._services.read(lambda: self._services.table(namespace, name))
         return Response(None, 204)
 
-    async def _answer(self, request: Request, ask: Callable[[TableRecord], Iterator[bytes]]) -> Response:
+    async def _answer(self, request: Request, ask: Callable[[TableRecord, int | None], Iterator[bytes]]) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
         services, wanted = self._services, Wanted.of(request)
 
-        def work() -> Whole | Begun:
-            return begun(JSON, ask(services.table(namespace, name)))
+        def work(most_tests: int | None) -> Whole | Begun:
+            return begun(JSON, ask(services.table(namespace, name), most_tests))
 
-        return await respond(await services.read(work), wanted, services.large_answers, request)
+        return await respond(await services.weighed(request, work), wanted, services.large_answers, request)
 
     def operations(self) -> tuple[Operation, ...]:
         """What these routes are."""
@@ -78,6 +80,7 @@ class IcebergScanRoutes:
                 method="POST",
                 path=ICEBERG_TABLE + "/plan",
                 handler=self.plan_table_scan,
+                takes_own_place=True,
                 needs=on_table("read"),
                 changes=False,
                 is_question=True,
@@ -94,6 +97,7 @@ class IcebergScanRoutes:
                 method="POST",
                 path=ICEBERG_TABLE + "/tasks",
                 handler=self.fetch_scan_tasks,
+                takes_own_place=True,
                 needs=on_table("read"),
                 changes=False,
                 is_question=True,
@@ -109,6 +113,7 @@ class IcebergScanRoutes:
                 method="GET",
                 path=_PLAN_ID,
                 handler=self.fetch_plan,
+                takes_own_place=True,
                 needs=on_table("read"),
                 summary="Fetch a plan again",
                 tag="Iceberg",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -12,12 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.access import on_table
-from lamella.service.access.principal import actor_of
 from lamella.service.admission import QUICK_BODY_BYTES
 from lamella.service.answers import (
     ARROW,
     MSGPACK,
-    WHOLE_BYTES,
     Begun,
     Wanted,
     Whole,
@@ -33,17 +30,14 @@ from lamella.service.routes.failures import OF_A_FILTER, OF_A_SNAPSHOT
 from lamella.service.routes.paths import TABLE
 from lamella.service.services import Services
 from lamella.service.state import trusted_manifests
+from lamella.service.streaming import LEAST_BLOCK_BYTES, WHOLE_BYTES
 from lamella.service.tracing import tell_of_prune
 from lamella.snapshot.errors import InvalidPageToken, LocationRefused, NotSignable, Overloaded, SegmentNotFound
 from lamella.snapshot.prune.found import Found
-from lamella.snapshot.prune.pipeline import Deferred
+from lamella.snapshot.prune.pipeline import Deferred, NotNow
 from lamella.snapshot.wire import PruneAnswer, PruneRequest
 
 _REQUEST: Final = msgspec.json.Decoder(PruneRequest)
-#: Prunes with more tests than this are wide: they take some milliseconds, and others do not wait for them.
-_WIDE_TESTS: Final = 50_000
-#: What a kept block takes in an answer at least, but for one of ranges.
-_LEAST_BLOCK_BYTES: Final = 24
 _SHAPES_KEPT: Final = 1_024
 #: Literals, as far as they can be told in a request's text.
 _LITERALS: Final = re.compile(rb"'[^']*'|\d+")
@@ -69,15 +63,13 @@ class PruneRoutes:
             services.admission.check_testing(request, known_tests)  # refused before it is read, where it would be
         found = self._found_now(namespace, name, body)
         self._note_shape(shape, found)
-        made: Whole | Begun | Found | Deferred | None
+        made: Whole | Begun | Found | None
         if isinstance(found, Deferred):
-            made = found
-            if made.block_tests is None:
-                async with services.admission.reading(request):
-                    # All in one hop to a thread: a large filter, table or answer must not hold up the others' requests.
-                    made = await services.read(lambda: self._made(namespace, name, body, wanted, _WIDE_TESTS))
-            if isinstance(made, Deferred):
-                made = await self._tested(request, made, lambda: self._made(namespace, name, body, wanted, None))
+            if found.block_tests is None:
+                # All in one hop to a thread: a large filter, table or answer must not hold up the others' requests.
+                made = await services.weighed(request, lambda most: self._made(namespace, name, body, wanted, most))
+            else:
+                made = await services.in_lane(request, found, lambda: self._made(namespace, name, body, wanted, None))
         else:
             made = encoded_now(found, wanted, services.segment_texts)
             if made is None:
@@ -88,7 +80,7 @@ class PruneRoutes:
 
     def _note_shape(self, shape: tuple[str, str, bytes], found: Found | Deferred) -> None:
         tests = found.block_tests if isinstance(found, Deferred) else 0
-        if tests is not None and tests > _WIDE_TESTS:
+        if tests is not None and tests > self._services.WIDE_TESTS:
             self._wide_shapes[shape] = tests
         elif tests is not None:
             self._wide_shapes.pop(shape, None)
@@ -97,22 +89,6 @@ class PruneRoutes:
         services = self._services
         async with services.admission.reading(request):
             return await services.read(lambda: encoded(found, wanted, services.segment_texts))
-
-    async def _tested(
-        self, request: Request, cost: Deferred, work: Callable[[], Whole | Begun | Found | Deferred]
-    ) -> Whole | Begun | Found:
-        """Do the work in the lane that its cost calls for."""
-        services, tests = self._services, cost.block_tests or 0
-        if cost.kept_blocks * _LEAST_BLOCK_BYTES > WHOLE_BYTES:  # to be refused before it is found, not after
-            services.large_answers.check(actor_of(request))
-        if tests > _WIDE_TESTS:
-            async with services.admission.testing(request, tests):
-                made = await services.test(work)
-        else:
-            async with services.admission.reading(request):
-                made = await services.read(work)
-        assert not isinstance(made, Deferred)  # noqa: S101  # only what may be too much is
-        return made
 
     def _found_now(self, namespace: str, name: str, body: bytes) -> Found | Deferred:
         """The answer when it is near and small enough to be found on the event loop; else what a thread has to do."""
@@ -132,14 +108,12 @@ class PruneRoutes:
         if isinstance(found, Found):
             self._note(record, asked, found)
             return found
-        # An answer of few blocks, or of runs, may be small however many blocks are kept.
-        is_less = asked.limit is not None or asked.page_size is not None or asked.shape == "ranges"
-        return Deferred(block_tests=found.block_tests) if is_less or asked.level == "segment" else found
+        return _as_listed(asked, found)
 
     def _made(
         self, namespace: str, name: str, body: bytes, wanted: Wanted, most_tests: int | None
-    ) -> Whole | Begun | Found | Deferred:
-        """The answer; a large one as what was found. What takes more tests than ``most_tests`` is not begun."""
+    ) -> Whole | Begun | Found:
+        """The answer; a large one as what was found. Raises NotNow for what takes more tests than ``most_tests``."""
         services = self._services
         asked = read_json(_REQUEST, body)
         record = services.table(namespace, name)
@@ -158,7 +132,10 @@ class PruneRoutes:
                 else:
                     within = services.warehouse.find_within(pointer, asked, most_tests)
                     if isinstance(within, Deferred):
-                        return within
+                        cost = _as_listed(asked, within)
+                        if asked.sign_urls:
+                            services.block_urls.require_few(cost.kept_blocks)
+                        raise NotNow(cost)
                     found = within
                 if span is not None:
                     tell_of_prune(span, found)
@@ -212,6 +189,12 @@ class PruneRoutes:
         )
 
 
+def _as_listed(asked: PruneRequest, cost: Deferred) -> Deferred:
+    """A cost by which no answer is large that may be small however many blocks are kept: of few blocks, or of runs."""
+    is_less = asked.limit is not None or asked.page_size is not None or asked.shape == "ranges"
+    return Deferred(block_tests=cost.block_tests) if is_less or asked.level == "segment" else cost
+
+
 def _masked(body: bytes) -> bytes:
     """A request without its literals; empty for one that is not looked at on the event loop."""
     return b"" if len(body) > QUICK_BODY_BYTES else _LITERALS.sub(b"?", body)
@@ -220,4 +203,4 @@ def _masked(body: bytes) -> bytes:
 def _is_large(found: Found) -> bool:
     """Whether its answer surely is so large that it has to have a turn to be sent."""
     is_listed = found.parts is not None and found.shape != "ranges"
-    return is_listed and found.block_count * _LEAST_BLOCK_BYTES > WHOLE_BYTES
+    return is_listed and found.block_count * LEAST_BLOCK_BYTES > WHOLE_BYTES

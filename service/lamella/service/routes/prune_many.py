@@ -38,14 +38,16 @@ class PruneManyRoutes:
     async def diff(self, request: Request) -> Response:
         return await self._answer(request, self._diff)
 
-    async def _answer(self, request: Request, work: Callable[[str, str, bytes], bytes]) -> Response:
+    async def _answer(self, request: Request, work: Callable[[str, str, bytes, int | None], bytes]) -> Response:
         require_json(request)
         body = await request.body()
         parameters = request.path_params
-        data = await self._services.read(lambda: work(parameters["namespace"], parameters["table"], body))
+        data = await self._services.weighed(
+            request, lambda most_tests: work(parameters["namespace"], parameters["table"], body, most_tests)
+        )
         return await respond_json(data, self._services.large_answers, request)
 
-    def _batch(self, namespace: str, name: str, body: bytes) -> bytes:
+    def _batch(self, namespace: str, name: str, body: bytes, most_tests: int | None) -> bytes:
         asked = read_json(_BATCH, body)
         record = self._services.table(namespace, name)
         pointer = self._services.history.pointer(
@@ -53,7 +55,9 @@ class PruneManyRoutes:
         )
         with trusted_manifests(), self._services.traces.span("prune batch"):
             most_blocks = self._services.settings.answer_blocks_max
-            answer = self._services.warehouse.prune_batch(pointer, asked, most_blocks=most_blocks)
+            answer = self._services.warehouse.prune_batch(
+                pointer, asked, most_blocks=most_blocks, most_tests=most_tests
+            )
         for each in answer.answers:
             self._services.metrics.pruned(each)
             kept = _kept(each)
@@ -61,7 +65,7 @@ class PruneManyRoutes:
                 self._services.prune_rates.note(record, each.report, kept)
         return _ENCODER.encode(answer)
 
-    def _diff(self, namespace: str, name: str, body: bytes) -> bytes:
+    def _diff(self, namespace: str, name: str, body: bytes, most_tests: int | None) -> bytes:
         asked = read_json(_DIFF, body)
         record = self._services.table(namespace, name)
         if (asked.from_snapshot_id is None) == (asked.from_timestamp is None):
@@ -71,7 +75,8 @@ class PruneManyRoutes:
         after = point(record, snapshot_id=asked.to_snapshot_id, timestamp=asked.to_timestamp, time_zone=zone)
         with trusted_manifests():
             most_blocks = self._services.settings.answer_blocks_max
-            return _ENCODER.encode(self._services.warehouse.diff(before, after, asked, most_blocks=most_blocks))
+            answer = self._services.warehouse.diff(before, after, asked, most_blocks=most_blocks, most_tests=most_tests)
+            return _ENCODER.encode(answer)
 
     def operations(self) -> tuple[Operation, ...]:
         """What these routes are."""
@@ -87,6 +92,7 @@ class PruneManyRoutes:
                 description="As many prunes of one snapshot, but each segment is read once for all of them. "
                 "`details.filter` of an error is the number of the filter, from 0. All answers together have no more "
                 "blocks (or runs of them, or segments) than the setting `answer_blocks_max` says.",
+                takes_own_place=True,
                 is_question=True,
                 is_large=True,
                 request_type=BatchRequest,
@@ -103,6 +109,7 @@ class PruneManyRoutes:
                 tag="Prune",
                 description="Only blocks that may match the filter, and no more than the setting `answer_blocks_max` "
                 "says; `changes` has pages. Segments that both snapshots have are not read.",
+                takes_own_place=True,
                 is_question=True,
                 is_large=True,
                 request_type=DiffRequest,

@@ -71,7 +71,7 @@ class SharedTableRoutes:
             version = whole_number(request, "version", 0, 0, _LATEST)
         able, sharing = _able(request), self._services.sharing
         return await self._answer(
-            request, lambda record: sharing.metadata(record, able, version=version, timestamp=timestamp)
+            request, lambda record, _: sharing.metadata(record, able, version=version, timestamp=timestamp)
         )
 
     async def query_shared_table(self, request: Request) -> Response:
@@ -79,7 +79,9 @@ class SharedTableRoutes:
         body = await request.body()
         able, sharing = _able(request), self._services.sharing
         return await self._answer(
-            request, lambda record: sharing.query(record, read_json(_QUERY, body), able), is_secret=True
+            request,
+            lambda record, most_tests: sharing.query(record, read_json(_QUERY, body), able, most_tests),
+            is_secret=True,
         )
 
     async def shared_table_changes(self, request: Request) -> Response:
@@ -87,16 +89,16 @@ class SharedTableRoutes:
         raise no_changes()
 
     async def _answer(
-        self, request: Request, ask: Callable[[TableRecord], SharedAnswer], *, is_secret: bool = False
+        self, request: Request, ask: Callable[[TableRecord, int | None], SharedAnswer], *, is_secret: bool = False
     ) -> Response:
         (namespace, name), services, wanted = _place(request), self._services, Wanted.of(request)
         able = _able(request)
 
-        def work() -> tuple[SharedAnswer, Whole | Begun]:
-            answer = ask(services.table(namespace, name))
+        def work(most_tests: int | None) -> tuple[SharedAnswer, Whole | Begun]:
+            answer = ask(services.table(namespace, name), most_tests)
             return answer, begun(NDJSON, answer.lines, is_secret=is_secret)
 
-        answer, made = await services.read(work)
+        answer, made = await services.weighed(request, work)
         headers = {VERSION: str(answer.version), CAPABILITIES: able.header(answer.form)}
         response = await respond(made, wanted, services.large_answers, request)
         response.headers.update(headers)
@@ -137,6 +139,7 @@ class SharedTableRoutes:
                 method="GET",
                 path=SHARED_TABLE + "/metadata",
                 handler=self.shared_table_metadata,
+                takes_own_place=True,
                 needs=on_table("read"),
                 summary="What a shared table looks like",
                 tag="Delta Sharing",
@@ -153,6 +156,7 @@ class SharedTableRoutes:
                 method="POST",
                 path=SHARED_TABLE + "/query",
                 handler=self.query_shared_table,
+                takes_own_place=True,
                 needs=on_table("read"),
                 changes=False,
                 summary="Which files of a shared table hold what is asked for",

@@ -8,7 +8,7 @@ greatest that is already certain). What is settled is not opened; what is not at
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -19,12 +19,15 @@ from lamella.snapshot.expression.bound import BoundPredicate
 from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.prune.aggregate_layer import Layer, Rows, beaten, better, extreme, rank_hint
 from lamella.snapshot.prune.aggregate_plan import MAX_GROUPS, Plan
-from lamella.snapshot.prune.evaluate import evaluate
+from lamella.snapshot.prune.evaluate import Evaluator, evaluate
+from lamella.snapshot.prune.pipeline import Deferred, NotNow
 from lamella.snapshot.prune.verdict import ALL, NONE, verdicts
 from lamella.snapshot.stats.bound import Value
 from lamella.snapshot.wire import Stage
 
 Key = tuple[Any, ...]
+#: Groups are told apart block by block, which takes as long as some tests.
+_WEIGHT_OF_A_GROUP: Final = 4
 
 
 class Group(msgspec.Struct):
@@ -64,8 +67,13 @@ class Aggregation:
         self._load = load
         self._timer = timer
 
-    def run(self, bound: BoundPredicate, plan: Plan) -> Tally:
-        """Work through the layers; raises LimitExceeded for more than 10,000 groups."""
+    def run(self, bound: BoundPredicate, plan: Plan, most_tests: int | None = None) -> Tally:
+        """Work through the layers.
+
+        Raises:
+            LimitExceeded: more than 10,000 groups.
+            NotNow: the segments that surely are to be opened take more than ``most_tests``.
+        """
         state = _State(plan)
         clock = _Stages(self._timer)
         top = self._top(bound)
@@ -77,6 +85,11 @@ class Aggregation:
         layer = Layer.of_companion(self._segments, _codes(bound, self._segments))
         chosen = np.flatnonzero(layer.codes != NONE)
         left = state.settle_all(layer, chosen)
+        if most_tests is not None:
+            weight = Evaluator(bound).weight + len(plan.asked) + _WEIGHT_OF_A_GROUP * len(plan.group_by)
+            tests = int(self._segments.numbers("block_count")[state.surely_opened(left)].sum()) * weight
+            if tests > most_tests:
+                raise NotNow(Deferred(block_tests=tests))
         rest, opened, looked_at = [], 0, 0
         sizes = self._segments.numbers("file_size")
         opened_bytes = 0
@@ -143,6 +156,11 @@ class _State:
             if asked.is_count:
                 group.totals[index] += int(layer.facts(asked).most[counted].sum())
         return rows[~settled]
+
+    def surely_opened(self, left: list[tuple[Key | None, Rows]]) -> list[int]:
+        """The rows of ``left`` that no other one settles: of least and greatest values alone there is none."""
+        counts = any(asked.is_count for asked in self._plan.asked)
+        return [row for key, rows in left if key is None or counts for row in rows.tolist()]
 
     def worth_opening(self, layer: Layer, left: list[tuple[Key | None, Rows]]) -> Iterator[int]:
         """The rows of ``left`` one by one, without those that what was found meanwhile has settled.

@@ -15,6 +15,10 @@ class Allowance:
     def take(self, count: int) -> None:
         """Have so many more; raises LimitExceeded when there are too many together."""
         self._taken += count
-        if self._most is not None and self._taken > self._most:
+        self.check(0)
+
+    def check(self, count: int) -> None:
+        """Raises LimitExceeded where so many more would be too many together."""
+        if self._most is not None and self._taken + count > self._most:
             text = f"the answer would have more than {self._most} blocks; ask for less, or for pages"
             raise LimitExceeded(text, limit="answer_blocks", most=self._most)

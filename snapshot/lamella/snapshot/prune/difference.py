@@ -16,10 +16,13 @@ from lamella.snapshot.columnar import Companion
 from lamella.snapshot.expression import BoundPredicate
 from lamella.snapshot.manifest import Block, Snapshot
 from lamella.snapshot.prune.allowance import Allowance
-from lamella.snapshot.prune.evaluate import evaluate
+from lamella.snapshot.prune.evaluate import Evaluator, evaluate
+from lamella.snapshot.prune.pipeline import Deferred, NotNow
 from lamella.snapshot.prune.verdict import NONE, VERDICT_NAMES, verdicts
 from lamella.snapshot.wire import DiffAnswer, PrunedBlock, Verdict
 
+#: Locations of blocks are compared one by one, which takes as long as some tests.
+_WEIGHT_OF_PLACES: Final = 4
 _NAMES: Final = cast("tuple[Verdict, ...]", VERDICT_NAMES)
 
 
@@ -47,13 +50,21 @@ def difference(
     column_ids: Sequence[int] | None,
     schema_id: int,
     allowance: Allowance,
+    most_tests: int | None = None,
 ) -> DiffAnswer:
     """The blocks that only one of the sides has; ``bound`` and ``schema_id`` are of the newer schema.
 
-    Raises LimitExceeded when there are more than the ``allowance``.
+    Raises LimitExceeded when there are more than the ``allowance``, and NotNow where more than ``most_tests`` are to be
+    done: that is known before anything is opened.
     """
     shared = set(before.segments.texts("segment_id")) & set(after.segments.texts("segment_id"))
-    sides = [_Opened(side, side.rows_without(shared)) for side in (before, after)]
+    own = [(side, side.rows_without(shared)) for side in (before, after)]
+    if most_tests is not None:
+        blocks = sum(int(side.segments.numbers("block_count")[rows].sum()) for side, rows in own)
+        tests = blocks * (Evaluator(bound).weight + _WEIGHT_OF_PLACES)
+        if tests > most_tests:
+            raise NotNow(Deferred(block_tests=tests))
+    sides = [_Opened(side, rows) for side, rows in own]
     both = _unchanged(*sides)
     removed, added = (opened.blocks(bound, both, column_ids, schema_id, allowance) for opened in sides)
     return DiffAnswer(

@@ -96,9 +96,9 @@ class Deferred(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NotNow(Exception):
-    """There is more to look at than the caller has time for. Never leaves the package.
+    """There is more to look at than the caller has time for, or more than the ``most_tests`` that it gave.
 
-    ``cost``: how much, where the segments tell.
+    ``cost``: how much, where the segments tell. Only whoever gave a limit sees it.
     """
 
     def __init__(self, cost: Deferred | None = None) -> None:

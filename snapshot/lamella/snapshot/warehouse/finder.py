@@ -116,11 +116,20 @@ class Finder:
 
         What is remembered takes none. Where the request itself ends the looking early, nobody knows how many it takes.
         """
-        most = None if _ends_early(request) else most_tests
         try:
-            return self.find_predicate(pointer, self.read(request), request, most_tests=most)
+            return self.find_predicate(pointer, self.read(request), request, most_tests=most_tests)
         except NotNow as error:
             return error.cost
+
+    def cost(self, pointer: SnapshotPointer, predicate: Predicate, request: PruneRequest) -> Deferred:
+        """What a prune costs, found out before a segment is opened; none where it is remembered, or not known."""
+        layers = self.layers(pointer)
+        filter = Evaluator(self.bound(predicate, layers.head.schema, request))
+        if request.level == "segment" or _ends_early(request):
+            return Deferred()
+        if _is_simple(request) and self._funnels.get((layers.head.snapshot_id, filter.key)) is not None:
+            return Deferred()
+        return Pruning(layers, _unopened, self._timer).cost(filter)
 
     def find_predicate(
         self,
@@ -134,8 +143,9 @@ class Finder:
         """As :meth:`find`, for a filter that has been read already; ``request.filter`` is not looked at.
 
         ``held``: companions by location that other prunes have opened, and that this one adds to. Raises NotNow where
-        it takes more than ``most_tests``.
+        it takes more than ``most_tests``, unless the request itself ends the looking early.
         """
+        most_tests = None if _ends_early(request) else most_tests
         layers = self.layers(pointer)
         head = layers.head
 

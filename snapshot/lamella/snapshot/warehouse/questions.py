@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from lamella.snapshot.prune.batch import single_requests
 from lamella.snapshot.prune.difference import Side, difference
 from lamella.snapshot.prune.layers import number_of_segment
 from lamella.snapshot.prune.paging import PageTokens
+from lamella.snapshot.prune.pipeline import Deferred, NotNow
 from lamella.snapshot.warehouse.finder import Finder
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire import (
@@ -78,26 +80,40 @@ class Questions:
         )
 
     def prune_batch(
-        self, pointer: SnapshotPointer, request: BatchRequest, *, most_blocks: int | None = None
+        self,
+        pointer: SnapshotPointer,
+        request: BatchRequest,
+        *,
+        most_blocks: int | None = None,
+        most_tests: int | None = None,
     ) -> BatchAnswer:
         """The answers to many filters; each segment is read once for all of them.
 
         Raises:
             LimitExceeded: too many filters, or more than ``most_blocks`` blocks, runs or segments in all answers; the
                 errors of :meth:`prune`, ``details.filter`` is the filter's number.
+            NotNow: all together take more than ``most_tests``; no segment is opened then.
         """
         held: dict[str, Companion] = {}
         allowance = Allowance(most_blocks)
         answers = []
+        read: list[tuple[PruneRequest, Predicate]] = []
+        tests = kept = 0
         for number, single in enumerate(single_requests(request)):
-            try:
-                predicate = self.finder.read(single)
+            with _of_filter(number):
+                read.append((single, self.finder.read(single)))
+                if most_tests is not None:
+                    cost = self.finder.cost(pointer, read[-1][1], single)
+                    tests += cost.block_tests or 0
+                    kept += 0 if single.shape == "ranges" else cost.kept_blocks
+                    allowance.check(kept)
+        if most_tests is not None and tests > most_tests:
+            raise NotNow(Deferred(block_tests=tests, kept_blocks=kept))
+        for number, (single, predicate) in enumerate(read):
+            with _of_filter(number):
                 found = self.finder.find_predicate(pointer, predicate, single, held=held)
                 allowance.take(entry_count(found))
                 answers.append(answer_of(found))
-            except InvalidRequest as error:
-                error.details["filter"] = number
-                raise
         head = self._manifests.head(pointer)
         return BatchAnswer(snapshot_id=head.snapshot_id, timestamp_ms=head.timestamp_ms, answers=tuple(answers))
 
@@ -109,11 +125,13 @@ class Questions:
         *,
         seen_from: SnapshotPointer | None = None,
         most_blocks: int | None = None,
+        most_tests: int | None = None,
     ) -> DiffAnswer:
         """The blocks that came and went between two snapshots, as far as they may match a filter.
 
         Names and types are those of the newer snapshot, or of ``seen_from``, which is at least as new. Which snapshots
-        they are, the request need not say. Raises as :meth:`prune`, and LimitExceeded for more than ``most_blocks``.
+        they are, the request need not say. Raises as :meth:`prune`, LimitExceeded for more than ``most_blocks``, and
+        NotNow where it takes more than ``most_tests``; no segment is opened then.
         """
         heads = [self._manifests.head(pointer) for pointer in (seen_from or before, seen_from or after)]
         newer = max(heads, key=lambda head: head.timestamp_ms)
@@ -123,7 +141,7 @@ class Questions:
         if request.columns is not None:
             columns = newer.schema.select(request.columns, case_sensitive=request.case_sensitive)
         sides = (self._side(before, newer), self._side(after, newer))
-        return difference(*sides, bound, columns, newer.schema.schema_id, Allowance(most_blocks))
+        return difference(*sides, bound, columns, newer.schema.schema_id, Allowance(most_blocks), most_tests)
 
     def _side(self, pointer: SnapshotPointer, newer: Snapshot) -> Side:
         layers = self.finder.layers(pointer)
@@ -147,16 +165,24 @@ class Questions:
         """As :meth:`prune`, for a filter that has been read already; ``request.filter`` is not looked at."""
         return answer_of(self.finder.find_predicate(pointer, predicate, request))
 
-    def aggregate(self, pointer: SnapshotPointer, request: AggregateRequest) -> AggregateAnswer:
+    def aggregate(
+        self, pointer: SnapshotPointer, request: AggregateRequest, *, most_tests: int | None = None
+    ) -> AggregateAnswer:
         """Counts, least and greatest values of the rows that match a filter, as far as statistics prove them.
 
         Raises:
             InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded, InvalidRequest: the request is wrong.
+            NotNow: it takes more than ``most_tests``; no segment is opened then.
         """
-        return self.aggregate_predicate(pointer, self.finder.read(request), request)
+        return self.aggregate_predicate(pointer, self.finder.read(request), request, most_tests=most_tests)
 
     def aggregate_predicate(
-        self, pointer: SnapshotPointer, predicate: Predicate, request: AggregateRequest
+        self,
+        pointer: SnapshotPointer,
+        predicate: Predicate,
+        request: AggregateRequest,
+        *,
+        most_tests: int | None = None,
     ) -> AggregateAnswer:
         """As :meth:`aggregate`, for a filter that has been read already; ``request.filter`` is not looked at."""
         layers = self.finder.layers(pointer)
@@ -166,4 +192,14 @@ class Questions:
         aggregation = Aggregation(
             head, layers.segments, lambda row: self._manifests.blocks(head, layers.companion(row)), self._timer
         )
-        return aggregate_answer(head, plan, aggregation.run(bound, plan), request, bound)
+        return aggregate_answer(head, plan, aggregation.run(bound, plan, most_tests), request, bound)
+
+
+@contextmanager
+def _of_filter(number: int) -> Iterator[None]:
+    """Have errors say which filter they are about."""
+    try:
+        yield
+    except InvalidRequest as error:
+        error.details["filter"] = number
+        raise
