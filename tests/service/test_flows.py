@@ -96,7 +96,7 @@ def test_the_recorded_size_of_a_block_is_the_stores_own(world: World, claimed: i
     table.register(source)
     sent = {**table.blocks()[0], "file_size": claimed, "content_id": "made up"}
     table.commit(removed=[source])
-    table.commit(added=[sent])
+    table.commit(added=[sent], take_replaced=True)
     stat = world.store.stat(source)
     assert [(b["file_size"], b["content_id"]) for b in table.blocks()] == [(stat.size_bytes, stat.content_id)]
     assert [b["file_size"] for b in table.prune("a >= 0")["blocks"]] == [stat.size_bytes]
