@@ -122,6 +122,14 @@ def test_advice_reads_no_block(folder: Path) -> None:
     assert advise(table) == before
 
 
+def test_a_name_that_is_given_many_times_counts_once(counted: RealTable) -> None:
+    """Columns and kinds; thousands of them took as many times as long."""
+    once = advise(counted, columns=("scattered", "sorted"), kinds=("bloom",))
+    again = advise(counted, columns=("scattered", "sorted", "scattered", "SORTED"), kinds=("bloom", "bloom"))
+    assert once.scores
+    assert again == once
+
+
 def test_an_empty_table_has_no_scores_to_give(folder: Path) -> None:
     """And no division by nothing."""
     table = RealTable(folder, blocks(2))

@@ -322,7 +322,7 @@ class _CountedName(str):
 
 @pytest.mark.parametrize("name", ["c{}", "a.c{}"])
 def test_columns_are_named_in_proportion_to_their_number(name: str) -> None:
-    """Each of 20,000 names was looked for among all leaves, which took a minute, and nobody looked at the deadline."""
+    """Each of 20,000 names was compared with every leaf, which took a minute and ignored the deadline."""
 
     def compared(count: int) -> int:
         names = [name.format(number) for number in range(count)]

@@ -246,7 +246,10 @@ def test_every_question_goes_where_its_cost_belongs(new_lanes: Callable[..., Lan
     lanes = new_lanes(wide_prunes_at_once=1, wide_prunes_tests=2 * PATTERN_TESTS)
     path, *bodies = QUESTIONS[name]
     ids = {"{empty}": lanes.table.empty.snapshot_id, "{now}": lanes.table.pointer.snapshot_id}
-    wide, narrow = ({key: ids.get(str(value), value) for key, value in body.items()} for body in bodies)
+    other = json.loads(json.dumps(bodies[0]).replace("c1", "c2").replace("c%1", "c%2"))
+    wide, other, narrow = (
+        {key: ids.get(str(value), value) for key, value in body.items()} for body in (bodies[0], other, bodies[1])
+    )
     assert lanes.post(path, wide).status_code == 200
     assert lanes.at_work == {"test": 1, "read": 1}
     assert lanes.post(path, narrow).status_code == 200
@@ -255,7 +258,6 @@ def test_every_question_goes_where_its_cost_belongs(new_lanes: Callable[..., Lan
     lanes.go.clear()
     full = [lanes.send(pattern(number)) for number in range(2, 4)]
     lanes.until(lambda: lanes.at_work["test"] == 2 and lanes.metric('lamella_requests_waiting{kind="wide"}') == 1)
-    other = json.loads(json.dumps(wide).replace("c1", "c2").replace("c%1", "c%2"))
     refused = lanes.post(path, other)
     assert (refused.status_code, lanes.at_work) == (429, {"test": 2, "read": 3})
     assert lanes.post(path, narrow).status_code == 200

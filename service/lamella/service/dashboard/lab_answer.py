@@ -157,7 +157,8 @@ def answer_of(found: Found, layer_map: LayerMap, verdicts: Codes) -> Answer:
             VerdictLine(
                 "skipped",
                 "none",
-                "no row matches, or none is needed" + ("; some by the word of readers" if report.feedback else ""),
+                "no row matches, or none is needed"
+                + ("; for some blocks because readers reported no match" if report.feedback else ""),
                 counts[NONE],
             ),
         ),

@@ -26,7 +26,7 @@ from lamella.snapshot.stats.bound import Value
 from lamella.snapshot.wire import Stage
 
 Key = tuple[Any, ...]
-#: Groups are told apart block by block, which takes as long as some tests.
+#: Grouping goes block by block; for each column it costs as much as this many tests.
 _WEIGHT_OF_A_GROUP: Final = 4
 
 

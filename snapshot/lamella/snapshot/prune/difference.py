@@ -21,7 +21,7 @@ from lamella.snapshot.prune.pipeline import Deferred, NotNow
 from lamella.snapshot.prune.verdict import NONE, VERDICT_NAMES, verdicts
 from lamella.snapshot.wire import DiffAnswer, PrunedBlock, Verdict
 
-#: Locations of blocks are compared one by one, which takes as long as some tests.
+#: Comparing the location of a block costs as much as this many tests.
 _WEIGHT_OF_PLACES: Final = 4
 _NAMES: Final = cast("tuple[Verdict, ...]", VERDICT_NAMES)
 

@@ -98,7 +98,7 @@ class Deferred(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class NotNow(Exception):
     """There is more to look at than the caller has time for, or more than the ``most_tests`` that it gave.
 
-    ``cost``: how much, where the segments tell. Only whoever gave a limit sees it.
+    ``cost``: how much, as far as the segment summaries say. Only callers that gave a limit get this error.
     """
 
     def __init__(self, cost: Deferred | None = None) -> None:

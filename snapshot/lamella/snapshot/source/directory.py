@@ -34,7 +34,7 @@ def read_directory(store: Store, source: ExternalSource, places: Places) -> Sour
         listed = list(store.list(str(Location(at.scheme, root))))
         chosen = [found for found in listed if glob.selects(parse(found.location).path)]
     everything = [found.location for found in listed]
-    refuse_other_formats(everything, everything, ", a directory is one of plain files")
+    refuse_other_formats(everything, everything, "; a directory source takes plain files only")
     ignored = source.path_columns == "ignore"
     return SourceState(
         files=tuple(
