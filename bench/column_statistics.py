@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lamella.client.rewrite.block_file import sketches_of, write_block
-from lamella.client.rewrite.file_schema import arrow_schema
+from lamella.client.rewrite.block_writer import sketches_of, write_block
+from lamella.client.rewrite.target import arrow_schema
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import FsspecStore, TableLayout
 from lamella.snapshot.manifest import Block

@@ -22,7 +22,7 @@ from loopback import Service
 
 from lamella.client import Lamella
 from lamella.client.jobs.context import JobContext, Sizes
-from lamella.client.jobs.rewriting import recluster
+from lamella.client.jobs.rewrite import recluster
 from lamella.client.rewrite.engine import LocalEngine
 from lamella.snapshot.manifest import ClusterKind
 

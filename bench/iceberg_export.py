@@ -21,7 +21,7 @@ from pyiceberg.table import StaticTable
 from synthetic import SCHEMA, Model, blocks_of
 
 from lamella.client.http import Lamella
-from lamella.client.jobs.exporting import ExportOptions, ExportResult, export_iceberg
+from lamella.client.iceberg.export import ExportOptions, ExportResult, export_iceberg
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer
 from lamella.snapshot.warehouse import Warehouse

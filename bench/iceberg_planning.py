@@ -39,7 +39,7 @@ from speed.tables import Made, table
 from synthetic import ASKED, SPAN_MS, START_MS, Model, block_numbers
 
 from lamella.client.http import Lamella
-from lamella.client.jobs.exporting import ExportOptions, export_iceberg
+from lamella.client.iceberg.export import ExportOptions, export_iceberg
 from lamella.snapshot.layout import FsspecStore
 
 _ROOT: Final = Path(__file__).resolve().parent.parent

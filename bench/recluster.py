@@ -30,9 +30,9 @@ import xxhash
 from loopback import Service
 
 from lamella.client import Lamella
-from lamella.client.demo.tpch import generate
+from lamella.client.demo.data import generate
 from lamella.client.jobs.context import JobContext, Sizes
-from lamella.client.jobs.rewriting import recluster
+from lamella.client.jobs.rewrite import recluster
 from lamella.client.rewrite.engine import LocalEngine
 
 SHARE = 0.001

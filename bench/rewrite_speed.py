@@ -27,9 +27,9 @@ from loopback import Service
 from pyspark.sql import SparkSession
 
 from lamella.client import Lamella
-from lamella.client.demo.tpch import generate
+from lamella.client.demo.data import generate
 from lamella.client.jobs.context import JobContext, Sizes
-from lamella.client.jobs.rewriting import compact, recluster
+from lamella.client.jobs.rewrite import compact, recluster
 from lamella.client.rewrite.engine import Engine, LocalEngine
 from lamella.client.spark.engine import SparkEngine
 

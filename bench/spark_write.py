@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lamella.client import Lamella
-from lamella.client.demo.tpch import generate
+from lamella.client.demo.data import generate
 from lamella.client.spark import write
 
 KEY = "l_shipdate"

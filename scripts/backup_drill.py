@@ -26,9 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from lamella.client.http import Lamella
-from lamella.client.http.aggregated import python_value
 from lamella.client.http.credential import token_of
-from lamella.client.http.pruned import Pruned
+from lamella.client.http.results import PruneResult, python_value
 from lamella.snapshot.errors import LamellaError, NotFound
 
 _CLI = (sys.executable, "-m", "lamella.client.cli")
@@ -148,7 +147,7 @@ class Drill:
             process.wait(_STOP_S)
 
 
-def _blocks(answer: Pruned) -> list[tuple[str, int, int, str]]:
+def _blocks(answer: PruneResult) -> list[tuple[str, int, int, str]]:
     """What an answer says of each block."""
     return [(block.location, block.row_count, block.file_size, block.verdict) for block in answer.records()]
 

@@ -14,8 +14,8 @@ import jsonschema
 import pytest
 import yaml
 
-from lamella.client.cli import cli
-from lamella.client.cli.worker import worker
+from lamella.client.cli.app import cli
+from lamella.client.cli.jobs import worker
 from lamella.service.settings import Settings
 from lamella.service.stopping import CLOSING_S
 from lamella.snapshot.api_key import is_key, key_sha256

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lamella.client.demo.tpch import generate
+from lamella.client.demo.data import generate
 
 #: The oracle's column that says which block a row is in; no file has it.
 BLOCK: Final = "__block"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lamella.client.http import RetryPolicy
-from lamella.client.http.testing import Handler
+from lamella.client.http.fake_transport import Handler
 from support.both_clients import Asked, AskedBy, AsyncAsked, SyncAsked
 from support.scripted_http import Reply, ScriptedServer
 

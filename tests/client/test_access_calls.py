@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from lamella.client.http import NO_RETRY, RetryPolicy
-from lamella.client.http.testing import json_response, problem_response
+from lamella.client.http.fake_transport import json_response, problem_response
 from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
 from lamella.snapshot import wire
 from lamella.snapshot.errors import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lamella.client.http.testing import json_response
+from lamella.client.http.fake_transport import json_response
 from lamella.snapshot import wire
 from support.both_clients import AskedBy
 

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 from fixtures_server import ServerProcess
 from lamella.client import AsyncLamella, Lamella
-from lamella.client.cli import cli
-from lamella.client.http.aggregated import python_value
+from lamella.client.cli.app import cli
+from lamella.client.http.results import python_value
 from lamella.snapshot.errors import InvalidRequest, UnknownColumn
 from lamella.snapshot.schema import parse_type
 from lamella.snapshot.stats import Bound, to_bound

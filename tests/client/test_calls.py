@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from lamella.client.http import AsyncLamella, AsyncTable, Lamella, Pruned, Table
+from lamella.client.http import AsyncLamella, AsyncTable, Lamella, PruneResult, Table
 from lamella.client.http.call import TableName
-from lamella.client.http.testing import FakeTransport, json_response
+from lamella.client.http.fake_transport import FakeTransport, json_response
 from lamella.client.http.transport import HttpRequest, HttpResponse
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest
@@ -204,7 +204,7 @@ CALLS: list[tuple[str, Callable[[Any], Any], str, str, Any, Any, Any]] = [
             "explain": True,
         },
         PRUNED,
-        Pruned(snapshot_id="s", timestamp_ms=1, report=REPORT, block_columns=COLUMNS),
+        PruneResult(snapshot_id="s", timestamp_ms=1, report=REPORT, block_columns=COLUMNS),
     ),
     (
         "prune with stages",
@@ -231,7 +231,7 @@ CALLS: list[tuple[str, Callable[[Any], Any], str, str, Any, Any, Any]] = [
             "max_ms": 5.0,
         },
         PRUNED,
-        Pruned(snapshot_id="s", timestamp_ms=1, report=REPORT, block_columns=COLUMNS),
+        PruneResult(snapshot_id="s", timestamp_ms=1, report=REPORT, block_columns=COLUMNS),
     ),
     (
         "prune batch",
@@ -240,7 +240,7 @@ CALLS: list[tuple[str, Callable[[Any], Any], str, str, Any, Any, Any]] = [
         "/v1/namespaces/db/tables/t/prune/batch",
         {"filters": ["a > 4", None], "columns": ["a"], "snapshot_id": "s", "shape": "columns"},
         wire.BatchAnswer(snapshot_id="s", timestamp_ms=1, answers=(PRUNED,)),
-        (Pruned(snapshot_id="s", timestamp_ms=1, report=REPORT, block_columns=COLUMNS),),
+        (PruneResult(snapshot_id="s", timestamp_ms=1, report=REPORT, block_columns=COLUMNS),),
     ),
     (
         "diff",
@@ -433,8 +433,8 @@ def test_blocks_can_be_read_as_records_from_either_shape() -> None:
         wire.PrunedBlock(location="memory://1", row_count=10, file_size=100, verdict="ALL"),
         wire.PrunedBlock(location="memory://2", row_count=20, file_size=200, verdict="SOME"),
     )
-    by_columns = Pruned(snapshot_id="s", timestamp_ms=1, report=REPORT, block_columns=COLUMNS)
-    by_records = Pruned(snapshot_id="s", timestamp_ms=1, report=REPORT, blocks=blocks)
+    by_columns = PruneResult(snapshot_id="s", timestamp_ms=1, report=REPORT, block_columns=COLUMNS)
+    by_records = PruneResult(snapshot_id="s", timestamp_ms=1, report=REPORT, blocks=blocks)
     for pruned in (by_columns, by_records):
         assert tuple(pruned.records()) == blocks
         assert pruned.locations == ["memory://1", "memory://2"]

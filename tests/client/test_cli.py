@@ -14,12 +14,12 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from lamella.client.cli import cli
+from lamella.client.cli.app import cli
 from lamella.client.cli.connection import DEFAULT_URL, Target
 from lamella.client.cli.failure import caret
 from lamella.client.cli.output import percent, time_text
 from lamella.client.http import NO_RETRY, Lamella
-from lamella.client.http.testing import FakeTransport, Handler, json_response, problem_response
+from lamella.client.http.fake_transport import FakeTransport, Handler, json_response, problem_response
 from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
 from lamella.snapshot import wire
 from lamella.snapshot.schema import Column, Schema
@@ -593,7 +593,7 @@ def test_a_missing_extra_is_named(args: tuple[str, ...], block: str, named: str,
     # A module that cannot be found is what an install without the extra has.
     catalog = ("--catalog", "postgresql+psycopg://127.0.0.1:1/x") if block == "psycopg" else ()
     program = (
-        f"import sys; sys.modules[{block!r}] = None; from lamella.client.cli import cli; "
+        f"import sys; sys.modules[{block!r}] = None; from lamella.client.cli.app import cli; "
         f"cli.main({[*args, *catalog]!r}, prog_name='lamella')"
     )
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, cwd=tmp_path)

@@ -14,10 +14,10 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from fixtures_server import ServerProcess, StartServer
-from lamella.client.cli import cli
+from lamella.client.cli.app import cli
 from lamella.client.cli.connection import Target
 from lamella.client.http import NO_RETRY, Lamella
-from lamella.client.http.testing import FakeTransport, json_response, problem_response
+from lamella.client.http.fake_transport import FakeTransport, json_response, problem_response
 from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
 from lamella.snapshot import wire
 from lamella.snapshot.api_key import is_key, key_sha256, key_text

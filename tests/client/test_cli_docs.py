@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from lamella.client.cli import cli
+from lamella.client.cli.app import cli
 from lamella.client.cli.connection import DEFAULT_URL
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")

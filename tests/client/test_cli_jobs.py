@@ -11,12 +11,12 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from lamella.client.cli import cli
+from lamella.client.cli.app import cli
 from lamella.client.cli.connection import Target
 from lamella.client.http import NO_RETRY, Lamella
-from lamella.client.http.testing import FakeTransport, json_response, problem_response
+from lamella.client.http.fake_transport import FakeTransport, json_response, problem_response
 from lamella.client.http.transport import HttpRequest, HttpResponse
-from lamella.client.jobs.events import JOB_ID
+from lamella.client.jobs.report import JOB_ID
 from lamella.snapshot import wire
 
 JOB = wire.JobInfo(

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from starlette.testclient import TestClient
 
-from lamella.client.cli import cli
+from lamella.client.cli.app import cli
 from lamella.service.app import create_app
 from lamella.service.catalog.administration import migrate_catalog
 from lamella.service.settings import ENV_PREFIX, Settings

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from fixtures_server import ServerProcess
 from lamella.client import Lamella
-from lamella.client.cli import cli
+from lamella.client.cli.app import cli
 from lamella.snapshot import wire
 
 

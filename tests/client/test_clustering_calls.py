@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from lamella.client.cli import cli
+from lamella.client.cli.app import cli
 from lamella.client.cli.connection import Target
 from lamella.client.http import Lamella
-from lamella.client.http.testing import FakeTransport, json_response
+from lamella.client.http.fake_transport import FakeTransport, json_response
 from lamella.snapshot import wire
 from lamella.snapshot.schema import Column, Schema
 from support.both_clients import AskedBy

@@ -10,7 +10,7 @@ import pytest
 
 from lamella.client.http import AsyncLamella, Lamella
 from lamella.client.http.credential import TokenFile, credential_of, token_of
-from lamella.client.http.testing import json_response
+from lamella.client.http.fake_transport import json_response
 from lamella.snapshot import wire
 from lamella.snapshot.api_key import key_text
 from lamella.snapshot.errors import InvalidRequest

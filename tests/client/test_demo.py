@@ -14,12 +14,9 @@ from urllib.parse import urlsplit
 import pytest
 from pyspark.sql import Row
 
-from lamella.client.demo.answers import equal
-from lamella.client.demo.folder import Folder, Loaded
-from lamella.client.demo.queries import NARROW, QUERIES
-from lamella.client.demo.results import QueryResult, Results
-from lamella.client.demo.service import ServiceProcess
-from lamella.client.demo.tpch import generate
+from lamella.client.demo.comparison import NARROW, QUERIES, QueryResult, Results, have_equal_rows
+from lamella.client.demo.data import Folder, LoadState, generate
+from lamella.client.demo.run import ServiceProcess
 from lamella.snapshot.errors import LamellaError
 from support.worker_process import until
 
@@ -53,10 +50,10 @@ def result(**changes: object) -> QueryResult:
 def test_answers_are_equal_in_any_order_but_not_in_another_number() -> None:
     """Rows are compared whole and counted."""
     one, two = Row(a=1, b=Decimal("1.50")), Row(a=2, b=None)
-    assert equal([one, two, two], [two, one, two])
-    assert not equal([one, two], [one, one, two])
-    assert not equal([one], [Row(a=1, c=Decimal("1.50"))])
-    assert not equal([one], [])
+    assert have_equal_rows([one, two, two], [two, one, two])
+    assert not have_equal_rows([one, two], [one, one, two])
+    assert not have_equal_rows([one], [Row(a=1, c=Decimal("1.50"))])
+    assert not have_equal_rows([one], [])
 
 
 def test_only_a_wrong_answer_or_a_wide_narrow_query_fails() -> None:
@@ -81,12 +78,12 @@ def test_tables_are_kept_only_when_they_are_whole_and_of_the_same_scale(tmp_path
     folder.warehouse.mkdir()
     Path(f"{folder.catalog}-wal").touch()
     assert folder.loaded(1) is None
-    folder.mark_loaded(Loaded(1, {"orders": 5}))
-    assert folder.loaded(1) == Loaded(1, {"orders": 5})
+    folder.mark_loaded(LoadState(1, {"orders": 5}))
+    assert folder.loaded(1) == LoadState(1, {"orders": 5})
     assert folder.loaded(0.5) is None
-    folder.mark_loaded(Loaded(1, {}, layout=0))
+    folder.mark_loaded(LoadState(1, {}, layout=0))
     assert folder.loaded(1) is None
-    folder.mark_loaded(Loaded(1, {}))
+    folder.mark_loaded(LoadState(1, {}))
     folder.clear()
     assert folder.loaded(1) is None
     assert [path.name for path in folder.root.iterdir()] == ["tpch-1"]
@@ -120,8 +117,8 @@ def test_the_service_ends_when_the_demo_is_killed(tmp_path: Path) -> None:
     program = """
 import sys, time
 from pathlib import Path
-from lamella.client.demo.folder import Folder
-from lamella.client.demo.service import ServiceProcess
+from lamella.client.demo.data import Folder
+from lamella.client.demo.run import ServiceProcess
 with ServiceProcess(Folder(Path(sys.argv[1]))) as service:
     print(service.url, flush=True)
     time.sleep(600)

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from fixtures_server import ServerProcess, StartServer
 from lamella.client import AsyncLamella, Lamella
-from lamella.client.cli import cli
+from lamella.client.cli.app import cli
 from lamella.client.http import RetryPolicy
 from lamella.snapshot.errors import (
     AlreadyExists,

@@ -16,10 +16,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fixtures_server import ServerProcess
-from lamella.client.cli import cli
+from lamella.client.cli.app import cli
 from lamella.client.http import AsyncLamella, Lamella, Table
-from lamella.client.http.holding import Holding
-from lamella.client.http.past import Whole
+from lamella.client.http.history import ChangesPages
+from lamella.client.http.maintenance import SnapshotLease
 from lamella.snapshot.errors import (
     AlreadyExists,
     BlocksGone,
@@ -291,7 +291,7 @@ def test_a_snapshot_that_pages_cut_is_put_together_again() -> None:
         [part("b", [3], [4], True)],
         [part("b", [], [5], False), part("c", [], [], False)],
     ]
-    whole = Whole()
+    whole = ChangesPages()
     found = [
         each
         for page in pages
@@ -341,6 +341,6 @@ def test_a_lease_that_no_thread_can_renew_is_given_back(monkeypatch: pytest.Monk
 
     table = Leased()
     monkeypatch.setattr(threading.Thread, "start", cannot)
-    with pytest.raises(RuntimeError, match="new thread"), Holding(table, snapshot_id="s"):
+    with pytest.raises(RuntimeError, match="new thread"), SnapshotLease(table, snapshot_id="s"):
         raise AssertionError("nothing is read")
     assert table.held == []

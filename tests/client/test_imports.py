@@ -30,7 +30,11 @@ def run(program: str) -> str:
 
 @pytest.mark.parametrize(
     "use",
-    ["", "from lamella.client import Lamella; Lamella('http://127.0.0.1:1')", "import lamella.client.http.testing"],
+    [
+        "",
+        "from lamella.client import Lamella; Lamella('http://127.0.0.1:1')",
+        "import lamella.client.http.fake_transport",
+    ],
 )
 def test_importing_the_client_loads_nothing_heavy(use: str) -> None:
     """Neither data libraries nor Spark, neither a web framework nor a terminal library comes with the HTTP client."""

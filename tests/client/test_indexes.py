@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from fixtures_server import ServerProcess, environment_of
 from lamella.client import AsyncLamella
-from lamella.client.cli import cli
+from lamella.client.cli.app import cli
 from lamella.snapshot.errors import IndexNotFound
 from lamella.snapshot.layout import FsspecStore
 from support.service_api import TableApi, World

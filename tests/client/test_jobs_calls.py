@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lamella.client.http.testing import json_response
+from lamella.client.http.fake_transport import json_response
 from lamella.client.http.transport import HttpRequest, HttpResponse
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest

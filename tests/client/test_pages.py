@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from lamella.client.http.testing import json_response
+from lamella.client.http.fake_transport import json_response
 from lamella.client.http.transport import HttpRequest, HttpResponse
 from lamella.snapshot import wire
 from support.both_clients import AskedBy

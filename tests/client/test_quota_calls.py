@@ -7,10 +7,10 @@ import json
 import pytest
 from click.testing import CliRunner, Result
 
-from lamella.client.cli import cli
+from lamella.client.cli.app import cli
 from lamella.client.cli.connection import Target
 from lamella.client.http import NO_RETRY, Lamella
-from lamella.client.http.testing import FakeTransport, json_response
+from lamella.client.http.fake_transport import FakeTransport, json_response
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest
 from support.both_clients import AskedBy

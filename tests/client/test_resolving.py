@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lamella.client.http.resolving import Addresses
-from lamella.client.http.testing import json_response
+from lamella.client.http.blocks import AddressCache
+from lamella.client.http.fake_transport import json_response
 from lamella.client.http.transport import HttpRequest, HttpResponse
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest
@@ -83,7 +83,7 @@ def test_ranges_are_not_mistaken_for_no_blocks(asked: AskedBy) -> None:
 
 def test_so_many_addresses_are_kept() -> None:
     """The segments that were not used for longest are forgotten first."""
-    kept = Addresses(most_blocks=9)
+    kept = AddressCache(most_blocks=9)
     for name in ("a", "b"):
         kept.put(blocks(name))
     assert kept.get("a") is not None

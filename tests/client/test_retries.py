@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lamella.client.http import NO_RETRY, RetryPolicy
-from lamella.client.http.retry import retry_after_s
-from lamella.client.http.testing import json_response, problem_response
+from lamella.client.http.exchange import retry_after_s
+from lamella.client.http.fake_transport import json_response, problem_response
 from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
 from lamella.snapshot import errors, wire
 from lamella.snapshot.errors import (

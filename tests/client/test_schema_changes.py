@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from lamella.client.cli import cli
+from lamella.client.cli.app import cli
 from lamella.client.cli.connection import Target
 from lamella.client.http import NO_RETRY, Lamella
-from lamella.client.http.testing import FakeTransport, json_response
+from lamella.client.http.fake_transport import FakeTransport, json_response
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn, evolve
 from lamella.snapshot.wire import SchemaInfo

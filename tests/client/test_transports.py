@@ -16,8 +16,7 @@ import pytest
 from lamella.client import AsyncLamella, Lamella
 from lamella.client.http import RetryPolicy
 from lamella.client.http.httpx_transport import HttpxTransport
-from lamella.client.http.pool import PooledTransport
-from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
+from lamella.client.http.transport import HttpRequest, HttpResponse, PooledTransport, TransportFailure
 from lamella.snapshot.errors import BodyTooLarge, OutcomeUnknown, Unavailable
 from support.scripted_http import Reply, ScriptedServer, answer, ok
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from client.test_cli import Run, failing
-from lamella.client.http.testing import json_response, problem_response
+from lamella.client.http.fake_transport import json_response, problem_response
 from lamella.client.http.transport import TransportFailure
 from lamella.snapshot.wire import Checked, Finding, VerifyAnswer
 

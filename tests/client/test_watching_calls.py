@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lamella.client.http.testing import json_response
+from lamella.client.http.fake_transport import json_response
 from lamella.snapshot import wire
 from support.both_clients import AskedBy
 

@@ -12,7 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from lamella.client.cli import cli
+from lamella.client.cli.app import cli
 from lamella.service.settings import Settings
 from stack.tools import HELM, built
 

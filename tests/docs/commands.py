@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from docs.fenced import Fence
-from lamella.client.cli import cli
+from lamella.client.cli.app import cli
 
 _HERE_DOCUMENT = re.compile(r"<<'?(\w+)'?")
 _ASSIGNMENT = re.compile(r"^\w+=")

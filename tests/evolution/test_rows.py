@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lamella.client.spark.block_names import identified_struct, layouts, written_struct
+from lamella.client.spark.lake import identified_struct, layouts, written_struct
 from lamella.snapshot.errors import SchemaMismatch, UnknownColumn
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.arrow import arrow_default, conformed, file_columns

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
 
 from lamella.client import Lamella
-from lamella.client.cli import cli
+from lamella.client.cli.app import cli
 from lamella.client.http import Table
 from lamella.snapshot.errors import BlocksRefused, InvalidRequest, InvalidSchema, ObjectNotFound
 from lamella.snapshot.schema.evolution import RenameColumn

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from lamella.client import Lamella
-from lamella.client.cli import cli
+from lamella.client.cli.app import cli
 from lamella.client.http import AsyncLamella
 from lamella.snapshot.errors import StoreError
 from lamella.snapshot.wire import RefreshProgress

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from fixtures_server import start_shared
 from lamella.client import Lamella
-from lamella.client.cli import cli
+from lamella.client.cli.app import cli
 from lamella.client.http import AsyncLamella, Table
 from lamella.service.catalog import open_catalog
 from lamella.service.services import Services

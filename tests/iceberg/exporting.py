@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.table import StaticTable
 
-from lamella.client.jobs.exporting import ExportOptions, ExportResult, export_iceberg
+from lamella.client.iceberg.export import ExportOptions, ExportResult, export_iceberg
 from lamella.snapshot.layout import FsspecStore, ReplacingStore
 from support.event_tables import SCHEMA, EventTable, as_texts
 

@@ -15,8 +15,8 @@ from pyiceberg.table import StaticTable
 
 from iceberg.conftest import MakeTable
 from iceberg.exporting import exported, opened, rows
-from lamella.client.jobs.exporting import HOLD, ExportOptions, ExportResult, export_iceberg
-from lamella.client.jobs.rewriting import compact
+from lamella.client.iceberg.export import HOLD, ExportOptions, ExportResult, export_iceberg
+from lamella.client.jobs.rewrite import compact
 from lamella.snapshot.errors import InvalidRequest, ManifestError, NotExpressible, SnapshotNotFound, UnknownColumn
 from lamella.snapshot.iceberg import export_folder
 from lamella.snapshot.iceberg import exported as metadata_files

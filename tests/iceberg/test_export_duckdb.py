@@ -14,7 +14,7 @@ import pytest
 
 from conftest import path_from_script
 from lamella.client.http import Lamella
-from lamella.client.jobs.exporting import export_iceberg
+from lamella.client.iceberg.export import export_iceberg
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.schema.changes import AddColumn, DropColumn, RenameColumn
 from support.iceberg_tables import IcebergTable, values

@@ -19,7 +19,7 @@ from pyiceberg.io.pyarrow import expression_to_pyarrow
 from pyiceberg.table import StaticTable
 
 from lamella.client.http import Lamella
-from lamella.client.jobs.exporting import export_iceberg
+from lamella.client.iceberg.export import export_iceberg
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.schema import Column
 

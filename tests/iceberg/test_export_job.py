@@ -16,10 +16,10 @@ from click.testing import CliRunner
 from fixtures_server import start_shared
 from iceberg.conftest import MakeTable
 from iceberg.exporting import exported, opened, rows
-from lamella.client.cli import cli
+from lamella.client.cli.app import cli
 from lamella.client.http import Lamella
-from lamella.client.jobs.exporting import ExportResult
-from lamella.client.jobs.rewriting import compact
+from lamella.client.iceberg.export import ExportResult
+from lamella.client.jobs.rewrite import compact
 from lamella.snapshot.jobs import check_arguments, command_line, job_kind_named
 from lamella.snapshot.schema.changes import AddColumn, DropColumn, RenameColumn, WidenColumn
 from support.event_tables import EventTable, events
@@ -63,7 +63,7 @@ def test_without_the_extra_the_command_says_what_to_install(
     make_table: MakeTable, export_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And not that a module is missing."""
-    for name in [name for name in sys.modules if name.startswith("lamella.client.jobs.exporting")]:
+    for name in [name for name in sys.modules if name.startswith("lamella.client.iceberg.export")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "lamella.snapshot.iceberg.manifest_file")
     monkeypatch.setitem(sys.modules, "pyiceberg.avro.file", None)

@@ -14,7 +14,7 @@ from pyiceberg.table import StaticTable
 from fixtures_s3 import S3Server
 from fixtures_server import start_shared
 from lamella.client.http import Lamella
-from lamella.client.jobs.exporting import export_iceberg
+from lamella.client.iceberg.export import export_iceberg
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.source.options import iceberg_properties
 

@@ -13,8 +13,8 @@ from pyiceberg.table import StaticTable
 
 from iceberg.conftest import MakeTable
 from iceberg.exporting import exported, opened, rows
-from lamella.client.jobs.exporting import HOLD
-from lamella.client.jobs.rewriting import compact
+from lamella.client.iceberg.export import HOLD
+from lamella.client.jobs.rewrite import compact
 from lamella.snapshot.errors import Conflict, ObjectNotFound
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import FsspecStore, ObjectStat

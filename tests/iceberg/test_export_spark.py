@@ -13,7 +13,7 @@ import pytest
 
 from conftest import path_from_script
 from lamella.client.http import Lamella
-from lamella.client.jobs.exporting import ExportOptions, export_iceberg
+from lamella.client.iceberg.export import ExportOptions, export_iceberg
 from lamella.snapshot.layout import FsspecStore
 from support.iceberg_tables import IcebergTable, values
 

@@ -15,7 +15,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from lamella.client.http import Lamella
-from lamella.client.jobs.exporting import export_iceberg
+from lamella.client.iceberg.export import export_iceberg
 from lamella.snapshot.layout import FsspecStore
 
 UTC = dt.UTC

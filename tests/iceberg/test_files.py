@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lamella.client.rewrite.file_schema import arrow_schema
+from lamella.client.rewrite.target import arrow_schema
 from lamella.snapshot.commit.summaries import summarize, summarize_blocks
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block

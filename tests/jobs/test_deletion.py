@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.conftest import MakeTable
-from lamella.client.jobs.deletion import delete_rows
+from lamella.client.jobs.delete import delete_rows
 from lamella.client.rewrite.engine import SerialEngine
 from lamella.client.rewrite.stages import Stage
 from lamella.snapshot.errors import FilterNotEvaluable

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jobs.conftest import MakeTable
-from lamella.client.jobs.rewriting import recluster
+from lamella.client.jobs.rewrite import recluster
 from support.event_tables import EventTable, events
 
 

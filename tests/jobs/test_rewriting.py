@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.conftest import MakeTable
-from lamella.client.jobs.rewriting import Bounds, compact, plan, recluster
+from lamella.client.jobs.rewrite import Bounds, compact, plan, recluster
 from lamella.client.rewrite.engine import LocalEngine
 from lamella.snapshot.errors import InvalidRequest, JobCancelled, UnknownColumn
 from lamella.snapshot.layout import FsspecStore

@@ -19,12 +19,11 @@ import pytest
 
 from jobs.conftest import MakeTable
 from lamella.client.http import Lamella
-from lamella.client.http.pool import PooledTransport
-from lamella.client.http.testing import FakeTransport, Handler
-from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
+from lamella.client.http.fake_transport import FakeTransport, Handler
+from lamella.client.http.transport import HttpRequest, HttpResponse, PooledTransport, TransportFailure
 from lamella.client.jobs.context import JobContext, Sizes
-from lamella.client.jobs.deletion import delete_rows
-from lamella.client.jobs.rewriting import compact, recluster
+from lamella.client.jobs.delete import delete_rows
+from lamella.client.jobs.rewrite import compact, recluster
 from lamella.client.rewrite.engine import SerialEngine
 from lamella.client.rewrite.stages import Stage
 from lamella.snapshot.errors import CommitConflict, JobCancelled, OutcomeUnknown, Unavailable

@@ -23,7 +23,6 @@ from fixtures_s3 import S3Server
 from fixtures_server import ServerProcess, start_shared
 from lamella.client import Lamella
 from lamella.client.http import Table
-from lamella.client.presigned import urls as presigned_urls
 from lamella.snapshot.errors import BlockReplaced, CorruptParquet, InvalidRequest, StoreError
 from lamella.snapshot.layout import FsspecStore
 from support.service_api import parquet_bytes
@@ -223,8 +222,7 @@ def status_of(url: str) -> int:
 
 def test_a_long_scan_asks_for_urls_as_it_goes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plan brings the first ones; the others are asked for a few at a time, in the order of reading."""
-    monkeypatch.setattr("lamella.client.presigned.planner.AT_ONCE", 3)
-    monkeypatch.setattr(presigned_urls, "AT_ONCE", 2)
+    monkeypatch.setattr("lamella.client.presigned.AT_ONCE", 2)
     for order in ("", "a DESC"):
         before = lake.asked_for_urls()
         found = lake.table.scan(columns=["a"], order_by=order or (), signed_urls=True).to_arrow()["a"].to_pylist()

@@ -8,11 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lamella.client.http.retry import RetryPolicy
-from lamella.client.http.testing import FakeTransport
+from lamella.client.http.exchange import RetryPolicy
+from lamella.client.http.fake_transport import FakeTransport
 from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
-from lamella.client.presigned import BlockUrls, UrlStore
-from lamella.client.presigned.urls import AT_ONCE
+from lamella.client.presigned import AT_ONCE, BlockUrls, UrlStore
 from lamella.snapshot.errors import BlockReplaced, LamellaError, ObjectNotFound, StoreError
 from lamella.snapshot.wire import BlockFacts, BlocksAnswer
 

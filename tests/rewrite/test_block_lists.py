@@ -11,12 +11,10 @@ import pytest
 
 from fixtures_server import ServerProcess, StartServer
 from lamella.client.http import Lamella, RetryPolicy
-from lamella.client.http.pool import PooledTransport
-from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
-from lamella.client.rewrite.block_lists import commit_blocks
-from lamella.client.rewrite.block_writer import BlockWriter, Written
-from lamella.client.rewrite.runs import Scratch
-from lamella.client.rewrite.tables import TableState, commit_written
+from lamella.client.http.transport import HttpRequest, HttpResponse, PooledTransport, TransportFailure
+from lamella.client.rewrite.block_writer import BlockWriter, WrittenBlocks
+from lamella.client.rewrite.commit import TableState, commit_blocks, commit_result
+from lamella.client.rewrite.sort import Scratch
 from lamella.snapshot.errors import BodyTooLarge, DuplicateBlock, OutcomeUnknown, StoreError
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import FsspecStore
@@ -66,7 +64,7 @@ class Writing:
         self.target = self.state.target()
         self.scratch = Scratch(self.target.layout.scratch)
 
-    def written(self, count: int) -> Written:
+    def written(self, count: int) -> WrittenBlocks:
         """So many new blocks."""
         writer = BlockWriter(self.target, FsspecStore(), self.scratch, Ids())
         for number in range(count):
@@ -76,9 +74,9 @@ class Writing:
             )
         return writer.finish()
 
-    def commit(self, written: Written, key: str | None = None) -> int:
+    def commit(self, written: WrittenBlocks, key: str | None = None) -> int:
         """As a job does; how many blocks it added."""
-        answer = commit_written(self.lake, self.state, self.target, [written], operation="append", idempotency_key=key)
+        answer = commit_result(self.lake, self.state, self.target, [written], operation="append", idempotency_key=key)
         assert answer.left_out_parts == {}
         return answer.added
 

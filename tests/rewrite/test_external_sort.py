@@ -14,14 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lamella.client.rewrite.assembly import assemble, scratch_space
-from lamella.client.rewrite.engine import Engine, LocalEngine, SerialEngine
-from lamella.client.rewrite.ranges import cut_ranges
-from lamella.client.rewrite.runs import Run, Scratch
-from lamella.client.rewrite.sink import Sink, Sunk
-from lamella.client.rewrite.sorting import Order
+from lamella.client.rewrite.engine import Engine, LocalEngine, SerialEngine, merge_runs, scratch_space
+from lamella.client.rewrite.sort import Order, Run, Scratch, cut_ranges
 from lamella.client.rewrite.source import Source
-from lamella.client.rewrite.stages import Bin, MergeRange, RewriteBin, SortBlocks
+from lamella.client.rewrite.stages import Bin, MergeRange, RewriteBin, Sink, SinkResult, SortBlocks
 from lamella.client.rewrite.target import Target
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block
@@ -247,7 +243,7 @@ def test_a_stream_of_rows_without_a_key_becomes_blocks_of_the_size_asked_for(tmp
         files.rows[0].slice(0, sunk[0].written.row_count)
     )
     with scratch_space(target, is_near=True) as space:
-        rest = assemble(SerialEngine(), target, space, [run for each in sunk for run in each.runs])
+        rest = merge_runs(SerialEngine(), target, space, [run for each in sunk for run in each.runs])
     blocks += [block for each in rest for block in each.blocks]
     assert Counter(as_text(read_back(blocks))) == Counter(as_text(files.all_rows()))
     assert min(block.row_count for block in blocks) >= 200 or len(rest) == 1
@@ -257,4 +253,4 @@ def test_no_rows_make_no_block(tmp_path: Path) -> None:
     """An empty stream leaves nothing, with a key or without."""
     files = Files(tmp_path, random.Random(7), [3])
     for order in (Order(), Order(keys=("i",))):
-        assert Sink(target=files.target(order=order), scratch=files.scratch).drain([]) == Sunk()
+        assert Sink(target=files.target(order=order), scratch=files.scratch).drain([]) == SinkResult()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lamella.client.scan.fetch import requests
+from lamella.client.scan.row_groups import requests
 from lamella.snapshot.errors import (
     BlockReplaced,
     CorruptParquet,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
-from lamella.client.rewrite.block_file import sketches_of
+from lamella.client.rewrite.block_writer import sketches_of
 from lamella.service.catalog import TableRecord, open_catalog
 from lamella.service.state import history_entry
 from lamella.snapshot.commit import Shape

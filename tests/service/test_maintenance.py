@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from lamella.client import AsyncLamella, Lamella
-from lamella.client.cli import cli
-from lamella.client.http.holding import Holding
+from lamella.client.cli.app import cli
+from lamella.client.http.maintenance import SnapshotLease
 from lamella.snapshot.errors import InvalidRequest, LeaseNotFound, SnapshotNotFound
 from lamella.snapshot.ids import Ids
 from support.service_api import TableApi, World
@@ -73,11 +73,11 @@ def test_a_snapshot_is_held_while_a_block_of_code_runs(world: World) -> None:
     table = world.table()
     with Lamella(world.url) as lake:
         handle = lake.table(f"{table.namespace}.{table.name}")
-        with Holding(handle, owner="a test") as held:
+        with SnapshotLease(handle, owner="a test") as held:
             assert held.lease is not None
             assert [one.owner for one in handle.leases()] == ["a test"]
         assert handle.leases() == ()
-        with Holding(handle, after_s=3600) as held:
+        with SnapshotLease(handle, after_s=3600) as held:
             assert held.lease is None
         assert handle.leases() == ()
 

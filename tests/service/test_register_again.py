@@ -15,8 +15,8 @@ from starlette.testclient import TestClient
 
 from lamella.client import Lamella
 from lamella.client.jobs.context import JobContext, Sizes
-from lamella.client.jobs.deletion import delete_rows
-from lamella.client.jobs.rewriting import compact, recluster
+from lamella.client.jobs.delete import delete_rows
+from lamella.client.jobs.rewrite import compact, recluster
 from lamella.client.rewrite.engine import SerialEngine
 from lamella.service.app import create_app
 from lamella.service.backup import export_catalog, import_catalog

@@ -16,7 +16,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from lamella.client.http import Lamella
-from lamella.client.http.testing import FakeTransport
+from lamella.client.http.fake_transport import FakeTransport
 from lamella.client.http.transport import HttpRequest, HttpResponse
 from lamella.service.app import create_app
 from lamella.service.catalog import open_catalog

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from lamella.client.http import Lamella
 from lamella.client.spark import attach, read, write
-from lamella.client.spark.column_walker import ColumnWalker
+from lamella.client.spark.connect_columns import ColumnWalker
 from lamella.snapshot.errors import InvalidRequest
 
 

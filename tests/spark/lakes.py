@@ -15,9 +15,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from lamella.client.http import NO_RETRY, Lamella
-from lamella.client.http.pool import PooledTransport
-from lamella.client.http.testing import FakeTransport
-from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
+from lamella.client.http.fake_transport import FakeTransport
+from lamella.client.http.transport import HttpRequest, HttpResponse, PooledTransport, TransportFailure
 from lamella.snapshot.wire import PathColumns
 
 #: What answers a request instead of the service; None lets it through.

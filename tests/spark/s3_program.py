@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from lamella.client.http import Lamella
 from lamella.client.jobs.context import JobContext, Sizes
-from lamella.client.jobs.rewriting import recluster
+from lamella.client.jobs.rewrite import recluster
 from lamella.client.spark import attach, write
 from lamella.client.spark.engine import SparkEngine
 

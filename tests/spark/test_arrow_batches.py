@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lamella.client.spark.arrow_batches import BATCH_ROWS, few_rows_at_a_time
+from lamella.client.spark.writer import BATCH_ROWS, few_rows_at_a_time
 
 pytestmark = pytest.mark.spark
 

@@ -16,9 +16,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader
 
-from lamella.client.rewrite.block_reader import read_rows
-from lamella.client.spark.arrow_types import spark_arrow_schema
+from lamella.client.rewrite.source import read_rows
 from lamella.client.spark.datasource import BlockGroup, LamellaReader
+from lamella.client.spark.python_blocks import spark_arrow_schema
 from lamella.snapshot.errors import InvalidFilter, InvalidRequest, ObjectNotFound, SchemaMismatch
 from lamella.snapshot.schema import Column, Schema
 from spark.lakes import Lakes, LakeTable, no_pushdown, numbers, setting, sorted_rows

@@ -15,12 +15,12 @@ from pyspark.errors import SparkRuntimeException
 from pyspark.sql import SparkSession
 
 from lamella.client.http import NO_RETRY, Lamella
-from lamella.client.http.testing import problem_response
+from lamella.client.http.fake_transport import problem_response
 from lamella.client.http.transport import HttpRequest, HttpResponse
 from lamella.client.spark import attach
-from lamella.client.spark.file_index import file_index
+from lamella.client.spark.block_scan import file_index
 from lamella.client.spark.gateway import Gateway
-from lamella.client.spark.lake import Kept
+from lamella.client.spark.lake import BlockSelection
 from lamella.client.spark.proxy import Proxy
 from lamella.snapshot.errors import BlocksRefused, LamellaError
 from lamella.snapshot.manifest import Block
@@ -167,9 +167,9 @@ def test_an_index_that_lost_blocks_is_an_error(spark: SparkSession, table: LakeT
     """Spark's listing cache may evict what we put there; reading the rest would lose rows without a word."""
     gateway = Gateway(spark)
     schema = gateway.struct_type(spark.table(table.sql).schema.json())
-    kept = Kept(locations=table.paths, sizes=[1] * 4, rows=[1] * 4, blocks_total=4)
+    kept = BlockSelection(locations=table.paths, sizes=[1] * 4, rows=[1] * 4, blocks_total=4)
     assert file_index(gateway, kept, "whole", schema).allFiles().size() == 4
-    doubled = Kept(locations=[*table.paths, table.paths[0]], sizes=[1] * 5, rows=[1] * 5, blocks_total=5)
+    doubled = BlockSelection(locations=[*table.paths, table.paths[0]], sizes=[1] * 5, rows=[1] * 5, blocks_total=5)
     with pytest.raises(LamellaError, match="Spark's file index lost blocks: it holds 4 of 5"):
         file_index(gateway, doubled, "doubled", schema)
     with pytest.raises(Exception, match=r"lost blocks|does not exist|PATH_NOT_FOUND"):
@@ -249,13 +249,13 @@ def test_callbacks_still_work_after_many_of_them(spark: SparkSession, table: Lak
 
 def test_a_location_that_spark_cannot_name_is_refused() -> None:
     """memory:// says nothing to other processes, and Hadoop would read another object for `a//b`."""
-    kept = Kept(locations=["memory://x.parquet"], sizes=[1], rows=[1], blocks_total=1)
+    kept = BlockSelection(locations=["memory://x.parquet"], sizes=[1], rows=[1], blocks_total=1)
     with pytest.raises(LamellaError, match="no executor can see it"):
         kept.files()
-    doubled = Kept(locations=["s3://bucket/a//b.parquet"], sizes=[1], rows=[1], blocks_total=1)
+    doubled = BlockSelection(locations=["s3://bucket/a//b.parquet"], sizes=[1], rows=[1], blocks_total=1)
     with pytest.raises(LamellaError, match="Hadoop removes empty parts"):
         doubled.files()
-    fine = Kept(locations=["s3://bucket/a b/100%25.parquet"], sizes=[1], rows=[1], blocks_total=1)
+    fine = BlockSelection(locations=["s3://bucket/a b/100%25.parquet"], sizes=[1], rows=[1], blocks_total=1)
     assert fine.files() == [("s3a://bucket/a b/100%25.parquet", 1)]
 
 

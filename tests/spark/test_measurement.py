@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.client.rewrite.block_file import encode, write_block
-from lamella.client.rewrite.file_schema import arrow_schema
-from lamella.client.spark.arrow_types import spark_arrow_schema
+from lamella.client.rewrite.block_writer import encode, write_block
+from lamella.client.rewrite.target import arrow_schema
+from lamella.client.spark.python_blocks import spark_arrow_schema
 from lamella.snapshot.errors import InvalidSchema, ObjectNotFound
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import FsspecStore, TableLayout

@@ -174,9 +174,8 @@ def test_an_update_reads_only_blocks_that_may_match(spark: SparkSession, lakes: 
 def test_rows_that_come_meanwhile_make_it_start_again(spark: SparkSession, lakes: Lakes, lake_url: str) -> None:
     """A key that another writer inserts while the merge is at work is found in the end, not inserted twice."""
     from lamella.client import Lamella
-    from lamella.client.http.pool import PooledTransport
-    from lamella.client.http.testing import FakeTransport
-    from lamella.client.http.transport import HttpRequest, HttpResponse
+    from lamella.client.http.fake_transport import FakeTransport
+    from lamella.client.http.transport import HttpRequest, HttpResponse, PooledTransport
 
     name = table_of(spark, lakes, numbered(40))
     service = PooledTransport(lake_url, timeout_s=30)

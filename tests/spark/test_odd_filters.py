@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lamella.client import Lamella
-from lamella.client.http.testing import problem_response
+from lamella.client.http.fake_transport import problem_response
 from lamella.client.http.transport import HttpRequest, HttpResponse
 from lamella.client.spark import attach, read
 from lamella.client.spark.lake import Settings, load_table

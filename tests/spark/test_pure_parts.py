@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from lamella.client.spark.catalyst_terms import find_leaf
-from lamella.client.spark.column_terms import name_parts
-from lamella.client.spark.column_walker import ColumnWalker
-from lamella.client.spark.hadoop_path import hadoop_path, refuse_hidden
+from lamella.client.spark.block_scan import encode
+from lamella.client.spark.catalyst import find_leaf
+from lamella.client.spark.connect_columns import ColumnWalker, name_parts
+from lamella.client.spark.lake import hadoop_path, refuse_hidden
 from lamella.client.spark.literal import (
     FALSE,
     NULL,
@@ -19,13 +19,17 @@ from lamella.client.spark.literal import (
     Inexpressible,
     cross_type_literal,
     literal,
-    typed,
+    typed_literal,
     unknown,
 )
-from lamella.client.spark.parquet_skipping import columns_in, is_sound_in_parquet
-from lamella.client.spark.reader_options import askable_columns, reader_options, skippable_columns
-from lamella.client.spark.rendering import rendered
-from lamella.client.spark.statuses import encode
+from lamella.client.spark.parquet_pushdown import (
+    askable_columns,
+    columns_in,
+    is_sound_in_parquet,
+    reader_options,
+    skippable_columns,
+)
+from lamella.client.spark.scan import filter_text
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.schema import Column, Schema, parse_type
 
@@ -33,20 +37,20 @@ from lamella.snapshot.schema import Column, Schema, parse_type
 @pytest.mark.parametrize(
     ("column", "spark_type", "value", "expected"),
     [
-        ("int64", "long", 5, typed("long", 5)),
-        ("uint8", "short", "5", typed("long", 5)),
-        ("uint64", "decimal(20,0)", "18446744073709551615", typed("decimal", "18446744073709551615")),
-        ("decimal(10,2)", "decimal(10,2)", "1.2E+3", typed("decimal", "1200")),
-        ("float32", "float", 0.1, typed("double", 0.10000000149011612)),
-        ("float32", "float", "3.4028235E38", typed("double", 3.4028234663852886e38)),
-        ("float64", "double", "NaN", typed("double", "NaN")),
-        ("float64", "double", float("-inf"), typed("double", "-Infinity")),
-        ("boolean", "boolean", "true", typed("boolean", True)),
-        ("date", "date", "-719162", typed("date", -719162)),
-        ("timestamp(ms)", "timestamp", 1_500, typed("timestamp", 1_500)),
-        ("timestamp_ntz(us)", "timestamp_ntz", 7, typed("timestamp_ntz", 7)),
-        ("json", "string", "{}", typed("string", "{}")),
-        ("uuid", "binary", b"\x00\xff", typed("binary", "00ff")),
+        ("int64", "long", 5, typed_literal("long", 5)),
+        ("uint8", "short", "5", typed_literal("long", 5)),
+        ("uint64", "decimal(20,0)", "18446744073709551615", typed_literal("decimal", "18446744073709551615")),
+        ("decimal(10,2)", "decimal(10,2)", "1.2E+3", typed_literal("decimal", "1200")),
+        ("float32", "float", 0.1, typed_literal("double", 0.10000000149011612)),
+        ("float32", "float", "3.4028235E38", typed_literal("double", 3.4028234663852886e38)),
+        ("float64", "double", "NaN", typed_literal("double", "NaN")),
+        ("float64", "double", float("-inf"), typed_literal("double", "-Infinity")),
+        ("boolean", "boolean", "true", typed_literal("boolean", True)),
+        ("date", "date", "-719162", typed_literal("date", -719162)),
+        ("timestamp(ms)", "timestamp", 1_500, typed_literal("timestamp", 1_500)),
+        ("timestamp_ntz(us)", "timestamp_ntz", 7, typed_literal("timestamp_ntz", 7)),
+        ("json", "string", "{}", typed_literal("string", "{}")),
+        ("uuid", "binary", b"\x00\xff", typed_literal("binary", "00ff")),
         ("int64", "long", None, NULL),
     ],
 )
@@ -76,24 +80,24 @@ def test_values_of_other_types_are_not_expressed(column: str, spark_type: str, v
 @pytest.mark.parametrize(
     ("column", "spark_type", "value", "expected"),
     [
-        ("int32", "long", 1 << 40, typed("long", 1 << 40)),
-        ("float64", "integer", 5, typed("double", 5.0)),
+        ("int32", "long", 1 << 40, typed_literal("long", 1 << 40)),
+        ("float64", "integer", 5, typed_literal("double", 5.0)),
         ("float32", "integer", (1 << 24) + 1, None),
         ("float64", "long", (1 << 53) + 1, None),
-        ("int64", "double", 4.5, typed("double", 4.5)),
+        ("int64", "double", 4.5, typed_literal("double", 4.5)),
         ("int64", "double", 1e300, None),
-        ("decimal(10,2)", "integer", 5, typed("long", 5)),
+        ("decimal(10,2)", "integer", 5, typed_literal("long", 5)),
         ("decimal(38,30)", "integer", 5, None),
-        ("decimal(10,2)", "decimal(10,0)", Decimal("12.345"), typed("decimal", "12.345")),
+        ("decimal(10,2)", "decimal(10,0)", Decimal("12.345"), typed_literal("decimal", "12.345")),
         ("decimal(38,10)", "decimal(10,0)", Decimal("1E-20"), None),
         ("int64", "decimal(10,0)", Decimal("5"), None),
-        ("date", "string", "2024-02-29", typed("string", "2024-02-29")),
+        ("date", "string", "2024-02-29", typed_literal("string", "2024-02-29")),
         ("date", "string", "2023-02-29", None),
         ("date", "string", "2024-2-9", None),
-        ("timestamp(us)", "string", "2024-02-29 12:00:00.5", typed("string", "2024-02-29 12:00:00.5")),
+        ("timestamp(us)", "string", "2024-02-29 12:00:00.5", typed_literal("string", "2024-02-29 12:00:00.5")),
         ("timestamp(us)", "date", 5, None),
         ("string", "integer", 5, None),
-        ("boolean", "boolean", True, typed("boolean", True)),
+        ("boolean", "boolean", True, typed_literal("boolean", True)),
         ("string", "string", None, NULL),
     ],
 )
@@ -131,14 +135,14 @@ def test_a_column_is_found_by_its_path_or_not_at_all() -> None:
 
 def test_only_filters_on_believed_columns_go_into_sparks_skipping() -> None:
     """One part on a column that is not believed, or that is not understood, keeps a filter out."""
-    good = {"type": "gt", "term": "a", "value": typed("long", 1)}
-    bad = {"type": "gt", "term": "n", "value": typed("long", 1)}
+    good = {"type": "gt", "term": "a", "value": typed_literal("long", 1)}
+    bad = {"type": "gt", "term": "n", "value": typed_literal("long", 1)}
     assert is_sound_in_parquet(good, SCHEMA, ["a"])
     assert is_sound_in_parquet({"type": "not", "child": {"type": "or", "children": [good, FALSE]}}, SCHEMA, ["a"])
     assert not is_sound_in_parquet(good, SCHEMA, [])
     for tree in (bad, unknown("f(a)", "?"), {"type": "and", "children": [good, bad]}, {"type": "not", "child": bad}):
         assert not is_sound_in_parquet(tree, SCHEMA, ["a"])
-    call = {"type": "gt", "term": {"type": "call", "function": "abs"}, "value": typed("long", 1)}
+    call = {"type": "gt", "term": {"type": "call", "function": "abs"}, "value": typed_literal("long", 1)}
     assert columns_in(call) is None
     assert columns_in({"type": "and", "children": [good, bad]}) == frozenset({"a", "n"})
 
@@ -149,9 +153,9 @@ def test_only_filters_on_believed_columns_go_into_sparks_skipping() -> None:
 )
 def test_floats_go_into_sparks_skipping_but_for_zeros_and_nan(value: Any, sound: bool) -> None:
     """Where there is no NaN, only the two zeros differ in dictionaries and bloom filters."""
-    tree = {"type": "lt-eq", "term": "x", "value": typed("double", value)}
+    tree = {"type": "lt-eq", "term": "x", "value": typed_literal("double", value)}
     assert is_sound_in_parquet(tree, SCHEMA, ["x"]) == sound
-    listed = {"type": "in", "term": "x", "values": [typed("double", 2.0), typed("double", value)]}
+    listed = {"type": "in", "term": "x", "values": [typed_literal("double", 2.0), typed_literal("double", value)]}
     assert is_sound_in_parquet({"type": "not", "child": listed}, SCHEMA, ["x"]) == sound
     assert is_sound_in_parquet({"type": "is-null", "term": "x"}, SCHEMA, ["x"])
     assert not is_sound_in_parquet(tree, SCHEMA, ["a"])
@@ -162,7 +166,10 @@ def test_timestamps_go_into_sparks_skipping_in_whole_milliseconds(kind: str) -> 
     """Spark cuts a constant to the unit of a file, so ``t < 0.0015`` would lose a row at 0.001."""
     schema = Schema.assign([Column(name="t", type=f"{kind}(us)")])
     for value, sound in ((0, True), (-1000, True), (1500, False), (-1, False)):
-        assert is_sound_in_parquet({"type": "lt", "term": "t", "value": typed(kind, value)}, schema, ["t"]) == sound
+        assert (
+            is_sound_in_parquet({"type": "lt", "term": "t", "value": typed_literal(kind, value)}, schema, ["t"])
+            == sound
+        )
 
 
 def test_reader_options_switch_off_what_is_not_sound() -> None:
@@ -222,22 +229,22 @@ def test_statuses_are_encoded_as_hadoop_writes_them() -> None:
 
 def test_filters_are_shown_as_one_line() -> None:
     """Plans show what was sent, readable, with long lists cut and unknown parts marked."""
-    many = [typed("long", at) for at in range(9)]
+    many = [typed_literal("long", at) for at in range(9)]
     tree = {
         "type": "and",
         "children": [
             {"type": "in", "term": "a", "values": many},
             {"type": "not", "child": {"type": "is-null", "term": "b"}},
-            {"type": "gt-eq", "term": "d", "value": typed("date", 19_000)},
-            {"type": "lt", "term": "t", "value": typed("timestamp", 1_000_000)},
-            {"type": "eq", "term": "t", "value": typed("timestamp", 1 << 62)},
-            {"type": "like", "term": "s", "value": typed("string", "a%")},
-            {"type": "eq", "term": "r", "value": typed("binary", "00")},
+            {"type": "gt-eq", "term": "d", "value": typed_literal("date", 19_000)},
+            {"type": "lt", "term": "t", "value": typed_literal("timestamp", 1_000_000)},
+            {"type": "eq", "term": "t", "value": typed_literal("timestamp", 1 << 62)},
+            {"type": "like", "term": "s", "value": typed_literal("string", "a%")},
+            {"type": "eq", "term": "r", "value": typed_literal("binary", "00")},
             unknown("f(x) = 1", "?"),
             TRUE,
         ],
     }
-    assert rendered(tree) == (
+    assert filter_text(tree) == (
         "(a IN (0, 1, 2, 3, 4, 4 more) AND NOT b IS NULL AND d >= DATE '2022-01-08' AND t < '1970-01-01T00:00:01Z'"
         f" AND t = timestamp {1 << 62} AND s LIKE 'a%' AND r = x'00' AND UNKNOWN[f(x) = 1] AND TRUE)"
     )

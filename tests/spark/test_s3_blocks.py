@@ -6,15 +6,12 @@ import pyarrow as pa
 import pytest
 
 from fixtures_s3 import S3Server
-from lamella.client.rewrite.block_reader import read_rows
-from lamella.client.rewrite.ranges import cut_ranges
-from lamella.client.rewrite.runs import Scratch
-from lamella.client.rewrite.sink import Sink
-from lamella.client.rewrite.sorting import Order
-from lamella.client.rewrite.stages import MergeRange
+from lamella.client.rewrite.sort import Order, Scratch, cut_ranges
+from lamella.client.rewrite.source import read_rows
+from lamella.client.rewrite.stages import MergeRange, Sink
 from lamella.client.rewrite.target import Target
-from lamella.client.spark.arrow_types import spark_arrow_schema
-from lamella.client.spark.lake import Kept
+from lamella.client.spark.lake import BlockSelection
+from lamella.client.spark.python_blocks import spark_arrow_schema
 from lamella.snapshot.errors import ObjectNotFound, StoreError
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.schema import Column, Schema
@@ -46,7 +43,7 @@ def test_a_task_writes_blocks_to_a_bucket_and_another_reads_them(s3: S3Server) -
     assert [block.row_count for block in blocks] == [50, 50]
     store = FsspecStore(options)
     assert all(block.file_size == store.stat(block.location).size_bytes for block in blocks)
-    kept = Kept(locations=[blocks[0].location], sizes=[blocks[0].file_size], rows=[50], blocks_total=2)
+    kept = BlockSelection(locations=[blocks[0].location], sizes=[blocks[0].file_size], rows=[50], blocks_total=2)
     path, _ = kept.files()[0]
     assert path.startswith("s3a://spark-blocks/a table/with ü/_b/")
     wanted = spark_arrow_schema(SPARK_SCHEMA)

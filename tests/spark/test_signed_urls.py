@@ -24,7 +24,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from fixtures_s3 import S3Server
 from fixtures_server import ServerProcess, environment_of
 from lamella.client.http import Lamella
-from lamella.client.presigned import Signed
+from lamella.client.presigned import SignedBlocks
 from lamella.client.spark import attach, read
 from lamella.client.spark.datasource import LamellaDataSource
 from lamella.client.spark.python_blocks import URLS, BlockGroup, BlocksSource
@@ -204,10 +204,10 @@ def listed(lake: Lake) -> str:
     """All blocks, as they travel in an option."""
     import msgspec
 
-    from lamella.client.spark.python_blocks import Listed
+    from lamella.client.spark.python_blocks import BlockListOption
 
     table, kept = table_of(lake)
-    return msgspec.json.encode(Listed(kept.locations, kept.sizes, kept.schema_ids, table.history)).decode()
+    return msgspec.json.encode(BlockListOption(kept.locations, kept.sizes, kept.schema_ids, table.history)).decode()
 
 
 def signed(lake: Lake) -> str:
@@ -246,7 +246,7 @@ def test_a_worker_renews_by_its_own_environment(s3: S3Server, tmp_path: Path, mo
     """It shows the service the key that is there for it, and no other service; without one it says what would help."""
     settings = {"auth": "true", "root_key_sha256": key_sha256(ROOT_KEY)}
     with running(s3, tmp_path, **settings) as lake:
-        stale = Signed(
+        stale = SignedBlocks(
             service_url=lake.client.url,
             table="db.t",
             snapshot_id=lake.client.table("db.t").info().snapshot_id,

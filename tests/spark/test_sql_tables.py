@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException, PySparkException, SparkRuntimeExce
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lamella.client.http.testing import problem_response
+from lamella.client.http.fake_transport import problem_response
 from lamella.client.http.transport import HttpRequest, HttpResponse
 from lamella.client.spark import attach
 from lamella.snapshot.errors import TableNotFound

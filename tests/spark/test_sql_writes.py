@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException, SparkRuntimeException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lamella.client.http.testing import problem_response
+from lamella.client.http.fake_transport import problem_response
 from lamella.client.http.transport import HttpRequest, HttpResponse
 from lamella.client.spark import attach
 from spark.lakes import CATALOG, Fault, Faults, Lakes, LakeTable, fresh, numbers, setting

@@ -12,8 +12,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from lamella.client.http.pool import PooledTransport
-from lamella.client.http.transport import HttpRequest, TransportFailure
+from lamella.client.http.transport import HttpRequest, PooledTransport, TransportFailure
 from lamella.client.spark import append_batches, write_stream
 from lamella.client.spark.streaming import PREFIX, progress_of
 from lamella.snapshot.errors import InvalidRequest, OutcomeUnknown, TableNotFound

@@ -17,9 +17,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lamella.client.http import Lamella
-from lamella.client.http.pool import PooledTransport
-from lamella.client.http.testing import FakeTransport, problem_response
-from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
+from lamella.client.http.fake_transport import FakeTransport, problem_response
+from lamella.client.http.transport import HttpRequest, HttpResponse, PooledTransport, TransportFailure
 from lamella.client.spark import Attached, append_batches, write
 from lamella.snapshot.errors import (
     FilterNotEvaluable,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lamella.client.rewrite.block_file import write_block
+from lamella.client.rewrite.block_writer import write_block
 from lamella.service.blocks import check_block
 from lamella.snapshot.errors import ManifestError, SchemaMismatch
 from lamella.snapshot.ids import Ids

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from lamella.client.http import AsyncLamella, Lamella
-from lamella.client.http.testing import AsyncFakeTransport, FakeTransport, Handler
+from lamella.client.http.fake_transport import AsyncFakeTransport, FakeTransport, Handler
 from lamella.client.http.transport import HttpRequest
 
 

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import click
 
-from lamella.client.jobs.events import ATTEMPT, JOB_ID, ErrorEvent
-from lamella.client.jobs.reporting import reporting, tell
+from lamella.client.jobs.report import ATTEMPT, JOB_ID, ErrorEvent, job_reporter, tell
 
 
 def note(ledger: Path, table: str, event: str, **more: object) -> None:
@@ -45,7 +44,7 @@ def note(ledger: Path, table: str, event: str, **more: object) -> None:
 def main(ledger: Path, table: str, steps: int, step_s: float, fails: int, how: str, polls: bool) -> None:
     """Go through some steps; the next attempt goes on where this one left off."""
     bad = int(os.environ[ATTEMPT]) <= fails
-    with reporting("pretending", polls=polls) as reporter:
+    with job_reporter("pretending", polls=polls) as reporter:
         first = int(reporter.resumed or 0)
         note(ledger, table, "begin", first=first)
         if bad and how == "stubborn":

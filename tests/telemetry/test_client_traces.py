@@ -12,7 +12,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from lamella.client import Lamella, tracing
 from lamella.client.http import RetryPolicy
-from lamella.client.http.testing import FakeTransport
+from lamella.client.http.fake_transport import FakeTransport
 from lamella.client.http.tracing import template_of
 from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
 from lamella.service.app import create_app
@@ -133,7 +133,7 @@ def test_nothing_is_loaded_where_nobody_traces() -> None:
 import sys
 sys.modules["opentelemetry.sdk"] = None
 from lamella.client import Lamella
-from lamella.client.http.testing import FakeTransport
+from lamella.client.http.fake_transport import FakeTransport
 from lamella.client.http.transport import HttpResponse
 transport = FakeTransport(lambda request: HttpResponse(status=200, body=b'{"namespaces":[]}'))
 Lamella("http://lake.test", transport=transport).namespaces()
@@ -147,7 +147,7 @@ def test_a_command_without_the_extra_names_it(monkeypatch: pytest.MonkeyPatch) -
     """When traces are wanted and cannot be sent."""
     from click.testing import CliRunner
 
-    from lamella.client.cli import cli
+    from lamella.client.cli.app import cli
 
     monkeypatch.setenv(tracing.VARIABLE, "true")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)

@@ -10,9 +10,9 @@ import click
 import msgspec
 import pytest
 
-from lamella.client.cli import cli
-from lamella.client.jobs.events import ATTEMPT, CHECKPOINT, JOB_ID, LEASE
+from lamella.client.cli.app import cli
 from lamella.client.jobs.program import environment_of, program_of
+from lamella.client.jobs.report import ATTEMPT, CHECKPOINT, JOB_ID, LEASE
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.jobs import JobKind, check_arguments, command_line, job_kind_named, job_kinds
 from lamella.snapshot.jobs.kind import BUILTIN

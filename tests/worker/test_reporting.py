@@ -13,18 +13,26 @@ from typing import Any
 
 import pytest
 
-from lamella.client.jobs import nanny
-from lamella.client.jobs.child import Child, Stream
-from lamella.client.jobs.events import CHECKPOINT, JOB_ID, ErrorEvent, LogEvent, event_line, read_event
-from lamella.client.jobs.reporting import LineReporter, is_job, reporting
-from lamella.client.jobs.told import Told
+from lamella.client.jobs import supervisor
+from lamella.client.jobs.program import JobOutput, JobProcess, Stream
+from lamella.client.jobs.report import (
+    CHECKPOINT,
+    JOB_ID,
+    ErrorEvent,
+    LineReporter,
+    LogEvent,
+    event_line,
+    is_job,
+    job_reporter,
+    read_event,
+)
 from lamella.snapshot.wire import Progress
 from support.worker_process import is_alive, until
 
 
-def told_by(out: io.BytesIO) -> Told:
+def told_by(out: io.BytesIO) -> JobOutput:
     """What a worker knows after these lines."""
-    told = Told(0)
+    told = JobOutput(0)
     for line in out.getvalue().splitlines():
         told.line("stdout", line)
     return told
@@ -81,7 +89,7 @@ def test_progress_is_told_seldom_and_the_last_one_always() -> None:
 )
 def test_whatever_is_no_event_is_a_line_of_the_log(line: bytes) -> None:
     """Output of libraries, damaged lines, bytes that are no text: nothing is lost, and nothing breaks."""
-    told = Told(4)
+    told = JobOutput(4)
     told.line("stdout", line)
     (only,) = told.news().lines
     assert (only.number, only.level) == (5, "info")
@@ -91,7 +99,7 @@ def test_whatever_is_no_event_is_a_line_of_the_log(line: bytes) -> None:
 
 def test_the_last_object_that_is_printed_is_the_result_unless_one_is_told() -> None:
     """As `--json` writes it; on standard error it is text."""
-    told = Told(0)
+    told = JobOutput(0)
     told.line("stderr", b'{"level":"info"}')
     assert (told.result, told.has_news) == (None, True)
     for line in (b'{"a":1}', b'{"a":2}', b"some text"):
@@ -104,7 +112,7 @@ def test_the_last_object_that_is_printed_is_the_result_unless_one_is_told() -> N
 
 def test_news_stay_until_the_service_has_them() -> None:
     """What came while they were sent is news again, and lines keep their numbers."""
-    told = Told(0)
+    told = JobOutput(0)
     told.line("stdout", b'@lamella {"type":"progress","done":1}')
     told.note("one")
     sent = told.news()
@@ -121,7 +129,7 @@ def test_news_stay_until_the_service_has_them() -> None:
 
 def test_a_log_that_grows_faster_than_it_is_sent_loses_its_oldest_lines() -> None:
     """And says how many; one request takes only so many along."""
-    told = Told(0)
+    told = JobOutput(0)
     for number in range(5_000):
         told.note(f"line {number}")
     first = told.news()
@@ -148,7 +156,7 @@ def test_events_survive_their_way() -> None:
 def test_a_program_run_by_hand_reports_to_nobody(capfd: pytest.CaptureFixture[str]) -> None:
     """Without a worker and without a terminal only the log is written, on standard error."""
     assert not is_job({})
-    with reporting("trying") as reporter:
+    with job_reporter("trying") as reporter:
         reporter.progress(1, 2, "blocks")
         reporter.log("a [line]", "warning")
         reporter.log("hidden", "debug")
@@ -162,7 +170,7 @@ def test_a_program_run_by_hand_reports_to_nobody(capfd: pytest.CaptureFixture[st
 
 PROGRAM = """
 import time
-from lamella.client.jobs.reporting import reporting
+from lamella.client.jobs.report import reporting
 with reporting("x", polls=True) as reporter:
     reporter.log(f"resumed {reporter.resumed}")
     while not reporter.cancelled():
@@ -178,7 +186,7 @@ class Watched:
     def __init__(self, *command: str, **environment: str) -> None:
         self.lines: list[tuple[Stream, bytes]] = []
         self.over = threading.Event()
-        self.child = Child(
+        self.child = JobProcess(
             command,
             {**os.environ, **environment},
             grace_s=0.5,
@@ -239,7 +247,7 @@ def test_a_nanny_whose_parent_dies_ends_the_program() -> None:
     """First politely, then by force, whatever killed the parent."""
     stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", nanny.__file__, "0.3", sys.executable, "-c", stubborn],
+        [sys.executable, "-I", "-S", supervisor.__file__, "0.3", sys.executable, "-c", stubborn],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
@@ -256,7 +264,7 @@ def test_a_nanny_whose_parent_dies_ends_the_program() -> None:
 def test_the_nanny_needs_nothing_but_python(tmp_path: Path) -> None:
     """It is run without site-packages, wherever it stands, and has a process group of its own in any case."""
     copy = tmp_path / "nanny.py"
-    copy.write_bytes(Path(nanny.__file__).read_bytes())
+    copy.write_bytes(Path(supervisor.__file__).read_bytes())
     with subprocess.Popen(
         [sys.executable, "-I", "-S", str(copy), "1", "/bin/sh", "-c", "ps -o pgid= -p $$; exit 7"],
         stdin=subprocess.PIPE,
@@ -314,6 +322,6 @@ def test_a_line_that_cannot_be_taken_in_does_not_stop_the_program() -> None:
         raise ValueError("no such line")
 
     program = "for _ in range(20_000): print('x' * 80)"
-    child = Child([sys.executable, "-c", program], os.environ, grace_s=5.0, on_line=refuses, on_exit=over.set)
+    child = JobProcess([sys.executable, "-c", program], os.environ, grace_s=5.0, on_line=refuses, on_exit=over.set)
     assert over.wait(60)
     assert child.status == 0

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from fixtures_server import ServerProcess
 from lamella.client import Lamella
-from lamella.client.cli import cli
+from lamella.client.cli.app import cli
 from lamella.client.jobs.attempt import AttemptSettings
 from lamella.client.jobs.worker import Worker, WorkerSettings
 from lamella.snapshot.wire import JobInfo

@@ -13,7 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from docs.scene import as_type, reads, scene
 from docs.scenes.rows import events, orders
 from docs.stage import Stage
-from lamella.client.jobs.events import read_event
+from lamella.client.jobs.report import read_event
 from lamella.client.spark import attach
 from lamella.snapshot.wire import (
     AuditList,

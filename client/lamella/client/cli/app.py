@@ -1,40 +1,92 @@
-"""The root of the command."""
+"""The root of the command, with a span around the command that it runs."""
 
 from __future__ import annotations
 
-import click
+from contextlib import ExitStack
+from typing import Any, Final
 
-from lamella.client.cli import catalog, catalog_database
-from lamella.client.cli.advice import advise, recorded, what_if, why_not
-from lamella.client.cli.aggregate import aggregate
-from lamella.client.cli.clustering import cluster_by, clustering, regroup
-from lamella.client.cli.completion import completion
-from lamella.client.cli.config import config
-from lamella.client.cli.demo import demo
-from lamella.client.cli.diff import diff
-from lamella.client.cli.export import export
-from lamella.client.cli.external import external
-from lamella.client.cli.feedback import feedback
-from lamella.client.cli.grants import grants
+import click
+from click.shell_completion import get_completion_class
+
+from lamella.client import tracing
+from lamella.client.advice.commands import advise, recorded, what_if, why_not
+from lamella.client.backup.commands import export_catalog, import_catalog, verify_catalog
+from lamella.client.cli import service, tables
+from lamella.client.cli.access import grants, keys, whoami
+from lamella.client.cli.failure import CommandFailure, LamellaGroup
 from lamella.client.cli.history import changes, rollback, tag
 from lamella.client.cli.index import index
-from lamella.client.cli.job import job
-from lamella.client.cli.keys import keys, whoami
-from lamella.client.cli.policy import policy
-from lamella.client.cli.prune import prune
-from lamella.client.cli.register import register
+from lamella.client.cli.jobs import job, policy, schedule, worker
+from lamella.client.cli.layout import cluster_by, clustering, regroup
+from lamella.client.cli.maintenance import vacuum, verify
+from lamella.client.cli.prune import aggregate, diff, prune
+from lamella.client.cli.register import external, register
 from lamella.client.cli.rewrite import compact, delete, recluster, update
-from lamella.client.cli.schedule import schedule
-from lamella.client.cli.schema import schema
-from lamella.client.cli.serve import serve
-from lamella.client.cli.traced_group import TracedGroup
-from lamella.client.cli.vacuum import vacuum
-from lamella.client.cli.verify import verify
-from lamella.client.cli.watching import audit, prune_rates
-from lamella.client.cli.worker import worker
+from lamella.client.cli.service import config, serve
+from lamella.client.cli.tables import schema
+from lamella.client.cli.usage import audit, feedback, prune_rates
+from lamella.client.demo.command import demo
+from lamella.client.iceberg.commands import export
 
 
-@click.group(cls=TracedGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the script that completes this command in a shell.
+
+    For bash: lamella completion bash > ~/.local/share/bash-completion/completions/lamella
+    """
+    found = get_completion_class(shell)
+    if found is None:
+        raise click.UsageError(f"there is no completion for {shell}")
+    root = ctx.find_root()
+    click.echo(found(root.command, {}, "lamella", "_LAMELLA_COMPLETE").source())
+
+
+#: The service has traces of its own; a worker has a span for each of its jobs.
+_WITHOUT_SPAN: Final = frozenset({"completion", "serve", "worker"})
+_SPAN: Final = "lamella.span"
+
+
+class RootGroup(LamellaGroup):
+    """As its base; spans are sent if the environment wants that, and hold the name of the command and nothing else."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, and say in its span how it ended."""
+        try:
+            return super().invoke(ctx)
+        except CommandFailure as failure:
+            self._fail(ctx, failure.error.code)
+            raise
+        except click.ClickException:
+            self._fail(ctx, "usage")
+            raise
+        except click.exceptions.Exit as end:
+            if end.exit_code:
+                self._fail(ctx, "refused")
+            raise
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the words begin with."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if not ctx.resilient_parsing and name != "serve":
+            with ExitStack() as opened:
+                opened.enter_context(tracing.process_traces("lamella-worker" if name == "worker" else "lamella-cli"))
+                if name not in _WITHOUT_SPAN:
+                    ctx.meta[_SPAN] = opened.enter_context(tracing.part(f"lamella {name}", {}))
+                ctx.call_on_close(opened.pop_all().close)
+        return name, command, rest
+
+    def _fail(self, ctx: click.Context, code: str) -> None:
+        span = ctx.meta.get(_SPAN)
+        if span is not None:
+            tracing.fail(span, code)
+
+
+@click.group(cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="lamella")
 def cli() -> None:
     """Lamella: which Parquet blocks a query needs, and why."""
@@ -43,11 +95,11 @@ def cli() -> None:
 for command in (
     serve,
     demo,
-    catalog.namespaces,
-    catalog.tables,
+    tables.namespaces,
+    tables.tables,
     schema,
     index,
-    catalog.snapshots,
+    tables.snapshots,
     tag,
     rollback,
     changes,
@@ -77,11 +129,13 @@ for command in (
     policy,
     worker,
     config,
-    catalog_database.catalog,
+    service.catalog,
     keys,
     grants,
     whoami,
     completion,
 ):
     cli.add_command(command)
-catalog.tables.add_command(cluster_by)
+tables.tables.add_command(cluster_by)
+for command in (export_catalog, import_catalog, verify_catalog):
+    service.catalog.add_command(command)

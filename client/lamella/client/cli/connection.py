@@ -37,7 +37,7 @@ def connect(target: Target) -> Lamella:
     return Lamella(target.url, token=target.token, token_file=target.token_file, timeout_s=target.timeout_s)
 
 
-def shown_by(ctx: click.Context, token: str | None, token_file: str | None) -> tuple[str | None, str | None]:
+def key_options(ctx: click.Context, token: str | None, token_file: str | None) -> tuple[str | None, str | None]:
     """The token and the file to use, at most one of them: an option wins over a variable. Raises UsageError."""
     if token is None or token_file is None:
         return token, token_file
@@ -58,7 +58,7 @@ class Session(msgspec.Struct, frozen=True):
         click.echo(msgspec.json.encode(answer).decode())
 
 
-def asks_service(
+def service_options(
     timeout_s: float = 60.0, json_help: str = "Write the service's answer as JSON, and nothing else."
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options ``--url``, ``--token``, ``--token-file``, ``--timeout`` (``timeout_s``) and ``--json``
@@ -94,15 +94,15 @@ def asks_service(
     return decorate
 
 
-def connected(timeout_s: float = 60.0) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[..., None]]:
+def with_session(timeout_s: float = 60.0) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[..., None]]:
     """Give a command the options of :func:`asks_service`, and a :class:`Session`."""
 
     def decorate(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
-        @asks_service(timeout_s)
+        @service_options(timeout_s)
         @click.pass_context
         @functools.wraps(function)
         def command(ctx: click.Context, /, *args: Any, **kwargs: Any) -> None:
-            token, token_file = shown_by(ctx, kwargs.pop("token"), kwargs.pop("token_file"))
+            token, token_file = key_options(ctx, kwargs.pop("token"), kwargs.pop("token_file"))
             target = Target(
                 url=kwargs.pop("url"), token=token, token_file=token_file, timeout_s=kwargs.pop("timeout_s")
             )

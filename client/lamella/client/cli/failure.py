@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, Any
 
 import click
 
-from lamella.client.jobs.events import ErrorEvent
-from lamella.client.jobs.reporting import is_job, tell
+from lamella.client.jobs.report import ErrorEvent, is_job, tell
 from lamella.snapshot.errors import LamellaError, OutcomeUnknown, PermissionDenied, Unauthenticated, Unavailable
 
+#: Which extra brings a module that another command's own extra does not.
+_EXTRAS = {"psycopg": "postgres", "s3fs": "s3", "pyspark": "spark", "py4j": "spark", "httpx2": "aio"}
+
+
+@contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """Turn a missing third-party module into one sentence that names the extra to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        top = (error.name or "").partition(".")[0]
+        if top in ("", "lamella"):
+            raise
+        name = _EXTRAS.get(top, extra)
+        raise click.ClickException(f"{top} is not installed; pip install 'lamella[{name}]' brings it") from error
+
+
 #: So many refused files are listed; the rest is counted.
-LISTED = 10
+MAX_LISTED = 10
 
 
-class Failure(click.ClickException):
+class CommandFailure(click.ClickException):
     """A :class:`LamellaError` on its way out: message on stderr, exit status 1.
 
     ``source`` is the filter that the error's ``position`` points into; ``done`` says what happened before it.
@@ -53,11 +71,11 @@ class LamellaGroup(click.Group):
     """A group whose commands may raise :class:`LamellaError`."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; an error of ours becomes a :class:`Failure`."""
+        """Run the command; an error of ours becomes a :class:`CommandFailure`."""
         try:
             return super().invoke(ctx)
         except LamellaError as error:
-            raise Failure(error) from error
+            raise CommandFailure(error) from error
 
 
 def caret(source: str, position: int) -> list[str]:
@@ -75,14 +93,14 @@ def refused_lines(refused: Any) -> list[str]:
     if not isinstance(refused, list | tuple):
         return [f"  {refused}"]
     lines = []
-    for entry in refused[:LISTED]:
+    for entry in refused[:MAX_LISTED]:
         if isinstance(entry, dict):
             path, reason = str(entry.get("path")), str(entry.get("reason"))
             lines.append(f"  {reason if path in reason else f'{path}: {reason}'} [{entry.get('code')}]")
         else:
             lines.append(f"  {entry}")
-    if len(refused) > LISTED:
-        lines.append(f"  and {len(refused) - LISTED:,} more")
+    if len(refused) > MAX_LISTED:
+        lines.append(f"  and {len(refused) - MAX_LISTED:,} more")
     return lines
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from lamella.client.cli.connection import Session, connected
-from lamella.client.cli.failure import Failure
-from lamella.client.cli.moment import age_of, instant_of, one_snapshot, snapshot_of, time_of
+from lamella.client.cli.arguments import age_of, instant_of, one_snapshot, snapshot_of, time_of
+from lamella.client.cli.connection import Session, with_session
+from lamella.client.cli.failure import CommandFailure
 from lamella.client.cli.output import print_table, size_text, time_text
 from lamella.snapshot import wire
 from lamella.snapshot.errors import LamellaError
@@ -19,7 +19,7 @@ def tag() -> None:
 
 @tag.command("list")
 @click.argument("table", metavar="NAMESPACE.TABLE")
-@connected()
+@with_session()
 def list_tags(session: Session, table: str) -> None:
     """List the tags of a table."""
     found = session.lake.table(table).tags()
@@ -42,7 +42,7 @@ def list_tags(session: Session, table: str) -> None:
 @click.option("--time-zone", default="UTC", show_default=True, help="For a time that has none.")
 @click.option("--expires", metavar="TIME", help="The tag is gone from then on: ISO 8601, or Unix milliseconds.")
 @click.option("--max-age", metavar="AGE", help="The tag is gone after so long: 90s, 15m, 12h, 30d, 4w.")
-@connected()
+@with_session()
 def create_tag(
     session: Session,
     table: str,
@@ -65,7 +65,7 @@ def create_tag(
 @click.option("--time-zone", default="UTC", show_default=True, help="For a time that has none.")
 @click.option("--expires", metavar="TIME", help="A new end: ISO 8601, or Unix milliseconds.")
 @click.option("--max-age", metavar="AGE", help="A new end, so long from now: 90s, 15m, 12h, 30d, 4w.")
-@connected()
+@with_session()
 def move_tag(
     session: Session,
     table: str,
@@ -83,7 +83,7 @@ def move_tag(
 @tag.command("drop")
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.argument("name")
-@connected()
+@with_session()
 def drop_tag(session: Session, table: str, name: str) -> None:
     """Drop a tag. The snapshot stays, as long as the table's retention lets it."""
     session.lake.table(table).drop_tag(name)
@@ -98,7 +98,7 @@ def drop_tag(session: Session, table: str, name: str) -> None:
 @click.argument("snapshot", metavar="SNAPSHOT")
 @click.option("--time-zone", default="UTC", show_default=True, help="For a time that has none.")
 @click.option("--base", metavar="ID", help="Only if this is the id of the current snapshot.")
-@connected(timeout_s=600.0)
+@with_session(timeout_s=600.0)
 def rollback(session: Session, table: str, snapshot: str, time_zone: str, base: str | None) -> None:
     """Make a new snapshot with the blocks and columns of an older one: an id, a tag, or @TIME.
 
@@ -127,7 +127,7 @@ def rollback(session: Session, table: str, snapshot: str, time_zone: str, base: 
 @click.option("--time-zone", default="UTC", show_default=True, help="For times that have none.")
 @click.option("--case-sensitive", is_flag=True, help="Tell apart columns that differ in case.")
 @click.option("--show", type=click.IntRange(min=0), default=10, show_default=True, help="So many blocks are listed.")
-@connected()
+@with_session()
 def changes(
     session: Session,
     table: str,
@@ -164,7 +164,7 @@ def changes(
             else:
                 show = _show(each, show)
     except LamellaError as error:
-        raise Failure(error, source=filter) from error
+        raise CommandFailure(error, source=filter) from error
 
 
 def _show(changes: wire.SnapshotChanges, left: int) -> int:

@@ -9,14 +9,13 @@ from typing import Any, Concatenate, ParamSpec
 import click
 import msgspec
 
-from lamella.client.cli.connection import Session, connected
-from lamella.client.cli.output import percent, print_table, size_text, time_text
-from lamella.client.cli.pairs import values_of
-from lamella.client.cli.progress import bar, spinner
+from lamella.client.cli.arguments import values_of
+from lamella.client.cli.connection import Session, with_session
+from lamella.client.cli.output import bar, percent, print_table, size_text, spinner, time_text
 from lamella.snapshot.wire import Coverage, IndexInfo, OptimiseAnswer, RefreshAnswer
 
 #: So many blocks that were left out are listed for people; ``--json`` has all.
-LISTED = 20
+MAX_LISTED = 20
 
 P = ParamSpec("P")
 
@@ -25,7 +24,7 @@ def _of_index(timeout_s: float = 60.0) -> Callable[[Callable[Concatenate[Session
     """Give a command the arguments that name an index, and a :class:`Session`."""
 
     def decorate(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
-        command = click.argument("name")(connected(timeout_s)(function))
+        command = click.argument("name")(with_session(timeout_s)(function))
         return click.argument("table", metavar="NAMESPACE.TABLE")(command)
 
     return decorate
@@ -37,7 +36,7 @@ def index() -> None:
 
 
 @index.command("kinds")
-@connected()
+@with_session()
 def kinds(session: Session) -> None:
     """List the kinds of indexes that the service knows, with their options."""
     found = session.lake.index_kinds()
@@ -61,7 +60,7 @@ def kinds(session: Session) -> None:
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the kind; repeatable.")
 @click.option("--time-zone", default="UTC", show_default=True, help="Time zone of functions in the expression.")
 @click.option("--refresh", "fill", is_flag=True, help="Index the table's blocks at once.")
-@connected()
+@with_session()
 def create(
     session: Session,
     table: str,
@@ -76,7 +75,7 @@ def create(
     handle = session.lake.table(table)
     made = handle.create_index(name, kind, expression, options=values_of(options, "--option"), time_zone=time_zone)
     if fill:
-        with _refreshing() as show:
+        with _refresh_progress() as show:
             handle.refresh_index(name, on_part=show)
         made = handle.index(name)
     _show(session, made)
@@ -86,7 +85,7 @@ def create(
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.option("--dropped", is_flag=True, help="Dropped ones too.")
 @click.option("--snapshot", "snapshot_id", metavar="ID", help="A snapshot of the history instead of the current one.")
-@connected()
+@with_session()
 def list_(session: Session, table: str, dropped: bool, snapshot_id: str | None) -> None:
     """List the indexes of a table, and how many of its blocks each knows."""
     found = session.lake.table(table).indexes(dropped=dropped, snapshot_id=snapshot_id)
@@ -134,7 +133,7 @@ def refresh(session: Session, table: str, name: str, mode: Any, max_blocks: int 
 
     Exit status 1: some blocks could not be indexed; they are kept by every query, and the reasons are listed.
     """
-    with _refreshing() as show:
+    with _refresh_progress() as show:
         answer = session.lake.table(table).refresh_index(name, mode, max_blocks=max_blocks, on_part=show)
     if session.as_json:
         session.emit(answer)
@@ -145,10 +144,10 @@ def refresh(session: Session, table: str, name: str, mode: Any, max_blocks: int 
         )
         if answer.coverage is not None:
             click.echo(_coverage_text(answer.coverage))
-        for left in answer.left_out[:LISTED]:
+        for left in answer.left_out[:MAX_LISTED]:
             click.echo(f"left out: {left.location}: {left.reason}", err=True)
-        if len(answer.left_out) > LISTED:
-            click.echo(f"and {len(answer.left_out) - LISTED:,} more", err=True)
+        if len(answer.left_out) > MAX_LISTED:
+            click.echo(f"and {len(answer.left_out) - MAX_LISTED:,} more", err=True)
     if answer.left_out and mode != "quick":
         raise click.exceptions.Exit(1)
 
@@ -157,7 +156,7 @@ def refresh(session: Session, table: str, name: str, mode: Any, max_blocks: int 
 @_of_index(timeout_s=600.0)
 def optimise(session: Session, table: str, name: str) -> None:
     """Regroup an index's parts along the table's segments. No data is read."""
-    with _optimising() as show:
+    with _optimise_progress() as show:
         answer = session.lake.table(table).optimise_index(name, on_part=show)
     if session.as_json:
         session.emit(answer)
@@ -247,7 +246,7 @@ def _bound(bound: float | None) -> str:
 
 
 @contextmanager
-def _refreshing() -> Iterator[Callable[[RefreshAnswer], None]]:
+def _refresh_progress() -> Iterator[Callable[[RefreshAnswer], None]]:
     with bar("indexing", "blocks") as move:
         done = 0
 
@@ -260,7 +259,7 @@ def _refreshing() -> Iterator[Callable[[RefreshAnswer], None]]:
 
 
 @contextmanager
-def _optimising() -> Iterator[Callable[[OptimiseAnswer], None]]:
+def _optimise_progress() -> Iterator[Callable[[OptimiseAnswer], None]]:
     with spinner("regrouping") as say:
         made = 0
 

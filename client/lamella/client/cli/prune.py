@@ -1,19 +1,22 @@
-"""``lamella prune``."""
+"""``lamella prune``, ``lamella diff``, ``lamella aggregate``: questions that statistics answer."""
 
 from __future__ import annotations
 
 from itertools import islice
-from typing import get_args
+from typing import Any, get_args
 
 import click
+import msgspec
 
-from lamella.client.cli.connection import Session, connected
-from lamella.client.cli.failure import Failure
-from lamella.client.cli.moment import one_snapshot, time_of
+from lamella.client.cli.arguments import one_snapshot, snapshot_of, time_of
+from lamella.client.cli.connection import Session, with_session
+from lamella.client.cli.failure import CommandFailure
 from lamella.client.cli.output import Justify, percent, print_table, size_text, time_text
-from lamella.client.http import Pruned
+from lamella.client.http import AggregateResult, PruneResult
+from lamella.client.http.results import python_value
 from lamella.snapshot.errors import LamellaError
-from lamella.snapshot.wire import Level, Report
+from lamella.snapshot.stats import Bound
+from lamella.snapshot.wire import AggregateMode, AggregateValue, DiffAnswer, Level, Report
 
 
 @click.command()
@@ -34,7 +37,7 @@ from lamella.snapshot.wire import Level, Report
 @click.option("--max-ms", type=click.FloatRange(min=0), help="Answer after about so many milliseconds.")
 @click.option("--page-size", type=click.IntRange(min=1), help="Fetch so many blocks at a time.")
 @click.option("--show", type=click.IntRange(min=0), default=10, show_default=True, help="So many blocks are listed.")
-@connected()
+@with_session()
 def prune(
     session: Session,
     table: str,
@@ -78,11 +81,11 @@ def prune(
             page_size=page_size,
         )
     except LamellaError as error:
-        raise Failure(error, source=filter) from error
+        raise CommandFailure(error, source=filter) from error
     if session.as_json:
         session.emit(answer)
     else:
-        _show(answer, show)
+        _show_prune(answer, show)
     if answer.unresolved is not None:
         raise click.ClickException(
             f"the time of --max-ms ran out: {len(answer.unresolved):,} segments with {_late(answer):,} blocks were not "
@@ -91,12 +94,12 @@ def prune(
         )
 
 
-def _late(answer: Pruned) -> int:
+def _late(answer: PruneResult) -> int:
     """How many blocks were not looked at, for want of time."""
     return sum(segment.block_count for segment in answer.unresolved or ())
 
 
-def _show(answer: Pruned, limit: int) -> None:
+def _show_prune(answer: PruneResult, limit: int) -> None:
     report = answer.report
     click.echo(f"snapshot {answer.snapshot_id} of {time_text(answer.timestamp_ms)}")
     if report.filter is not None:
@@ -133,7 +136,7 @@ def _show(answer: Pruned, limit: int) -> None:
         _show_blocks(answer, limit)
 
 
-def _show_stages(answer: Pruned) -> None:
+def _show_stages(answer: PruneResult) -> None:
     report = answer.report
     if report.limit is not None:
         enough = "enough" if report.limit.decided else "not enough"
@@ -182,7 +185,7 @@ def _show_funnel(report: Report) -> None:
     )
 
 
-def _show_blocks(answer: Pruned, limit: int) -> None:
+def _show_blocks(answer: PruneResult, limit: int) -> None:
     shown = list(islice(answer.records(), limit))
     if not shown:
         return
@@ -199,7 +202,7 @@ def _show_blocks(answer: Pruned, limit: int) -> None:
     print_table([*headings, "location"], rows, title=_title("blocks", len(shown), answer.block_count))
 
 
-def _show_segments(answer: Pruned, limit: int) -> None:
+def _show_segments(answer: PruneResult, limit: int) -> None:
     segments = answer.segments or ()
     if not segments[:limit]:
         return
@@ -215,3 +218,158 @@ def _show_segments(answer: Pruned, limit: int) -> None:
 
 def _title(what: str, shown: int, total: int) -> str:
     return what if shown == total else f"{what} (the first {shown:,} of {total:,})"
+
+
+@click.command()
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("before", metavar="FROM")
+@click.argument("after", metavar="TO", required=False)
+@click.option("--where", "filter", metavar="SQL", help="Only blocks that may hold matching rows, in Spark's dialect.")
+@click.option("--time-zone", default="UTC", show_default=True, help="For timestamps in the filter that have none.")
+@click.option("--case-sensitive", is_flag=True, help="Tell apart columns that differ in case.")
+@click.option("--show", type=click.IntRange(min=0), default=10, show_default=True, help="So many blocks are listed.")
+@with_session()
+def diff(
+    session: Session,
+    table: str,
+    before: str,
+    after: str | None,
+    filter: str | None,
+    time_zone: str,
+    case_sensitive: bool,
+    show: int,
+) -> None:
+    """Show which blocks came and went between two snapshots (ids, tags, or @TIME); without TO, up to the current one.
+
+    With --json: the service's answer with all blocks.
+    """
+    from_id, from_time = snapshot_of(before)
+    to_id, to_time = snapshot_of(after)
+    try:
+        answer = session.lake.table(table).diff(
+            from_id,
+            to_id,
+            filter,
+            from_timestamp=from_time,
+            to_timestamp=to_time,
+            time_zone=time_zone,
+            case_sensitive=case_sensitive,
+        )
+    except LamellaError as error:
+        raise CommandFailure(error, source=filter) from error
+    if session.as_json:
+        session.emit(answer)
+    else:
+        _show_diff(answer, show)
+
+
+def _show_diff(answer: DiffAnswer, show: int) -> None:
+    click.echo(f"from {answer.from_snapshot_id} to {answer.to_snapshot_id}")
+    click.echo(
+        f"{len(answer.added):,} blocks added, {len(answer.removed):,} removed, {answer.unchanged_blocks:,} unchanged; "
+        f"{answer.segments_read:,} segments read, {answer.segments_skipped:,} shared and skipped"
+    )
+    blocks = [("+", block) for block in answer.added] + [("-", block) for block in answer.removed]
+    if blocks[:show]:
+        print_table(
+            ["", "verdict", ("rows", "right"), ("size", "right"), "location"],
+            [(sign, b.verdict, f"{b.row_count:,}", size_text(b.file_size), b.location) for sign, b in blocks[:show]],
+            title="blocks" if len(blocks) <= show else f"blocks (the first {show:,} of {len(blocks):,})",
+        )
+
+
+@click.command()
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("aggregates", metavar="AGGREGATE...", nargs=-1, required=True)
+@click.option("--where", "filter", metavar="SQL", help="Only rows that match, in Spark's dialect.")
+@click.option("--group-by", metavar="A,B,...", help="One result for each combination of these columns' values.")
+@click.option(
+    "--mode",
+    type=click.Choice(get_args(AggregateMode)),
+    default="exact",
+    show_default=True,
+    help="What is proven and the blocks to scan, or the limits of the true values.",
+)
+@click.option(
+    "--snapshot", "snapshot_id", metavar="ID", help="Use this snapshot (an id or a tag), not the current one."
+)
+@click.option("--timestamp", metavar="TIME", help="Use the snapshot of that time: ISO 8601, or Unix milliseconds.")
+@click.option("--time-zone", default="UTC", show_default=True, help="For timestamps in the filter that have none.")
+@click.option("--case-sensitive", is_flag=True, help="Tell apart columns that differ in case.")
+@with_session()
+def aggregate(
+    session: Session,
+    table: str,
+    aggregates: tuple[str, ...],
+    filter: str | None,
+    group_by: str | None,
+    mode: AggregateMode,
+    snapshot_id: str | None,
+    timestamp: str | None,
+    time_zone: str,
+    case_sensitive: bool,
+) -> None:
+    """Count rows and find least and greatest values from statistics: count(*), count(c), min(c), max(c).
+
+    Exit status 1: the statistics do not decide the result; what is shown are its limits.
+    """
+    one_snapshot(snapshot_id, timestamp)
+    asked: dict[str, Any] = {
+        "group_by": [name.strip() for name in group_by.split(",")] if group_by is not None else (),
+        "time_zone": time_zone,
+        "case_sensitive": case_sensitive,
+    }
+    given = session.lake.table(table)
+    limits: AggregateResult | None = None
+    try:
+        answer = given.aggregate(
+            aggregates, filter, mode=mode, snapshot_id=snapshot_id, timestamp=time_of(timestamp), **asked
+        )
+        if not answer.complete and mode == "exact" and not session.as_json:
+            limits = given.aggregate(aggregates, filter, mode="bounded", snapshot_id=answer.snapshot_id, **asked)
+    except LamellaError as error:
+        raise CommandFailure(error, source=filter) from error
+    if session.as_json:
+        session.emit(answer)
+    else:
+        _show_aggregate(answer if limits is None else limits)
+    if answer.scan:
+        size_bytes = sum(block.file_size for block in answer.scan)
+        raise click.ClickException(
+            f"the statistics do not decide it: the result lies within these limits; it would take the rows of "
+            f"{len(answer.scan):,} blocks ({size_text(size_bytes)}) to tell"
+        )
+
+
+def _show_aggregate(answer: AggregateResult) -> None:
+    click.echo(f"snapshot {answer.snapshot_id} of {time_text(answer.timestamp_ms)}")
+    headings: list[str | tuple[str, Justify]] = [column.name for column in answer.group_columns]
+    headings += [(column.name, "right") for column in answer.columns]
+    rows = [
+        [
+            *(_text(c.type, part) for c, part in zip(answer.group_columns, group.key, strict=True)),
+            *(_cell(c.type, value) for c, value in zip(answer.columns, group.values, strict=True)),
+        ]
+        for group in answer.groups
+    ]
+    click.echo("from statistics, exact" if answer.complete else "from statistics, limits of the result")
+    print_table(headings, rows)
+    if answer.other_groups:
+        click.echo("\nthere may be other groups")
+
+
+def _cell(type_text: str, value: AggregateValue) -> str:
+    if value.exact:
+        return _text(type_text, value.value)
+    low = "..." if value.lower is None else _text(type_text, value.lower)
+    high = "..." if value.upper is None else _text(type_text, value.upper)
+    return f"{low} to {high}{', or null' if value.may_be_null else ''}"
+
+
+def _text(type_text: str, bound: Bound | None) -> str:
+    value = python_value(type_text, bound)
+    if isinstance(value, Bound):
+        return msgspec.json.encode(value).decode()
+    if isinstance(value, bytes):
+        return f"X'{value.hex().upper()}'"
+    return "null" if value is None else f"{value:,}" if isinstance(value, int) and type_text == "int64" else str(value)

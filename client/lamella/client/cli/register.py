@@ -1,18 +1,28 @@
-"""``lamella register``."""
+"""``lamella register`` and ``lamella external``: files that exist become blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import click
 import msgspec
 
-from lamella.client.cli.connection import Session, connected
-from lamella.client.cli.failure import Failure, refused_lines
-from lamella.client.cli.location import location_of
-from lamella.client.cli.output import console, size_text
+from lamella.client.cli.arguments import location_of
+from lamella.client.cli.connection import Session, with_session
+from lamella.client.cli.failure import CommandFailure, refused_lines
+from lamella.client.cli.output import bar, console, is_watched, size_text
+from lamella.client.http.external import OnProgress
 from lamella.snapshot.errors import BlocksRefused, DuplicateBlock, LamellaError
-from lamella.snapshot.wire import RefusedFile, RegisterAnswer
+from lamella.snapshot.wire import (
+    ExternalSource,
+    RefreshProgress,
+    RefreshTableAnswer,
+    RefusedFile,
+    RegisterAnswer,
+    SourceKind,
+    SourceMode,
+)
 
 
 @click.command()
@@ -34,7 +44,7 @@ from lamella.snapshot.wire import RefusedFile, RegisterAnswer
 @click.option(
     "--take-replaced", is_flag=True, help="Also take files that were in the table and were replaced or removed since."
 )
-@connected(timeout_s=600.0)
+@with_session(timeout_s=600.0)
 def register(
     session: Session,
     table: str,
@@ -86,7 +96,7 @@ def register(
 
 
 def _register(send: Callable[[Sequence[str]], RegisterAnswer], batches: list[list[str]]) -> RegisterAnswer:
-    """All batches as one answer; raises :class:`Failure`, which says how far it came."""
+    """All batches as one answer; raises :class:`CommandFailure`, which says how far it came."""
     done: list[RegisterAnswer] = []
     refused: list[RefusedFile] = []
     for paths in _shown(batches):
@@ -99,7 +109,9 @@ def _register(send: Callable[[Sequence[str]], RegisterAnswer], batches: list[lis
             refused += [RefusedFile(**entry) for entry in error.details.get("refused", [])]
         except LamellaError as error:
             count = sum(a.registered for a in done)
-            raise Failure(error, done=f"{count:,} files of earlier batches are registered" if done else None) from error
+            raise CommandFailure(
+                error, done=f"{count:,} files of earlier batches are registered" if done else None
+            ) from error
         else:
             done.append(answer)
             refused += answer.refused
@@ -126,3 +138,128 @@ def _shown(batches: list[list[str]]) -> Iterator[list[str]]:
         for paths in batches:
             yield paths
             progress.advance(task, len(paths))
+
+
+@click.group()
+def external() -> None:
+    """Tables whose files stay where they are: directories, Delta and Iceberg tables."""
+
+
+@external.command("create")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("kind", type=click.Choice(["directory", "delta", "iceberg"]), metavar="KIND")
+@click.argument("location", required=False, metavar="LOCATION")
+@click.option("--catalog", help="The Iceberg catalog, one that the service knows, instead of a location.")
+@click.option("--table", "source_table", metavar="NAME", help="The table in that catalog.")
+@click.option("--schema-from", metavar="URL", help="Take the columns of a directory from this file.")
+@click.option("--cluster-key", metavar="COLUMN", multiple=True, help="A column of the cluster key; may be repeated.")
+@click.option("--ignore-path-columns", is_flag=True, help="Folders such as day=1 of a directory are mere names.")
+@click.option("--no-refresh", is_flag=True, help="Make the table and leave it without rows.")
+@with_session(timeout_s=3600.0)
+def create(
+    session: Session,
+    table: str,
+    kind: SourceKind,
+    location: str | None,
+    catalog: str | None,
+    source_table: str | None,
+    schema_from: str | None,
+    cluster_key: tuple[str, ...],
+    ignore_path_columns: bool,
+    no_refresh: bool,
+) -> None:
+    """Make a table that follows a source, and fill it.
+
+    LOCATION is a folder or glob, the folder of a Delta table, or an Iceberg table's metadata file.
+    """
+    source = ExternalSource(
+        kind=kind,
+        location=None if location is None else location_of(location),
+        catalog=catalog,
+        table=source_table,
+        path_columns="ignore" if ignore_path_columns else "refuse",
+    )
+    made = session.lake.create_external(
+        table, source, schema_from=None if schema_from is None else location_of(schema_from), cluster_key=cluster_key
+    )
+    if no_refresh:
+        if session.as_json:
+            session.emit(made)
+        else:
+            click.echo(f"table {table} follows {location or source_table}; refresh it for its rows")
+        return
+    try:
+        with _bar() as show:
+            answer = session.lake.table(table).refresh(on_progress=show)
+    except LamellaError as error:
+        raise CommandFailure(error, done=f"table {table} was made, and has no rows yet") from error
+    _print_refresh(session, table, answer)
+
+
+@external.command("refresh")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.option("--full", is_flag=True, help="Open every file, also those that look unchanged.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done; open no file.")
+@click.option("--strict/--lenient", default=None, help="Change nothing when a file is refused, or leave it out.")
+@click.option("--verify", is_flag=True, help="Read every value; do not believe the footers' statistics.")
+@click.option("--location", metavar="URL", help="The metadata file that an Iceberg table is at by now.")
+@click.option("--allow-empty", is_flag=True, help="A directory without any file is no mistake.")
+@with_session(timeout_s=3600.0)
+def refresh(
+    session: Session,
+    table: str,
+    full: bool,
+    dry_run: bool,
+    strict: bool | None,
+    verify: bool,
+    location: str | None,
+    allow_empty: bool,
+) -> None:
+    """Bring a table up to date with its source, in one snapshot."""
+    if full and dry_run:
+        raise click.UsageError("--full and --dry-run exclude each other")
+    mode: SourceMode = "full" if full else "dry_run" if dry_run else "incremental"
+    with _bar() as show:
+        answer = session.lake.table(table).refresh(
+            mode,
+            strict=strict,
+            verify=verify,
+            location=None if location is None else location_of(location),
+            allow_empty=allow_empty,
+            on_progress=show,
+        )
+    _print_refresh(session, table, answer)
+
+
+def _print_refresh(session: Session, table: str, answer: RefreshTableAnswer) -> None:
+    if session.as_json:
+        session.emit(answer)
+        return
+    counts = f"{answer.added:,} added, {answer.removed:,} removed, {answer.replaced:,} replaced"
+    columns = f", {answer.schema_changes:,} changes of columns" if answer.schema_changes else ""
+    rest = f"{counts}, {answer.unchanged:,} unchanged{columns}"
+    if answer.mode == "dry_run":
+        click.echo(f"{table} would have: {rest}")
+    elif answer.changed:
+        click.echo(f"{table}: {rest}, snapshot {answer.snapshot_id}")
+    else:
+        click.echo(f"{table} is up to date: {answer.unchanged:,} files")
+    if answer.refused:
+        click.echo(f"{len(answer.refused):,} refused:", err=True)
+        for line in refused_lines([msgspec.structs.asdict(each) for each in answer.refused]):
+            click.echo(line, err=True)
+
+
+@contextmanager
+def _bar() -> Iterator[OnProgress | None]:
+    """Without someone looking nothing is asked."""
+    if not is_watched():
+        yield None
+        return
+    with bar("listing") as move:
+
+        def show(found: RefreshProgress) -> None:
+            if found.running:
+                move(found.files_done, found.files_total or None, found.phase)
+
+        yield show

@@ -10,25 +10,24 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec
 import click
 import msgspec
 
-from lamella.client.cli.connection import Session, connected
+from lamella.client.cli.arguments import pairs_of, store_options
+from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.output import print_table, size_text
-from lamella.client.cli.pairs import pairs_of
-from lamella.client.cli.store_options import store_options
 
 if TYPE_CHECKING:
     from lamella.client.jobs.context import JobContext
-    from lamella.client.jobs.rewriting import RewriteResult
+    from lamella.client.jobs.rewrite import RewriteResult
     from lamella.client.rewrite.engine import Engine
     from lamella.client.spark import MergeResult
     from lamella.snapshot.wire import PlanAnswer
 
 P = ParamSpec("P")
 #: So many tasks of a plan are shown to people; ``--json`` has all.
-LISTED = 20
+MAX_LISTED = 20
 _TARGETS = "A block has so many rows, or bytes of file, whichever comes first."
 
 
-class Running(msgspec.Struct, frozen=True):
+class EngineOptions(msgspec.Struct, frozen=True):
     """Where a job runs, as the command line says."""
 
     engine: str
@@ -41,8 +40,7 @@ class Running(msgspec.Struct, frozen=True):
     def started(self, name: str) -> Iterator[Engine]:
         """The engine, for as long as the block runs."""
         if self.is_spark:
-            from lamella.client.spark.engine import SparkEngine
-            from lamella.client.spark.job_session import job_session
+            from lamella.client.spark.engine import SparkEngine, job_session
 
             with job_session(name) as spark:
                 yield SparkEngine(spark)
@@ -57,17 +55,17 @@ class Running(msgspec.Struct, frozen=True):
         """Whether Spark is to run the tasks."""
         if self.engine != "auto":
             return self.engine == "spark"
-        from lamella.client.spark.job_session import is_submitted
+        from lamella.client.spark.engine import is_submitted
 
         return is_submitted()
 
 
-def running(
+def engine_options(
     timeout_s: float = 600.0,
-) -> Callable[[Callable[Concatenate[Session, Running, P], None]], Callable[..., None]]:
-    """Give a command a table, the options that say where it runs, a :class:`Session` and a :class:`Running`."""
+) -> Callable[[Callable[Concatenate[Session, EngineOptions, P], None]], Callable[..., None]]:
+    """Give a command a table, the options that say where it runs, a :class:`Session` and a :class:`EngineOptions`."""
 
-    def decorate(function: Callable[Concatenate[Session, Running, P], None]) -> Callable[..., None]:
+    def decorate(function: Callable[Concatenate[Session, EngineOptions, P], None]) -> Callable[..., None]:
         @click.argument("table", metavar="NAMESPACE.TABLE")
         @click.option(
             "--engine",
@@ -86,11 +84,11 @@ def running(
             help="Rows that one task holds in memory, in MiB.",
         )
         @store_options
-        @connected(timeout_s)
+        @with_session(timeout_s)
         @functools.wraps(function)
         def command(session: Session, *args: Any, **kwargs: Any) -> None:
             names = ("engine", "processes", "scratch", "memory_mib", "storage_options")
-            place = Running(**{name: kwargs.pop(name) for name in names})
+            place = EngineOptions(**{name: kwargs.pop(name) for name in names})
             function(session, place, *args, **kwargs)
 
         return command
@@ -98,7 +96,7 @@ def running(
     return decorate
 
 
-def _bounded(function: Callable[..., None]) -> Callable[..., None]:
+def _bound_options(function: Callable[..., None]) -> Callable[..., None]:
     """The options of compaction and reclustering."""
     for option in reversed(
         [
@@ -115,9 +113,9 @@ def _bounded(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command()
-@_bounded
-@running()
-def compact(session: Session, place: Running, /, table: str, **given: Any) -> None:
+@_bound_options
+@engine_options()
+def compact(session: Session, place: EngineOptions, /, table: str, **given: Any) -> None:
     """Write small blocks together into larger ones, and split the very large.
 
     Exit status 1: some blocks could not be read as they should be, and are left as they were.
@@ -126,12 +124,12 @@ def compact(session: Session, place: Running, /, table: str, **given: Any) -> No
 
 
 @click.command()
-@_bounded
+@_bound_options
 @click.option("--target-depth", type=click.IntRange(min=1), help="How many blocks a key value should lie in.")
 @click.option("--min-gain", type=click.FloatRange(min=0), help="What must be gained for each part rewritten.")
 @click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Run so often, or until done.")
-@running()
-def recluster(session: Session, place: Running, /, table: str, **given: Any) -> None:
+@engine_options()
+def recluster(session: Session, place: EngineOptions, /, table: str, **given: Any) -> None:
     """Bring rows closer to the order of the cluster key, the worst blocks first.
 
     Exit status 1: some blocks could not be read as they should be, and are left as they were.
@@ -142,10 +140,10 @@ def recluster(session: Session, place: Running, /, table: str, **given: Any) -> 
 @click.command()
 @click.option("--where", "condition", metavar="SQL", required=True, help="The rows that go.")
 @click.option("--time-zone", default="UTC", show_default=True, help="Of timestamps in the filter that have none.")
-@running()
-def delete(session: Session, place: Running, /, table: str, condition: str, time_zone: str) -> None:
+@engine_options()
+def delete(session: Session, place: EngineOptions, /, table: str, condition: str, time_zone: str) -> None:
     """Delete rows. Blocks whose rows all match go by metadata alone; only blocks that may have some are read."""
-    from lamella.client.jobs.deletion import delete_rows
+    from lamella.client.jobs.delete import delete_rows
 
     with place.started("delete") as engine, _context(session, place, table, engine, {}, "deleting") as context:
         done = delete_rows(context, condition, time_zone=time_zone)
@@ -162,10 +160,10 @@ def delete(session: Session, place: Running, /, table: str, condition: str, time
 @click.option("--set", "assignments", multiple=True, required=True, metavar="COLUMN=SQL", help="A new value.")
 @click.option("--where", "condition", metavar="SQL", help="The rows that change.")
 @click.option("--all", "every_row", is_flag=True, help="Every row changes.")
-@running()
+@engine_options()
 def update(
     session: Session,
-    place: Running,
+    place: EngineOptions,
     /,
     table: str,
     assignments: tuple[str, ...],
@@ -177,8 +175,8 @@ def update(
     if (condition is None) != every_row:
         raise click.UsageError("give exactly one of --where SQL and --all")
     from lamella.client.spark import update as update_rows
-    from lamella.client.spark.job_session import job_session
-    from lamella.client.spark.merging import Options
+    from lamella.client.spark.engine import job_session
+    from lamella.client.spark.merge_job import Options
 
     options = Options(scratch=place.scratch, storage_options=place.storage_options)
     with job_session("update") as spark:
@@ -194,9 +192,9 @@ def update(
 
 
 def _rewrite(
-    session: Session, place: Running, /, table: str, job: Literal["compact", "recluster"], given: dict[str, Any]
+    session: Session, place: EngineOptions, /, table: str, job: Literal["compact", "recluster"], given: dict[str, Any]
 ) -> None:
-    from lamella.client.jobs.rewriting import Bounds, compact, plan, recluster
+    from lamella.client.jobs.rewrite import Bounds, compact, plan, recluster
 
     bounds = Bounds(
         where=given["where"],
@@ -225,12 +223,12 @@ def _rewrite(
 
 @contextmanager
 def _context(
-    session: Session, place: Running, /, table: str, engine: Engine, given: dict[str, Any], doing: str
+    session: Session, place: EngineOptions, /, table: str, engine: Engine, given: dict[str, Any], doing: str
 ) -> Iterator[JobContext]:
     from lamella.client.jobs.context import JobContext, Sizes
-    from lamella.client.jobs.reporting import reporting
+    from lamella.client.jobs.report import job_reporter
 
-    with reporting(doing, polls=True) as reporter:
+    with job_reporter(doing, polls=True) as reporter:
         yield JobContext(
             lake=session.lake,
             table=table,
@@ -276,7 +274,7 @@ def _show_plan(session: Session, planned: PlanAnswer) -> None:
             f"{task.blocks_saved:.2f}",
             size_text(round(task.bytes_saved)),
         )
-        for task in planned.tasks[:LISTED]
+        for task in planned.tasks[:MAX_LISTED]
     ]
     print_table(
         [

@@ -3,7 +3,3 @@
 Needs the extras ``demo``, ``service`` and ``spark``, and Java. Everything is made below one build folder; the service
 and Spark listen on loopback only and end with the demo.
 """
-
-from lamella.client.demo.run import run
-
-__all__ = ["run"]

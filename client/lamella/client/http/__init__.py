@@ -1,13 +1,47 @@
 """The typed HTTP client: :class:`Lamella` and, for asyncio, :class:`AsyncLamella`.
 
-``call`` (what can be asked) and ``exchange`` (requests, retries, errors) do no I/O; ``client`` and ``async_client``
-carry them out over a transport.
+``call`` and a module for each feature say what can be requested; ``exchange`` (requests, retries, errors) does no I/O;
+``client`` and ``async_client`` carry calls out over a transport. The names are loaded when they are first used: a
+feature can be imported without the clients that are made of all of them.
 """
 
-from lamella.client.http.aggregated import Aggregated
-from lamella.client.http.async_client import AsyncLamella, AsyncTable
-from lamella.client.http.client import Lamella, Table
-from lamella.client.http.pruned import Pruned
-from lamella.client.http.retry import NO_RETRY, RetryPolicy
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["NO_RETRY", "Aggregated", "AsyncLamella", "AsyncTable", "Lamella", "Pruned", "RetryPolicy", "Table"]
+if TYPE_CHECKING:
+    from lamella.client.http.async_client import AsyncLamella, AsyncTable
+    from lamella.client.http.client import Lamella, Table
+    from lamella.client.http.exchange import NO_RETRY, RetryPolicy
+    from lamella.client.http.maintenance import SnapshotLease
+    from lamella.client.http.results import AggregateResult, PruneResult
+
+_HOMES = {
+    "NO_RETRY": "exchange",
+    "AggregateResult": "results",
+    "AsyncLamella": "async_client",
+    "AsyncTable": "async_client",
+    "Lamella": "client",
+    "PruneResult": "results",
+    "RetryPolicy": "exchange",
+    "SnapshotLease": "maintenance",
+    "Table": "client",
+}
+
+__all__ = [
+    "NO_RETRY",
+    "AggregateResult",
+    "AsyncLamella",
+    "AsyncTable",
+    "Lamella",
+    "PruneResult",
+    "RetryPolicy",
+    "SnapshotLease",
+    "Table",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)

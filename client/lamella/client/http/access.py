@@ -1,4 +1,4 @@
-"""Who may do what: the calls, and ``lake.keys`` and ``lake.grants`` with their async twins."""
+"""Keys, tokens and grants: the calls, and ``lake.keys`` and ``lake.grants`` with their async twins."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from lamella.client.http.call import Call, Nothing, encoded, mutation
-from lamella.client.http.running import Runs, RunsAsync
+from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, Nothing, encode_json, mutation
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.wire import (
     CreateKey,
@@ -49,7 +48,7 @@ def create_key_call(request: CreateKey) -> Call[NewKey]:
         method="POST",
         path=_KEYS,
         answer=NewKey,
-        body=encoded(request),
+        body=encode_json(request),
         once=f"if there is a key {request.name!r} now, nobody has its text: revoke it, and make it again",
     )
 
@@ -60,7 +59,7 @@ def rotate_key_call(name: str, request: RotateKey) -> Call[NewKey]:
         method="POST",
         path=f"{_key_path(name)}/rotate",
         answer=NewKey,
-        body=encoded(request),
+        body=encode_json(request),
         # A second rotation would end the text that is in use: the service keeps only the one before.
         once=f"if the key {name!r} was rotated now, nobody has its new text, and its old one ends with the overlap: "
         "make another key for its users, and revoke this one",
@@ -78,12 +77,12 @@ def grants_call(principal: str | None) -> Call[GrantList]:
     return Call(method="GET", path=_GRANTS + query, answer=GrantList)
 
 
-def give_call(request: GrantRequest) -> Call[GrantInfo]:
+def give_grant_call(request: GrantRequest) -> Call[GrantInfo]:
     """Give a role."""
     return mutation("PUT", _GRANTS, GrantInfo, request)
 
 
-def take_call(principal: str, namespace: str | None, table: str | None) -> Call[Nothing]:
+def take_grant_call(principal: str, namespace: str | None, table: str | None) -> Call[Nothing]:
     """Take a role away, whichever it is."""
     request = GrantRequest(principal=principal, role="read", namespace=namespace, table=table)
     return mutation("POST", f"{_GRANTS}/take", Nothing, request)
@@ -92,7 +91,7 @@ def take_call(principal: str, namespace: str | None, table: str | None) -> Call[
 class Keys:
     """The API keys of a service; ``lake.keys``. See ``docs/access.md``."""
 
-    def __init__(self, lake: Runs) -> None:
+    def __init__(self, lake: CallRunner) -> None:
         self._lake = lake
 
     def list(self) -> tuple[KeyInfo, ...]:
@@ -147,7 +146,7 @@ class Keys:
 class AsyncKeys:
     """The asyncio twin of :class:`Keys`."""
 
-    def __init__(self, lake: RunsAsync) -> None:
+    def __init__(self, lake: AsyncCallRunner) -> None:
         self._lake = lake
 
     async def list(self) -> tuple[KeyInfo, ...]:
@@ -185,7 +184,7 @@ class Grants:
     Principals are ``key:NAME``, ``user:SUBJECT`` and ``group:NAME``.
     """
 
-    def __init__(self, lake: Runs) -> None:
+    def __init__(self, lake: CallRunner) -> None:
         self._lake = lake
 
     def list(self, principal: str | None = None) -> tuple[GrantInfo, ...]:
@@ -199,17 +198,17 @@ class Grants:
         KeyNotFound for a key that is not there.
         """
         request = GrantRequest(principal=principal, role=role, namespace=namespace, table=table)
-        return self._lake.run(give_call(request))
+        return self._lake.run(give_grant_call(request))
 
     def take(self, principal: str, namespace: str | None = None, table: str | None = None) -> None:
         """Take a role away, whichever it is; one that is not there is taken away already. Raises as :meth:`give`."""
-        self._lake.run(take_call(principal, namespace, table))
+        self._lake.run(take_grant_call(principal, namespace, table))
 
 
 class AsyncGrants:
     """The asyncio twin of :class:`Grants`."""
 
-    def __init__(self, lake: RunsAsync) -> None:
+    def __init__(self, lake: AsyncCallRunner) -> None:
         self._lake = lake
 
     async def list(self, principal: str | None = None) -> tuple[GrantInfo, ...]:
@@ -221,46 +220,46 @@ class AsyncGrants:
     ) -> GrantInfo:
         """As :meth:`Grants.give`."""
         request = GrantRequest(principal=principal, role=role, namespace=namespace, table=table)
-        return await self._lake.run(give_call(request))
+        return await self._lake.run(give_grant_call(request))
 
     async def take(self, principal: str, namespace: str | None = None, table: str | None = None) -> None:
         """As :meth:`Grants.take`."""
-        await self._lake.run(take_call(principal, namespace, table))
+        await self._lake.run(take_grant_call(principal, namespace, table))
 
 
-class AccessLake:
+class LakeAccess:
     """Keys and grants; a part of :class:`lamella.client.Lamella`."""
 
     @property
-    def keys(self: Runs) -> Keys:
+    def keys(self: CallRunner) -> Keys:
         """The API keys of the service."""
         return Keys(self)
 
     @property
-    def grants(self: Runs) -> Grants:
+    def grants(self: CallRunner) -> Grants:
         """Who may do what."""
         return Grants(self)
 
-    def whoami(self: Runs) -> WhoAmI:
+    def whoami(self: CallRunner) -> WhoAmI:
         """Who the service takes this client to be, and what that one may do."""
         return self.run(whoami_call())
 
 
-class AsyncAccessLake:
-    """The asyncio twin of :class:`AccessLake`."""
+class AsyncLakeAccess:
+    """The asyncio twin of :class:`LakeAccess`."""
 
     @property
-    def keys(self: RunsAsync) -> AsyncKeys:
-        """As :attr:`AccessLake.keys`."""
+    def keys(self: AsyncCallRunner) -> AsyncKeys:
+        """As :attr:`LakeAccess.keys`."""
         return AsyncKeys(self)
 
     @property
-    def grants(self: RunsAsync) -> AsyncGrants:
-        """As :attr:`AccessLake.grants`."""
+    def grants(self: AsyncCallRunner) -> AsyncGrants:
+        """As :attr:`LakeAccess.grants`."""
         return AsyncGrants(self)
 
-    async def whoami(self: RunsAsync) -> WhoAmI:
-        """As :meth:`AccessLake.whoami`."""
+    async def whoami(self: AsyncCallRunner) -> WhoAmI:
+        """As :meth:`LakeAccess.whoami`."""
         return await self.run(whoami_call())
 
 

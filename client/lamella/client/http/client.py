@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
-import os
-import random
-import time
-from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Self, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
-from lamella.client.http import call as calls
-from lamella.client.http import past
-from lamella.client.http.access import AccessLake
-from lamella.client.http.advising import AdvisedTable
-from lamella.client.http.call import Call, TableName
-from lamella.client.http.clustering import ClusteredTable
-from lamella.client.http.credential import credential_of
-from lamella.client.http.exchange import Exchange
-from lamella.client.http.following import FollowingLake, FollowingTable
-from lamella.client.http.indexing import IndexedLake, IndexedTable
-from lamella.client.http.jobs import Jobs
-from lamella.client.http.maintenance import MaintainedLake
-from lamella.client.http.pool import PooledTransport
-from lamella.client.http.resolving import Addresses, ResolvingTable
-from lamella.client.http.retry import RetryPolicy
-from lamella.client.http.rewriting import RewrittenTable
-from lamella.client.http.scanning import ScannedTable
-from lamella.client.http.steps import Outcome, Send
-from lamella.client.http.transport import Transport, TransportFailure
-from lamella.client.http.upkeep import TableUpkeep
-from lamella.client.http.verifying import VerifiedTable
-from lamella.client.http.watching import WatchedLake, WatchedTable
+from lamella.client.advice.calls import TableAdvice
+from lamella.client.http.access import LakeAccess
+from lamella.client.http.blocks import TableAddresses, TableBlocks
+from lamella.client.http.call import TableName
+from lamella.client.http.connection import Connection
+from lamella.client.http.external import LakeExternal, TableRefresh
+from lamella.client.http.indexes import LakeIndexes, TableIndexes
+from lamella.client.http.jobs import Jobs, TableSchedules
+from lamella.client.http.layout import TableLayout
+from lamella.client.http.maintenance import LakeMaintenance, TableVerification
+from lamella.client.http.scan import TableScan
+from lamella.client.http.tables import (
+    change_namespace_call,
+    config_call,
+    create_namespace_call,
+    create_table_call,
+    drop_namespace_call,
+    drop_table_call,
+    dropped_tables_call,
+    namespace_quota_call,
+    namespaces_call,
+    tables_call,
+    undrop_table_call,
+)
+from lamella.client.http.usage import LakeAudit, TableUsage
 from lamella.snapshot import wire
-from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.schema import Column, Schema
 
 Answer = TypeVar("Answer")
 
 
-class Lamella(MaintainedLake, IndexedLake, FollowingLake, WatchedLake, AccessLake):
+class Lamella(Connection, LakeMaintenance, LakeIndexes, LakeExternal, LakeAudit, LakeAccess):
     """A Lamella service: ``lake = Lamella("http://127.0.0.1:8181")``.
 
     Safe to share between threads. Every method raises a :class:`~lamella.snapshot.errors.LamellaError`: the class
@@ -51,36 +49,10 @@ class Lamella(MaintainedLake, IndexedLake, FollowingLake, WatchedLake, AccessLak
     ``token``: an API key, or a token of the service's issuer. ``token_file``: a file that holds it, which is read again
     now and then, so that a key can be rotated without a restart. ``timeout_s``: the longest wait for a connection and
     for each next piece of an answer, per try. ``policy``: the tries. ``transport``: another way to send requests (see
-    :mod:`lamella.client.http.testing`); it is closed with the client. ``traces``: calls are part of the application's
-    OpenTelemetry traces, if it has any. ``sleep``, ``jitter`` and ``ids`` are the outside world, for tests.
+    :mod:`lamella.client.http.fake_transport`); it is closed with the client. ``traces``: calls are part of the
+    application's OpenTelemetry traces, if it has any. ``sleep``, ``jitter`` and ``ids`` are the outside world, for
+    tests.
     """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        token: str | None = None,
-        token_file: str | os.PathLike[str] | None = None,
-        timeout_s: float = 30.0,
-        policy: RetryPolicy | None = None,
-        transport: Transport | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-        jitter: Callable[[], float] = random.random,
-        ids: Ids | None = None,
-        traces: bool = True,
-    ) -> None:
-        #: Addresses of blocks, for answers of shape "ranges".
-        self.addresses = Addresses()
-        self._exchange = Exchange(
-            url, credential=credential_of(token, token_file), policy=policy, ids=ids, jitter=jitter, traces=traces
-        )
-        self._transport: Transport = transport if transport is not None else PooledTransport(url, timeout_s=timeout_s)
-        self._sleep = sleep
-
-    @property
-    def url(self) -> str:
-        """The service's base URL."""
-        return str(self._exchange.address)
 
     @property
     def jobs(self) -> Jobs:
@@ -89,17 +61,17 @@ class Lamella(MaintainedLake, IndexedLake, FollowingLake, WatchedLake, AccessLak
 
     def config(self) -> wire.ServiceConfig:
         """The service's version and limits, and how long an idempotency key can be used."""
-        return self.run(calls.config())
+        return self.run(config_call())
 
     def namespaces(self) -> tuple[wire.NamespaceInfo, ...]:
         """All namespaces."""
-        return self.run(calls.namespaces()).namespaces
+        return self.run(namespaces_call()).namespaces
 
     def create_namespace(
         self, name: str, properties: Mapping[str, str] | None = None, *, idempotency_key: str | None = None
     ) -> wire.NamespaceInfo:
         """Make a namespace; raises AlreadyExists."""
-        return self.run(calls.create_namespace(name, properties or {}), idempotency_key)
+        return self.run(create_namespace_call(name, properties or {}), idempotency_key)
 
     def change_namespace(
         self,
@@ -113,19 +85,19 @@ class Lamella(MaintainedLake, IndexedLake, FollowingLake, WatchedLake, AccessLak
 
         Quotas (``lamella.quota.tables``, ``.blocks``, ``.bytes``) are for who is admin of everything.
         """
-        return self.run(calls.change_namespace(name, set or {}, remove), idempotency_key)
+        return self.run(change_namespace_call(name, set or {}, remove), idempotency_key)
 
     def namespace_quota(self, name: str) -> wire.NamespaceQuota:
         """How much there is in a namespace, and may be; raises NamespaceNotFound."""
-        return self.run(calls.namespace_quota(name))
+        return self.run(namespace_quota_call(name))
 
     def drop_namespace(self, name: str, *, idempotency_key: str | None = None) -> None:
         """Drop an empty namespace; raises NamespaceNotFound, NamespaceNotEmpty."""
-        self.run(calls.drop_namespace(name), idempotency_key)
+        self.run(drop_namespace_call(name), idempotency_key)
 
     def tables(self, namespace: str) -> tuple[str, ...]:
         """The names of a namespace's tables; raises NamespaceNotFound."""
-        return self.run(calls.tables(namespace)).tables
+        return self.run(tables_call(namespace)).tables
 
     def create_table(
         self,
@@ -142,7 +114,7 @@ class Lamella(MaintainedLake, IndexedLake, FollowingLake, WatchedLake, AccessLak
 
         Raises AlreadyExists, NamespaceNotFound, InvalidSchema, UnknownColumn (in the cluster key), NotParquet.
         """
-        call = calls.create_table(
+        call = create_table_call(
             TableName.parse(name), schema, schema_from, cluster_key, properties or {}, cluster_kind
         )
         return self.run(call, idempotency_key)
@@ -162,11 +134,11 @@ class Lamella(MaintainedLake, IndexedLake, FollowingLake, WatchedLake, AccessLak
 
         Raises NamespaceNotFound, TableNotFound, CommitConflict (another snapshot is the current one).
         """
-        self.run(past.drop_table(TableName.parse(name), purge, base_snapshot_id), idempotency_key)
+        self.run(drop_table_call(TableName.parse(name), purge, base_snapshot_id), idempotency_key)
 
     def dropped_tables(self, namespace: str) -> tuple[wire.DroppedTable, ...]:
         """The tables of a namespace that can be undropped, newest drop first; raises NamespaceNotFound."""
-        return self.run(past.dropped_tables(namespace)).tables
+        return self.run(dropped_tables_call(namespace)).tables
 
     def undrop_table(
         self,
@@ -183,58 +155,24 @@ class Lamella(MaintainedLake, IndexedLake, FollowingLake, WatchedLake, AccessLak
 
         Raises TableNotFound, NamespaceNotFound, AlreadyExists (the name is taken).
         """
-        return self.run(past.undrop_table(TableName.parse(name), table_id, as_name), idempotency_key)
+        return self.run(undrop_table_call(TableName.parse(name), table_id, as_name), idempotency_key)
 
     def table(self, name: str) -> Table:
         """The handle of ``namespace.name`` (the table is what follows the last dot); asks nothing of the service."""
         return Table(self, TableName.parse(name))
 
-    def close(self) -> None:
-        """Give back the connections."""
-        self._transport.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"Lamella({self.url!r})"
-
-    def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call of :mod:`lamella.client.http.call`, with retries."""
-        steps = self._exchange.steps(call, idempotency_key)
-        outcome: Outcome | None = None
-        try:
-            while True:
-                step = steps.send(outcome)
-                if isinstance(step, Send):
-                    try:
-                        outcome = self._transport.send(step.request)
-                    except TransportFailure as failure:
-                        outcome = failure
-                else:
-                    self._sleep(step.delay_s)
-                    outcome = None
-        except StopIteration as done:
-            answer: Answer = done.value
-            return answer
-
 
 class Table(
-    ScannedTable,
-    IndexedTable,
-    FollowingTable,
-    AdvisedTable,
-    ClusteredTable,
-    RewrittenTable,
-    TableUpkeep,
-    VerifiedTable,
-    WatchedTable,
-    ResolvingTable,
+    TableScan,
+    TableIndexes,
+    TableRefresh,
+    TableAdvice,
+    TableLayout,
+    TableBlocks,
+    TableSchedules,
+    TableVerification,
+    TableUsage,
+    TableAddresses,
 ):
     """One table of a service; made by :meth:`Lamella.table`. Holds no state but its name."""
 

@@ -1,30 +1,73 @@
-"""The whole conversation about one call, without I/O: requests, tries, waits, and the answer or the error.
-
-:meth:`Exchange.steps` is a generator. It yields what to do (:class:`Send` or :class:`Wait`), is sent what came of it,
-and returns the answer. :class:`~lamella.client.http.client.Lamella` and its async twin only carry the steps out, so
-every rule about retries, idempotency keys and errors stands here once.
-"""
+"""The whole conversation about one call, without I/O: requests, tries, waits, and the answer or the error."""
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 import threading
 from collections.abc import Callable
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from lamella.client import tracing
-from lamella.client.http.address import parse_address
 from lamella.client.http.call import Call, Nothing
 from lamella.client.http.credential import Credential
-from lamella.client.http.retry import RETRYABLE, RetryPolicy, retry_after_s
-from lamella.client.http.steps import Outcome, Send, Steps, Wait
-from lamella.client.http.tracing import followed
-from lamella.client.http.transport import HttpRequest, HttpResponse
+from lamella.client.http.tracing import trace_steps
+from lamella.client.http.transport import HttpRequest, HttpResponse, Outcome, Send, Steps, Wait, parse_address
 from lamella.snapshot.errors import InvalidRequest, LamellaError, OutcomeUnknown, Unavailable, from_code
 from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.wire import Problem
+
+#: Statuses that say "not now" rather than "no". 408: the request came too slowly, and nothing was done.
+RETRYABLE: Final = frozenset({408, 429, 502, 503, 504})
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """How often and how long.
+
+    ``attempts`` counts the first try. After the ``n``-th failure the client waits a random part of
+    ``min(max_delay_s, base_delay_s * 2**(n - 1))`` ("full jitter", so that many clients do not come back together). A
+    ``Retry-After`` is waited for in full on top; one over ``max_retry_after_s`` ends the tries.
+    """
+
+    attempts: int = 5
+    base_delay_s: float = 0.1
+    max_delay_s: float = 5.0
+    max_retry_after_s: float = 60.0
+
+    def delay_s(self, failed: int, jitter: float, retry_after_s: float | None = None) -> float | None:
+        """The wait after ``failed`` tries, with ``jitter`` from [0, 1); None: give up."""
+        if failed >= self.attempts:
+            return None
+        if retry_after_s is not None and retry_after_s > self.max_retry_after_s:
+            return None
+        # The exponent is capped: a float overflows long before a patient policy runs out of tries.
+        backoff = jitter * min(self.max_delay_s, self.base_delay_s * 2.0 ** min(failed - 1, 60))
+        return backoff + (retry_after_s or 0.0)
+
+
+#: For tests and for callers with a retry loop of their own.
+NO_RETRY: Final = RetryPolicy(attempts=1)
+
+
+def retry_after_s(value: str | None, now_ms: int) -> float | None:
+    """Read a ``Retry-After`` header, seconds or an HTTP date (RFC 9110, section 10.2.3); None when there is none."""
+    if value is None:
+        return None
+    text = value.strip()
+    # isdecimal alone would take digits of other scripts
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        at = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=dt.UTC)
+    return max(0.0, at.timestamp() - now_ms / 1000)
+
 
 Answer = TypeVar("Answer")
 
@@ -67,7 +110,7 @@ class Exchange:
         """
         tracer = tracing.tracer() if self._traces else None
         steps = self._steps(call, idempotency_key)
-        return steps if tracer is None else followed(tracer, call, self.address, steps)
+        return steps if tracer is None else trace_steps(tracer, call, self.address, steps)
 
     def _steps(self, call: Call[Answer], idempotency_key: str | None) -> Steps[Answer]:
         key = (idempotency_key or str(self._ids.new())) if call.mutates else None

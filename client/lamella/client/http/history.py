@@ -1,22 +1,195 @@
-"""A table's past, as methods of :class:`lamella.client.http.Table` and its async twin."""
+"""The history of a table: snapshots, tags, changes, rollback.
+
+The calls, and methods of :class:`Table` and its async twin.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Unpack
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import TypedDict, Unpack
+from urllib.parse import quote, urlencode
 
-from lamella.client.http import past
-from lamella.client.http.call import Filter, TableName
-from lamella.client.http.past import Between, Time, Whole
-from lamella.client.http.running import Runs, RunsAsync
+import msgspec
+
+from lamella.client.http.call import (
+    AsyncCallRunner,
+    Call,
+    CallRunner,
+    Filter,
+    Nothing,
+    TableName,
+    encode_json,
+    mutation,
+    text_tuple,
+    timestamp_of,
+)
 from lamella.snapshot import wire
+from lamella.snapshot.errors import InvalidRequest
+
+#: An instant: Unix milliseconds, ISO 8601 text, or an aware datetime.
+Time = int | str | dt.datetime
+
+
+class ChangesOptions(TypedDict, total=False):
+    """The keyword arguments of :meth:`lamella.client.http.Table.changes`."""
+
+    since_timestamp: Time | None
+    until_timestamp: Time | None
+    net: bool
+    append_only: bool
+    time_zone: str
+    case_sensitive: bool
+    page_size: int | None
+
+
+def snapshots_call(
+    name: TableName,
+    page_size: int | None,
+    page_token: str | None,
+    snapshot_id: str | None,
+    timestamp: Time | None,
+    time_zone: str,
+) -> Call[wire.SnapshotList]:
+    """One page of a table's history, newest first."""
+    query = {
+        "page_size": page_size,
+        "page_token": page_token,
+        "snapshot_id": snapshot_id,
+        "timestamp": timestamp_of(timestamp),
+        "time_zone": None if time_zone == "UTC" else time_zone,
+    }
+    return Call(method="GET", path=path_with_query(f"{name.path}/snapshots", query), answer=wire.SnapshotList)
+
+
+def tags_call(name: TableName) -> Call[wire.TagList]:
+    """The tags of a table."""
+    return Call(method="GET", path=f"{name.path}/tags", answer=wire.TagList)
+
+
+def put_tag_call(
+    name: TableName,
+    tag: str,
+    snapshot_id: str | None,
+    timestamp: Time | None,
+    time_zone: str,
+    expires_at: int | dt.datetime | None,
+    max_age: dt.timedelta | None,
+    move: bool,
+) -> Call[wire.TagInfo]:
+    """Make or move a tag."""
+    body = wire.TagRequest(
+        name=tag,
+        snapshot_id=snapshot_id,
+        timestamp=timestamp_of(timestamp),
+        time_zone=time_zone,
+        expires_at_ms=_unix_ms(expires_at),
+        max_age_ms=None if max_age is None else max_age // dt.timedelta(milliseconds=1),
+        move=move,
+    )
+    return mutation("POST", f"{name.path}/tags", wire.TagInfo, body)
+
+
+def drop_tag_call(name: TableName, tag: str) -> Call[Nothing]:
+    """Drop a tag."""
+    if not tag:
+        raise InvalidRequest("the name of a tag is empty")
+    return mutation("DELETE", f"{name.path}/tags/{quote(tag, safe='')}", Nothing)
+
+
+def rollback_call(
+    name: TableName, snapshot_id: str | None, timestamp: Time | None, time_zone: str, base_snapshot_id: str | None
+) -> Call[wire.RollbackAnswer]:
+    """Make a new snapshot with an older one's blocks."""
+    if (snapshot_id is None) == (timestamp is None):
+        raise InvalidRequest("give exactly one of snapshot_id and timestamp")
+    body = wire.RollbackRequest(
+        snapshot_id=snapshot_id,
+        timestamp=timestamp_of(timestamp),
+        time_zone=time_zone,
+        base_snapshot_id=base_snapshot_id,
+    )
+    return mutation("POST", f"{name.path}/rollback", wire.RollbackAnswer, body)
+
+
+def changes_call(
+    name: TableName,
+    since: str | None,
+    until: str | None,
+    filter: Filter,
+    columns: Sequence[str] | None,
+    asked: ChangesOptions,
+    page_token: str | None = None,
+) -> Call[wire.ChangesAnswer]:
+    """One page of the blocks that came and went."""
+    query: dict[str, object] = {
+        "since": since,
+        "until": until,
+        "since_timestamp": timestamp_of(asked.get("since_timestamp")),
+        "until_timestamp": timestamp_of(asked.get("until_timestamp")),
+        "filter": filter if filter is None or isinstance(filter, str) else _tree(filter),
+        "columns": None if columns is None else _json(text_tuple("columns", columns)),
+        "time_zone": asked.get("time_zone"),
+        "page_size": asked.get("page_size"),
+        "page_token": page_token,
+    }
+    for flag, said in (
+        ("net", asked.get("net", False)),
+        ("append_only", asked.get("append_only", False)),
+        ("case_sensitive", asked.get("case_sensitive", False)),
+    ):
+        query[flag] = "true" if said else None
+    return Call(method="GET", path=path_with_query(f"{name.path}/changes", query), answer=wire.ChangesAnswer)
+
+
+class ChangesPages:
+    """Puts the changes of one snapshot together again where a page ended in between."""
+
+    def __init__(self) -> None:
+        self._open: wire.SnapshotChanges | None = None
+
+    def of(self, page: wire.ChangesAnswer) -> list[wire.SnapshotChanges]:
+        """The snapshots that this page completes."""
+        done = []
+        for part in page.changes:
+            before = self._open
+            if before is not None:
+                added, removed = (*before.added, *part.added), (*before.removed, *part.removed)
+                part = msgspec.structs.replace(part, added=added, removed=removed)
+            self._open = part if part.continues else None
+            if self._open is None:
+                done.append(part)
+        return done
+
+
+def path_with_query(path: str, query: Mapping[str, object]) -> str:
+    text = urlencode({key: value for key, value in query.items() if value is not None})
+    return f"{path}{'?' if text else ''}{text}"
+
+
+def _unix_ms(at: int | dt.datetime | None) -> int | None:
+    if at is None or isinstance(at, int):
+        return at
+    if at.tzinfo is None:
+        raise InvalidRequest("a datetime without a time zone does not name an instant")
+    return (at - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _tree(filter: object) -> str:
+    """A JSON filter as text; one that is only true or false is put into a tree, since text would be SQL."""
+    if isinstance(filter, bool):
+        return _json({"type": "true" if filter else "false"})
+    return encode_json(filter).decode()
 
 
 class TableHistory:
     """Snapshots, tags, changes and rollback of a table; a part of :class:`lamella.client.http.Table`."""
 
-    _lake: Runs
+    _lake: CallRunner
     _name: TableName
 
     def snapshots(
@@ -33,7 +206,7 @@ class TableHistory:
         """
         token: str | None = None
         while True:
-            call = past.snapshots(self._name, page_size, token, snapshot_id, timestamp, time_zone)
+            call = snapshots_call(self._name, page_size, token, snapshot_id, timestamp, time_zone)
             page = self._lake.run(call)
             yield from page.snapshots
             token = page.next_page_token
@@ -42,7 +215,7 @@ class TableHistory:
 
     def tags(self) -> tuple[wire.TagInfo, ...]:
         """The tags that are alive, by name."""
-        return self._lake.run(past.tags(self._name)).tags
+        return self._lake.run(tags_call(self._name)).tags
 
     def tag(
         self,
@@ -64,12 +237,12 @@ class TableHistory:
 
         Raises AlreadyExists, TagNotFound (nothing to move), SnapshotNotFound, InvalidRequest (the name).
         """
-        call = past.put_tag(self._name, name, snapshot_id, timestamp, time_zone, expires_at, max_age, move)
+        call = put_tag_call(self._name, name, snapshot_id, timestamp, time_zone, expires_at, max_age, move)
         return self._lake.run(call, idempotency_key)
 
     def drop_tag(self, name: str, *, idempotency_key: str | None = None) -> None:
         """Drop a tag; its snapshot stays as long as the table's retention lets it. Raises TagNotFound."""
-        self._lake.run(past.drop_tag(self._name, name), idempotency_key)
+        self._lake.run(drop_tag_call(self._name, name), idempotency_key)
 
     def rollback(
         self,
@@ -87,7 +260,7 @@ class TableHistory:
 
         Raises SnapshotNotFound, CommitConflict, BlocksGone (``blocks`` names them), InvalidRequest.
         """
-        call = past.rollback(self._name, snapshot_id, timestamp, time_zone, base_snapshot_id)
+        call = rollback_call(self._name, snapshot_id, timestamp, time_zone, base_snapshot_id)
         return self._lake.run(call, idempotency_key)
 
     def changes(
@@ -96,7 +269,7 @@ class TableHistory:
         until: str | None = None,
         filter: Filter = None,
         columns: Sequence[str] | None = None,
-        **asked: Unpack[Between],
+        **asked: Unpack[ChangesOptions],
     ) -> Iterator[wire.SnapshotChanges]:
         """What came and went after ``since`` (an id or a tag), up to ``until``: a snapshot at a time, oldest first.
 
@@ -108,9 +281,9 @@ class TableHistory:
         Raises SnapshotExpired when a snapshot that is needed is no longer in the history (one in between: ``net`` can
         do without), and as :meth:`lamella.client.http.Table.prune`.
         """
-        whole, token = Whole(), None
+        whole, token = ChangesPages(), None
         while True:
-            page = self._lake.run(past.changes(self._name, since, until, filter, columns, asked, token))
+            page = self._lake.run(changes_call(self._name, since, until, filter, columns, asked, token))
             yield from whole.of(page)
             token = page.next_page_token
             if token is None:
@@ -120,7 +293,7 @@ class TableHistory:
 class AsyncTableHistory:
     """The same for asyncio; a part of :class:`lamella.client.http.AsyncTable`."""
 
-    _lake: RunsAsync
+    _lake: AsyncCallRunner
     _name: TableName
 
     async def snapshots(
@@ -134,7 +307,7 @@ class AsyncTableHistory:
         """As :meth:`Table.snapshots`, with ``async for``."""
         token: str | None = None
         while True:
-            call = past.snapshots(self._name, page_size, token, snapshot_id, timestamp, time_zone)
+            call = snapshots_call(self._name, page_size, token, snapshot_id, timestamp, time_zone)
             page = await self._lake.run(call)
             for info in page.snapshots:
                 yield info
@@ -144,7 +317,7 @@ class AsyncTableHistory:
 
     async def tags(self) -> tuple[wire.TagInfo, ...]:
         """As :meth:`Table.tags`."""
-        return (await self._lake.run(past.tags(self._name))).tags
+        return (await self._lake.run(tags_call(self._name))).tags
 
     async def tag(
         self,
@@ -159,12 +332,12 @@ class AsyncTableHistory:
         idempotency_key: str | None = None,
     ) -> wire.TagInfo:
         """As :meth:`Table.tag`."""
-        call = past.put_tag(self._name, name, snapshot_id, timestamp, time_zone, expires_at, max_age, move)
+        call = put_tag_call(self._name, name, snapshot_id, timestamp, time_zone, expires_at, max_age, move)
         return await self._lake.run(call, idempotency_key)
 
     async def drop_tag(self, name: str, *, idempotency_key: str | None = None) -> None:
         """As :meth:`Table.drop_tag`."""
-        await self._lake.run(past.drop_tag(self._name, name), idempotency_key)
+        await self._lake.run(drop_tag_call(self._name, name), idempotency_key)
 
     async def rollback(
         self,
@@ -176,7 +349,7 @@ class AsyncTableHistory:
         idempotency_key: str | None = None,
     ) -> wire.RollbackAnswer:
         """As :meth:`Table.rollback`."""
-        call = past.rollback(self._name, snapshot_id, timestamp, time_zone, base_snapshot_id)
+        call = rollback_call(self._name, snapshot_id, timestamp, time_zone, base_snapshot_id)
         return await self._lake.run(call, idempotency_key)
 
     async def changes(
@@ -185,12 +358,12 @@ class AsyncTableHistory:
         until: str | None = None,
         filter: Filter = None,
         columns: Sequence[str] | None = None,
-        **asked: Unpack[Between],
+        **asked: Unpack[ChangesOptions],
     ) -> AsyncIterator[wire.SnapshotChanges]:
         """As :meth:`Table.changes`, with ``async for``."""
-        whole, token = Whole(), None
+        whole, token = ChangesPages(), None
         while True:
-            page = await self._lake.run(past.changes(self._name, since, until, filter, columns, asked, token))
+            page = await self._lake.run(changes_call(self._name, since, until, filter, columns, asked, token))
             for snapshot in whole.of(page):
                 yield snapshot
             token = page.next_page_token

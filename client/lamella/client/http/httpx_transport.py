@@ -6,15 +6,21 @@ import ssl
 
 import httpx2
 
-from lamella.client.http.address import parse_address
-from lamella.client.http.transport import CUT_OFF, HttpRequest, HttpResponse, TransportFailure, timeout_header
+from lamella.client.http.transport import (
+    CUT_OFF,
+    HttpRequest,
+    HttpResponse,
+    TransportFailure,
+    parse_address,
+    timeout_header,
+)
 
 
 class HttpxTransport:
     """Connections to one service, kept alive, for one event loop.
 
-    ``timeout_s`` and ``ssl_context`` as in :class:`~lamella.client.http.pool.PooledTransport`, and like it this one
-    takes neither proxies nor passwords from the environment.
+    ``timeout_s`` and ``ssl_context`` as in :class:`~lamella.client.http.transport.PooledTransport`; neither takes
+    proxies or passwords from the environment.
     """
 
     def __init__(self, url: str, *, timeout_s: float = 30.0, ssl_context: ssl.SSLContext | None = None) -> None:

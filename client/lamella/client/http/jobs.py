@@ -1,4 +1,4 @@
-"""Jobs: the calls, and ``lake.jobs`` with its async twin."""
+"""Jobs, schedules and policies: the calls, ``lake.jobs``, and methods of :class:`Table` and its async twin."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from lamella.client.http.call import Call, encoded, mutation, texts
-from lamella.client.http.running import Runs, RunsAsync
+from lamella.client.http.call import (
+    AsyncCallRunner,
+    Call,
+    CallRunner,
+    Nothing,
+    TableName,
+    encode_json,
+    mutation,
+    text_tuple,
+)
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.wire import (
     ClaimAnswer,
@@ -24,6 +32,11 @@ from lamella.snapshot.wire import (
     JobList,
     JobLog,
     JobState,
+    Policy,
+    PolicyInfo,
+    PutSchedule,
+    ScheduleInfo,
+    ScheduleList,
     SubmitJob,
 )
 
@@ -32,17 +45,17 @@ OnJob = Callable[[JobInfo], object]
 _JOBS = "/v1/jobs"
 
 
-def kinds_call() -> Call[JobKindList]:
+def job_kinds_call() -> Call[JobKindList]:
     """The kinds of jobs."""
     return Call(method="GET", path="/v1/job-kinds", answer=JobKindList)
 
 
-def submit_call(request: SubmitJob) -> Call[JobInfo]:
+def submit_job_call(request: SubmitJob) -> Call[JobInfo]:
     """Have a job done."""
     return mutation("POST", _JOBS, JobInfo, request)
 
 
-def list_call(
+def jobs_call(
     table: str | None,
     states: Sequence[JobState] | None,
     kinds: Sequence[str] | None,
@@ -52,8 +65,8 @@ def list_call(
     """A page of jobs."""
     query = {
         "table": table,
-        "state": None if states is None else ",".join(texts("states", states)),
-        "kind": None if kinds is None else ",".join(texts("kinds", kinds)),
+        "state": None if states is None else ",".join(text_tuple("states", states)),
+        "kind": None if kinds is None else ",".join(text_tuple("kinds", kinds)),
         "page_size": page_size,
         "page_token": page_token,
     }
@@ -61,43 +74,43 @@ def list_call(
     return Call(method="GET", path=_JOBS + (f"?{urlencode(given)}" if given else ""), answer=JobList)
 
 
-def get_call(job_id: str) -> Call[JobInfo]:
+def job_call(job_id: str) -> Call[JobInfo]:
     """A job as it stands."""
     return Call(method="GET", path=_path(job_id), answer=JobInfo)
 
 
-def log_call(job_id: str, after: int, limit: int | None) -> Call[JobLog]:
+def job_log_call(job_id: str, after: int, limit: int | None) -> Call[JobLog]:
     """Lines of a job's log."""
     query = {"after": after, **({} if limit is None else {"limit": limit})}
     return Call(method="GET", path=f"{_path(job_id)}/log?{urlencode(query)}", answer=JobLog)
 
 
-def cancel_call(job_id: str) -> Call[JobInfo]:
+def cancel_job_call(job_id: str) -> Call[JobInfo]:
     """Cancel a job. Saying it twice does no harm, so it needs no idempotency key; so it is with all that follow."""
     return Call(method="POST", path=f"{_path(job_id)}/cancel", answer=JobInfo)
 
 
-def retry_call(job_id: str) -> Call[JobInfo]:
+def retry_job_call(job_id: str) -> Call[JobInfo]:
     """Try a job again."""
     return Call(method="POST", path=f"{_path(job_id)}/retry", answer=JobInfo)
 
 
-def claim_call(request: ClaimJob) -> Call[ClaimAnswer]:
+def claim_job_call(request: ClaimJob) -> Call[ClaimAnswer]:
     """Take the next job."""
-    return Call(method="POST", path=f"{_JOBS}/claim", answer=ClaimAnswer, body=encoded(request))
+    return Call(method="POST", path=f"{_JOBS}/claim", answer=ClaimAnswer, body=encode_json(request))
 
 
-def heartbeat_call(job_id: str, told: Heartbeat) -> Call[HeartbeatAnswer]:
+def heartbeat_job_call(job_id: str, told: Heartbeat) -> Call[HeartbeatAnswer]:
     """Keep a job."""
-    return Call(method="POST", path=f"{_path(job_id)}/heartbeat", answer=HeartbeatAnswer, body=encoded(told))
+    return Call(method="POST", path=f"{_path(job_id)}/heartbeat", answer=HeartbeatAnswer, body=encode_json(told))
 
 
-def finish_call(job_id: str, told: FinishJob) -> Call[JobInfo]:
+def finish_job_call(job_id: str, told: FinishJob) -> Call[JobInfo]:
     """End an attempt."""
-    return Call(method="POST", path=f"{_path(job_id)}/finish", answer=JobInfo, body=encoded(told))
+    return Call(method="POST", path=f"{_path(job_id)}/finish", answer=JobInfo, body=encode_json(told))
 
 
-def due_call() -> Call[DueAnswer]:
+def due_jobs_call() -> Call[DueAnswer]:
     """Enqueue what schedules and policies ask for now."""
     return Call(method="POST", path=f"{_JOBS}/due", answer=DueAnswer)
 
@@ -133,13 +146,13 @@ def _request(
 class Jobs:
     """The jobs of a service: ``lake.jobs``."""
 
-    def __init__(self, lake: Runs, sleep: Callable[[float], object]) -> None:
+    def __init__(self, lake: CallRunner, sleep: Callable[[float], object]) -> None:
         self._lake = lake
         self._sleep = sleep
 
     def kinds(self) -> tuple[JobKindInfo, ...]:
         """The kinds of jobs that the service knows, by name, with their arguments as JSON schemas."""
-        return self._lake.run(kinds_call()).kinds
+        return self._lake.run(job_kinds_call()).kinds
 
     def submit(
         self,
@@ -161,7 +174,7 @@ class Jobs:
         Raises InvalidRequest (the kind or its arguments), TableNotFound, NamespaceNotFound.
         """
         request = _request(kind, table, arguments, priority, max_attempts, timeout_s, delay_s, unique)
-        return self._lake.run(submit_call(request), idempotency_key)
+        return self._lake.run(submit_job_call(request), idempotency_key)
 
     def list(
         self,
@@ -174,7 +187,7 @@ class Jobs:
         """Jobs, the newest first, without what they answered; pages of ``page_size`` are asked for as it goes on."""
         token: str | None = None
         while True:
-            page = self._lake.run(list_call(table, states, kinds, page_size, token))
+            page = self._lake.run(jobs_call(table, states, kinds, page_size, token))
             yield from page.jobs
             token = page.next_page_token
             if token is None:
@@ -182,11 +195,11 @@ class Jobs:
 
     def get(self, job_id: str) -> JobInfo:
         """A job as it stands; raises JobNotFound."""
-        return self._lake.run(get_call(job_id))
+        return self._lake.run(job_call(job_id))
 
     def log(self, job_id: str, *, after: int = 0, limit: int | None = None) -> JobLog:
         """Lines of a job's log behind the one with the number ``after``; raises JobNotFound."""
-        return self._lake.run(log_call(job_id, after, limit))
+        return self._lake.run(job_log_call(job_id, after, limit))
 
     def follow(self, job_id: str, *, after: int = 0, poll_s: float = 1.0) -> Iterator[JobLine]:
         """The lines of a job's log, as they come, until it is over; raises JobNotFound."""
@@ -201,11 +214,11 @@ class Jobs:
 
     def cancel(self, job_id: str) -> JobInfo:
         """Cancel a job; one that runs is ended by its worker soon. Raises JobNotFound, JobFinished."""
-        return self._lake.run(cancel_call(job_id))
+        return self._lake.run(cancel_job_call(job_id))
 
     def retry(self, job_id: str) -> JobInfo:
         """Queue a job again that failed or was cancelled; raises JobNotFound, JobRunning, JobFinished."""
-        return self._lake.run(retry_call(job_id))
+        return self._lake.run(retry_job_call(job_id))
 
     def wait(
         self, job_id: str, *, timeout_s: float | None = None, poll_s: float = 1.0, on_job: OnJob | None = None
@@ -225,34 +238,34 @@ class Jobs:
 
     def claim(self, worker: str, lease_token: str, *, lease_s: int, kinds: Sequence[str] | None = None) -> ClaimAnswer:
         """For workers: take the next job, if there is one. ``lease_token``: a fresh UUID for each job."""
-        names = None if kinds is None else texts("kinds", kinds)
+        names = None if kinds is None else text_tuple("kinds", kinds)
         return self._lake.run(
-            claim_call(ClaimJob(worker=worker, lease_token=lease_token, lease_s=lease_s, kinds=names))
+            claim_job_call(ClaimJob(worker=worker, lease_token=lease_token, lease_s=lease_s, kinds=names))
         )
 
     def heartbeat(self, job_id: str, told: Heartbeat) -> HeartbeatAnswer:
         """For workers: keep a job, and tell of it; raises JobNotFound, JobLeaseLost."""
-        return self._lake.run(heartbeat_call(job_id, told))
+        return self._lake.run(heartbeat_job_call(job_id, told))
 
     def finish(self, job_id: str, told: FinishJob) -> JobInfo:
         """For workers: end an attempt; raises JobNotFound, JobLeaseLost."""
-        return self._lake.run(finish_call(job_id, told))
+        return self._lake.run(finish_job_call(job_id, told))
 
     def due(self) -> DueAnswer:
         """For workers: enqueue what schedules and policies ask for now."""
-        return self._lake.run(due_call())
+        return self._lake.run(due_jobs_call())
 
 
 class AsyncJobs:
     """The asyncio twin of :class:`Jobs`."""
 
-    def __init__(self, lake: RunsAsync, sleep: Callable[[float], Awaitable[object]]) -> None:
+    def __init__(self, lake: AsyncCallRunner, sleep: Callable[[float], Awaitable[object]]) -> None:
         self._lake = lake
         self._sleep = sleep
 
     async def kinds(self) -> tuple[JobKindInfo, ...]:
         """As :meth:`Jobs.kinds`."""
-        return (await self._lake.run(kinds_call())).kinds
+        return (await self._lake.run(job_kinds_call())).kinds
 
     async def submit(
         self,
@@ -269,7 +282,7 @@ class AsyncJobs:
     ) -> JobInfo:
         """As :meth:`Jobs.submit`."""
         request = _request(kind, table, arguments, priority, max_attempts, timeout_s, delay_s, unique)
-        return await self._lake.run(submit_call(request), idempotency_key)
+        return await self._lake.run(submit_job_call(request), idempotency_key)
 
     async def list(
         self,
@@ -282,7 +295,7 @@ class AsyncJobs:
         """As :meth:`Jobs.list`."""
         token: str | None = None
         while True:
-            page = await self._lake.run(list_call(table, states, kinds, page_size, token))
+            page = await self._lake.run(jobs_call(table, states, kinds, page_size, token))
             for job in page.jobs:
                 yield job
             token = page.next_page_token
@@ -291,11 +304,11 @@ class AsyncJobs:
 
     async def get(self, job_id: str) -> JobInfo:
         """As :meth:`Jobs.get`."""
-        return await self._lake.run(get_call(job_id))
+        return await self._lake.run(job_call(job_id))
 
     async def log(self, job_id: str, *, after: int = 0, limit: int | None = None) -> JobLog:
         """As :meth:`Jobs.log`."""
-        return await self._lake.run(log_call(job_id, after, limit))
+        return await self._lake.run(job_log_call(job_id, after, limit))
 
     async def follow(self, job_id: str, *, after: int = 0, poll_s: float = 1.0) -> AsyncIterator[JobLine]:
         """As :meth:`Jobs.follow`."""
@@ -311,11 +324,11 @@ class AsyncJobs:
 
     async def cancel(self, job_id: str) -> JobInfo:
         """As :meth:`Jobs.cancel`."""
-        return await self._lake.run(cancel_call(job_id))
+        return await self._lake.run(cancel_job_call(job_id))
 
     async def retry(self, job_id: str) -> JobInfo:
         """As :meth:`Jobs.retry`."""
-        return await self._lake.run(retry_call(job_id))
+        return await self._lake.run(retry_job_call(job_id))
 
     async def wait(
         self, job_id: str, *, timeout_s: float | None = None, poll_s: float = 1.0, on_job: OnJob | None = None
@@ -334,19 +347,130 @@ class AsyncJobs:
         self, worker: str, lease_token: str, *, lease_s: int, kinds: Sequence[str] | None = None
     ) -> ClaimAnswer:
         """As :meth:`Jobs.claim`."""
-        names = None if kinds is None else texts("kinds", kinds)
+        names = None if kinds is None else text_tuple("kinds", kinds)
         return await self._lake.run(
-            claim_call(ClaimJob(worker=worker, lease_token=lease_token, lease_s=lease_s, kinds=names))
+            claim_job_call(ClaimJob(worker=worker, lease_token=lease_token, lease_s=lease_s, kinds=names))
         )
 
     async def heartbeat(self, job_id: str, told: Heartbeat) -> HeartbeatAnswer:
         """As :meth:`Jobs.heartbeat`."""
-        return await self._lake.run(heartbeat_call(job_id, told))
+        return await self._lake.run(heartbeat_job_call(job_id, told))
 
     async def finish(self, job_id: str, told: FinishJob) -> JobInfo:
         """As :meth:`Jobs.finish`."""
-        return await self._lake.run(finish_call(job_id, told))
+        return await self._lake.run(finish_job_call(job_id, told))
 
     async def due(self) -> DueAnswer:
         """As :meth:`Jobs.due`."""
-        return await self._lake.run(due_call())
+        return await self._lake.run(due_jobs_call())
+
+
+def schedules_call(name: TableName) -> Call[ScheduleList]:
+    """The schedules of a table."""
+    return Call(method="GET", path=f"{name.path}/schedules", answer=ScheduleList)
+
+
+def schedule_call(name: TableName, schedule: str) -> Call[ScheduleInfo]:
+    """One of them."""
+    return Call(method="GET", path=_schedule(name, schedule), answer=ScheduleInfo)
+
+
+def put_schedule_call(name: TableName, schedule: str, request: PutSchedule) -> Call[ScheduleInfo]:
+    """Make or replace one. Doing it twice does no harm, so it needs no idempotency key."""
+    return Call(method="PUT", path=_schedule(name, schedule), answer=ScheduleInfo, body=encode_json(request))
+
+
+def drop_schedule_call(name: TableName, schedule: str) -> Call[Nothing]:
+    """Drop one."""
+    return mutation("DELETE", _schedule(name, schedule), Nothing)
+
+
+def policy_call(name: TableName) -> Call[PolicyInfo]:
+    """A table's policy."""
+    return Call(method="GET", path=f"{name.path}/policy", answer=PolicyInfo)
+
+
+def put_policy_call(name: TableName, policy: Policy) -> Call[PolicyInfo]:
+    """Make or replace it. Doing it twice does no harm, so it needs no idempotency key."""
+    return Call(method="PUT", path=f"{name.path}/policy", answer=PolicyInfo, body=encode_json(policy))
+
+
+def drop_policy_call(name: TableName) -> Call[Nothing]:
+    """Drop it."""
+    return mutation("DELETE", f"{name.path}/policy", Nothing)
+
+
+def _schedule(name: TableName, schedule: str) -> str:
+    if not schedule:
+        raise InvalidRequest("a schedule's name is empty")
+    return f"{name.path}/schedules/{quote(schedule, safe='')}"
+
+
+class TableSchedules:
+    """What asks for a table's jobs by itself; a part of :class:`lamella.client.Table`."""
+
+    _lake: CallRunner
+    _name: TableName
+
+    def schedules(self) -> tuple[ScheduleInfo, ...]:
+        """The schedules, by name; raises TableNotFound."""
+        return self._lake.run(schedules_call(self._name)).schedules
+
+    def schedule(self, name: str) -> ScheduleInfo:
+        """One schedule; raises ScheduleNotFound, TableNotFound."""
+        return self._lake.run(schedule_call(self._name, name))
+
+    def set_schedule(self, name: str, schedule: PutSchedule) -> ScheduleInfo:
+        """Make or replace a schedule; raises InvalidRequest, TableNotFound."""
+        return self._lake.run(put_schedule_call(self._name, name, schedule))
+
+    def drop_schedule(self, name: str, *, idempotency_key: str | None = None) -> None:
+        """Drop a schedule; jobs that it asked for stay. Raises ScheduleNotFound, TableNotFound."""
+        self._lake.run(drop_schedule_call(self._name, name), idempotency_key)
+
+    def policy(self) -> PolicyInfo:
+        """The policy, and what its last check found; raises PolicyNotFound, TableNotFound."""
+        return self._lake.run(policy_call(self._name))
+
+    def set_policy(self, policy: Policy) -> PolicyInfo:
+        """Make or replace the policy, as a whole; raises InvalidRequest, TableNotFound."""
+        return self._lake.run(put_policy_call(self._name, policy))
+
+    def drop_policy(self, *, idempotency_key: str | None = None) -> None:
+        """Drop the policy; jobs that it asked for stay. Raises PolicyNotFound, TableNotFound."""
+        self._lake.run(drop_policy_call(self._name), idempotency_key)
+
+
+class AsyncTableSchedules:
+    """The asyncio twin of :class:`TableSchedules`."""
+
+    _lake: AsyncCallRunner
+    _name: TableName
+
+    async def schedules(self) -> tuple[ScheduleInfo, ...]:
+        """As :meth:`TableSchedules.schedules`."""
+        return (await self._lake.run(schedules_call(self._name))).schedules
+
+    async def schedule(self, name: str) -> ScheduleInfo:
+        """As :meth:`TableSchedules.schedule`."""
+        return await self._lake.run(schedule_call(self._name, name))
+
+    async def set_schedule(self, name: str, schedule: PutSchedule) -> ScheduleInfo:
+        """As :meth:`TableSchedules.set_schedule`."""
+        return await self._lake.run(put_schedule_call(self._name, name, schedule))
+
+    async def drop_schedule(self, name: str, *, idempotency_key: str | None = None) -> None:
+        """As :meth:`TableSchedules.drop_schedule`."""
+        await self._lake.run(drop_schedule_call(self._name, name), idempotency_key)
+
+    async def policy(self) -> PolicyInfo:
+        """As :meth:`TableSchedules.policy`."""
+        return await self._lake.run(policy_call(self._name))
+
+    async def set_policy(self, policy: Policy) -> PolicyInfo:
+        """As :meth:`TableSchedules.set_policy`."""
+        return await self._lake.run(put_policy_call(self._name, policy))
+
+    async def drop_policy(self, *, idempotency_key: str | None = None) -> None:
+        """As :meth:`TableSchedules.drop_policy`."""
+        await self._lake.run(drop_policy_call(self._name), idempotency_key)

@@ -1,15 +1,23 @@
-"""Clean-up and leases: their calls, and what :class:`Table`, the client and their async twins make of them."""
+"""Vacuum, leases on snapshots, and verification.
+
+The calls, and methods of :class:`Table`, the client and their async twins.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import datetime as dt
+import os
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import TracebackType
+from typing import Final, Protocol, Self, TypedDict, Unpack
 from urllib.parse import quote
 
 import msgspec
 
-from lamella.client.http.call import Call, Nothing, TableName
-from lamella.client.http.running import Runs, RunsAsync
-from lamella.snapshot.errors import InvalidRequest
+from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, Nothing, TableName, timestamp_of
+from lamella.snapshot.errors import InvalidRequest, LamellaError, NotFound
 from lamella.snapshot.wire import (
     LeaseInfo,
     LeaseList,
@@ -17,11 +25,14 @@ from lamella.snapshot.wire import (
     RenewRequest,
     VacuumAnswer,
     VacuumRequest,
+    VerifyAnswer,
+    VerifyRequest,
     merged_vacuum,
+    merged_verification,
 )
 
 #: Called with each part of a clean-up as it is done.
-OnCleaned = Callable[[VacuumAnswer], None]
+OnVacuum = Callable[[VacuumAnswer], None]
 
 
 def vacuum_call(name: TableName, request: VacuumRequest) -> Call[VacuumAnswer]:
@@ -29,7 +40,7 @@ def vacuum_call(name: TableName, request: VacuumRequest) -> Call[VacuumAnswer]:
     return Call(method="POST", path=f"{name.path}/vacuum", answer=VacuumAnswer, body=msgspec.json.encode(request))
 
 
-def purge_call(request: VacuumRequest) -> Call[VacuumAnswer]:
+def purge_dropped_call(request: VacuumRequest) -> Call[VacuumAnswer]:
     """One part of the clean-up of dropped tables."""
     return Call(method="POST", path="/v1/vacuum-dropped", answer=VacuumAnswer, body=msgspec.json.encode(request))
 
@@ -39,13 +50,13 @@ def lease_call(name: TableName, request: LeaseRequest) -> Call[LeaseInfo]:
     return Call(method="POST", path=f"{name.path}/leases", answer=LeaseInfo, body=msgspec.json.encode(request))
 
 
-def renew_call(name: TableName, lease_id: str, ttl_s: int) -> Call[LeaseInfo]:
+def renew_lease_call(name: TableName, lease_id: str, ttl_s: int) -> Call[LeaseInfo]:
     """Renew a lease."""
     body = msgspec.json.encode(RenewRequest(ttl_s=ttl_s))
     return Call(method="POST", path=_lease(name, lease_id), answer=LeaseInfo, body=body)
 
 
-def release_call(name: TableName, lease_id: str) -> Call[Nothing]:
+def release_lease_call(name: TableName, lease_id: str) -> Call[Nothing]:
     """End a lease."""
     return Call(method="DELETE", path=_lease(name, lease_id), answer=Nothing)
 
@@ -61,17 +72,17 @@ def _lease(name: TableName, lease_id: str) -> str:
     return f"{name.path}/leases/{quote(lease_id, safe='')}"
 
 
-def following(request: VacuumRequest, part: VacuumAnswer) -> VacuumRequest | None:
+def next_vacuum_request(request: VacuumRequest, part: VacuumAnswer) -> VacuumRequest | None:
     """The request for the part behind this one."""
     if part.next_page_token is None:
         return None
     return msgspec.structs.replace(request, page_token=part.next_page_token)
 
 
-class MaintainedTable:
+class TableMaintenance:
     """Clean-up and leases of a table; a part of :class:`lamella.client.Table`."""
 
-    _lake: Runs
+    _lake: CallRunner
     _name: TableName
 
     def vacuum(
@@ -80,7 +91,7 @@ class MaintainedTable:
         execute: bool = False,
         older_than: str | None = None,
         include_external_blocks: bool = False,
-        on_part: OnCleaned | None = None,
+        on_part: OnVacuum | None = None,
     ) -> VacuumAnswer:
         """Expire snapshots that retention does not keep, and delete what no snapshot needs; see ``docs/vacuum.md``.
 
@@ -99,34 +110,34 @@ class MaintainedTable:
             parts.append(part)
             if on_part is not None:
                 on_part(part)
-            request = following(request, part)
+            request = next_vacuum_request(request, part)
         return merged_vacuum(parts)
 
     def lease(self, owner: str, *, ttl_s: int = 600, snapshot_id: str | None = None) -> LeaseInfo:
         """Hold a snapshot (default: the current one) for ``ttl_s`` seconds; it cannot expire meanwhile.
 
-        :func:`lamella.client.http.holding` renews one for as long as a block of code runs. Raises TableNotFound,
+        :func:`lamella.client.http.maintenance` renews one for as long as a block of code runs. Raises TableNotFound,
         SnapshotNotFound, SnapshotExpired.
         """
         return self._lake.run(lease_call(self._name, LeaseRequest(ttl_s=ttl_s, owner=owner, snapshot_id=snapshot_id)))
 
     def renew_lease(self, lease_id: str, *, ttl_s: int = 600) -> LeaseInfo:
         """Hold on for ``ttl_s`` seconds from now; raises LeaseNotFound, also when the lease ran out."""
-        return self._lake.run(renew_call(self._name, lease_id, ttl_s))
+        return self._lake.run(renew_lease_call(self._name, lease_id, ttl_s))
 
     def release_lease(self, lease_id: str) -> None:
         """End a lease; one that is not there is no error."""
-        self._lake.run(release_call(self._name, lease_id))
+        self._lake.run(release_lease_call(self._name, lease_id))
 
     def leases(self) -> tuple[LeaseInfo, ...]:
         """The leases that have not run out, oldest first."""
         return self._lake.run(leases_call(self._name)).leases
 
 
-class AsyncMaintainedTable:
-    """The asyncio twin of :class:`MaintainedTable`."""
+class AsyncTableMaintenance:
+    """The asyncio twin of :class:`TableMaintenance`."""
 
-    _lake: RunsAsync
+    _lake: AsyncCallRunner
     _name: TableName
 
     async def vacuum(
@@ -135,9 +146,9 @@ class AsyncMaintainedTable:
         execute: bool = False,
         older_than: str | None = None,
         include_external_blocks: bool = False,
-        on_part: OnCleaned | None = None,
+        on_part: OnVacuum | None = None,
     ) -> VacuumAnswer:
-        """As :meth:`MaintainedTable.vacuum`."""
+        """As :meth:`TableMaintenance.vacuum`."""
         parts = []
         request: VacuumRequest | None = VacuumRequest(
             execute=execute, older_than=older_than, include_external_blocks=include_external_blocks
@@ -147,71 +158,268 @@ class AsyncMaintainedTable:
             parts.append(part)
             if on_part is not None:
                 on_part(part)
-            request = following(request, part)
+            request = next_vacuum_request(request, part)
         return merged_vacuum(parts)
 
     async def lease(self, owner: str, *, ttl_s: int = 600, snapshot_id: str | None = None) -> LeaseInfo:
-        """As :meth:`MaintainedTable.lease`."""
+        """As :meth:`TableMaintenance.lease`."""
         return await self._lake.run(
             lease_call(self._name, LeaseRequest(ttl_s=ttl_s, owner=owner, snapshot_id=snapshot_id))
         )
 
     async def renew_lease(self, lease_id: str, *, ttl_s: int = 600) -> LeaseInfo:
-        """As :meth:`MaintainedTable.renew_lease`."""
-        return await self._lake.run(renew_call(self._name, lease_id, ttl_s))
+        """As :meth:`TableMaintenance.renew_lease`."""
+        return await self._lake.run(renew_lease_call(self._name, lease_id, ttl_s))
 
     async def release_lease(self, lease_id: str) -> None:
-        """As :meth:`MaintainedTable.release_lease`."""
-        await self._lake.run(release_call(self._name, lease_id))
+        """As :meth:`TableMaintenance.release_lease`."""
+        await self._lake.run(release_lease_call(self._name, lease_id))
 
     async def leases(self) -> tuple[LeaseInfo, ...]:
-        """As :meth:`MaintainedTable.leases`."""
+        """As :meth:`TableMaintenance.leases`."""
         return (await self._lake.run(leases_call(self._name))).leases
 
 
-class MaintainedLake:
+class LakeMaintenance:
     """The clean-up of dropped tables; a part of :class:`lamella.client.Lamella`."""
 
     def purge_dropped(
-        self: Runs,
+        self: CallRunner,
         *,
         execute: bool = False,
         include_external_blocks: bool = False,
-        on_part: OnCleaned | None = None,
+        on_part: OnVacuum | None = None,
     ) -> VacuumAnswer:
         """Delete the files of tables that were dropped longer ago than their grace, and forget those tables.
 
-        The arguments are those of :meth:`MaintainedTable.vacuum`; ``tables`` of the answer names the tables.
+        The arguments are those of :meth:`TableMaintenance.vacuum`; ``tables`` of the answer names the tables.
         """
         request = VacuumRequest(execute=execute, include_external_blocks=include_external_blocks)
         parts: list[VacuumAnswer] = []
-        while not parts or _goes_on(parts[-1]):
-            parts.append(self.run(purge_call(request)))
+        while not parts or _has_next_part(parts[-1]):
+            parts.append(self.run(purge_dropped_call(request)))
             if on_part is not None:
                 on_part(parts[-1])
         return merged_vacuum(parts)
 
 
-class AsyncMaintainedLake:
-    """The asyncio twin of :class:`MaintainedLake`."""
+class AsyncLakeMaintenance:
+    """The asyncio twin of :class:`LakeMaintenance`."""
 
     async def purge_dropped(
-        self: RunsAsync,
+        self: AsyncCallRunner,
         *,
         execute: bool = False,
         include_external_blocks: bool = False,
-        on_part: OnCleaned | None = None,
+        on_part: OnVacuum | None = None,
     ) -> VacuumAnswer:
-        """As :meth:`MaintainedLake.purge_dropped`."""
+        """As :meth:`LakeMaintenance.purge_dropped`."""
         request = VacuumRequest(execute=execute, include_external_blocks=include_external_blocks)
         parts: list[VacuumAnswer] = []
-        while not parts or _goes_on(parts[-1]):
-            parts.append(await self.run(purge_call(request)))
+        while not parts or _has_next_part(parts[-1]):
+            parts.append(await self.run(purge_dropped_call(request)))
             if on_part is not None:
                 on_part(parts[-1])
         return merged_vacuum(parts)
 
 
-def _goes_on(part: VacuumAnswer) -> bool:
+def _has_next_part(part: VacuumAnswer) -> bool:
     """What was deleted is not there next time, so each part of a purge is the same request."""
     return part.next_page_token is not None and part.executed and bool(part.garbage)
+
+
+DEFAULT_TTL_S: Final = 600
+#: A read that takes longer takes a lease; far below any sensible minimum age.
+LONG_READ_S: Final = 600.0
+#: A lease is renewed when a third of its time is over, so that two renewals may fail.
+_RENEWALS: Final = 3
+
+
+class LeaseCalls(Protocol):
+    """What is asked of a table; :class:`lamella.client.Table` is one."""
+
+    def lease(self, owner: str, *, ttl_s: int, snapshot_id: str | None) -> LeaseInfo:
+        """Take a lease."""
+
+    def renew_lease(self, lease_id: str, *, ttl_s: int) -> LeaseInfo:
+        """Renew it."""
+
+    def release_lease(self, lease_id: str) -> None:
+        """End it."""
+
+
+class SnapshotLease:
+    """A context manager: ``with SnapshotLease(table, snapshot_id=...) as held:`` keeps the snapshot from expiring.
+
+    ``after_s`` above 0: take the lease only when the block has run for so long; before that the service's minimum age
+    protects what it reads. A renewal that fails is tried again until the lease runs out; reading goes on either way,
+    and finds out by itself when a file is gone. ``lease`` is the lease that is held, None while there is none.
+
+    Raises (on entering, when ``after_s`` is 0): TableNotFound, SnapshotNotFound, SnapshotExpired, Unavailable.
+    """
+
+    def __init__(
+        self,
+        table: LeaseCalls,
+        *,
+        snapshot_id: str | None = None,
+        owner: str | None = None,
+        ttl_s: int = DEFAULT_TTL_S,
+        after_s: float = 0.0,
+    ) -> None:
+        self._table = table
+        self._snapshot_id = snapshot_id
+        self._owner = owner if owner is not None else f"{socket.gethostname()}:{os.getpid()}"
+        self._ttl_s = ttl_s
+        self._after_s = after_s
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.lease: LeaseInfo | None = None
+
+    @classmethod
+    def of_snapshot(cls, table: LeaseCalls, snapshot_id: str) -> Self:
+        """What a reader of a snapshot holds when it reads for longer than :data:`LONG_READ_S`."""
+        return cls(table, snapshot_id=snapshot_id, after_s=LONG_READ_S)
+
+    def __enter__(self) -> Self:
+        if self._after_s <= 0:
+            self._take()
+        thread = threading.Thread(target=self._keep, name="lamella-lease", daemon=True)
+        try:
+            thread.start()
+        except BaseException:
+            self._release()
+            raise
+        self._thread = thread
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._release()
+
+    def _release(self) -> None:
+        if self.lease is not None:
+            try:
+                self._table.release_lease(self.lease.lease_id)
+            except LamellaError:
+                return  # it ends by itself
+            finally:
+                self.lease = None
+
+    def _take(self) -> None:
+        self.lease = self._table.lease(self._owner, ttl_s=self._ttl_s, snapshot_id=self._snapshot_id)
+
+    def _keep(self) -> None:
+        if self.lease is None and self._ended.wait(self._after_s):
+            return
+        while True:
+            try:
+                if self.lease is None:
+                    self._take()
+                else:
+                    self.lease = self._table.renew_lease(self.lease.lease_id, ttl_s=self._ttl_s)
+            except NotFound:
+                return  # the snapshot, the table or the lease is gone; there is nothing left to hold
+            except LamellaError:
+                pass  # the service does not answer now; the next turn asks again
+            if self._ended.wait(self._ttl_s / _RENEWALS):
+                return
+
+
+#: Called with each part as it comes: how far it is, and what it found.
+OnPart = Callable[[VerifyAnswer], None]
+
+
+class VerifyOptions(TypedDict, total=False):
+    """The keyword arguments of a verification; see :class:`lamella.snapshot.wire.VerifyRequest`."""
+
+    snapshot_id: str | None
+    timestamp: int | str | dt.datetime | None
+    files: bool
+    history: int
+    pages: bool | None
+    deep: bool
+    sample: float | None
+    blocks: int | None
+    seed: int
+    filters: int
+    repair: bool
+    max_ms: float | None
+
+
+def verify_request(asked: VerifyOptions) -> VerifyRequest:
+    """What a verification's arguments ask for."""
+    given = {name: value for name, value in asked.items() if name != "timestamp"}
+    return VerifyRequest(timestamp=timestamp_of(asked.get("timestamp")), **given)  # type: ignore[arg-type]  # by name
+
+
+def verify_call(name: TableName, request: VerifyRequest) -> Call[VerifyAnswer]:
+    """The call for one part."""
+    return Call(method="POST", path=f"{name.path}/verify", answer=VerifyAnswer, body=msgspec.json.encode(request))
+
+
+def next_verify_request(request: VerifyRequest, part: VerifyAnswer) -> VerifyRequest | None:
+    """The request for the part behind this one."""
+    if part.next_page_token is None:
+        return None
+    return msgspec.structs.replace(request, page_token=part.next_page_token)
+
+
+class TableVerification:
+    """Verification of a table; a part of :class:`lamella.client.Table`."""
+
+    _lake: CallRunner
+    _name: TableName
+
+    def verify(self, *, on_part: OnPart | None = None, **asked: Unpack[VerifyOptions]) -> VerifyAnswer:
+        """Hold everything that the table says of itself against what it is derived from; all findings in one answer.
+
+        ``files`` (default): the blocks' files and footers too. ``deep``: also the values of ``blocks`` blocks, or of
+        the share ``sample``, drawn by ``seed``, with ``filters`` random filters for each. ``repair``: write damaged
+        companions and page companions again; manifests and blocks are never touched. See ``docs/verify.md``.
+
+        ``on_part`` is called as the work comes forward. Raises TableNotFound, SnapshotNotFound, InvalidRequest.
+        """
+        parts = []
+        for part in self.verify_parts(**asked):
+            parts.append(part)
+            if on_part is not None:
+                on_part(part)
+        return merged_verification(parts)
+
+    def verify_parts(self, **asked: Unpack[VerifyOptions]) -> Iterator[VerifyAnswer]:
+        """As :meth:`verify`, part by part as it is iterated; each is about ``max_ms`` of work. All are of one
+        snapshot, whatever is committed meanwhile."""
+        request: VerifyRequest | None = verify_request(asked)
+        while request is not None:
+            part = self._lake.run(verify_call(self._name, request))
+            yield part
+            request = next_verify_request(request, part)
+
+
+class AsyncTableVerification:
+    """The asyncio twin of :class:`TableVerification`."""
+
+    _lake: AsyncCallRunner
+    _name: TableName
+
+    async def verify(self, *, on_part: OnPart | None = None, **asked: Unpack[VerifyOptions]) -> VerifyAnswer:
+        """As :meth:`TableVerification.verify`."""
+        parts = []
+        async for part in self.verify_parts(**asked):
+            parts.append(part)
+            if on_part is not None:
+                on_part(part)
+        return merged_verification(parts)
+
+    async def verify_parts(self, **asked: Unpack[VerifyOptions]) -> AsyncIterator[VerifyAnswer]:
+        """As :meth:`TableVerification.verify_parts`."""
+        request: VerifyRequest | None = verify_request(asked)
+        while request is not None:
+            part = await self._lake.run(verify_call(self._name, request))
+            yield part
+            request = next_verify_request(request, part)

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from lamella.client import tracing
-from lamella.client.http.address import Address
 from lamella.client.http.call import Call
-from lamella.client.http.steps import Outcome, Send, Steps
-from lamella.client.http.transport import HttpResponse
+from lamella.client.http.transport import Address, HttpResponse, Outcome, Send, Steps
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
@@ -44,7 +42,7 @@ def template_of(path: str) -> str:
     return "/".join(found)
 
 
-def followed(tracer: Tracer, call: Call[Answer], address: Address, steps: Steps[Answer]) -> Steps[Answer]:
+def trace_steps(tracer: Tracer, call: Call[Answer], address: Address, steps: Steps[Answer]) -> Steps[Answer]:
     """The same steps, with spans around them and the trace in every request."""
     from opentelemetry import trace
 

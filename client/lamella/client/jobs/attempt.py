@@ -1,27 +1,25 @@
-"""One attempt at a job: its program runs, the service hears of it, and in the end hears what became of it.
+"""One attempt at a job: its program runs, and the service is told its progress and its outcome.
 
 Until when the job is this worker's is counted from before each heartbeat was sent, by a clock that only goes forward,
 so a worker never believes longer than the service that it has a job. When that time is over the program is killed at
-once: somebody else may be at the job.
+once: another worker may run the job.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import sys
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any, Final, Literal
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, Generic, Literal, Self, TextIO, TypeVar
 
 import msgspec
 
 from lamella.client import tracing
 from lamella.client.http import Lamella
-from lamella.client.jobs.aside import Aside
-from lamella.client.jobs.child import Child
-from lamella.client.jobs.lease_clock import lease_seconds
-from lamella.client.jobs.program import environment_of, program_of
-from lamella.client.jobs.told import News, Told
-from lamella.client.jobs.worker_log import WorkerLog
+from lamella.client.jobs.program import JobOutput, JobProcess, JobUpdate, environment_of, program_of
 from lamella.snapshot.errors import (
     BY_CODE,
     InvalidRequest,
@@ -35,6 +33,69 @@ from lamella.snapshot.errors import (
 from lamella.snapshot.jobs import job_kind_named
 from lamella.snapshot.wire import ClaimAnswer, FinishJob, Heartbeat, JobError, JobInfo, JobOutcome, LogLevel
 
+
+def lease_seconds() -> float:
+    """Seconds that never go backwards, and where the system can tell also pass while it sleeps.
+
+    A machine that was suspended must not think that its leases did not age; on Linux ``time.monotonic`` stands still
+    meanwhile.
+    """
+    clock: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
+class WorkerLog:
+    """Writes to standard error unless told otherwise. Safe to share between threads."""
+
+    def __init__(self, stream: TextIO | None = None, *, as_json: bool = True) -> None:
+        self._stream = stream if stream is not None else sys.stderr
+        self._as_json = as_json
+        self._lock = threading.Lock()
+
+    def write(self, event: str, level: LogLevel = "info", **fields: Any) -> None:
+        """One line: what happened, and members that say to what."""
+        time = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        given = {name: value for name, value in fields.items() if value is not None}
+        if self._as_json:
+            line = msgspec.json.encode({"time": time, "level": level, "event": event, **given}).decode()
+        else:
+            line = f"{time} {level:7} {event}" + "".join(f" {name}={value}" for name, value in given.items())
+        with self._lock:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+
+
+T = TypeVar("T")
+
+
+class BackgroundTask(Generic[T]):
+    """Does one thing at a time in a thread of its own, until the block ends; what is under way then is left to end."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(1)
+        self._under_way: Future[T] | None = None
+
+    def begin(self, work: Callable[[], T]) -> bool:
+        """Begin, unless something is under way."""
+        if self._under_way is not None:
+            return False
+        self._under_way = self._threads.submit(work)
+        return True
+
+    def result(self) -> T | None:
+        """What came of it, once; None: nothing yet."""
+        if self._under_way is None or not self._under_way.done():
+            return None
+        done, self._under_way = self._under_way, None
+        return done.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(wait=False)
+
+
 #: What is new is told no more often than this, in seconds.
 _NEWS_S: Final = 1.0
 #: How long after a request that failed the next one is sent, in seconds.
@@ -44,9 +105,9 @@ _LOOK_S: Final = 0.25
 #: Errors that would come again.
 _FINAL: Final = (InvalidRequest, NotFound, NotParquet, ManifestError)
 
-Heard = Literal["arrived", "failed", "lost"]
-Stopping = Literal["cancel", "release", "timeout"]
-Ended = Literal["succeeded", "failed", "cancelled", "released", "lost"]
+UpdateOutcome = Literal["arrived", "failed", "lost"]
+StopReason = Literal["cancel", "release", "timeout"]
+AttemptOutcome = Literal["succeeded", "failed", "cancelled", "released", "lost"]
 
 
 class AttemptSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +129,7 @@ class AttemptSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 class Attempt:
     """Runs a job that was claimed with ``lease_token`` by a request that was sent at ``claimed_s``, by
-    :func:`~lamella.client.jobs.lease_clock.lease_seconds`."""
+    :func:`~lamella.client.jobs.attempt.lease_seconds`."""
 
     def __init__(
         self,
@@ -87,12 +148,12 @@ class Attempt:
         self._settings = settings
         self._log = log
         self._until_s = claimed_s + settings.lease_s
-        self._told = Told(claimed.log_lines)
+        self._told = JobOutput(claimed.log_lines)
         self._wake = threading.Event()
         self._released = threading.Event()
         self._hurried = threading.Event()
         self._cancelled = threading.Event()
-        self._stopping: Stopping | None = None
+        self._stopping: StopReason | None = None
         self._kill_s: float | None = None
 
     @property
@@ -110,11 +171,11 @@ class Attempt:
         self._released.set()
         self._wake.set()
 
-    def hand_back(self) -> Ended:
+    def hand_back(self) -> AttemptOutcome:
         """Give the job back without having begun; never raises a LamellaError."""
         return self._finish("released", None)
 
-    def run(self) -> Ended:
+    def run(self) -> AttemptOutcome:
         """Run the program to its end, or to its lease's; never raises a LamellaError."""
         job = self._job
         told = {"lamella.job.id": job.job_id, "lamella.job.attempt": job.attempts}
@@ -124,7 +185,7 @@ class Attempt:
                 tracing.fail(span, ended)
         return ended
 
-    def _run(self) -> Ended:
+    def _run(self) -> AttemptOutcome:
         started_s = time.monotonic()
         self._say("started", attempt=self._job.attempts, table=self._claimed.table)
         try:
@@ -137,7 +198,7 @@ class Attempt:
                 self._settings.environment,
                 token_file=self._settings.token_file,
             )
-            child = Child(
+            child = JobProcess(
                 command,
                 environment | tracing.environment(),
                 grace_s=self._settings.grace_s,
@@ -160,13 +221,13 @@ class Attempt:
         self._say("ended", "info" if ended == "succeeded" else "warning", outcome=ended, took_s=took_s)
         return ended
 
-    def _supervised(self, child: Child) -> bool:
+    def _supervised(self, child: JobProcess) -> bool:
         """Watch over the program until it is over; False: the job was lost, and the program was killed."""
         timeout_s = self._job.timeout_s if self._job.timeout_s is not None else self._settings.timeout_s
         times_out_s = None if timeout_s is None else lease_seconds() + timeout_s
         beaten_s, every_s = lease_seconds(), self._settings.lease_s / 3
         # A heartbeat that hangs must not keep this thread from seeing that the lease is over.
-        with Aside[Heard]() as aside:
+        with BackgroundTask[UpdateOutcome]() as aside:
             while child.status is None:
                 now_s = lease_seconds()
                 if now_s >= self._until_s:
@@ -197,13 +258,13 @@ class Attempt:
                 self._wake.clear()
         return True
 
-    def _beat(self) -> Heard:
+    def _beat(self) -> UpdateOutcome:
         """Send a heartbeat."""
         news, sent_s = self._told.news(), lease_seconds()
         try:
             answer = self._lake.jobs.heartbeat(self._job.job_id, self._heartbeat(news))
         except (JobLeaseLost, JobNotFound):
-            heard: Heard = "lost"
+            heard: UpdateOutcome = "lost"
         except InvalidRequest as error:
             # What the program told is not taken. That must not cost it the job.
             self._told.forget(news)
@@ -221,7 +282,7 @@ class Attempt:
         self._wake.set()
         return heard
 
-    def _heartbeat(self, news: News) -> Heartbeat:
+    def _heartbeat(self, news: JobUpdate) -> Heartbeat:
         return Heartbeat(
             lease_token=self._lease_token,
             lease_s=self._settings.lease_s,
@@ -230,14 +291,14 @@ class Attempt:
             checkpoint=news.checkpoint,
         )
 
-    def _stop(self, child: Child, why: Stopping) -> None:
+    def _stop(self, child: JobProcess, why: StopReason) -> None:
         """Ask the program to end, and see to it that it does."""
         self._stopping = why
         self._kill_s = lease_seconds() + self._settings.grace_s
         self._say("stopping", why=why)
         child.terminate()
 
-    def _lose(self, child: Child, why: str) -> None:
+    def _lose(self, child: JobProcess, why: str) -> None:
         """The job is not this worker's any more."""
         self._say("lost", "error", detail=why)
         child.kill()
@@ -245,7 +306,7 @@ class Attempt:
             self._wake.wait(0.5)
             self._wake.clear()
 
-    def _ended(self, status: int | None, stopping: Stopping | None) -> Ended:
+    def _ended(self, status: int | None, stopping: StopReason | None) -> AttemptOutcome:
         """Tell the service how the program ended."""
         if status == 0:
             return self._finish("succeeded", None)
@@ -267,7 +328,7 @@ class Attempt:
             "failed", JobError(code="job_program_failed", detail=f"the program ended {how}"), retry=not final
         )
 
-    def _finish(self, outcome: JobOutcome, error: JobError | None, *, retry: bool = True) -> Ended:
+    def _finish(self, outcome: JobOutcome, error: JobError | None, *, retry: bool = True) -> AttemptOutcome:
         """Tell it, again and again if need be: as long as nobody else has the job, it is not too late."""
         give_up_s = max(lease_seconds(), self._until_s) + self._settings.lease_s
         result = self._told.result

@@ -1,20 +1,39 @@
-"""The program of a job: its command line, and its environment."""
+"""The program of a job: its command line and environment, its process, and its output."""
 
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
 
 from lamella.client.http.credential import TOKEN, TOKEN_FILE
-from lamella.client.jobs.events import ATTEMPT, CHECKPOINT, JOB_ID, LEASE
+from lamella.client.jobs import supervisor
+from lamella.client.jobs.report import (
+    ATTEMPT,
+    CHECKPOINT,
+    JOB_ID,
+    LEASE,
+    CheckpointEvent,
+    ErrorEvent,
+    LogEvent,
+    ProgressEvent,
+    ResultEvent,
+    read_event,
+    read_object,
+)
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.jobs import command_line, job_kind_named
-from lamella.snapshot.wire import ClaimAnswer
+from lamella.snapshot.wire import ClaimAnswer, JobError, JobLine, LogLevel, Progress
 
 #: A variable that is longer cannot be handed to a program (Linux: 32 pages of 4 KiB).
 _LONGEST_VARIABLE: Final = 128 * 1024 - 64
@@ -81,3 +100,227 @@ def environment_of(
             raise InvalidRequest("the job's checkpoint is too long to be handed to its program")
         found[CHECKPOINT] = text
     return found
+
+
+#: A longer line is taken in pieces.
+_LINE_BYTES: Final = 1 << 20
+#: How long output is waited for once the program is over, in seconds: something that left the group may hold the pipe.
+_DRAIN_S: Final = 5.0
+
+_LOST: Final = 255
+
+Stream = Literal["stdout", "stderr"]
+
+
+class JobProcess:
+    """A program in a process group of its own, which ends with this process.
+
+    ``on_line``: called with each line of its output, without its end, by threads of this object. ``on_exit``: called
+    when the program is over, and everything of it was read.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        grace_s: float,
+        on_line: Callable[[Stream, bytes], None],
+        on_exit: Callable[[], None],
+    ) -> None:
+        self._on_line = on_line
+        self._on_exit = on_exit
+        self._lock = threading.Lock()
+        self._is_over = self._is_lost = False
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(Path(supervisor.__file__)), str(grace_s), *command],
+            env=dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None  # noqa: S101  # it is a pipe
+        assert self._process.stderr is not None  # noqa: S101
+        self._readers = [
+            threading.Thread(target=self._read, args=("stdout", self._process.stdout), daemon=True),
+            threading.Thread(target=self._read, args=("stderr", self._process.stderr), daemon=True),
+        ]
+        try:
+            for thread in (*self._readers, threading.Thread(target=self._wait, daemon=True)):
+                thread.start()
+        except BaseException:  # the system starts no thread: nobody would watch over the program, or read what it says
+            self.kill()
+            self._process.wait()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The leader of its process group."""
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """The status it ended with, 128 and more for a signal; None while it runs, or is still being read.
+
+        255 where nobody can tell: this process ignores SIGCHLD.
+        """
+        with self._lock:
+            if not self._is_over:
+                return None
+        if self._is_lost:
+            return _LOST
+        code = self._process.returncode
+        return code if code >= 0 else 128 - code
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it, and all that it started in its group, at once."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with self._lock:
+            if not self._is_over:  # the leader is not reaped before, so the group's number is still its own
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, number)
+
+    def _wait(self) -> None:
+        try:
+            if hasattr(os, "waitid"):  # not on every system
+                try:
+                    os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+                except ChildProcessError:
+                    self._is_lost = True
+            else:
+                self._process.wait()
+            self.kill()  # what the program left behind
+            for reader in self._readers:
+                reader.join(_DRAIN_S)
+        finally:
+            with self._lock:
+                self._process.wait()
+                self._is_over = True
+            self._on_exit()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None and not any(reader.is_alive() for reader in self._readers):
+                pipe.close()
+
+    def _read(self, stream: Stream, pipe: BinaryIO) -> None:
+        while line := pipe.readline(_LINE_BYTES):
+            # A line that cannot be told must not end the reading: the program would wait for it for ever.
+            with suppress(Exception):
+                self._on_line(stream, line.rstrip(b"\r\n"))
+
+
+#: Lines that wait for the service, at most; the oldest go first.
+_MOST_WAITING: Final = 2_000
+#: Lines that one request takes along.
+_AT_ONCE: Final = 500
+_MOST_CHARACTERS: Final = 2_000
+
+
+class JobUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """What the service is told next; None: nothing new."""
+
+    progress: Progress | None = None
+    checkpoint: Any = None
+    lines: tuple[JobLine, ...] = ()
+
+
+class JobOutput:
+    """Collects lines and events from the threads that read them. ``last_number``: of the log's last line so far."""
+
+    def __init__(self, last_number: int) -> None:
+        self._lock = threading.Lock()
+        self._number = last_number
+        self._lines: deque[JobLine] = deque()
+        self._left_out = 0
+        self._progress: Progress | None = None
+        self._checkpoint: Any = None
+        self._printed: dict[str, Any] | None = None
+        self._result: Any = None
+        self._error: JobError | None = None
+
+    def line(self, stream: Stream, line: bytes) -> None:
+        """Take in a line of output."""
+        event = read_event(line) if stream == "stdout" else None
+        if event is None:
+            printed = read_object(line) if stream == "stdout" else None
+            if printed is None:
+                self.note(line.decode("utf-8", "replace"))
+                return
+            with self._lock:
+                self._printed = printed
+            return
+        if isinstance(event, LogEvent):
+            self.note(event.text, event.level)
+            return
+        with self._lock:
+            if isinstance(event, ProgressEvent):
+                self._progress = Progress(
+                    done=event.done, total=event.total, unit=event.unit, message=event.message[:_MOST_CHARACTERS]
+                )
+            elif isinstance(event, CheckpointEvent):
+                self._checkpoint = event.value
+            elif isinstance(event, ResultEvent):
+                self._result = event.value
+            elif isinstance(event, ErrorEvent):
+                self._error = JobError(code=event.code, detail=event.detail, details=event.details)
+
+    def note(self, text: str, level: LogLevel = "info") -> None:
+        """Add a line to the log."""
+        with self._lock:
+            self._number += 1
+            at_ms = time.time_ns() // 1_000_000
+            self._lines.append(JobLine(number=self._number, at_ms=at_ms, text=text[:_MOST_CHARACTERS], level=level))
+            while len(self._lines) > _MOST_WAITING:
+                self._lines.popleft()
+                self._left_out += 1
+
+    @property
+    def result(self) -> Any:
+        """What the job answered: what it told, or else the last JSON object that it printed."""
+        with self._lock:
+            return self._result if self._result is not None else self._printed
+
+    @property
+    def error(self) -> JobError | None:
+        """Why it failed, in its own words."""
+        with self._lock:
+            return self._error
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something that the service does not have."""
+        with self._lock:
+            return bool(self._lines) or self._progress is not None or self._checkpoint is not None
+
+    @property
+    def waiting(self) -> int:
+        """Lines that the service does not have."""
+        with self._lock:
+            return len(self._lines)
+
+    def news(self) -> JobUpdate:
+        """What to send; it stays here until :meth:`forget` is told that it arrived."""
+        with self._lock:
+            lines = [self._lines[at] for at in range(min(len(self._lines), _AT_ONCE))]
+            if lines and self._left_out:
+                note = f"[{self._left_out} lines before this one are left out] {lines[0].text}"
+                lines[0] = msgspec.structs.replace(lines[0], text=note[:_MOST_CHARACTERS])
+            return JobUpdate(progress=self._progress, checkpoint=self._checkpoint, lines=tuple(lines))
+
+    def forget(self, news: JobUpdate) -> None:
+        """The service has this, or will not take it."""
+        with self._lock:
+            if news.lines:
+                self._left_out = 0
+                while self._lines and self._lines[0].number <= news.lines[-1].number:
+                    self._lines.popleft()
+            if self._progress is news.progress:
+                self._progress = None
+            if self._checkpoint is news.checkpoint:
+                self._checkpoint = None

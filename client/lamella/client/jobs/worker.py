@@ -1,26 +1,54 @@
-"""The worker: takes jobs from the service, one after another or several at once, and has each done by a process.
-
-It keeps no state of its own. Whatever ends it, its jobs are handed back or taken over once their leases ran out.
-"""
+"""The worker: claims jobs from the service, one after another or several at once, and runs each in a process."""
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import Final
 from uuid import uuid4
 
 import msgspec
 
 from lamella.client.http import Lamella
-from lamella.client.jobs.attempt import Attempt, AttemptSettings, Ended
-from lamella.client.jobs.lease_clock import lease_seconds
-from lamella.client.jobs.worker_log import WorkerLog
+from lamella.client.jobs.attempt import Attempt, AttemptOutcome, AttemptSettings, WorkerLog, lease_seconds
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.jobs import job_kinds
+
+
+@contextmanager
+def on_signals(act: Callable[[], None]) -> Iterator[None]:
+    """Call ``act`` for each SIGTERM and SIGINT, in a thread of its own: a handler may not take locks.
+
+    Only in the main thread.
+    """
+    readable, writable = os.pipe()
+    os.set_blocking(writable, False)
+
+    def note(_number: int, _frame: FrameType | None) -> None:
+        os.write(writable, b".")
+
+    def pass_on() -> None:
+        while os.read(readable, 1):
+            act()
+
+    thread = threading.Thread(target=pass_on, daemon=True)
+    thread.start()
+    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(writable)
+        thread.join()
+        os.close(readable)
+
 
 #: How often the service is asked what schedules and policies want, in seconds.
 _DUE_S: Final = 10.0
@@ -60,7 +88,7 @@ class Worker:
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._running: dict[Attempt, threading.Thread] = {}
-        self._ended: list[Ended] = []
+        self._ended: list[AttemptOutcome] = []
         self._due_s = 0.0
         self._troubles = 0
         self._claim: tuple[str, float] | None = None
@@ -79,7 +107,7 @@ class Worker:
             for attempt in running:
                 attempt.release(at_once=True)
 
-    def run(self) -> tuple[Ended, ...]:
+    def run(self) -> tuple[AttemptOutcome, ...]:
         """Work until :meth:`stop`, or with ``once`` until nothing is to be done; how the attempts ended.
 
         Raises:
@@ -161,7 +189,7 @@ class Worker:
         return True
 
     def _run(self, attempt: Attempt) -> None:
-        ended: Ended = "lost"
+        ended: AttemptOutcome = "lost"
         try:
             ended = attempt.run()
         finally:

@@ -1,28 +1,291 @@
-"""Rows in order become blocks of the wanted size, with their entries in the table's skip indexes."""
+"""Rows in order become blocks: Parquet files of the target size, their manifest and skip index entries."""
 
 from __future__ import annotations
 
+import inspect
 import itertools
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from lamella.client.rewrite.block_file import encode, write_block
-from lamella.client.rewrite.index_entries import IndexEntries, ScratchPart
-from lamella.client.rewrite.runs import Scratch
+from lamella.client.rewrite.sort import Scratch
 from lamella.client.rewrite.target import Target
-from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import Store
-from lamella.snapshot.manifest import Block, ClusterStats
-from lamella.snapshot.stats.measure import measure
+from lamella.snapshot.commit import iso
+from lamella.snapshot.expression.bound import leaves_in
+from lamella.snapshot.ids import Ids, unix_ms
+from lamella.snapshot.index.building import PART_BLOCKS
+from lamella.snapshot.index.definition import term_in
+from lamella.snapshot.index.kind import kind_named
+from lamella.snapshot.index.part import Part, PartRef, pack, ref_of
+from lamella.snapshot.layout import Store, TableLayout
+from lamella.snapshot.manifest import Block, ClusterStats, TableIndex
+from lamella.snapshot.manifest.block_key import block_keys
+from lamella.snapshot.parquet import block_of, read_footer
+from lamella.snapshot.rows.conform import conform_leaf
+from lamella.snapshot.rows.term import RowTerms
+from lamella.snapshot.schema import Leaf, Schema
+from lamella.snapshot.sketch import Sketch, Sketcher, estimate, family_of
+from lamella.snapshot.stats import ColumnStats
+from lamella.snapshot.stats.measure import leaf_values, measure
+from lamella.snapshot.wire import PartSent
+
+#: Rows of a row group: smaller ones cost 25 % in size, larger ones only memory.
+MAX_GROUP_ROWS: Final = 1 << 20
+#: Rows of a page, as Spark itself writes them: the grain of page skipping.
+MAX_PAGE_ROWS: Final = 20_000
+_DICTIONARY_BYTES: Final = 1 << 20
+_DELTA: Final = frozenset({"int8", "int16", "int32", "int64", "date", "timestamp", "timestamp_ntz"})
+#: What this release of pyarrow can be told.
+_SUPPORTED: Final = frozenset(inspect.signature(pq.ParquetWriter.__init__).parameters)
+
+
+def write_block(
+    store: Store,
+    layout: TableLayout,
+    ids: Ids,
+    rows: pa.Table,
+    schema: Schema,
+    *,
+    compression: str = "zstd",
+    bloom_filters: Mapping[str, float] | None = None,
+) -> Block:
+    """Write ``rows`` as one file under a fresh name; the statistics are measured on the rows themselves.
+
+    ``rows`` must have exactly the Arrow schema of the table. ``bloom_filters``: columns (dotted paths) that get one of
+    Parquet's own, as large as their number of different values asks for, with that rate of false positives. The file is
+    complete or absent, never half there.
+
+    Raises:
+        StoreError: the store refused it.
+        SchemaMismatch: nulls in a column that the table requires.
+    """
+    sketches = sketches_of(rows, schema)
+    measured = {
+        column_id: msgspec.structs.replace(
+            stats, distinct_of_values=estimate(sketches[column_id]) if column_id in sketches else None
+        )
+        for column_id, stats in measure(rows, schema, distinct=False).items()
+    }
+    data = encode(rows, schema, measured, compression=compression, bloom_filters=bloom_filters)
+    stat = store.put(layout.block(ids.new()), data)
+    block = block_of(read_footer(store, stat.location, stat), schema)
+    stats = {
+        column_id: _with_size(measured[column_id], of_footer) if column_id in measured else of_footer
+        for column_id, of_footer in block.col_stats.items()
+    }
+    return msgspec.structs.replace(block, col_stats=stats, sketches=sketches, create_on=iso(unix_ms()))
+
+
+def sketches_of(rows: pa.Table, schema: Schema) -> dict[int, Sketch]:
+    """Sketches of the columns that have an order, by column id."""
+    found = {}
+    for leaf in schema.leaves():
+        if not leaf.repeated and family_of(leaf.dtype) is not None:
+            sketcher = Sketcher(leaf.dtype)
+            sketcher.add(leaf_values(rows, leaf))
+            sketch = sketcher.sketch()
+            if sketch is not None:
+                found[leaf.id] = sketch
+    return found
+
+
+def encode(
+    rows: pa.Table,
+    schema: Schema,
+    measured: dict[int, ColumnStats],
+    *,
+    compression: str = "zstd",
+    bloom_filters: Mapping[str, float] | None = None,
+) -> bytes:
+    """The Parquet file of ``rows``.
+
+    Dictionaries only where values repeat: pyarrow keeps one on near-unique columns too, which makes files up to twice
+    as large. Integers and times without one are delta-encoded, which Spark's vectorised reader reads.
+    """
+    dictionary, delta = _encodings(rows, schema, measured)
+    options: dict[str, Any] = {"max_rows_per_page": MAX_PAGE_ROWS} if "max_rows_per_page" in _SUPPORTED else {}
+    if bloom_filters and "bloom_filter_options" in _SUPPORTED:
+        options["bloom_filter_options"] = {
+            path: {"ndv": max(1, measured[schema.leaf(path).id].distinct_of_values or rows.num_rows), "fpp": rate}
+            for path, rate in bloom_filters.items()
+        }
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        rows,
+        sink,
+        compression=compression,
+        row_group_size=MAX_GROUP_ROWS,
+        use_dictionary=dictionary,
+        column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
+        write_page_index=True,
+        store_decimal_as_integer=True,
+        store_schema=False,
+        dictionary_pagesize_limit=_DICTIONARY_BYTES,
+        **options,
+    )
+    return bytes(sink.getvalue())
+
+
+def _encodings(rows: pa.Table, schema: Schema, measured: dict[int, ColumnStats]) -> tuple[list[str], list[str]]:
+    """Paths of the leaves that get a dictionary, and of those that are delta-encoded."""
+    nested = {column.name for column in schema.columns if column.fields}
+    leaves = {leaf.path[0]: leaf for leaf in schema.leaves() if len(leaf.path) == 1}
+    dictionary, delta = [], []
+    for name in rows.column_names:
+        if name in nested:
+            dictionary += _leaf_paths(name, rows.schema.field(name).type)
+            continue
+        leaf = leaves[name]
+        if _repeats(leaf, measured[leaf.id], rows.column(name)):
+            dictionary.append(name)
+        elif leaf.dtype.name in _DELTA:
+            delta.append(name)
+    return dictionary, delta
+
+
+def _repeats(leaf: Leaf, stats: ColumnStats, values: pa.ChunkedArray) -> bool:
+    distinct = stats.distinct_of_values or 0
+    if leaf.dtype.name == "boolean":
+        return False
+    rows = len(values)
+    width = values.nbytes / rows if rows else 0
+    return distinct * 2 <= rows and distinct * width <= _DICTIONARY_BYTES
+
+
+def _leaf_paths(path: str, dtype: Any) -> list[str]:
+    if pa.types.is_struct(dtype):
+        return [leaf for field in dtype for leaf in _leaf_paths(f"{path}.{field.name}", field.type)]
+    if pa.types.is_map(dtype):
+        return [
+            *_leaf_paths(f"{path}.key_value.key", dtype.key_type),
+            *_leaf_paths(f"{path}.key_value.value", dtype.item_type),
+        ]
+    if pa.types.is_list(dtype):
+        return _leaf_paths(f"{path}.list.element", dtype.value_type)
+    return [path]
+
+
+def _with_size(measured: ColumnStats, of_footer: ColumnStats) -> ColumnStats:
+    return msgspec.structs.replace(measured, in_memory_size=of_footer.in_memory_size)
+
+
+#: Bytes of small parts that are put together at a time; it is done in memory.
+_JOINED_BYTES: Final = 256 << 20
+
+
+class ScratchPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A part in scratch space; ``keys`` are its blocks', 16 bytes each."""
+
+    index_id: str
+    ref: PartRef
+    keys: bytes
+
+
+class _History(msgspec.Struct, frozen=True):
+    history: tuple[Schema, ...]
+
+
+class IndexEntries:
+    """One index's entries for the blocks of one task."""
+
+    def __init__(self, index: TableIndex, target: Target) -> None:
+        self._index = index
+        self._term = term_in(index, _History(target.history))
+        self._builder = None
+        if self._term is not None:  # else a column of it is gone, and the index serves nobody
+            self._builder = kind_named(index.kind).builder(self._term.dtype, index.options)
+        self._done: list[Block] = []
+
+    def add(self, block: Block, rows: pa.Table) -> None:
+        """The rows of a block that was written; one for which the expression fails is left out, and always read."""
+        if self._term is None or self._builder is None:
+            return
+        columns = {
+            leaf.id: conform_leaf(leaf_values(rows, leaf).combine_chunks(), leaf.dtype, leaf.name)
+            for leaf in leaves_in(self._term)
+        }
+        vector = RowTerms(columns, rows.num_rows).vector(self._term)
+        if vector.failed is not None and vector.failed.any():
+            return
+        self._builder.add(vector)
+        self._builder.end_block()
+        self._done.append(block)
+
+    def part(self, store: Store, scratch: Scratch, ids: Ids) -> ScratchPart | None:
+        """Put what there is into scratch space."""
+        if self._term is None or self._builder is None or not self._done:
+            return None
+        index = self._index
+        sections, facts = self._builder.sections()
+        data, tail = pack(
+            index.kind, str(self._term.dtype), len(self._done), sections, options=index.options, facts=facts
+        )
+        ref = ref_of(scratch.location(ids, "part"), data, tail, len(self._done))
+        store.put(ref.location, data)
+        return ScratchPart(index_id=index.index_id, ref=ref, keys=_bytes(block_keys(self._done)))
+
+
+def join_parts(store: Store, layout: TableLayout, ids: Ids, parts: Iterable[ScratchPart]) -> dict[str, list[PartSent]]:
+    """Parts in the table's folder that have what those in scratch space have, by index: few large ones."""
+    found: dict[str, list[PartSent]] = {}
+    by_index: dict[str, list[ScratchPart]] = {}
+    for part in parts:
+        by_index.setdefault(part.index_id, []).append(part)
+    for index_id, mine in by_index.items():
+        found[index_id] = [_join_batches(store, layout, ids, some) for some in _batches(mine)]
+    return found
+
+
+def _batches(parts: Sequence[ScratchPart]) -> Iterator[list[ScratchPart]]:
+    some: list[ScratchPart] = []
+    blocks = size_bytes = 0
+    for part in parts:
+        full = blocks + part.ref.block_count > PART_BLOCKS or size_bytes + part.ref.size_bytes > _JOINED_BYTES
+        if some and full:
+            yield some
+            some, blocks, size_bytes = [], 0, 0
+        some.append(part)
+        blocks += part.ref.block_count
+        size_bytes += part.ref.size_bytes
+    if some:
+        yield some
+
+
+def _join_batches(store: Store, layout: TableLayout, ids: Ids, parts: Sequence[ScratchPart]) -> PartSent:
+    opened = [(_open(store, part.ref), np.arange(part.ref.block_count, dtype=np.int64)) for part in parts]
+    header = opened[0][0].header
+    sections, facts = kind_named(header.kind).taken(opened)
+    count = sum(part.ref.block_count for part in parts)
+    data, tail = pack(header.kind, header.dtype, count, sections, options=header.options, facts=facts)
+    ref = ref_of(layout.index_part(ids.new()), data, tail, count)
+    store.put(ref.location, data)
+    return PartSent(
+        location=ref.location,
+        size_bytes=ref.size_bytes,
+        tail_bytes=ref.tail_bytes,
+        tail_sha256=ref.tail_sha256,
+        keys=b"".join(part.keys for part in parts),
+    )
+
+
+def _open(store: Store, ref: PartRef) -> Part:
+    data = store.read(ref.location)
+    return Part(ref, lambda ranges: [data[start : start + length] for start, length in ranges])
+
+
+def _bytes(keys: Any) -> bytes:
+    return np.ascontiguousarray(keys).astype("<u8").tobytes()
+
 
 _SAMPLE_ROWS: Final = 20_000
 _SAMPLE_SLICES: Final = 4
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True):
+class WrittenBlocks(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks that are in the table's folder and in no snapshot yet, and what indexes are to know of them."""
 
     blocks: tuple[Block, ...] = ()
@@ -71,10 +334,10 @@ class BlockWriter:
         # A copy, so that the rows that are written can be freed.
         return rows.slice(whole).take(pa.array(range(rows.num_rows - whole), pa.int64()))
 
-    def finish(self) -> Written:
+    def finish(self) -> WrittenBlocks:
         """What was written; the entries of indexes are put into scratch space."""
         parts = [entries.part(self._store, self._scratch, self._ids) for entries in self._entries]
-        return Written(blocks=tuple(self._blocks), parts=tuple(part for part in parts if part is not None))
+        return WrittenBlocks(blocks=tuple(self._blocks), parts=tuple(part for part in parts if part is not None))
 
     def write_one(self, rows: pa.Table, cluster: ClusterStats | None) -> None:
         """One block, however many rows; ``cluster``: what it says of their order."""

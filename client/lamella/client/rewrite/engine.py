@@ -1,24 +1,35 @@
-"""Engines: where tasks run. A stage is handed over once, its tasks one by one; results come as they are ready.
+"""Engines: where tasks run; and what a driver does with them to sort: take samples, cut ranges, have them merged.
 
-Drawn small: a stage is a value that can be pickled and called, tasks and results are JSON. :class:`LocalEngine` runs
-them in processes of this machine; Spark's engine is in :mod:`lamella.client.spark.engine`.
+A stage is handed over once, its tasks one by one; results come as they are ready.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context, parent_process
 from multiprocessing.process import BaseProcess
 from types import TracebackType
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from lamella.client.rewrite.stages import Stage
-from lamella.snapshot.errors import StoreError
+from lamella.client.rewrite.block_writer import WrittenBlocks
+from lamella.client.rewrite.sort import Run, Scratch, cut_ranges, from_stream, to_stream
+from lamella.client.rewrite.source import Source
+from lamella.client.rewrite.stages import Bin, MergeRange, Stage
+from lamella.client.rewrite.target import Target, arrow_schema
+from lamella.snapshot.errors import LamellaError, StoreError
+from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.parquet.store_file import StoreFile
+from lamella.snapshot.schema.arrow import conformed, file_columns
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -144,3 +155,129 @@ def call(stage: Stage, task: bytes) -> bytes:
             if not left:
                 raise
     raise AssertionError("unreachable")
+
+
+#: Rows of a sample, of all blocks together.
+SAMPLE_ROWS: Final = 200_000
+_LEAST_ROWS: Final = 200
+
+
+class SampleResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Key columns of some rows, as an Arrow stream; None: nothing could be read."""
+
+    keys: bytes | None = None
+
+
+class SampleKeys(Stage, frozen=True, kw_only=True):
+    """Read the key columns of one row group of each block, and take every so many rows of it."""
+
+    rows_per_block: int
+
+    task_type: ClassVar[Any] = Bin
+    result_type: ClassVar[Any] = SampleResult
+
+    def __call__(self, task: Bin) -> SampleResult:
+        parts = [part for source in task.sources if (part := self._of_block(source)) is not None]
+        return SampleResult(keys=to_stream(pa.concat_tables(parts)) if parts else None)
+
+    def _of_block(self, source: Source) -> pa.Table | None:
+        target = self.target
+        store = target.store()
+        tops = dict.fromkeys(target.schema.leaf(key).path[0] for key in target.order.keys)
+        wanted = pa.schema([field for field in arrow_schema(target.schema) if field.name in tops])
+        written = self.schemas[source.schema_id]
+        try:
+            with StoreFile(store, store.stat(source.location)) as opened, pq.ParquetFile(opened) as file:
+                if not file.num_row_groups:
+                    return None
+                names = file_columns(wanted.names, file.schema_arrow.names, written, target.schema)
+                rows = file.read_row_group(source.row_count % file.num_row_groups, columns=names).combine_chunks()
+        except (LamellaError, pa.ArrowException):
+            return None  # whoever reads it to write it anew says why it cannot be
+        step = max(1, rows.num_rows // max(1, self.rows_per_block))
+        picked = rows.take(pa.array(np.arange(step // 2, rows.num_rows, step)))
+        table = pa.Table.from_batches(
+            [conformed(batch, wanted, written, target.schema) for batch in picked.to_batches()], wanted
+        )
+        return target.order.columns(table, target.schema)
+
+
+def sample_keys(engine: Engine, target: Target, scratch: Scratch, sources: Sequence[Source]) -> pa.Table | None:
+    """The key columns of rows of all blocks."""
+    per_block = max(_LEAST_ROWS, SAMPLE_ROWS // max(1, len(sources)))
+    stage = SampleKeys(target=target, scratch=scratch, rows_per_block=per_block)
+    size = max(1, -(-len(sources) // (4 * engine.parallelism)))
+    tasks = [Bin(sources=tuple(sources[start : start + size])) for start in range(0, len(sources), size)]
+    found = [from_stream(result.keys) for _, result in engine.run(stage, tasks) if result.keys is not None]
+    return pa.concat_tables(found) if found else None
+
+
+#: Tasks that each process or core should have, so that they end together.
+_TASKS_EACH: Final = 2
+
+#: Called with how much is done, of how much, in rows.
+Progress = Callable[[int, int], object]
+
+
+class ScratchSpace:
+    """Scratch space for one job. What tasks put there is told to :meth:`used`, and removed at the end."""
+
+    def __init__(self, scratch: Scratch, store: FsspecStore) -> None:
+        self.scratch = scratch
+        self.store = store
+        self._used: set[str] = set()
+
+    def used(self, runs: Iterable[Run] = (), written: Iterable[WrittenBlocks] = ()) -> None:
+        """These objects are there."""
+        self._used.update(run.location for run in runs)
+        self._used.update(part.ref.location for each in written for part in each.parts)
+
+    def clear(self) -> None:
+        """Remove them. What failed tasks left behind is removed by a clean-up of the table's folder."""
+        if self._used:
+            with suppress(StoreError):
+                self.store.delete_many(self._used)
+        self._used.clear()
+
+
+@contextmanager
+def scratch_space(target: Target, *, is_near: bool, folder: str | None = None) -> Iterator[ScratchSpace]:
+    """Scratch space that all tasks see: ``folder`` (a URL), a temporary folder of this machine when they run here, or
+    a folder beside the table's blocks."""
+    store = target.store()
+    if folder is not None or not is_near:
+        space = ScratchSpace(Scratch((folder or target.layout.scratch).rstrip("/")), store)
+        try:
+            yield space
+        finally:
+            space.clear()
+        return
+    with tempfile.TemporaryDirectory(prefix="lamella-", ignore_cleanup_errors=True) as made:
+        yield ScratchSpace(Scratch(f"file://{made}"), store)
+
+
+def merge_runs(
+    engine: Engine, target: Target, space: ScratchSpace, runs: Sequence[Run], progress: Progress | None = None
+) -> list[WrittenBlocks]:
+    """The rows of all runs, merged and written as blocks; in the order of the key.
+
+    A range has as many blocks as memory allows, or fewer, so that all tasks have something to do.
+    """
+    if not runs:
+        return []
+    rows = sum(run.row_count for run in runs)
+    row_bytes = max(1, sum(run.memory_bytes for run in runs) // rows)
+    block_rows = max(1, sum(run.block_rows * run.row_count for run in runs) // rows)
+    in_memory = max(1, target.memory_bytes // (row_bytes * block_rows))
+    for_all = max(1, rows // (block_rows * engine.parallelism * _TASKS_EACH))
+    ranges = cut_ranges(runs, block_rows * min(in_memory, for_all))
+    stage = MergeRange(target=target, scratch=space.scratch, block_rows=block_rows)
+    found: dict[int, Any] = {}
+    done = 0
+    for number, written in engine.run(stage, ranges):
+        found[number] = written
+        space.used(written=[written])
+        done += written.row_count
+        if progress is not None:
+            progress(done, rows)
+    return [found[number] for number in range(len(ranges))]

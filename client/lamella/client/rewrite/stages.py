@@ -1,27 +1,32 @@
-"""What tasks do, as values that can be called anywhere: sort blocks into runs, merge a range of runs into blocks.
+"""What tasks do, as values that can be called anywhere.
 
-A task is a value and so is what becomes of it; in between a task writes only objects with fresh names. So a task may
-be run twice, or twice at once, and what no answer names is garbage for a clean-up.
+Rewrite a bin of blocks, sort blocks into runs, merge a range of runs into blocks, remove rows, take in the rows of a
+frame.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Literal
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from lamella.client.rewrite.block_writer import BlockWriter, Written, block_rows
-from lamella.client.rewrite.ranges import Range, Stretch
-from lamella.client.rewrite.runs import Run, Scratch, read_chunks, write_run
-from lamella.client.rewrite.sorting import in_order, rows_before
+from lamella.client.rewrite.block_writer import BlockWriter, WrittenBlocks, block_rows
+from lamella.client.rewrite.sort import Range, Run, RunSlice, Scratch, in_order, read_chunks, rows_before, write_run
 from lamella.client.rewrite.source import Source, source_rows
-from lamella.client.rewrite.target import Target
-from lamella.snapshot.errors import BlockReplaced, NotParquet, ObjectNotFound, SchemaMismatch
+from lamella.client.rewrite.target import Target, arrow_schema
+from lamella.snapshot.cluster.block_sizes import SMALL
+from lamella.snapshot.errors import BlockReplaced, EvaluationFailed, NotParquet, ObjectNotFound, SchemaMismatch
+from lamella.snapshot.expression import read_filter
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import Store
+from lamella.snapshot.rows.conform import conform_leaf
+from lamella.snapshot.rows.filter import RowFilter
 from lamella.snapshot.schema import Schema
+from lamella.snapshot.stats.measure import leaf_values
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,10 +54,10 @@ class Bin(msgspec.Struct, frozen=True, kw_only=True):
     pieces: int | None = None
 
 
-class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
+class BinResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a bin. ``failed``: it cannot be read as it should be, so nothing of it was written."""
 
-    written: Written = Written()
+    written: WrittenBlocks = WrittenBlocks()
     failed: str | None = None
 
 
@@ -60,14 +65,14 @@ class RewriteBin(Stage, frozen=True, kw_only=True):
     """Read a bin's blocks, sort their rows, write them as new blocks: in memory, all at once."""
 
     task_type: ClassVar[Any] = Bin
-    result_type: ClassVar[Any] = Rewritten
+    result_type: ClassVar[Any] = BinResult
 
-    def __call__(self, task: Bin) -> Rewritten:
+    def __call__(self, task: Bin) -> BinResult:
         store, ids = self.target.store(), Ids()
         try:
             batches = [batch for source in task.sources for batch in self._read(store, source)]
         except (BlockReplaced, NotParquet, ObjectNotFound, SchemaMismatch) as error:
-            return Rewritten(failed=error.message)
+            return BinResult(failed=error.message)
         target = self.target
         rows = target.rows_of(batches).combine_chunks() if batches else None
         if rows is not None and target.order.needs_curve:
@@ -78,7 +83,7 @@ class RewriteBin(Stage, frozen=True, kw_only=True):
             if target.order.keys:
                 rows, _ = in_order(rows, target.order.key_rows(rows, target.schema))
             writer.write(rows, None if task.pieces is None else max(1, rows.num_rows // task.pieces))
-        return Rewritten(written=writer.finish())
+        return BinResult(written=writer.finish())
 
     def _read(self, store: Store, source: Source) -> Iterator[pa.RecordBatch]:
         return source_rows(store, source, self.schemas, self.target.schema)
@@ -155,9 +160,9 @@ class MergeRange(Stage, frozen=True, kw_only=True):
     block_rows: int
 
     task_type: ClassVar[Any] = Range
-    result_type: ClassVar[Any] = Written
+    result_type: ClassVar[Any] = WrittenBlocks
 
-    def __call__(self, task: Range) -> Written:
+    def __call__(self, task: Range) -> WrittenBlocks:
         store = self.target.store()
         writer = BlockWriter(self.target, store, self.scratch, Ids())
         parts = [part for stretch in task.stretches for part in self._inside(store, task, stretch)]
@@ -168,7 +173,7 @@ class MergeRange(Stage, frozen=True, kw_only=True):
             writer.write(rows, self.block_rows)
         return writer.finish()
 
-    def _inside(self, store: Store, task: Range, stretch: Stretch) -> Iterator[pa.Table]:
+    def _inside(self, store: Store, task: Range, stretch: RunSlice) -> Iterator[pa.Table]:
         """The rows of a stretch that lie in the range, in the order of the run."""
         at = stretch.first_row
         count = len(stretch.chunks)
@@ -183,3 +188,133 @@ class MergeRange(Stage, frozen=True, kw_only=True):
             at += rows.num_rows
             if start < stop:
                 yield rows.slice(start, stop - start)
+
+
+Mask = npt.NDArray[np.bool_]
+
+
+class BlockRemoval(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one block: how many rows matched, and what was written of the others.
+
+    ``fate``: no row matched and the block stays; all did and it goes; some did, so others take its place.
+    """
+
+    location: str
+    matched: int
+    fate: Literal["stays", "goes", "rewritten"]
+    written: WrittenBlocks = WrittenBlocks()
+
+
+class RemovalResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of some blocks, in their order. ``failed``: why nothing did."""
+
+    blocks: tuple[BlockRemoval, ...] = ()
+    failed: str | None = None
+
+
+class RemoveRows(Stage, frozen=True, kw_only=True):
+    """Look at the filter's columns first; write a block anew only when some rows match and some do not.
+
+    ``filter``: SQL text or a JSON tree, such that every part of it can be decided row by row.
+    """
+
+    filter: Any
+    time_zone: str = "UTC"
+    case_sensitive: bool = False
+
+    task_type: ClassVar[Any] = Bin
+    result_type: ClassVar[Any] = RemovalResult
+
+    def row_filter(self) -> RowFilter:
+        """The filter, ready to decide rows; raises FilterNotEvaluable, and what binding raises."""
+        predicate = read_filter(self.filter, time_zone=self.time_zone)
+        return RowFilter(predicate, self.target.schema, time_zone=self.time_zone, case_sensitive=self.case_sensitive)
+
+    def __call__(self, task: Bin) -> RemovalResult:
+        store, found = self.target.store(), self.row_filter()
+        try:
+            return RemovalResult(blocks=tuple(self._block(store, found, source) for source in task.sources))
+        except (BlockReplaced, EvaluationFailed, NotParquet, ObjectNotFound, SchemaMismatch) as error:
+            return RemovalResult(failed=error.message)
+
+    def _block(self, store: Store, found: RowFilter, source: Source) -> BlockRemoval:
+        matches = self._matches(store, found, source)
+        matched = int(matches.sum())
+        if matched in (0, len(matches)):
+            return BlockRemoval(location=source.location, matched=matched, fate="goes" if matched else "stays")
+        batches = list(source_rows(store, source, self.schemas, self.target.schema))
+        rows = self.target.rows_of(batches).filter(pa.array(~matches)).combine_chunks()
+        writer = BlockWriter(self.target, store, self.scratch, Ids())
+        writer.write_one(rows, source.cluster)
+        return BlockRemoval(location=source.location, matched=matched, fate="rewritten", written=writer.finish())
+
+    def _matches(self, store: Store, found: RowFilter, source: Source) -> Mask:
+        schema = self.target.schema
+        names = {leaf.path[0] for leaf in found.columns}
+        masks = [np.zeros(0, dtype=bool)]
+        if not names:
+            return np.asarray(found.matches({}, source.row_count))
+        wanted = pa.schema([field for field in arrow_schema(schema) if field.name in names])
+        for batch in source_rows(store, source, self.schemas, schema, wanted):
+            rows = pa.Table.from_batches([batch])
+            columns = {
+                leaf.id: conform_leaf(leaf_values(rows, leaf).combine_chunks(), leaf.dtype, leaf.name)
+                for leaf in found.columns
+            }
+            masks.append(np.asarray(found.matches(columns, batch.num_rows)))
+        return np.concatenate(masks)
+
+
+class SinkResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one stream of rows: blocks that are done, and runs of rows that are not in blocks yet."""
+
+    written: WrittenBlocks = WrittenBlocks()
+    runs: tuple[Run, ...] = ()
+
+
+class Sink(Stage, frozen=True, kw_only=True):
+    """Takes in one stream of batches, which have the table's columns in its order.
+
+    Without keys rows stay in their order: whole blocks are written at once, and what is left over becomes a run, to be
+    put together with what others left, if it would make a small block.
+    """
+
+    task_type: ClassVar[type] = bytes
+    result_type: ClassVar[type] = SinkResult
+
+    def drain(self, batches: Iterable[pa.RecordBatch]) -> SinkResult:
+        """Every row; raises SchemaMismatch for one that does not fit, and StoreError."""
+        if self.target.order.keys:
+            sorter = RunSorter(self.target, self.target.store(), self.scratch, Ids())
+            for batch in batches:
+                sorter.add(batch)
+            return SinkResult(runs=tuple(sorter.finish()))
+        return self._in_blocks(batches)
+
+    def _in_blocks(self, batches: Iterable[pa.RecordBatch]) -> SinkResult:
+        target, store, ids = self.target, self.target.store(), Ids()
+        writer = BlockWriter(target, store, self.scratch, ids)
+        rest: list[pa.Table] = []
+        waiting: list[pa.RecordBatch] = []
+        size_bytes = 0
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            waiting.append(batch)
+            size_bytes += batch.nbytes
+            # The other half is for the rows before them, less than a block.
+            if 2 * size_bytes >= target.memory_bytes:
+                rest = [writer.write_whole(pa.concat_tables([*rest, target.rows_of(waiting)]))]
+                waiting, size_bytes = [], 0
+        if waiting:
+            rest.append(target.rows_of(waiting))
+        rows = pa.concat_tables(rest) if rest else None
+        runs: tuple[Run, ...] = ()
+        if rows is not None and rows.num_rows:
+            wanted = block_rows(rows, target)
+            if rows.num_rows >= SMALL * wanted:
+                writer.write(rows)
+            else:
+                keys = target.order.key_rows(rows, target.schema)
+                runs = (write_run(store, self.scratch, ids, rows, keys, block_rows=wanted),)
+        return SinkResult(written=writer.finish(), runs=runs)

@@ -1,4 +1,4 @@
-"""What blocks are written for: a table, its order, the size that they should have."""
+"""What blocks are written for: a table, the Arrow schema of its files, its order, the size of blocks."""
 
 from __future__ import annotations
 
@@ -8,13 +8,59 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from lamella.client.rewrite.file_schema import arrow_schema
-from lamella.client.rewrite.sorting import Order
+from lamella.client.rewrite.sort import Order
 from lamella.snapshot.cluster.block_sizes import BlockTarget
-from lamella.snapshot.errors import InvalidRequest, SchemaMismatch
+from lamella.snapshot.errors import InvalidRequest, InvalidSchema, SchemaMismatch
 from lamella.snapshot.layout import FsspecStore, TableLayout
 from lamella.snapshot.manifest import ClusterStats, TableIndex
-from lamella.snapshot.schema import Schema
+from lamella.snapshot.rows.arrow_types import leaf_type
+from lamella.snapshot.schema import Column, DataType, Schema
+
+#: Types of which a file says after writing what it said before.
+_WRITABLE: Final = frozenset(
+    {
+        *("boolean", "float32", "float64", "date", "string", "enum", "json", "binary", "fixed"),
+        *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    }
+)
+_UNWRITABLE: Final = "Lamella's writer cannot write columns of type"
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """The schema of a block's Arrow table.
+
+    Raises:
+        InvalidSchema: a type that cannot be written (float16, uuid, bson, intervals, ...).
+    """
+    return pa.schema([_field(column) for column in schema.columns])
+
+
+def _field(column: Column) -> pa.Field:
+    return pa.field(column.name, _type(column), nullable=column.nullable, metadata={"PARQUET:field_id": str(column.id)})
+
+
+def _type(column: Column) -> Any:
+    dtype = column.dtype
+    if dtype.name == "struct":
+        return pa.struct([_field(part) for part in column.fields])
+    if dtype.name == "list":
+        return pa.list_(_field(column.fields[0]))
+    if dtype.name == "map":
+        key, value = column.fields
+        return pa.map_(_field(key), _field(value))
+    return _leaf(dtype, column.name)
+
+
+def _leaf(dtype: DataType, name: str) -> Any:
+    writable = (
+        dtype.name in _WRITABLE
+        or (dtype.name == "decimal" and dtype.precision <= 38)
+        or dtype.name in ("timestamp", "timestamp_ntz", "time")
+    )
+    if not writable:
+        raise InvalidSchema(f"{_UNWRITABLE} {dtype}: {name!r}", column=name)
+    return leaf_type(dtype, name)
+
 
 _SIZE: Final = BlockTarget()
 #: The property that says which columns get Parquet's own bloom filters: ``id, user=0.05``.

@@ -4,8 +4,7 @@
 just the pages that hold them, and decides every row by Spark SQL's rules. Filters are never handed to pyarrow.
 """
 
-from lamella.client.scan.fragment import Fragment
 from lamella.client.scan.plan import Request
-from lamella.client.scan.scan import Scan, open_store
+from lamella.client.scan.scan import Fragment, Scan, open_store
 
 __all__ = ["Fragment", "Request", "Scan", "open_store"]

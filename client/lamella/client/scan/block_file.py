@@ -1,21 +1,305 @@
-"""A block's file, opened: its footer checked, its columns matched with the table's."""
+"""A block's file: its end is read once, its footer checked, its columns matched with the table's.
+
+One column's pages are decoded by pyarrow out of a small Parquet file that is made of them in memory; its footer is
+written here (Thrift's compact protocol).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
-from lamella.client.scan.miniature import Element, path_to, read_elements
-from lamella.client.scan.tail import Tail
-from lamella.snapshot.errors import BlockReplaced, EncryptedParquet, SchemaMismatch
-from lamella.snapshot.layout import Store
-from lamella.snapshot.parquet.footer import Footer, read_footer
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lamella.snapshot.errors import BlockReplaced, CorruptParquet, EncryptedParquet, SchemaMismatch
+from lamella.snapshot.layout import ListedObject, ObjectStat, Store
+from lamella.snapshot.parquet import thrift
+from lamella.snapshot.parquet.footer import TAIL_BYTES, Footer, read_footer
+from lamella.snapshot.parquet.metadata import CODECS
 from lamella.snapshot.parquet.page_index import ChunkPages, read_page_index
 from lamella.snapshot.parquet.plan import plan
+from lamella.snapshot.parquet.thrift import INT, ThriftError
+from lamella.snapshot.parquet.tree import FileLeaf
 from lamella.snapshot.parquet.writer import legacy_calendar
 from lamella.snapshot.schema import Column, Leaf, Schema
 from lamella.snapshot.wire import PrunedBlock
+
+
+class FileTail:
+    """A :class:`~lamella.snapshot.layout.Store` that has the last bytes of one file in memory.
+
+    What lies before them is asked of the store behind it; the last such answer is kept too (a long footer).
+    """
+
+    def __init__(self, store: Store, stat: ObjectStat) -> None:
+        self._store = store
+        self._location = stat.location
+        self._size = stat.size_bytes
+        self.start = max(0, stat.size_bytes - TAIL_BYTES)
+        self._data = store.read_range(stat.location, self.start, stat.size_bytes - self.start)
+        self._last: tuple[int, bytes] = (0, b"")
+
+    def footer(self, size: int) -> bytes:
+        """The footer, of a known size in bytes."""
+        return self.read_range(self._location, self._size - 8 - size, size)
+
+    def read_range(self, location: str, start: int, length: int) -> bytes:
+        """Some bytes, from memory where they are there."""
+        if location != self._location:
+            return self._store.read_range(location, start, length)
+        for at, data in ((self.start, self._data), self._last):
+            if at <= start and start + length <= at + len(data):
+                return data[start - at : start - at + length]
+        found = self._store.read_range(location, start, length)
+        self._last = (start, found)
+        return found
+
+    def read(self, location: str) -> bytes:
+        """As the store does."""
+        return self._store.read(location)
+
+    def stat(self, location: str) -> ObjectStat:
+        """As the store does."""
+        return self._store.stat(location)
+
+    def put(self, location: str, data: bytes) -> ObjectStat:
+        """As the store does."""
+        return self._store.put(location, data)
+
+    def expand(self, url: str, *, plain: bool = False) -> list[str]:
+        """As the store does."""
+        return self._store.expand(url, plain=plain)
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ListedObject]:
+        """As the store does."""
+        return self._store.list(prefix, start_after=start_after)
+
+    def delete(self, location: str) -> None:
+        """As the store does."""
+        self._store.delete(location)
+
+    def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
+        """As the store does."""
+        return self._store.delete_many(locations)
+
+
+_I32 = 5
+_I64 = 6
+_BINARY = 8
+_LIST = 9
+_STRUCT = 12
+
+#: A field's wire type and its bytes.
+Value = tuple[int, bytes]
+
+
+def i32(number: int) -> Value:
+    """A 32-bit integer."""
+    return _I32, _zigzag(number)
+
+
+def i64(number: int) -> Value:
+    """A 64-bit integer."""
+    return _I64, _zigzag(number)
+
+
+def binary(data: bytes) -> Value:
+    """Bytes or UTF-8 text."""
+    return _BINARY, _varint(len(data)) + data
+
+
+def structure(fields: dict[int, Value]) -> Value:
+    """A structure; fields by id, ascending."""
+    out = bytearray()
+    last = 0
+    for number, (wire, data) in fields.items():
+        delta = number - last
+        if not 0 < delta < 16:
+            raise ValueError("field ids ascend by less than sixteen")
+        out.append(delta << 4 | wire)
+        out += data
+        last = number
+    out.append(0)
+    return _STRUCT, bytes(out)
+
+
+def sequence(items: Iterable[Value]) -> Value:
+    """A list of values of one wire type; not empty."""
+    listed = list(items)
+    return raw_sequence(listed[0][0], [data for _, data in listed])
+
+
+def raw_sequence(wire: int, items: list[bytes]) -> Value:
+    """A list of values that are encoded already."""
+    count = len(items)
+    head = bytes([count << 4 | wire]) if count < 15 else bytes([0xF0 | wire]) + _varint(count)
+    return _LIST, head + b"".join(items)
+
+
+def structures(items: list[bytes]) -> Value:
+    """A list of structures that are encoded already."""
+    return raw_sequence(_STRUCT, items)
+
+
+def _zigzag(number: int) -> bytes:
+    return _varint((number << 1) ^ (number >> 63))
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number >= 128:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+_MAGIC: Final = b"PAR1"
+_SCHEMA: Final = 2
+#: Encodings that a chunk may have: the pages' own headers are what readers go by.
+_ENCODINGS: Final = (0, 3, 8)
+
+
+class Element(msgspec.Struct, frozen=True):
+    """A schema element: its bytes, its place in the depth-first list, the elements of its children."""
+
+    data: bytes
+    at: int
+    children: tuple[Element, ...]
+
+    def all_data(self) -> list[bytes]:
+        """Its bytes and those of all below it, depth first."""
+        return [self.data, *(data for child in self.children for data in child.all_data())]
+
+    @property
+    def leaf_count(self) -> int:
+        """The leaves below it; a leaf is one itself."""
+        return sum(child.leaf_count for child in self.children) or 1
+
+
+class LeafData(msgspec.Struct, frozen=True):
+    """What a miniature takes over of one leaf: the encoded pages (a dictionary first), how many values they hold."""
+
+    leaf: FileLeaf
+    codec: str
+    num_values: int
+    parts: tuple[bytes, ...]
+
+
+def read_elements(footer: bytes) -> tuple[Element, ...]:
+    """The elements of a file's columns, with all below them.
+
+    Raises:
+        CorruptParquet: the list cannot be decoded, or does not add up.
+    """
+    try:
+        count, _, at = thrift.list_header(footer, thrift.find(footer, _SCHEMA, 9))
+        flat: list[tuple[bytes, int]] = []
+        for _ in range(count):
+            fields, end = thrift.struct(footer, at, {5: INT})
+            flat.append((footer[at:end], fields.get(5, 0)))
+            at = end
+        root, behind = _element(flat, 0)
+    except (ThriftError, IndexError) as error:
+        raise CorruptParquet(f"the schema cannot be decoded: {error}") from error
+    if behind != len(flat):
+        raise CorruptParquet("the schema has elements outside its root")
+    return root.children
+
+
+def _element(flat: Sequence[tuple[bytes, int]], at: int) -> tuple[Element, int]:
+    data, count = flat[at]
+    here = at
+    at += 1
+    children = []
+    for _ in range(count):
+        child, at = _element(flat, at)
+        children.append(child)
+    return Element(data, here, tuple(children)), at
+
+
+def path_to(columns: Sequence[Element], leaf: int) -> list[Element]:
+    """The elements from a column down to the leaf number ``leaf``."""
+    for element in columns:
+        count = element.leaf_count
+        if leaf < count:
+            return [element, *(path_to(element.children, leaf) if element.children else ())]
+        leaf -= count
+    raise CorruptParquet("the schema has fewer leaves than its chunks")
+
+
+def one_leaf(path: Sequence[Element]) -> list[bytes]:
+    """The elements of a column of which only one leaf is left."""
+    return [*(_only_child(element) for element in path[:-1]), path[-1].data]
+
+
+def _only_child(element: Element) -> bytes:
+    fields = thrift.decode(element.data, {3: INT, 4: thrift.BINARY})
+    _, data = structure({3: i32(fields[3]), 4: binary(fields[4]), 5: i32(1)})
+    return data
+
+
+def decode(elements: Sequence[bytes], leaves: Sequence[LeafData], num_rows: int) -> Any:
+    """The rows of one column, as an Arrow array; ``leaves`` are all leaves of its ``elements``, in order.
+
+    Raises:
+        CorruptParquet: the pages cannot be decoded, or hold another number of rows.
+    """
+    file = _file(elements, leaves, num_rows)
+    try:
+        with pq.ParquetFile(pa.BufferReader(file), coerce_int96_timestamp_unit="us") as opened:
+            column = opened.read(use_threads=False).column(0)
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptParquet(f"column {leaves[0].leaf.name!r} cannot be decoded: {error}") from error
+    if len(column) != num_rows:
+        raise CorruptParquet(f"column {leaves[0].leaf.name!r} has {len(column)} rows where {num_rows} should be")
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _file(elements: Sequence[bytes], leaves: Sequence[LeafData], num_rows: int) -> bytes:
+    body: list[bytes] = [_MAGIC]
+    at = len(_MAGIC)
+    chunks = []
+    for data in leaves:
+        size = sum(map(len, data.parts))
+        body.extend(data.parts)
+        meta = structure(
+            {
+                1: i32(data.leaf.physical),
+                2: sequence(map(i32, _ENCODINGS)),
+                3: sequence(map(binary, data.leaf.file_path)),
+                4: i32(_codec(data)),
+                5: i64(data.num_values),
+                6: i64(size),
+                7: i64(size),
+                9: i64(at),  # of the dictionary when there is one: readers look at the first page's own header
+            }
+        )
+        chunks.append(structure({2: i64(at), 3: meta}))
+        at += size
+    _, root = structure({4: binary(b"schema"), 5: i32(1)})
+    group = structure({1: sequence(chunks), 2: i64(at - len(_MAGIC)), 3: i64(num_rows)})
+    _, footer = structure(
+        {
+            1: i32(1),
+            2: structures([root, *elements]),
+            3: i64(num_rows),
+            4: sequence([group]),
+        }
+    )
+    return b"".join([*body, footer, len(footer).to_bytes(4, "little"), _MAGIC])
+
+
+def _codec(data: LeafData) -> int:
+    if data.codec not in CODECS:
+        raise CorruptParquet(f"column {data.leaf.name!r} is compressed by an unknown codec", column=data.leaf.name)
+    return CODECS.index(data.codec)
+
 
 _CALENDAR: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
 
@@ -41,7 +325,7 @@ class BlockFile:
         if stat.size_bytes != block.file_size or (known is not None and known != stat.content_id):
             raise _replaced(block.location)
         self._stat = stat
-        self._tail = Tail(store, stat)
+        self._tail = FileTail(store, stat)
         self.footer: Footer = read_footer(self._tail, block.location, stat)
         rows = sum(group.num_rows for group in self.footer.metadata.row_groups)
         if rows != block.row_count:

@@ -11,9 +11,8 @@ from typing import Any, Protocol
 import msgspec
 import pyarrow as pa
 
-from lamella.client.scan.columns import Wanted, wanted_columns, wanted_leaf
-from lamella.client.scan.ordering import Ordering
-from lamella.client.scan.piece import Reading
+from lamella.client.scan.columns import Ordering, ReadColumn, read_columns, read_leaf
+from lamella.client.scan.row_groups import ReadSpec
 from lamella.snapshot.expression import Predicate, read_filter
 from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.rows import RowFilter
@@ -83,7 +82,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-class Recipe(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class ScanRecipe(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What is done with the rows of every block. Small, and can be pickled; what is made of it stays at home.
 
     ``schema``: the table's at the snapshot that is read. ``columns`` as of :class:`Request`.
@@ -97,9 +96,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     case_sensitive: bool
 
     @cached_property
-    def output(self) -> tuple[Wanted, ...]:
+    def output(self) -> tuple[ReadColumn, ...]:
         """The columns that come out; raises UnknownColumn, InvalidRequest."""
-        return wanted_columns(self.schema, self.columns, case_sensitive=self.case_sensitive)
+        return read_columns(self.schema, self.columns, case_sensitive=self.case_sensitive)
 
     @cached_property
     def ordering(self) -> Ordering | None:
@@ -109,7 +108,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return Ordering(self.schema, self.order_by, len(self.output), case_sensitive=self.case_sensitive)
 
     @cached_property
-    def reading(self) -> Reading:
+    def reading(self) -> ReadSpec:
         """What is read of each row group: columns to order by stand behind those that come out.
 
         Raises:
@@ -120,8 +119,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             self.predicate, self.schema, time_zone=self.time_zone, case_sensitive=self.case_sensitive
         )
         wanted = self.output if self.ordering is None else (*self.output, *self.ordering.wanted)
-        of_filter = tuple(wanted_leaf(self.schema, leaf) for leaf in row_filter.columns)
-        return Reading(wanted, pa.schema([one.field for one in wanted]), row_filter, of_filter)
+        of_filter = tuple(read_leaf(self.schema, leaf) for leaf in row_filter.columns)
+        return ReadSpec(wanted, pa.schema([one.field for one in wanted]), row_filter, of_filter)
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -135,8 +134,8 @@ class Plan(msgspec.Struct, frozen=True):
     answer: PruneAnswer
     blocks: tuple[PrunedBlock, ...]
     versions: Versioned
-    recipe: Recipe
-    reading: Reading
+    recipe: ScanRecipe
+    reading: ReadSpec
     ordering: Ordering | None
     properties: Mapping[str, str]
 
@@ -163,7 +162,7 @@ def plan_of(table: Planner, request: Request, only: Callable[[str], AbstractSet[
     versions: TableInfo | Snapshot = table.info()
     if versions.snapshot_id != answer.snapshot_id:
         versions = table.snapshot(answer.snapshot_id)
-    recipe = Recipe(
+    recipe = ScanRecipe(
         predicate=predicate,
         schema=versions.schema,
         columns=request.columns,

@@ -1,33 +1,181 @@
-"""A scan: planned by the service, read here."""
+"""A scan: planned by the service, read here; whole, or in fragments that can be read apart."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import pyarrow as pa
 
-from lamella.client.scan.ahead import ahead
 from lamella.client.scan.block_file import BlockFile
-from lamella.client.scan.emptiness import Emptiness
-from lamella.client.scan.fetch import Fetcher
-from lamella.client.scan.fragment import Fragment, OpenStore, fragments_of
-from lamella.client.scan.piece import Piece, Reading, pieces
-from lamella.client.scan.plan import Plan, Planner, Request, plan_of
-from lamella.client.scan.progress import Progress
+from lamella.client.scan.plan import Plan, Planner, Request, ScanRecipe, plan_of
+from lamella.client.scan.row_groups import Fetcher, ReadSpec, RowGroupRead, row_group_reads
 from lamella.client.scan.rows import Rows, arrow_frame, batches_of, library, read_frame
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.feedback import is_enabled
 from lamella.snapshot.layout import FsspecStore, Store
+from lamella.snapshot.schema import Schema
 from lamella.snapshot.wire import PruneAnswer, PrunedBlock
 
 if TYPE_CHECKING:
     import dask.dataframe
+
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+def prefetch(pool: Executor, work: Callable[[Item], Made], items: Iterable[Item], depth: int) -> Iterator[Made]:
+    """``map(work, items)``, with up to ``depth`` items under way; an error comes where its item would."""
+    waiting: deque[Future[Made]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) >= depth:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+class Progress:
+    """Blocks read and rows found, on stderr; nothing at all unless ``shown``."""
+
+    def __init__(self, blocks: int, *, shown: bool) -> None:
+        self._bar: Any = None
+        self._rows = 0
+        if shown:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bar
+
+            columns = (TextColumn("blocks"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+            self._bar = Bar(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task("0 rows", total=blocks)
+
+    def __enter__(self) -> Progress:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def rows(self, count: int) -> None:
+        """So many more rows were found."""
+        self._rows += count
+        if self._bar is not None:
+            self._bar.update(self._task, description=f"{self._rows:,} rows")
+
+    def block(self) -> None:
+        """One more block is being read."""
+        if self._bar is not None:
+            self._bar.advance(self._task)
+
+
+class EmptyBlocks:
+    """Counts pieces of blocks as they are opened and read; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pieces: dict[str, int] = {}
+        self._rows: dict[str, int] = {}
+
+    def opened(self, location: str, pieces: int) -> None:
+        """A block consists of so many pieces; those that are ruled out by page statistics are not among them."""
+        with self._lock:
+            self._pieces[location] = self._pieces.get(location, 0) + pieces
+
+    def read(self, location: str, rows: int) -> None:
+        """One piece is done, and so many of its rows match."""
+        with self._lock:
+            self._pieces[location] -= 1
+            self._rows[location] = self._rows.get(location, 0) + rows
+
+    def empty(self) -> list[str]:
+        """The blocks of which every piece was read, at least one, and no row matches."""
+        with self._lock:
+            return sorted(place for place, rows in self._rows.items() if not rows and not self._pieces[place])
+
+
+#: Requests under way for one fragment: whoever reads fragments reads several at a time.
+_REQUESTS: Final = 4
+
+#: Opens the store that a block is read from, where it is read.
+OpenStore = Callable[[], Store]
+
+
+class Fragment(Rows):
+    """The rows of one block that a scan gives. It can be pickled, and read without the service.
+
+    What it says of itself is known from the plan; its file is opened when it is read.
+    """
+
+    def __init__(self, recipe: ScanRecipe, block: PrunedBlock, written: Schema, open_store: OpenStore) -> None:
+        """``written``: the schema that the block was written with."""
+        self._recipe = recipe
+        self._block = block
+        self._written = written
+        self._open_store = open_store
+
+    @property
+    def location(self) -> str:
+        """Of the block's file."""
+        return self._block.location
+
+    @property
+    def row_count(self) -> int:
+        """At most so many rows come out: those that statistics do not rule out."""
+        pages = self._block.pages
+        return self._block.row_count if pages is None or pages.whole else sum(pages.row_count)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the block's file; mostly less is read of it."""
+        return self._block.file_size
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that come out, the same for all fragments of a scan."""
+        return self._recipe.output_schema
+
+    def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
+        """The rows as they are read, a row group at a time.
+
+        Raises BlockReplaced, ObjectNotFound, StoreError, NotParquet, SchemaMismatch and EvaluationFailed.
+        """
+        store = self._open_store()
+        file = BlockFile(store, self._block, self._written, self._recipe.schema)
+        fetcher = Fetcher(store, _REQUESTS)
+        try:
+            for piece in row_group_reads(file, limit=None):
+                yield from batches_of(piece.table(self._recipe.reading, fetcher))
+        finally:
+            fetcher.close()
+
+    def __repr__(self) -> str:
+        return f"Fragment({self.location!r}, row_count={self.row_count})"
+
+
+def fragments_of(plan: Plan, stores: Sequence[OpenStore]) -> list[Fragment]:
+    """One for each block of a plan; ``stores`` has one for each, too."""
+    return [
+        Fragment(plan.recipe, block, plan.written(block), store)
+        for block, store in zip(plan.blocks, stores, strict=True)
+    ]
+
 
 _Result = TypeVar("_Result")
 
@@ -100,7 +248,7 @@ class Scan(Rows):
 
         Together they have the rows of the scan. Each goes where its store goes, see ``store`` and ``signed_urls`` of
         :meth:`lamella.client.http.Table.scan`. Nothing holds the snapshot for those who read them: with reads that may
-        outlast the service's minimum age, hold a :class:`~lamella.client.http.holding.Holding` around them.
+        outlast the service's minimum age, hold a :class:`~lamella.client.http.maintenance.SnapshotLease` around them.
 
         Raises InvalidRequest for a scan with a limit or an order, which no part can keep by itself.
         """
@@ -136,7 +284,7 @@ class Scan(Rows):
         planned = self._planned()
         total = sum(block.row_count for block in planned.blocks if block.verdict == "ALL")
         others = tuple(block for block in planned.blocks if block.verdict != "ALL")
-        total += sum(self._read(planned, others, Piece.count, counting=True))
+        total += sum(self._read(planned, others, RowGroupRead.count, counting=True))
         return self._at_most(total)
 
     def _at_most(self, count: int) -> int:
@@ -147,7 +295,7 @@ class Scan(Rows):
         left = self._request.limit
         if left == 0:
             return
-        for table in self._read(planned, planned.blocks, Piece.table):
+        for table in self._read(planned, planned.blocks, RowGroupRead.table):
             if left is not None and table.num_rows >= left:
                 yield table.slice(0, left)
                 return
@@ -177,39 +325,39 @@ class Scan(Rows):
         self,
         planned: Plan,
         blocks: Sequence[PrunedBlock],
-        read: Callable[[Piece, Reading, Fetcher], _Result],
+        read: Callable[[RowGroupRead, ReadSpec, Fetcher], _Result],
         *,
         counting: bool = False,
     ) -> Iterator[_Result]:
         """What ``read`` makes of each piece of the blocks, in their order, some ahead of its use."""
         # An order needs all of a block's rows, but any rows of a block will do where there is none.
         limit = self._request.limit if planned.ordering is None and not counting else None
-        emptiness = Emptiness()
+        emptiness = EmptyBlocks()
         held = nullcontext() if self._hold is None or not blocks else self._hold(planned.answer.snapshot_id)
         with held, self._working(len(blocks)) as (pool, fetcher, progress):
 
-            def opened(block: PrunedBlock) -> list[Piece]:
+            def opened(block: PrunedBlock) -> list[RowGroupRead]:
                 file = BlockFile(self._store, block, planned.written(block), planned.recipe.schema)
-                made = pieces(file, limit=limit, counting=counting)
+                made = row_group_reads(file, limit=limit, counting=counting)
                 emptiness.opened(block.location, len(made))
                 return made
 
-            def done(piece: Piece) -> _Result:
+            def done(piece: RowGroupRead) -> _Result:
                 result = read(piece, planned.reading, fetcher)
                 emptiness.read(piece.file.location, _row_count(result))
                 return result
 
-            def all_pieces() -> Iterator[Piece]:
-                for made in ahead(pool, opened, blocks, self._workers):
+            def all_pieces() -> Iterator[RowGroupRead]:
+                for made in prefetch(pool, opened, blocks, self._workers):
                     progress.block()
                     yield from made
 
-            for result in ahead(pool, done, all_pieces(), self._workers):
+            for result in prefetch(pool, done, all_pieces(), self._workers):
                 progress.rows(result.num_rows if isinstance(result, pa.Table) else 0)
                 yield result
         self._tell(planned, emptiness)
 
-    def _tell(self, planned: Plan, emptiness: Emptiness) -> None:
+    def _tell(self, planned: Plan, emptiness: EmptyBlocks) -> None:
         if self._report is None or not is_enabled(planned.properties):
             return
         found = emptiness.empty()
@@ -246,7 +394,7 @@ def _row_count(result: object) -> int:
     return result.num_rows if isinstance(result, pa.Table) else int(cast(int, result))
 
 
-def _located(piece: Piece, reading: Reading, fetcher: Fetcher) -> tuple[str, pa.Table]:
+def _located(piece: RowGroupRead, reading: ReadSpec, fetcher: Fetcher) -> tuple[str, pa.Table]:
     return piece.file.location, piece.table(reading, fetcher)
 
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lamella.client.spark.attachment import Attached, LamellaSparkWarning, attach
-    from lamella.client.spark.deleting import delete
+    from lamella.client.spark.engine import delete
     from lamella.client.spark.index_job import BuildProgress, BuildResult, build_index
-    from lamella.client.spark.merging import Merge, MergeResult, merge, update
+    from lamella.client.spark.merge_job import Merge, MergeResult, merge, update
     from lamella.client.spark.reader import read
     from lamella.client.spark.streaming import append_batches, write_stream
     from lamella.client.spark.writer import WriteResult, write
@@ -31,16 +31,16 @@ _HOMES = {
     "BuildProgress": "index_job",
     "BuildResult": "index_job",
     "LamellaSparkWarning": "attachment",
-    "Merge": "merging",
-    "MergeResult": "merging",
+    "Merge": "merge_job",
+    "MergeResult": "merge_job",
     "WriteResult": "writer",
     "append_batches": "streaming",
     "attach": "attachment",
     "build_index": "index_job",
-    "delete": "deleting",
-    "merge": "merging",
+    "delete": "engine",
+    "merge": "merge_job",
     "read": "reader",
-    "update": "merging",
+    "update": "merge_job",
     "write": "writer",
     "write_stream": "streaming",
 }

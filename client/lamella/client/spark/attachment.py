@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from lamella.client.http import Lamella
+from lamella.client.spark.block_scan import RelationIndex, file_index, relation_frame
 from lamella.client.spark.catalog import LakeCatalog
-from lamella.client.spark.failure import runtime_exception
-from lamella.client.spark.file_index import file_index
 from lamella.client.spark.gateway import DATASOURCES, Gateway
-from lamella.client.spark.lake import Kept, Settings, client_of, load_table, unix_ms
-from lamella.client.spark.relation import BlockIndex, relation_frame
-from lamella.client.spark.row_level import LakeRowLevel, LakeRowLevelWrite
+from lamella.client.spark.lake import BlockSelection, Settings, client_of, load_table, unix_ms
+from lamella.client.spark.proxy import runtime_exception
 from lamella.client.spark.scan import LakeBatch, LakeScan, LakeScanBuilder, LakeStatistics
 from lamella.client.spark.sql_write import LakeInsertion, LakeWrite, LakeWriteBuilder
-from lamella.client.spark.staging import StagedLakeTable
-from lamella.client.spark.table_proxy import LakeTableProxy
+from lamella.client.spark.table import LakeRowLevel, LakeRowLevelWrite, LakeTableProxy, StagedLakeTable
 from lamella.client.spark.writer import Layout
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 
@@ -199,7 +196,7 @@ def _probe_catalog(gateway: Gateway) -> None:
     _catalogs(gateway).size()
     runtime_exception(gateway, "probe")
     struct = gateway.struct_type(_PROBE_SCHEMA)
-    kept = Kept(locations=["file:///lamella/probe.parquet"], sizes=[1], rows=[1], blocks_total=1)
+    kept = BlockSelection(locations=["file:///lamella/probe.parquet"], sizes=[1], rows=[1], blocks_total=1)
     index = file_index(gateway, kept, "probe", struct)
     options = gateway.java_class("org.apache.spark.sql.util.CaseInsensitiveStringMap").empty()
     scan = gateway.java_class(DATASOURCES + "v2.parquet.ParquetScanBuilder")(
@@ -210,7 +207,7 @@ def _probe_catalog(gateway: Gateway) -> None:
 
 
 def _probe_relation(gateway: Gateway) -> None:
-    gateway.java_class("java.lang.Class").forName(BlockIndex.Java.implements[0])
+    gateway.java_class("java.lang.Class").forName(RelationIndex.Java.implements[0])
     for name in ("HadoopFsRelation", "PartitionDirectory", "parquet.ParquetFileFormat"):
         gateway.java_class("java.lang.Class").forName(DATASOURCES + name)
 

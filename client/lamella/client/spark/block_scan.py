@@ -1,35 +1,205 @@
-"""The JVM's own scan over the kept blocks of one read, whatever their columns were called when they were written.
+"""Spark's own Parquet readers over named blocks: nothing is listed, no file is touched.
 
-Five ways, the first that is right for the blocks at hand:
-
-``name``    every block has the columns that are read under their names of today (or lacks them, and has nothing under
-            those names): Spark's Parquet reader, as ever.
-``renamed`` all blocks have them under the same other names: the same reader, told the names of the files.
-``id``      names differ from block to block, and Lamella's own writer made all of them: the same reader finds columns
-            by the field ids that it wrote into the files, which are the column ids.
-``python``  names differ from block to block in files of other writers: the blocks are read by pyarrow in Spark's
-            Python workers, several times slower. Compaction ends it.
-``signed``  the blocks are read by signed URLs, whatever their columns are called; in Python workers too, since Spark's
-            own readers know no such URLs.
-
-Spark's own skipping inside files goes by the names of its plan, so it is off in all ways but the first.
+A file index for its scan (V2), and a ``HadoopFsRelation`` where the V2 way does not work.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from lamella.client.spark.block_names import identified_struct, layouts
-from lamella.client.spark.file_index import file_index
+from lamella.client.spark.catalyst import FilterWalker
 from lamella.client.spark.gateway import DATASOURCES, SQL, Gateway
-from lamella.client.spark.lake import Kept, LakeTable
+from lamella.client.spark.lake import BlockSelection, LakeTable, identified_struct, layouts, refuse_hidden
+from lamella.client.spark.literal import TRUE
+from lamella.client.spark.parquet_pushdown import reader_options, refuse_case_sensitive, skippable_columns
+from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.python_blocks import python_scan
+from lamella.snapshot.errors import InvalidRequest, LamellaError
 
-Way = Literal["name", "renamed", "id", "python", "signed"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+_FILE_STATUS = "org.apache.hadoop.fs.FileStatus"
+_BLOCK_SIZE_BYTES = 128 << 20
+# FileStatusProto: fileType=FT_FILE(2) in field 1; the fields between length and modification time are
+# permission{0644}, owner "" and group "", all of which the message requires.
+_TYPE_FILE = b"\x08\x02"
+_PERMISSION_OWNER_GROUP = b"\x22\x03\x08\xa4\x03\x2a\x00\x32\x00"
+
+
+def file_statuses(gateway: Gateway, files: Sequence[tuple[str, int]]) -> Any:
+    """``FileStatus[]`` of ``(Hadoop path, size in bytes)``; the modification time is not known and is 0."""
+    status = gateway.shared(_FILE_STATUS, lambda: gateway.java_class("java.lang.Class").forName(_FILE_STATUS))
+    writable = gateway.java_class("org.apache.hadoop.io.ArrayWritable")(status)
+    read = gateway.copy_bytes(writable, encode(files)).get()  # Writable[], which is not what it was asked to be
+    made = gateway.new_array(_FILE_STATUS, len(files))
+    gateway.static("java.lang.System", "arraycopy")(read, 0, made, 0, len(files))
+    return made
+
+
+def encode(files: Iterable[tuple[str, int]]) -> bytes:
+    """The bytes of an ``ArrayWritable`` of ``FileStatus``."""
+    count = 0
+    parts = [b""]
+    heads: dict[int, tuple[int, bytes]] = {}  # by length of the path
+    tails: dict[int, bytes] = {}  # by size of the file
+    pack = struct.Struct(">i").pack
+    for path, size_bytes in files:
+        text = path.encode("utf-8")
+        tail = tails.get(size_bytes)
+        if tail is None:
+            tail = tails[size_bytes] = b"\x18" + _varint(size_bytes) + _REST
+        known = heads.get(len(text))
+        if known is None:
+            head = _TYPE_FILE + b"\x12" + _varint(len(text))
+            known = heads[len(text)] = (len(head) + len(text), head)
+        parts += (pack(known[0] + len(tail)), known[1], text, tail)
+        count += 1
+    parts[0] = pack(count)
+    return b"".join(parts)
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+#: What follows the length: modification time and access time 0, replication 1, the block size.
+_REST: Final = _PERMISSION_OWNER_GROUP + b"\x38\x00\x40\x00\x50\x01\x58" + _varint(_BLOCK_SIZE_BYTES)
+
+
+#: More than any listing weighs, and small enough for Guava to add a few of them.
+UNLIMITED_BYTES: Final = 1 << 60
+
+
+def file_index(
+    gateway: Gateway, kept: BlockSelection, digest: str, schema: Any, *, cache_bytes: int = UNLIMITED_BYTES
+) -> Any:
+    """An ``InMemoryFileIndex`` of exactly these blocks; ``schema`` is the ``StructType`` of the data.
+
+    Raises:
+        LamellaError: Spark's index holds other files than it was given.
+    """
+    refuse_hidden(kept.locations)
+    # Never looked at. It differs with the content, since Spark takes two indexes of one root for equal.
+    root = gateway.path(f"file:///lamella/{digest}")
+    cache = gateway.java_class(DATASOURCES + "SharedInMemoryCache")(cache_bytes, -1).createForNewClient()
+    cache.putLeafFiles(root, file_statuses(gateway, kept.files()))
+    index = gateway.java_class(DATASOURCES + "InMemoryFileIndex")(
+        gateway.session,
+        gateway.seq([root]),
+        gateway.shared("recursive", lambda: gateway.scala_map({"recursiveFileLookup": "true"})),
+        gateway.some(schema),
+        cache,
+        gateway.shared("no partitions", lambda: gateway.some(_no_partitions(gateway))),
+        gateway.none,
+    )
+    found = index.allFiles().size()
+    if found != len(kept.locations):
+        raise LamellaError(f"Spark's file index lost blocks: it holds {found} of {len(kept.locations)}")
+    return index
+
+
+def _no_partitions(gateway: Gateway) -> Any:
+    return gateway.scala_object(DATASOURCES + "PartitionSpec").emptySpec()
+
+
+def relation_frame(gateway: Gateway, table: LakeTable, columns: Sequence[str] | None = None) -> DataFrame:
+    """A frame over the table at its snapshot; filters on it prune when it is run.
+
+    Raises:
+        InvalidSchema: a column that Spark cannot read, unless ``columns`` leaves it out.
+        InvalidRequest: blocks have one of the columns under an earlier name, or the session tells names apart by case.
+    """
+    from pyspark.sql import DataFrame
+
+    names = [column.name for column in table.schema.columns] if columns is None else list(columns)
+    table.columns.check(names)
+    if not table.is_plain(columns):
+        raise InvalidRequest(
+            f"blocks of {table.name} have columns under earlier names, which cannot be read this way; read it through"
+            " the catalog of lamella.client.spark.attach, or compact it"
+        )
+    refuse_case_sensitive(gateway.spark)
+    # Which blocks will be read is not known yet. Who trusts the writers' page indexes trusts their footers.
+    trusted = skippable_columns(table.schema) if table.settings.page_index else []
+    options = reader_options(table.schema, page_index=bool(table.settings.page_index), believed=trusted)
+    relation = gateway.java_class(DATASOURCES + "HadoopFsRelation")(
+        RelationIndex(gateway, table),
+        gateway.java_class(SQL + "types.StructType")(),
+        gateway.struct_type(table.columns.readable),
+        gateway.none,
+        gateway.java_class(DATASOURCES + "parquet.ParquetFileFormat")(),
+        gateway.scala_map(options),
+        gateway.session,
+    )
+    frame = DataFrame(gateway.session.baseRelationToDataFrame(relation), gateway.spark)
+    return frame if columns is None else frame.select(*[f"`{name.replace('`', '``')}`" for name in names])
+
+
+class RelationIndex(Proxy):
+    """``FileIndex`` over the blocks of one snapshot.
+
+    The partition schema is empty on purpose: Spark does not evaluate partition filters again after the scan, so
+    a filter that is only used for pruning must never be one.
+    """
+
+    class Java:
+        implements = [DATASOURCES + "FileIndex"]  # noqa: RUF012
+
+    def __init__(self, gateway: Gateway, table: LakeTable) -> None:
+        super().__init__(gateway)
+        self._table = table
+
+    def _key(self) -> str:
+        return f"Lamella {self._table.key}"
+
+    def rootPaths(self) -> Any:
+        # Shown in plans and otherwise unused.
+        path = self._gateway.path(f"lamella:/{self._table.key}")
+        return self._gateway.seq([path])
+
+    def partitionSchema(self) -> Any:
+        return self._gateway.java_class(SQL + "types.StructType")()
+
+    def sizeInBytes(self) -> int:
+        return self._table.size_bytes
+
+    def inputFiles(self) -> Any:
+        return self._gateway.array("java.lang.String", [path for path, _ in self._table.kept(None).files()])
+
+    def refresh(self) -> None:
+        """A snapshot does not change."""
+
+    def isTimeTravel(self) -> bool:
+        return True
+
+    def metadataOpsTimeNs(self) -> Any:
+        return self._gateway.none
+
+    def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:
+        walker = FilterWalker(self._table.schema, time_zone=self._gateway.time_zone())
+        trees = [walker.conjunction(filters) for filters in (partition_filters, data_filters)]
+        used = [tree for tree in trees if tree != TRUE]
+        tree = {"type": "and", "children": used} if used else None
+        kept = self._table.kept(tree, time_zone=walker.time_zone)
+        statuses = file_statuses(self._gateway, kept.files())
+        no_values = self._gateway.java_class(SQL + "catalyst.InternalRow").empty()
+        directory = self._gateway.java_class(DATASOURCES + "PartitionDirectory").apply(no_values, statuses)
+        return self._gateway.seq([directory])
+
+
+ReadPath = Literal["name", "renamed", "id", "python", "signed"]
 #: What a plan's text says of the ways that are not the usual one.
-NOTES: Final[dict[Way, str]] = {
+NOTES: Final[dict[ReadPath, str]] = {
     "renamed": "columns by earlier names",
     "id": "columns by field ids",
     "python": "READ IN PYTHON, files name columns differently",
@@ -46,7 +216,7 @@ class BlockScan:
         self,
         gateway: Gateway,
         table: LakeTable,
-        kept: Kept,
+        kept: BlockSelection,
         required: Any,
         required_json: str,
         options: Any,
@@ -56,7 +226,7 @@ class BlockScan:
         wanted = _with_defaults(json.loads(required_json), table)
         found = layouts(wanted, table.history, kept.schema_ids)
         plain = json.dumps(wanted)
-        self.way: Way = _way(table, kept, list(found) or [plain], plain)
+        self.way: ReadPath = _read_path(table, kept, list(found) or [plain], plain)
         self.schema = required
         if self.way in ("python", "signed"):
             self._native = None
@@ -96,7 +266,7 @@ class BlockScan:
         return int(self._native.estimateStatistics().sizeInBytes().getAsLong())
 
 
-def _way(table: LakeTable, kept: Kept, found: Sequence[str], plain: str) -> Way:
+def _read_path(table: LakeTable, kept: BlockSelection, found: Sequence[str], plain: str) -> ReadPath:
     if table.settings.signed_urls:
         return "signed"
     if list(found) == [plain]:

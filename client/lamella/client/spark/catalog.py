@@ -6,17 +6,12 @@ from functools import lru_cache, partial
 from typing import Any, NoReturn
 
 from lamella.client.http import Lamella
-from lamella.client.spark.ddl import alter_table
-from lamella.client.spark.failure import raise_java, refuse_in_jvm
+from lamella.client.spark.ddl import TableSpec, alter_table, namespace_changes, namespace_properties
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.lake import Settings, load_table
-from lamella.client.spark.pins import Pins
-from lamella.client.spark.proxy import Proxy
-from lamella.client.spark.sql_write import Destination
-from lamella.client.spark.staging import StagedLakeTable
-from lamella.client.spark.table_properties import namespace_changes, namespace_properties
-from lamella.client.spark.table_proxy import LakeTableProxy, shape_of
-from lamella.client.spark.table_spec import TableSpec
+from lamella.client.spark.proxy import Proxy, raise_java, refuse_in_jvm
+from lamella.client.spark.sql_write import Destination, Pins
+from lamella.client.spark.table import LakeTableProxy, StagedLakeTable, shape_of
 from lamella.client.spark.writer import Layout, drop_unused
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, NamespaceNotFound, TableNotFound
 from lamella.snapshot.wire import TableInfo

@@ -1,19 +1,177 @@
-"""Catalyst expressions as filters of Lamella's language.
-
-The walk goes over the live objects, not over ``toJSON``: that loses the values of an ``IN`` with more than ten of
-them, and shows timestamps as local wall clock without a zone, which is ambiguous where clocks go back. What has no
-exact counterpart becomes an ``unknown`` node, which keeps every block and is reported; the conjuncts beside it still
-prune.
-"""
+"""Catalyst expressions (predicates, functions, casts, arithmetic, sort orders) in Lamella's language."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, Final
 
-from lamella.client.spark.catalyst_terms import COLUMNS, TermTree, TermWalker, dtype_of, kind_of
-from lamella.client.spark.literal import FALSE, NULL, TRUE, Inexpressible, literal, typed, unknown
-from lamella.snapshot.schema import DataType, Schema
+from lamella.client.spark.literal import FALSE, NULL, TRUE, Inexpressible, literal, typed_literal, unknown
+from lamella.snapshot.errors import InvalidSchema, UnknownColumn
+from lamella.snapshot.expression import moments
+from lamella.snapshot.schema import DataType, Leaf, Schema, parse_type, quoted_path
+from lamella.snapshot.wire import OrderBy
+
+#: A column's name, or a term as a JSON tree.
+TermTree = str | dict[str, Any]
+
+_FUNCTIONS: Final = {
+    **{"Add": "add", "Subtract": "subtract", "Multiply": "multiply", "Divide": "divide"},
+    **{"UnaryMinus": "negative", "Abs": "abs"},
+    **{"Year": "year", "Quarter": "quarter", "Month": "month", "DayOfMonth": "day", "DayOfWeek": "dayofweek"},
+    **{"DayOfYear": "dayofyear", "Hour": "hour", "Minute": "minute", "Second": "second"},
+    **{"DateAdd": "date_add", "DateSub": "date_sub", "DateDiff": "datediff", "AddMonths": "add_months"},
+    **{"LastDay": "last_day", "TruncDate": "trunc", "TruncTimestamp": "date_trunc"},
+    **{"Substring": "substring", "Lower": "lower", "Upper": "upper", "Length": "length", "Coalesce": "coalesce"},
+    "GetJsonObject": "get_json_object",
+}
+_IN_A_ZONE: Final = frozenset({"Hour", "Minute", "Second", "TruncTimestamp"})
+_TIMES: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
+_INTEGERS: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+_MAX_DEPTH: Final = 40
+#: The classes of expressions that are columns, or fields of structs.
+COLUMNS: Final = ("AttributeReference", "GetStructField")
+#: Spark's types that terms may have; a string with a collation is another type.
+_TYPES: Final = _TIMES | {"boolean", "float", "double", "string", "binary", *_INTEGERS}
+
+
+class TermWalker:
+    """Turns expressions over one table into terms; ``time_zone`` is the session's."""
+
+    def __init__(self, schema: Schema, time_zone: str | None) -> None:
+        self._schema = schema
+        self._time_zone = time_zone
+        #: True when a term so far means something else in another time zone.
+        self.zone_used = False
+
+    def term(self, e: Any, depth: int = 1) -> TermTree:
+        """The term of an expression that is no constant.
+
+        Raises:
+            Inexpressible: it has no exact counterpart.
+        """
+        if depth > _MAX_DEPTH:
+            raise Inexpressible("nested too deep")
+        name = kind_of(e)
+        if name in COLUMNS:
+            return find_leaf(self._schema, _path(e)).reference
+        if name == "Cast":
+            return self._cast(e, depth)
+        if name not in _FUNCTIONS:
+            raise Inexpressible(f"function {name} is not used")
+        dtype_of(e)
+        if name in _IN_A_ZONE and not self._is_wall(e):
+            self._in_zone(e)
+        children = e.children()
+        arguments = [self._argument(children.apply(at), depth + 1) for at in range(children.size())]
+        return {"type": "apply", "function": _FUNCTIONS[name], "arguments": arguments}
+
+    def leaf(self, e: Any) -> Leaf:
+        """The column of an expression that is one."""
+        return find_leaf(self._schema, _path(e))
+
+    def constant(self, e: Any, dtype: DataType) -> dict[str, Any]:
+        """A constant of that type."""
+        if kind_of(e) != "Literal":
+            raise Inexpressible("not a constant")
+        value = e.value()
+        spark_type = e.dataType().typeName()
+        if value is not None and (spark_type == "string" or spark_type.startswith("decimal")):
+            value = value.toString()
+        return literal(dtype, spark_type, value)
+
+    def _argument(self, e: Any, depth: int) -> TermTree:
+        if kind_of(e) != "Literal":
+            return self.term(e, depth)
+        dtype = dtype_of(e)
+        made = self.constant(e, dtype)
+        if made["value"] is not None and (dtype.is_integer or dtype.name == "decimal"):
+            return {"type": "cast", "term": made, "to": _name(e)}
+        return made
+
+    def _cast(self, e: Any, depth: int) -> dict[str, Any]:
+        source, target = dtype_of(e.child()), dtype_of(e)
+        if source.name in _TIMES and target.name in _TIMES and "timestamp" in (source.name, target.name):
+            self._in_zone(e)
+        return {"type": "cast", "term": self.term(e.child(), depth + 1), "to": _name(e)}
+
+    def _is_wall(self, e: Any) -> bool:
+        """True for a part of a time without zone, which Spark reads as UTC."""
+        children = e.children()
+        return any(str(children.apply(at).dataType().typeName()) == "timestamp_ntz" for at in range(children.size()))
+
+    def _in_zone(self, e: Any) -> None:
+        given = e.timeZoneId()
+        name = str(given.get()) if given.isDefined() else None
+        if name is None or name != self._time_zone or moments.zone(name) is None:
+            raise Inexpressible(f"time zone {name} is not the session's")
+        self.zone_used = True
+
+
+def dtype_of(e: Any) -> DataType:
+    """The type of an expression."""
+    return dtype_named(str(e.dataType().typeName()))
+
+
+def dtype_named(name: str) -> DataType:
+    """The type that Spark's JSON calls so; raises Inexpressible for one that terms do not have."""
+    if name not in _TYPES and not name.startswith("decimal("):
+        raise Inexpressible(f"values of type {name}")
+    try:
+        return parse_type(_INTEGERS.get(name, name))
+    except InvalidSchema as error:
+        raise Inexpressible(f"values of type {name}") from error
+
+
+def _name(e: Any) -> str:
+    """The type of an expression as SQL spells it."""
+    return sql_type_name(str(e.dataType().typeName()))
+
+
+def sql_type_name(name: str) -> str:
+    """What Spark's JSON calls so, as SQL spells it."""
+    return _INTEGERS.get(name, name)
+
+
+def find_leaf(schema: Schema, path: list[str]) -> Leaf:
+    """The leaf at exactly that path, without regard to case.
+
+    Raises:
+        Inexpressible: none, a nested column, one below a list or map, or a name that another column shares.
+    """
+    name = quoted_path(path)
+    try:
+        leaf = schema.leaf(name)
+    except UnknownColumn as error:
+        raise Inexpressible(error.message) from error
+    if tuple(part.lower() for part in leaf.path) != tuple(part.lower() for part in path):
+        raise Inexpressible(f"column {name!r} is ambiguous")
+    if leaf.repeated:
+        raise Inexpressible(f"column {name!r} is inside a list or map")
+    return leaf
+
+
+#: Where py4j's stand-in for an expression carries its class, which never changes.
+_KIND: Final = "_lamella_kind"
+
+
+def kind_of(e: Any) -> str:
+    """The class of an expression; asked of the JVM once for each object that py4j gave us."""
+    known = vars(e)
+    found = known.get(_KIND)
+    if found is None:
+        found = known[_KIND] = str(e.getClass().getSimpleName())
+    return str(found)
+
+
+def _path(e: Any) -> list[str]:
+    kind = kind_of(e)
+    if kind == "AttributeReference":
+        return [str(e.name())]
+    if kind == "GetStructField":
+        child = e.child()
+        return [*_path(child), str(child.dataType().fieldNames()[e.ordinal()])]
+    raise Inexpressible("not a comparison of a column with a constant")
+
 
 _COMPARISONS: Final = {
     "EqualTo": "eq",
@@ -34,7 +192,7 @@ _EXPRESSION_ID: Final = re.compile(r"#\d+L?")
 _SEPARATOR: Final = "\x1f\x1e"
 
 
-class Walker:
+class FilterWalker:
     """Turns expressions over one table into filter trees.
 
     ``max_nodes`` and ``max_depth`` bound one tree, ``max_values`` one list: what goes beyond becomes unknown, rather
@@ -108,7 +266,7 @@ class Walker:
             term, dtype = self._side(e.left())
             text = _SPECIAL.sub(r"\\\g<0>", self._text(dtype, e.right())["value"])
             pattern = f"%{text}%" if kind == "Contains" else f"%{text}"
-            return {"type": "like", "term": term, "value": typed("string", pattern)}
+            return {"type": "like", "term": term, "value": typed_literal("string", pattern)}
         if kind == "Literal":
             if e.value() is None:
                 raise Inexpressible("a constant null")
@@ -181,3 +339,31 @@ def _chain(expression: Any, kind: str) -> list[Any]:
 
 def _text(e: Any) -> str:
     return _EXPRESSION_ID.sub("", str(e.toString()))
+
+
+def order_of(schema: Schema, orders: Any) -> tuple[OrderBy, ...]:
+    """The order of a Java array of ``SortOrder``; empty when its first part is not a column.
+
+    Later parts only decide between equal first keys, so one that is no column is named by the first: all that matters
+    is that there is one.
+    """
+    found: list[OrderBy] = []
+    for order in orders:
+        expression = order.expression()
+        try:
+            if expression.getClass().getSimpleName() != "FieldReference":
+                raise Inexpressible("not a column")
+            column = find_leaf(schema, [str(part) for part in expression.fieldNames()]).name
+        except Inexpressible:
+            if not found:
+                return ()
+            found.append(found[0])
+            continue
+        found.append(
+            OrderBy(
+                column=column,
+                descending=str(order.direction().name()) == "DESCENDING",
+                nulls_first=str(order.nullOrdering().name()) == "NULLS_FIRST",
+            )
+        )
+    return tuple(found)

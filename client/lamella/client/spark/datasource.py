@@ -27,9 +27,14 @@ from pyspark.sql.types import StructType
 
 from lamella.client.http import Lamella
 from lamella.client.http.credential import token_of
-from lamella.client.spark.arrow_types import spark_arrow_schema
 from lamella.client.spark.lake import LakeTable, Settings, load_table
-from lamella.client.spark.python_blocks import PARTITION_BYTES, BlockGroup, grouped, signed_blocks
+from lamella.client.spark.python_blocks import (
+    PARTITION_BYTES,
+    BlockGroup,
+    group_blocks,
+    signed_blocks,
+    spark_arrow_schema,
+)
 from lamella.snapshot.errors import InvalidRequest
 
 __all__ = ["PARTITION_BYTES", "BlockGroup", "LamellaDataSource", "LamellaReader", "open_table"]
@@ -85,7 +90,7 @@ class LamellaReader(DataSourceReader):
             kept = table.kept(self._options.get("prune"), time_zone=self._options.get("timezone", "UTC"))
             signed = signed_blocks(table, kept)
         limit = int(self._options.get("partitionbytes", PARTITION_BYTES))
-        return grouped(kept.locations, kept.sizes, kept.schema_ids, table.history, limit, signed)
+        return group_blocks(kept.locations, kept.sizes, kept.schema_ids, table.history, limit, signed)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a group of blocks. Spark passes None when there is none."""

@@ -1,20 +1,21 @@
-"""``ALTER TABLE`` of Spark SQL as changes that the service makes."""
+"""``CREATE TABLE``, ``ALTER TABLE`` and properties of Spark SQL as requests to the service."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from lamella.client.http import Lamella
-from lamella.client.spark.catalyst_terms import kind_of
+from lamella.client.spark.catalyst import kind_of
 from lamella.client.spark.gateway import Gateway
-from lamella.client.spark.lake import CLUSTER_KIND
-from lamella.client.spark.table_properties import own_properties
-from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.schema import Column, quoted_path
+from lamella.client.spark.lake import CLUSTER_KEY, CLUSTER_KIND, SNAPSHOT_ID
+from lamella.snapshot.errors import InvalidRequest, InvalidSchema
+from lamella.snapshot.manifest import ClusterKind
+from lamella.snapshot.schema import Column, Schema, quoted_path
 from lamella.snapshot.schema.evolution import (
     AddColumn,
     DropColumn,
@@ -26,6 +27,66 @@ from lamella.snapshot.schema.evolution import (
     WidenColumn,
 )
 from lamella.snapshot.schema.spark_types import columns_of
+from lamella.snapshot.wire import TableInfo
+
+_KINDS: Final[tuple[ClusterKind, ...]] = ("linear", "zorder", "hilbert")
+#: What Spark says of a table by properties, and why it cannot be had.
+_REFUSED: Final = {
+    "location": "the service decides where a table is",
+    "external": "the service decides where a table is",
+    "collation": "a table has no collation",
+    CLUSTER_KEY: "it is set by CLUSTER BY",
+    SNAPSHOT_ID: "it is shown and not set",
+}
+#: The formats of a table that SQL may name: blocks are Parquet files.
+_PROVIDERS: Final = ("lamella", "parquet")
+#: USING, STORED AS, STORED AS INPUTFORMAT ... OUTPUTFORMAT, ROW FORMAT SERDE.
+_FORMATS: Final = ("provider", "hive.stored-as", "hive.input-format", "hive.output-format", "hive.serde")
+_SILENT: Final = (*_FORMATS, "owner", "is_managed_location", "table_type")
+
+
+def own_properties(properties: Mapping[str, str]) -> tuple[dict[str, str], ClusterKind | None]:
+    """Those that the table keeps, and the kind of its cluster key if it is named.
+
+    Raises:
+        InvalidRequest: one that cannot be had.
+    """
+    for name, reason in _REFUSED.items():
+        if name in properties:
+            raise InvalidRequest(f"{name} {properties[name]!r}: {reason}")
+    for format_key in _FORMATS:
+        given_format = properties.get(format_key, _PROVIDERS[0])
+        if given_format.lower() not in _PROVIDERS:
+            raise InvalidRequest(f"a Lamella table is made of Parquet files, not of {given_format}")
+    options = sorted(name for name in properties if name.startswith("option."))
+    if options:
+        raise InvalidRequest(f"a table has no options: {options[0].removeprefix('option.')}")
+    own = {name: text for name, text in properties.items() if name not in _SILENT}
+    given = own.pop(CLUSTER_KIND, None)
+    kind = next((known for known in _KINDS if known == (given or "").lower()), None)
+    if given is not None and kind is None:
+        raise InvalidRequest(f"{CLUSTER_KIND} is one of {', '.join(_KINDS)}, not {given!r}")
+    return own, kind
+
+
+def namespace_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those that a namespace keeps; raises InvalidRequest for one that cannot be had."""
+    if "location" in properties:
+        raise InvalidRequest(f"location {properties['location']!r}: {_REFUSED['location']}")
+    return {name: text for name, text in properties.items() if name not in _SILENT}
+
+
+def namespace_changes(changes: Iterable[Any]) -> tuple[dict[str, str], list[str]]:
+    """Properties that Spark's ``NamespaceChange`` objects set, and those that they remove; raises InvalidRequest."""
+    given: dict[str, str] = {}
+    removed = []
+    for change in changes:
+        if str(change.getClass().getSimpleName()) == "RemoveProperty":
+            removed.append(str(change.property()))
+        else:
+            given[str(change.property())] = str(change.value())
+    return namespace_properties(given), removed
+
 
 # How a default of a type becomes text that says everything; other types cast to text as they are.
 _AS_TEXT: Final = {"timestamp": "date_format({}, \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\")", "binary": "hex({})"}
@@ -150,3 +211,87 @@ def _place(position: Any) -> tuple[bool, str | None]:
     if str(position.getClass().getSimpleName()) == "First":
         return True, None
     return False, str(position.column())
+
+
+_LIMITED_TEXT: Final = re.compile(r'"(?:var)?char\(')
+
+
+class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a table is to be."""
+
+    columns: tuple[Column, ...]
+    cluster_key: tuple[str, ...] = ()
+    cluster_kind: ClusterKind = "linear"
+    properties: dict[str, str] = {}
+
+    @classmethod
+    def of(cls, gateway: Gateway, columns: Any, partitions: Any, properties: Mapping[str, str]) -> TableSpec:
+        """Spark's ``Column[]``, ``Transform[]`` and properties.
+
+        Raises:
+            InvalidRequest: partitions, a location, a default that is no constant, and the like.
+            InvalidSchema, UnknownColumn: a type that a table cannot hold, a cluster key that is not there.
+        """
+        made = tuple(_column(gateway, column) for column in columns)
+        key = _cluster_key(partitions)
+        own, kind = own_properties(properties)
+        if kind is not None and not key:
+            raise InvalidRequest(f"{CLUSTER_KIND} is about the order of a cluster key: say CLUSTER BY (...) as well")
+        schema = Schema.assign(made)
+        for path in key:
+            schema.leaf(path)
+        return cls(columns=made, cluster_key=key, cluster_kind=kind or "linear", properties=own)
+
+    def create(self, lake: Lamella, name: str) -> TableInfo:
+        """Make the table; raises AlreadyExists, NamespaceNotFound."""
+        return lake.create_table(
+            name,
+            schema=self.columns,
+            cluster_key=self.cluster_key,
+            cluster_kind=self.cluster_kind,
+            properties=self.properties,
+        )
+
+    def require_alike(self, info: TableInfo) -> None:
+        """Raise InvalidRequest unless a table that is there is one such as this, so that its rows alone change."""
+        wanted = [_shape(column) for column in self.columns]
+        if wanted != [_shape(column) for column in info.schema.columns]:
+            raise InvalidRequest(
+                f"{info.namespace}.{info.name} has other columns; drop it first, or change them by ALTER TABLE and"
+                " INSERT OVERWRITE"
+            )
+        if self.cluster_key and (self.cluster_key, self.cluster_kind) != (info.cluster_key, info.cluster_kind):
+            raise InvalidRequest(
+                f"{info.namespace}.{info.name} has another cluster key; change it by ALTER TABLE ... CLUSTER BY"
+            )
+
+
+def _column(gateway: Gateway, column: Any) -> Column:
+    name, dtype = str(column.name()), column.dataType()
+    if _LIMITED_TEXT.search(str(dtype.json())):
+        raise InvalidSchema(
+            f"column {name!r} is {dtype.sql()}, whose length nobody would check; say STRING", column=name
+        )
+    if column.generationExpression() is not None or column.identityColumnSpec() is not None:
+        raise InvalidSchema(f"column {name!r} would be generated, which a table cannot do", column=name)
+    made = column_of(name, dtype, bool(column.nullable()))
+    given = column.defaultValue()
+    default = None if given is None else default_text(gateway, str(given.getSql()), dtype)
+    return msgspec.structs.replace(made, default=default, doc=column.comment())
+
+
+def _cluster_key(partitions: Any) -> tuple[str, ...]:
+    key: tuple[str, ...] = ()
+    for transform in partitions:
+        name = str(transform.name())
+        if name != "cluster_by":
+            # Not describe() of all: py4j does not find it in the private classes of days() and the like.
+            text = transform.describe() if name == "identity" else transform.toString()
+            raise InvalidRequest(f"a Lamella table has no partitions: say CLUSTER BY (...) instead of {text}")
+        key = tuple(quoted_path(map(str, reference.fieldNames())) for reference in transform.arguments())
+    return key
+
+
+def _shape(column: Column) -> tuple[Any, ...]:
+    """What a column is, without its id and what is said of it."""
+    return (column.name, column.type, column.nullable, column.default, tuple(map(_shape, column.fields)))

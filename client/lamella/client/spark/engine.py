@@ -1,19 +1,27 @@
-"""Tasks on Spark's executors, through ``mapInArrow``; on classic sessions and on Spark Connect."""
+"""Jobs on Spark: tasks on its executors (classic sessions and Spark Connect), the session of a job, and ``delete``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
 
+from lamella.client.http import Lamella
+from lamella.client.jobs.context import JobContext
+from lamella.client.jobs.delete import DeleteResult, delete_rows
 from lamella.client.rewrite.engine import call
 from lamella.client.rewrite.stages import Stage
+from lamella.client.spark.lake import service
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 _RESULT: Final = "number long, result binary"
 #: Tasks of one Spark job, for each that Spark runs at once; results come job by job.
@@ -63,3 +71,71 @@ class SparkEngine:
 
         numbers = self._spark.range(0, len(tasks), 1, len(tasks))
         return [(row["number"], bytes(row["result"])) for row in numbers.mapInArrow(done, _RESULT).collect()]
+
+
+#: Set by ``spark-submit`` for the Python programs that it starts.
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+
+
+def is_submitted() -> bool:
+    """Whether ``spark-submit`` started this process, so that there is a cluster to work on."""
+    return _SUBMITTED in os.environ
+
+
+@contextmanager
+def job_session(name: str) -> Iterator[SparkSession]:
+    """A session as ``spark-submit`` was told to make it, or else one on this machine; it ends with the block."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(f"lamella {name}")
+    if not is_submitted():
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        builder = (
+            builder.master("local[*]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.log.level", "WARN")
+        )
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def delete(
+    spark: SparkSession,
+    name: str,
+    where: str | Mapping[str, Any],
+    *,
+    url: str | None = None,
+    client: Lamella | None = None,
+    compression: str = "zstd",
+    storage_options: Mapping[str, Mapping[str, Any]] | None = None,
+    scratch: str | None = None,
+) -> DeleteResult:
+    """Delete the rows of ``namespace.table`` for which ``where`` (SQL text or a JSON tree) is true, in one commit.
+
+    Blocks whose rows all match go by metadata alone; only blocks that may have some are read. Rows that others add
+    meanwhile stay. Times without a zone in ``where`` are of the session's. The other arguments are those of
+    :func:`lamella.client.spark.write`.
+
+    Raises:
+        FilterNotEvaluable: a part of ``where`` cannot be decided row by row; names it. Nothing was done.
+        EvaluationFailed: in some row a value that is needed cannot be computed.
+        InvalidFilter, UnknownColumn, FilterTypeMismatch, TableNotFound, NamespaceNotFound.
+        CommitConflict: others were faster, again and again; nothing was done.
+        OutcomeUnknown: the commit may have happened.
+    """
+    with service(url, client) as lake:
+        context = JobContext(
+            lake=lake,
+            table=name,
+            engine=SparkEngine(spark),
+            storage_options=storage_options or {},
+            scratch=scratch,
+            compression=compression,
+        )
+        return delete_rows(context, where, time_zone=str(spark.conf.get("spark.sql.session.timeZone", "UTC")))

@@ -1,6 +1,6 @@
-"""What the Spark integration asks of a Lamella service, and the answers it keeps.
+"""A table of a Lamella service as Spark reads it: its blocks for a filter, under the names that Spark's readers use.
 
-One :class:`LakeTable` is one table at one snapshot. Snapshots never change, so neither does what is known here.
+Answers of the service are kept for the statement at hand.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import hashlib
 import json
 import logging
 import os
+import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -20,20 +21,159 @@ import msgspec
 
 from lamella.client.http import Lamella
 from lamella.client.http.credential import token_of
-from lamella.client.spark.block_names import layouts
-from lamella.client.spark.hadoop_path import hadoop_path
 from lamella.snapshot.errors import (
     BodyTooLarge,
     FilterTypeMismatch,
     InvalidFilter,
     InvalidRequest,
+    InvalidSchema,
     LamellaError,
     LimitExceeded,
 )
 from lamella.snapshot.layout import TableLayout
-from lamella.snapshot.schema import Schema
+from lamella.snapshot.layout.location import parse
+from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.spark_types import SparkSchema, spark_schema
 from lamella.snapshot.wire import OrderBy
+
+#: What a local path is normalised for.
+_UNUSUAL: Final = re.compile(r"//|/\.|/$|\0")
+
+
+def hadoop_path(location: str) -> str:
+    """The text for ``org.apache.hadoop.fs.Path``: nothing escaped, ``s3://`` as ``s3a://``.
+
+    Raises:
+        InvalidRequest: a location that Hadoop would read as another one (``//``, ``.`` or ``..`` within an S3 key),
+            or that only this process can see (``memory://``).
+    """
+    if location.startswith("file:///") and not _UNUSUAL.search(location, 7):
+        return location
+    at = parse(location)
+    if at.scheme == "file":
+        return f"file://{at.path}"
+    if at.scheme == "s3":
+        if any(part in ("", ".", "..") for part in at.path.split("/")):
+            raise InvalidRequest(
+                f"Spark cannot name {location!r}: Hadoop removes empty parts, '.' and '..' from a path",
+                location=location,
+            )
+        return f"s3a://{at.path}"
+    raise InvalidRequest(f"Spark cannot read {location!r}: no executor can see it", location=location)
+
+
+def refuse_hidden(locations: Iterable[str]) -> None:
+    """Raise InvalidRequest when Spark's file index would leave out a file because of its name.
+
+    Its rule: a name that starts with ``.``, or with ``_`` and holds no ``=``. It drops such files without a word.
+    """
+    for location in locations:
+        name = location.rpartition("/")[2]
+        if name.startswith(".") or (name.startswith("_") and "=" not in name):
+            raise InvalidRequest(
+                f"Spark's file index leaves out {location!r} because of its name; rename it and register it again",
+                location=location,
+            )
+
+
+#: Under which name Spark's reader finds a column by Parquet field id.
+_FIELD_ID: Final = "parquet.field.id"
+
+
+def written_struct(wanted: dict[str, Any], current: Schema, written: Schema) -> dict[str, Any]:
+    """A Spark struct type (its JSON as Python) whose names are those of ``current``, by the names of ``written``.
+
+    A column that blocks of ``written`` cannot have keeps its name, or gets one that nothing has, so that Spark finds
+    none and puts null or the default.
+    """
+    return _written(wanted, current.columns, written.columns)
+
+
+def identified_struct(wanted: dict[str, Any], current: Schema) -> dict[str, Any]:
+    """The same struct type with every field's column id, for files whose field ids are the table's column ids."""
+    return _identified(wanted, current.columns)
+
+
+def layouts(wanted: dict[str, Any], history: Sequence[Schema], schema_ids: Iterable[int]) -> dict[str, list[int]]:
+    """The different structs (as JSON) that the blocks of these schemas need, and the schemas that need each."""
+    schemas = {schema.schema_id: schema for schema in history}
+    found: dict[str, list[int]] = {}
+    for schema_id in sorted(set(schema_ids)):
+        struct = wanted
+        if schema_id != history[-1].schema_id:
+            struct = written_struct(wanted, history[-1], schemas[schema_id])
+        found.setdefault(json.dumps(struct), []).append(schema_id)
+    return found
+
+
+def _written(struct: dict[str, Any], now: Sequence[Column], then: Sequence[Column]) -> dict[str, Any]:
+    before = {column.id: column for column in then}
+    taken = {column.name.lower() for column in then}
+    fields = []
+    for field in struct["fields"]:
+        column = _named(now, field["name"])
+        old = before.get(column.id)
+        if old is not None:
+            mapped = {**field, "name": old.name, "type": _written_type(field["type"], column, old)}
+        elif column.name.lower() in taken:
+            mapped = {**field, "name": _free(column.id, taken)}
+        else:
+            mapped = field
+        fields.append(mapped)
+    return {**struct, "fields": fields}
+
+
+def _written_type(spark: Any, now: Column, then: Column) -> Any:
+    if isinstance(spark, str) or not now.fields:
+        return spark
+    if spark["type"] == "struct":
+        return _written(spark, now.fields, then.fields)
+    if spark["type"] == "array":
+        return {**spark, "elementType": _written_type(spark["elementType"], now.fields[0], then.fields[0])}
+    return {
+        **spark,
+        "keyType": _written_type(spark["keyType"], now.fields[0], then.fields[0]),
+        "valueType": _written_type(spark["valueType"], now.fields[1], then.fields[1]),
+    }
+
+
+def _identified(struct: dict[str, Any], now: Sequence[Column]) -> dict[str, Any]:
+    fields = []
+    for field in struct["fields"]:
+        column = _named(now, field["name"])
+        metadata = {**field["metadata"], _FIELD_ID: column.id}
+        name = f"_lamella_{column.id}"
+        fields.append({**field, "name": name, "type": _identified_type(field["type"], column), "metadata": metadata})
+    return {**struct, "fields": fields}
+
+
+def _identified_type(spark: Any, now: Column) -> Any:
+    if isinstance(spark, str) or not now.fields:
+        return spark
+    if spark["type"] == "struct":
+        return _identified(spark, now.fields)
+    if spark["type"] == "array":
+        return {**spark, "elementType": _identified_type(spark["elementType"], now.fields[0])}
+    return {
+        **spark,
+        "keyType": _identified_type(spark["keyType"], now.fields[0]),
+        "valueType": _identified_type(spark["valueType"], now.fields[1]),
+    }
+
+
+def _free(column_id: int, taken: set[str]) -> str:
+    name = f"_lamella_absent_{column_id}"
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _named(columns: Sequence[Column], name: str) -> Column:
+    for column in columns:
+        if column.name.lower() == name.lower():
+            return column
+    raise InvalidSchema(f"the table has no column {name!r}", column=name)
+
 
 #: Properties that Spark shows beside the table's own; the kind of the cluster key can be set as well.
 SNAPSHOT_ID: Final = "lamella.snapshot_id"
@@ -63,7 +203,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     signed_urls: bool = False
 
 
-class Kept(msgspec.Struct, frozen=True):
+class BlockSelection(msgspec.Struct, frozen=True):
     """The blocks that a filter leaves, in the snapshot's order, and what the snapshot holds in all.
 
     ``sizes`` (of files, in bytes) and ``rows`` go with ``locations``. ``believed``: of the columns asked about, those
@@ -158,7 +298,7 @@ class LakeTable:
         columns, kind = self.cluster_key
         return {**self.properties, CLUSTER_KIND: kind} if columns and kind != "linear" else self.properties
 
-    def trusts_page_index(self, kept: Kept) -> bool:
+    def trusts_page_index(self, kept: BlockSelection) -> bool:
         """True when Spark may skip pages inside these blocks (see :class:`Settings`)."""
         if self.settings.page_index is not None:
             return self.settings.page_index
@@ -172,7 +312,7 @@ class LakeTable:
         wanted = {**struct, "fields": fields}
         return set(layouts(wanted, self.history, self._schema_ids_in_use)) <= {json.dumps(wanted)}
 
-    def wrote_all(self, kept: Kept) -> bool:
+    def wrote_all(self, kept: BlockSelection) -> bool:
         """True when Lamella's own writers made all of these blocks."""
         return all(location.startswith(self._own_blocks) for location in kept.locations)
 
@@ -196,7 +336,7 @@ class LakeTable:
         order_by: Sequence[OrderBy] = (),
         residuals: bool = False,
         spark_checks: bool = False,
-    ) -> Kept:
+    ) -> BlockSelection:
         """The blocks that may hold rows for which the filter (a tree, or SQL text) is true.
 
         Whether the types in a filter go together is for Spark to say, which has said so of trees (and ``spark_checks``
@@ -227,7 +367,7 @@ class LakeTable:
         limit: int | None = None,
         order_by: Sequence[OrderBy] = (),
         residuals: bool = False,
-    ) -> Kept:
+    ) -> BlockSelection:
         answer = self._handle.prune(
             filter,
             snapshot_id=self.snapshot_id,
@@ -241,7 +381,7 @@ class LakeTable:
         columns = answer.block_columns
         if answer.snapshot_id != self.snapshot_id or columns is None:
             raise LamellaError(f"the service answered for snapshot {answer.snapshot_id}, not {self.snapshot_id}")
-        return Kept(
+        return BlockSelection(
             locations=columns.location,
             sizes=columns.file_size,
             rows=columns.row_count,

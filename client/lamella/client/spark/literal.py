@@ -22,12 +22,12 @@ class Inexpressible(Exception):
     """A part of a filter that has no exact form; ``str()`` is the reason. Never leaves this package."""
 
 
-def typed(kind: str, value: Any) -> dict[str, Any]:
+def typed_literal(kind: str, value: Any) -> dict[str, Any]:
     """A literal of the filter language."""
     return {"type": "literal", "data-type": kind, "value": value}
 
 
-NULL: Final = typed("null", None)
+NULL: Final = typed_literal("null", None)
 TRUE: Final[dict[str, Any]] = {"type": "true"}
 FALSE: Final[dict[str, Any]] = {"type": "false"}
 
@@ -53,24 +53,24 @@ def literal(column: DataType, spark_type: str, value: Any) -> dict[str, Any]:
     if value is None:
         return NULL
     if base == "boolean":
-        return typed("boolean", value if isinstance(value, bool) else value == "true")
+        return typed_literal("boolean", value if isinstance(value, bool) else value == "true")
     if base in _INTEGERS:
-        return typed("long", int(value))
+        return typed_literal("long", int(value))
     if base == "float":
         return _double(_as_float32(float(value)))
     if base == "double":
         return _double(float(value))
     if base == "decimal":
-        return typed("decimal", format(Decimal(str(value)), "f"))
+        return typed_literal("decimal", format(Decimal(str(value)), "f"))
     if base in ("date", "timestamp", "timestamp_ntz"):
-        return typed(base, int(value))
+        return typed_literal(base, int(value))
     if base == "string":
         text = str(value)
         if "\ufffd" in text:  # what Java makes of bytes that are not UTF-8
             raise Inexpressible("a string that may not be valid UTF-8")
-        return typed("string", text)
+        return typed_literal("string", text)
     if base == "binary":
-        return typed("binary", bytes(value).hex())
+        return typed_literal("binary", bytes(value).hex())
     raise Inexpressible(f"values of type {spark_type}")
 
 
@@ -87,11 +87,11 @@ def cross_type_literal(column: DataType, spark_type: str, value: Any) -> dict[st
         return NULL
     if base in _INTEGERS:
         if column.is_integer:
-            return typed("long", int(value))
+            return typed_literal("long", int(value))
         if column.name == "decimal" and max(column.precision - column.scale, 20) + column.scale <= _MAX_DIGITS:
-            return typed("long", int(value))
+            return typed_literal("long", int(value))
         if column.is_float and abs(int(value)) <= (1 << 24 if column.bits < 64 else 1 << 53):
-            return typed("double", float(value))
+            return typed_literal("double", float(value))
     elif base == "double":
         if column.is_float or (column.is_integer and abs(float(value)) < (1 << 53)):
             return _double(float(value))
@@ -102,10 +102,10 @@ def cross_type_literal(column: DataType, spark_type: str, value: Any) -> dict[st
             scale = max(0, -int(exponent))
             whole = max(len(digits) + int(exponent), 10)
             if max(column.precision - column.scale, whole) + max(column.scale, scale) <= _MAX_DIGITS:
-                return typed("decimal", format(number, "f"))
+                return typed_literal("decimal", format(number, "f"))
     elif base == "string" and column.name in ("date", "timestamp", "timestamp_ntz"):
         if _TIME_TEXT.fullmatch(str(value)) and _is_time(str(value)):
-            return typed("string", str(value))
+            return typed_literal("string", str(value))
     elif spark_type_name(column) == base:
         return literal(column, spark_type, value)
     raise Inexpressible(f"Spark may cast: a column of type {column} beside a value of type {spark_type}")
@@ -121,10 +121,10 @@ def _is_time(text: str) -> bool:
 
 def _double(number: float) -> dict[str, Any]:
     if math.isnan(number):
-        return typed("double", "NaN")
+        return typed_literal("double", "NaN")
     if math.isinf(number):
-        return typed("double", "Infinity" if number > 0 else "-Infinity")
-    return typed("double", number)
+        return typed_literal("double", "Infinity" if number > 0 else "-Infinity")
+    return typed_literal("double", number)
 
 
 def _as_float32(number: float) -> float:

@@ -1,30 +1,65 @@
-"""Python objects that the JVM holds behind a Java interface.
-
-What every one of them needs, learnt the hard way:
-
-- ``SystemExit`` or ``KeyboardInterrupt`` out of a callback hangs the query for ever, since py4j passes on ``Exception``
-  only, and that as a traceback: every public method is wrapped.
-- The result of a callback must stay referenced until the JVM has read the reply, or py4j's garbage collection may
-  have taken it away by then.
-- Spark compares and hashes these objects (cached plans, reused exchanges): by ``key()``, which therefore must hold
-  everything that decides which rows are read.
-- A proxy inherits no default method of a Java interface: each one that Spark calls must be there. What a later version
-  of Spark calls besides is refused by name.
-"""
+"""Python objects that the JVM holds behind a Java interface, and how their errors pass through the JVM."""
 
 from __future__ import annotations
 
 import functools
 import logging
+import re
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 from zlib import crc32
 
-from lamella.client.spark.failure import raise_in_jvm, refuse_in_jvm
 from lamella.client.spark.gateway import Gateway
-from lamella.snapshot.errors import LamellaError
+from lamella.snapshot import errors
+from lamella.snapshot.errors import InvalidRequest, LamellaError
+
+# The one condition whose text is the message alone.
+_CONDITION = "_LEGACY_ERROR_USER_RAISED_EXCEPTION"
+
+# The last line of a traceback that Spark passes on from a Python worker.
+_OF_TASK: Final = re.compile(r"^lamella\.snapshot\.errors\.(\w+): (.+)$", re.MULTILINE)
+
+
+def error_of_task(text: str) -> LamellaError | None:
+    """The error of ours that ended a task, by what Spark says of it; None: it was another one."""
+    found = _OF_TASK.findall(text)
+    if not found:
+        return None
+    name, message = found[-1]
+    kind = getattr(errors, name, LamellaError)
+    made: LamellaError = kind(message)
+    return made
+
+
+def raise_in_jvm(gateway: Gateway, error: LamellaError) -> NoReturn:
+    """Let the callback that we are in throw a ``SparkRuntimeException`` with the error's message and code.
+
+    The user catches it as :class:`pyspark.errors.SparkRuntimeException`.
+    """
+    raise_java(runtime_exception(gateway, f"[lamella.{error.code}] {error.message}"), error)
+
+
+def refuse_in_jvm(gateway: Gateway, text: str) -> NoReturn:
+    """Let the callback that we are in throw an ``UnsupportedOperationException``, with the code of InvalidRequest."""
+    text = f"[lamella.{InvalidRequest.code}] {text}"
+    raise_java(gateway.java_class("java.lang.UnsupportedOperationException")(text))
+
+
+def runtime_exception(gateway: Gateway, text: str) -> Any:
+    """A ``SparkRuntimeException`` with that message."""
+    exception = gateway.java_class("org.apache.spark.SparkRuntimeException")
+    contexts = gateway.empty_array("org.apache.spark.QueryContext")
+    return exception(_CONDITION, gateway.scala_map({"errorMessage": text}), None, contexts, "")
+
+
+def raise_java(exception: Any, cause: BaseException | None = None) -> NoReturn:
+    """Let the callback that we are in throw a Java exception as it is."""
+    from py4j.protocol import Py4JJavaError
+
+    raise Py4JJavaError("", exception) from cause
+
 
 _log = logging.getLogger(__name__)
 

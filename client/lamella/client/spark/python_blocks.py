@@ -11,18 +11,65 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from lamella.client.presigned import Signed
-from lamella.client.rewrite.block_reader import rows_of_file
-from lamella.client.spark.arrow_types import spark_arrow_schema
-from lamella.snapshot.errors import LamellaError
+from lamella.client.presigned import SignedBlocks
+from lamella.client.rewrite.source import rows_of_file
+from lamella.snapshot.errors import InvalidSchema, LamellaError
 from lamella.snapshot.layout import FsspecStore
-from lamella.snapshot.schema import Schema
+from lamella.snapshot.schema import Schema, parse_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lamella.client.spark.gateway import Gateway
-    from lamella.client.spark.lake import Kept, LakeTable
+    from lamella.client.spark.lake import BlockSelection, LakeTable
+
+
+_OF_SPARK: Final[dict[str, Any]] = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "time(6)": pa.time64("us"),
+    "time(9)": pa.time64("ns"),
+    "string": pa.string(),
+    "binary": pa.binary(),
+}
+
+
+def spark_arrow_schema(schema_json: str) -> pa.Schema:
+    """How Spark takes rows of a schema (its own JSON) from Python.
+
+    Raises:
+        InvalidSchema: a type that no table of ours is read as.
+    """
+    return pa.schema([_spark_field(field) for field in json.loads(schema_json)["fields"]])
+
+
+def _spark_field(field: dict[str, Any]) -> pa.Field:
+    return pa.field(field["name"], _spark_type(field["type"], field["name"]))
+
+
+def _spark_type(spark: Any, name: str) -> Any:
+    if isinstance(spark, str):
+        if spark.startswith("decimal("):
+            dtype = parse_type(spark)
+            return pa.decimal128(dtype.precision, dtype.scale)
+        if spark in _OF_SPARK:
+            return _OF_SPARK[spark]
+    elif spark["type"] == "struct":
+        return pa.struct([_spark_field(field) for field in spark["fields"]])
+    elif spark["type"] == "array":
+        return pa.list_(pa.field("element", _spark_type(spark["elementType"], name)))
+    elif spark["type"] == "map":
+        return pa.map_(_spark_type(spark["keyType"], name), _spark_type(spark["valueType"], name))
+    raise InvalidSchema(f"column {name!r} cannot be read as Spark's type {spark}", column=name)
+
 
 #: File bytes of one Spark partition.
 PARTITION_BYTES: Final = 64 << 20
@@ -39,7 +86,7 @@ class BlockGroup(InputPartition):
     """
 
     def __init__(
-        self, locations: Sequence[str], written: Sequence[Schema], current: Schema, signed: Signed | None = None
+        self, locations: Sequence[str], written: Sequence[Schema], current: Schema, signed: SignedBlocks | None = None
     ) -> None:
         super().__init__(None)
         self.locations = tuple(locations)
@@ -54,13 +101,13 @@ class BlockGroup(InputPartition):
             yield from rows_of_file(store, store.stat(location), target, written=written, current=self.current)
 
 
-def grouped(
+def group_blocks(
     locations: Sequence[str],
     sizes: Sequence[int],
     schema_ids: Sequence[int],
     history: Sequence[Schema],
     partition_bytes: int,
-    signed: Signed | None = None,
+    signed: SignedBlocks | None = None,
 ) -> list[BlockGroup]:
     """Blocks in groups of about ``partition_bytes`` of file; ``history`` has the schemas, the current one last.
 
@@ -84,7 +131,7 @@ def grouped(
     return made
 
 
-class Listed(msgspec.Struct, frozen=True):
+class BlockListOption(msgspec.Struct, frozen=True):
     """The blocks of a read, as they travel in an option. URLs are in an option of their own."""
 
     locations: list[str]
@@ -96,7 +143,7 @@ class Listed(msgspec.Struct, frozen=True):
 class BlocksSource(DataSource):
     """``format("lamella_blocks")``: exactly the blocks that the option ``blocks`` lists.
 
-    ``blockUrls``: :class:`~lamella.client.presigned.signed_blocks.Signed` as JSON. Spark shows no option whose name has
+    ``blockUrls``: :class:`~lamella.client.presigned.SignedBlocks` as JSON. Spark shows no option whose name has
     "url" in it. Used by the catalog and by :func:`lamella.client.spark.read` alone.
     """
 
@@ -125,9 +172,9 @@ class BlocksReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The blocks in groups."""
-        listed = msgspec.json.decode(self._listed, type=Listed)
-        signed = None if self._signed is None else msgspec.json.decode(self._signed, type=Signed)
-        return grouped(listed.locations, listed.sizes, listed.schema_ids, listed.history, PARTITION_BYTES, signed)
+        listed = msgspec.json.decode(self._listed, type=BlockListOption)
+        signed = None if self._signed is None else msgspec.json.decode(self._signed, type=SignedBlocks)
+        return group_blocks(listed.locations, listed.sizes, listed.schema_ids, listed.history, PARTITION_BYTES, signed)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a group of blocks."""
@@ -136,11 +183,11 @@ class BlocksReader(DataSourceReader):
         yield from partition.rows(spark_arrow_schema(self._schema_json), {})
 
 
-def signed_blocks(table: LakeTable, kept: Kept) -> Signed | None:
+def signed_blocks(table: LakeTable, kept: BlockSelection) -> SignedBlocks | None:
     """The URLs of the kept blocks, if the table is to be read by such; raises what the service answers."""
     if not table.settings.signed_urls:
         return None
-    return Signed(
+    return SignedBlocks(
         service_url=table.service_url,
         table=table.name,
         snapshot_id=table.snapshot_id,
@@ -149,9 +196,9 @@ def signed_blocks(table: LakeTable, kept: Kept) -> Signed | None:
     )
 
 
-def blocks_frame(spark: SparkSession, table: LakeTable, kept: Kept, struct: str) -> DataFrame:
+def blocks_frame(spark: SparkSession, table: LakeTable, kept: BlockSelection, struct: str) -> DataFrame:
     """The rows of the kept blocks, read in Python workers; ``struct``: the columns, as JSON."""
-    listed = Listed(kept.locations, kept.sizes, kept.schema_ids, table.history)
+    listed = BlockListOption(kept.locations, kept.sizes, kept.schema_ids, table.history)
     spark.dataSource.register(BlocksSource)
     reader = spark.read.format(_FORMAT).schema(StructType.fromJson(json.loads(struct)))
     signed = signed_blocks(table, kept)
@@ -160,7 +207,7 @@ def blocks_frame(spark: SparkSession, table: LakeTable, kept: Kept, struct: str)
     return reader.option("blocks", msgspec.json.encode(listed).decode()).load()
 
 
-def python_scan(gateway: Gateway, table: LakeTable, kept: Kept, struct: str) -> Any:
+def python_scan(gateway: Gateway, table: LakeTable, kept: BlockSelection, struct: str) -> Any:
     """Spark's own scan (a JVM object) that reads the kept blocks in Python workers; ``struct``: the columns, as JSON.
 
     Raises:

@@ -11,13 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from lamella.client.http import Lamella
-from lamella.client.spark.block_names import layouts
-from lamella.client.spark.column_walker import ColumnWalker
+from lamella.client.spark.block_scan import relation_frame
+from lamella.client.spark.connect_columns import ColumnWalker
 from lamella.client.spark.gateway import Gateway
-from lamella.client.spark.hadoop_path import refuse_hidden
-from lamella.client.spark.lake import LakeTable, Settings, client_of, load_table, service, unix_ms
-from lamella.client.spark.reader_options import askable_columns, reader_options, refuse_case_sensitive
-from lamella.client.spark.relation import relation_frame
+from lamella.client.spark.lake import (
+    LakeTable,
+    Settings,
+    client_of,
+    layouts,
+    load_table,
+    refuse_hidden,
+    service,
+    unix_ms,
+)
+from lamella.client.spark.parquet_pushdown import askable_columns, reader_options, refuse_case_sensitive
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 
 if TYPE_CHECKING:

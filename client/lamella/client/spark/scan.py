@@ -1,24 +1,207 @@
-"""Planning a read of one table: filters in, blocks out, Spark's own vectorised Parquet scan underneath."""
+"""Planning a read of one table: filters in, blocks out, Spark's own vectorised Parquet scan underneath.
+
+Keys that Spark gathers from the small side of a join prune again at run time. Plans show filters as one short line.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import pickle
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lamella.client.spark.block_scan import NOTES, BlockScan
-from lamella.client.spark.catalyst import Walker
+from lamella.client.spark.catalyst import FilterWalker, order_of
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
-from lamella.client.spark.join_keys import join_filter, prunable_columns
-from lamella.client.spark.lake import Kept, LakeTable
-from lamella.client.spark.literal import TRUE
-from lamella.client.spark.parquet_skipping import columns_in, is_sound_in_parquet
+from lamella.client.spark.lake import BlockSelection, LakeTable
+from lamella.client.spark.literal import FALSE, TRUE, Inexpressible, literal, unknown
+from lamella.client.spark.parquet_pushdown import columns_in, is_sound_in_parquet
 from lamella.client.spark.proxy import Proxy
-from lamella.client.spark.rendering import decided_text, order_text, rendered
-from lamella.client.spark.sort_order import order_of
+from lamella.snapshot.schema import Column, DataType, Schema
+from lamella.snapshot.schema.spark_types import spark_type_name
 from lamella.snapshot.wire import OrderBy
+
+if TYPE_CHECKING:
+    from lamella.client.spark.lake import BlockSelection
+
+
+_OPERATOR_TEXTS: Final = {
+    "eq": "=",
+    "not-eq": "!=",
+    "eq-null-safe": "<=>",
+    "lt": "<",
+    "lt-eq": "<=",
+    "gt": ">",
+    "gt-eq": ">=",
+    "starts-with": "STARTS WITH",
+    "like": "LIKE",
+}
+_TESTS: Final = {"is-null": "IS NULL", "not-null": "IS NOT NULL", "is-nan": "IS NAN"}
+_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # wall clock; the zone is written behind it
+_MAX_VALUES: Final = 5
+_MAX_RESIDUAL: Final = 120
+
+
+def filter_text(tree: Mapping[str, Any]) -> str:
+    """The tree as SQL-like text, for people; long lists are cut."""
+    kind = tree["type"]
+    if kind in ("and", "or"):
+        return "(" + f" {kind.upper()} ".join(filter_text(child) for child in tree["children"]) + ")"
+    if kind == "not":
+        return f"NOT {filter_text(tree['child'])}"
+    if kind in _TESTS:
+        return f"{_term(tree['term'])} {_TESTS[kind]}"
+    if kind == "in":
+        values = [_value_text(value) for value in tree["values"][:_MAX_VALUES]]
+        more = len(tree["values"]) - len(values)
+        return f"{_term(tree['term'])} IN ({', '.join(values)}{f', {more} more' if more else ''})"
+    if kind in _OPERATOR_TEXTS:
+        return f"{_term(tree['term'])} {_OPERATOR_TEXTS[kind]} {_term(tree['value'])}"
+    if kind == "unknown":
+        return f"UNKNOWN[{tree['text']}]"
+    return str(kind).upper()
+
+
+def _term(tree: Any) -> str:
+    """A column, a function, a cast or a constant."""
+    if isinstance(tree, str):
+        return tree
+    if tree["type"] == "literal":
+        return _value_text(tree)
+    if tree["type"] == "reference":
+        return str(tree["name"])
+    if tree["type"] == "cast":
+        return f"CAST({_term(tree['term'])} AS {tree['to']})"
+    return f"{tree['function']}({', '.join(_term(each) for each in tree['arguments'])})"
+
+
+def selection_text(kept: BlockSelection) -> list[str]:
+    """How the blocks stand to the filter, and what is left of it in them: short texts for a plan."""
+    if kept.fell_back is not None:
+        return []
+    verdicts = " ".join(f"{name}:{kept.verdicts[name]}" for name in sorted(kept.verdicts))
+    shown = [f"{sql[:_MAX_RESIDUAL]} ({blocks})" for sql, blocks in kept.residuals[:_MAX_VALUES]]
+    if len(kept.residuals) > _MAX_VALUES:
+        shown.append(f"{len(kept.residuals) - _MAX_VALUES} more")
+    return [f"verdicts=[{verdicts}]", *([f"residual=[{'; '.join(shown)}]"] if shown else [])]
+
+
+def order_text(by: OrderBy) -> str:
+    """One column of an order as SQL."""
+    nulls = "" if by.nulls_first is None else f" NULLS {'FIRST' if by.nulls_first else 'LAST'}"
+    return f"{by.column} {'DESC' if by.descending else 'ASC'}{nulls}"
+
+
+def _value_text(literal: Mapping[str, Any]) -> str:
+    kind, value = literal["data-type"], literal["value"]
+    try:
+        if kind == "date":
+            return f"DATE '{(_EPOCH + dt.timedelta(days=value)).date()}'"
+        if kind in ("timestamp", "timestamp_ntz"):
+            zone = "Z" if kind == "timestamp" else ""
+            return f"'{(_EPOCH + dt.timedelta(microseconds=value)).isoformat()}{zone}'"
+    except OverflowError:  # beyond Python's years
+        return f"{kind} {value}"
+    if kind == "string":
+        return f"'{value}'"
+    return f"x'{value}'" if kind == "binary" else str(value)
+
+
+_SEPARATOR: Final = ";"
+# Values whose text in Spark's LiteralValue is exact and cannot hold the separator.
+_TEXT_IS_EXACT: Final = ("byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz", "decimal", "boolean")
+
+
+def prunable_columns(schema: Schema, names: Sequence[str]) -> list[str]:
+    """Those of ``names`` for which join keys can be sent exactly: no floats (NaN, -0.0), no binary, nothing nested."""
+    by_name = {column.name.lower(): column for column in schema.columns}
+    found = [by_name.get(name.lower()) for name in names]
+    return [column.name for column in found if column is not None and _key_type(column) is not None]
+
+
+def join_filter(gateway: Gateway, schema: Schema, predicate: Any, max_keys: int) -> dict[str, Any]:
+    """The tree of one V2 predicate; unknown when it is anything but ``column IN (values of the column's type)``."""
+    text = str(predicate.name())
+    try:
+        children = predicate.children()
+        if text != "IN" or len(children) < 1:
+            raise Inexpressible("not a list of join keys")
+        path = list(children[0].fieldNames())
+        column = next((c for c in schema.columns if [c.name.lower()] == [part.lower() for part in path]), None)
+        spark_type = _key_type(column) if column is not None else None
+        if column is None or spark_type is None:
+            raise Inexpressible("join keys on a column that they cannot be sent for")
+        values = _values(gateway, predicate, children, spark_type)
+        return _in_or_range(column.name, column.dtype, spark_type, values, max_keys)
+    except Inexpressible as reason:
+        return unknown(text, str(reason))
+
+
+def _key_type(column: Column) -> str | None:
+    if column.fields or column.dtype.is_float or column.dtype.is_text:
+        return "string" if column.dtype.is_text and not column.fields else None
+    name = spark_type_name(column.dtype)
+    return name if name is not None and name.partition("(")[0] in _TEXT_IS_EXACT else None
+
+
+def _values(gateway: Gateway, predicate: Any, children: Any, spark_type: str) -> list[Any]:
+    count = len(children) - 1
+    if count == 0:
+        return []
+    if spark_type != "string":
+        wrap = gateway.scala_object("scala.collection.immutable.ArraySeq").unsafeWrapArray
+        texts = str(wrap(children).drop(1).mkString(_SEPARATOR)).split(_SEPARATOR)
+        if len(texts) != count:
+            raise Inexpressible("join keys that cannot be told apart")
+        try:
+            return [None if text == "null" else _parsed(spark_type, text) for text in texts]
+        except (ValueError, ArithmeticError) as error:
+            raise Inexpressible("join keys of another type than the column") from error
+    to_v1 = gateway.scala_object(SQL + "internal.connector.PredicateUtils").toV1
+    filters = to_v1(gateway.array(CONNECTOR + "expressions.filter.Predicate", [predicate]))
+    if len(filters) != 1:
+        raise Inexpressible("join keys that Spark itself cannot convert")
+    pickled = gateway.java_class("net.razorvine.pickle.Pickler")().dumps(filters[0].values())
+    values = list(pickle.loads(pickled))  # noqa: S301  # from our own driver's JVM
+    if len(values) != count or not all(value is None or isinstance(value, str) for value in values):
+        raise Inexpressible("join keys that are not strings")
+    return values
+
+
+def _parsed(spark_type: str, text: str) -> Any:
+    if spark_type == "boolean":
+        if text not in ("true", "false"):
+            raise ValueError(text)
+        return text == "true"
+    return Decimal(text) if spark_type.startswith("decimal") else int(text)
+
+
+def _in_or_range(name: str, dtype: DataType, spark_type: str, values: list[Any], max_keys: int) -> dict[str, Any]:
+    # A key that is null joins nothing.
+    keys = sorted({value for value in values if value is not None}, key=_order(spark_type))
+    if not keys:
+        return FALSE
+    if len(keys) <= max_keys:
+        literals = [literal(dtype, spark_type, key) for key in keys]
+        return {"type": "in", "term": name, "values": literals}
+    low, high = literal(dtype, spark_type, keys[0]), literal(dtype, spark_type, keys[-1])
+    return {
+        "type": "and",
+        "children": [
+            {"type": "gt-eq", "term": name, "value": low},
+            {"type": "lt-eq", "term": name, "value": high},
+        ],
+    }
+
+
+def _order(spark_type: str) -> Any:
+    # Strings compare as UTF-8 bytes, in Spark and in the service.
+    return (lambda text: text.encode("utf-8", "surrogatepass")) if spark_type == "string" else None
+
 
 _READ = CONNECTOR + "read."
 _MAX_TEXT = 300
@@ -40,7 +223,7 @@ class Request:
         self.time_zone = "UTC"
         self.required = gateway.struct_type(table.columns.shown)
         #: The blocks that the filter leaves; asked for once, so that what Spark is told of them stays true.
-        self.kept: Kept | None = None
+        self.kept: BlockSelection | None = None
         self.limit: int | None = None
         self._json: tuple[Any, str] | None = None
         self.order_by: tuple[OrderBy, ...] = ()
@@ -62,7 +245,7 @@ class Request:
 
     def push(self, filters: Any) -> None:
         """Take the conjuncts of a filter, a Scala ``Seq`` of expressions."""
-        walker = Walker(self.table.schema, time_zone=self.gateway.time_zone())
+        walker = FilterWalker(self.table.schema, time_zone=self.gateway.time_zone())
         for at in range(filters.size()):
             expression = filters.apply(at)
             self.conjuncts.append((expression, walker.tree(expression)))
@@ -72,7 +255,7 @@ class Request:
             self.tree = trees[0] if len(trees) == 1 else {"type": "and", "children": trees}
             self.kept = self.blocks(self.tree)
 
-    def blocks(self, tree: dict[str, Any], *, limited: bool = False) -> Kept:
+    def blocks(self, tree: dict[str, Any], *, limited: bool = False) -> BlockSelection:
         """The blocks that a filter leaves; ``limited``: those that are enough for the limit."""
         return self.table.kept(
             None if tree == TRUE else tree,
@@ -97,7 +280,7 @@ class Request:
 class Plan:
     """The blocks of one filter and the native scan over them. Never changes once it is made."""
 
-    def __init__(self, request: Request, tree: dict[str, Any], kept: Kept) -> None:
+    def __init__(self, request: Request, tree: dict[str, Any], kept: BlockSelection) -> None:
         gateway, table = request.gateway, request.table
         self.tree = tree
         self.kept = kept
@@ -129,7 +312,7 @@ class Plan:
         return self.scan.reader_factory()
 
 
-def _reader_options(request: Request, kept: Kept) -> Any:
+def _reader_options(request: Request, kept: BlockSelection) -> Any:
     if request.table.trusts_page_index(kept):
         return request.options
     name = "parquet.filter.columnindex.enabled"
@@ -205,7 +388,7 @@ class LakeScan(Proxy):
         self._narrowed: dict[int, Plan] = {}
         self._blocks_after_join: int | None = None
 
-    def _kept(self) -> Kept:
+    def _kept(self) -> BlockSelection:
         request = self._request
         kept = request.kept if request.kept is not None else request.blocks(request.tree)
         if request.limit is None:
@@ -230,9 +413,9 @@ class LakeScan(Proxy):
         if kept.fell_back is not None:
             parts.append(f"ALL BLOCKS, pruning failed: {kept.fell_back}")
         if self._plan.tree != TRUE:
-            text = rendered(self._plan.tree)
+            text = filter_text(self._plan.tree)
             parts.append(f"filter=[{text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + '...'}]")
-            parts += decided_text(kept)
+            parts += selection_text(kept)
         if self._request.limit is not None:
             order = ", ".join(order_text(by) for by in self._request.order_by)
             parts.append(f"limit={self._request.limit}" + (f" order=[{order}]" if order else ""))

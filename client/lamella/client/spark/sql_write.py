@@ -1,27 +1,114 @@
-"""Writing of Spark SQL: ``INSERT``, ``writeTo`` and the like end here, in our own writer.
+"""Writes of Spark SQL: ``INSERT``, ``writeTo`` and the like end here, in our own writer.
 
-Spark plans such a write as a ``V1Write``: when it runs, it hands over the query as a frame, on the driver, which is
-then written as any other. Spark has put the columns into the table's order, cast them and filled in defaults by then.
+A statement that reads the table which it writes to reads one pinned snapshot of it.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
 
 from lamella.client.http import Lamella
-from lamella.client.spark.failure import error_of_task
+from lamella.client.spark.catalyst import kind_of
+from lamella.client.spark.commit import EVERY_ROW, RowsCommit
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.lake import LakeTable
-from lamella.client.spark.landing import EVERY_ROW, Landing
-from lamella.client.spark.pins import Pins
-from lamella.client.spark.proxy import Proxy
-from lamella.client.spark.rendering import rendered
-from lamella.client.spark.self_reads import snapshot_read
+from lamella.client.spark.proxy import Proxy, error_of_task
+from lamella.client.spark.scan import filter_text
 from lamella.client.spark.v2_predicates import filter_of
 from lamella.client.spark.writer import Layout, require_sizes, write_into
 from lamella.snapshot.errors import InvalidRequest
+
+
+class Pin(msgspec.Struct, eq=False):
+    """``was_read``: the statement asked for the table, and got this snapshot."""
+
+    snapshot_id: str
+    was_read: bool = False
+
+
+class Pins:
+    """Spark loads a table again for each query that it runs, so one statement that runs several may see several
+    snapshots. Held while a statement writes, a pin gives all its reads of the table one, the one that it began with.
+
+    With pinned threads (``pins_threads`` of the gateway) this is about the thread at hand; without them callbacks do
+    not tell whose they are, and every query of the session gets that snapshot meanwhile.
+    """
+
+    def __init__(self, *, by_thread: bool) -> None:
+        self._by_thread = by_thread
+        self._pins: dict[tuple[int, str], list[Pin]] = {}
+        self._written: Counter[tuple[int, str]] = Counter()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def held(self, table: str, snapshot_id: str) -> Iterator[Pin]:
+        """Pin ``namespace.table`` while it is written to; the innermost pin counts."""
+        key, pin = self._key(table), Pin(snapshot_id)
+        with self._lock:
+            self._pins.setdefault(key, []).append(pin)
+        try:
+            yield pin
+            with self._lock:
+                self._written[key] += 1
+        finally:
+            with self._lock:
+                self._pins[key].remove(pin)
+                if not self._pins[key]:
+                    del self._pins[key]
+
+    def read(self, table: str) -> str | None:
+        """The snapshot to be read, if there is a pin; notes that it was read."""
+        with self._lock:
+            pins = self._pins.get(self._key(table))
+            if not pins:
+                return None
+            pins[-1].was_read = True
+            return pins[-1].snapshot_id
+
+    def written(self, table: str) -> int:
+        """How often the table has been written to."""
+        with self._lock:
+            return self._written[self._key(table)]
+
+    def _key(self, table: str) -> tuple[int, str]:
+        return (threading.get_ident() if self._by_thread else 0, table)
+
+
+def snapshot_read(gateway: Gateway, dataset: Any, table: LakeTable, pin: Pin) -> str | None:
+    """The snapshot of a table that a frame which has run has read, without having asked for that one; None: none.
+
+    Raises:
+        InvalidRequest: it may have read another snapshot than the pinned one.
+    """
+    named = set(_versions(dataset.queryExecution().analyzed(), table.table_id))
+    if not named and not pin.was_read:
+        return None
+    # Spark loads a table again when it runs a query, and then gets the pinned snapshot; what it has in its cache stays.
+    if named - {pin.snapshot_id} and not gateway.session.sharedState().cacheManager().isEmpty():
+        raise InvalidRequest(
+            f"the query may have read {table.name} from Spark's cache, where it is not as it is now; nothing was done."
+            " Make the frame anew, or empty the cache (UNCACHE TABLE, unpersist)"
+        )
+    return pin.snapshot_id
+
+
+def _versions(plan: Any, table_id: str) -> Iterator[str]:
+    pending = [plan]
+    while pending:
+        node = pending.pop()
+        if kind_of(node) == "DataSourceV2Relation" and not node.timeTravelSpec().isDefined():
+            table = node.table()
+            if table.id() == table_id:
+                yield str(table.version())
+        for more in (node.children(), node.subqueries()):
+            pending += [more.apply(at) for at in range(more.size())]
+
 
 _WRITE: Final = CONNECTOR + "write."
 _OPTIONS: Final = {
@@ -94,7 +181,7 @@ class LakeWrite(Proxy):
 
     def description(self) -> str:
         what = {"None": "append", str(EVERY_ROW): "overwrite"}.get(str(self._replaces))
-        return f"Lamella {self._destination.table.name} {what or f'replace [{rendered(self._replaces)}]'}"
+        return f"Lamella {self._destination.table.name} {what or f'replace [{filter_text(self._replaces)}]'}"
 
     def toInsertableRelation(self) -> Any:
         return LakeInsertion(self._destination, self._layout, self._replaces)
@@ -128,7 +215,7 @@ class LakeInsertion(Proxy):
             session = SparkSession(session.sparkContext, own)
         name = to.table.name
         with to.pins.held(name, to.table.snapshot_id) as pin:
-            landing = Landing(
+            landing = RowsCommit(
                 replaces=self._replaces,
                 time_zone=self._gateway.time_zone(),
                 rests_on=lambda: snapshot_read(self._gateway, dataset, to.table, pin),

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lamella.client.http import Lamella
+from lamella.client.spark.commit import RowsCommit
 from lamella.client.spark.lake import service
-from lamella.client.spark.landing import Landing
 from lamella.client.spark.writer import Layout, table_for, write_into
 from lamella.snapshot.errors import IdempotencyMismatch, InvalidRequest
 from lamella.snapshot.wire import TableInfo
@@ -91,7 +91,7 @@ class BatchSink:
     def _append(self, lake: Lamella, frame: DataFrame, progress: Progress, attempt: int) -> None:
         info = self._look(lake, progress)
         text = msgspec.json.encode(progress).decode()
-        landing = Landing(
+        landing = RowsCommit(
             properties={PREFIX + self._sink: text},
             idempotency_key=_key(info.table_id, self._sink, progress.batch, attempt),
             before=lambda: self._look(lake, progress),

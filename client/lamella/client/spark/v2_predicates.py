@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from lamella.client.spark.catalyst_terms import TermTree, dtype_named, find_leaf, kind_of, sql_type_name
-from lamella.client.spark.literal import FALSE, NULL, TRUE, Inexpressible, literal, typed
+from lamella.client.spark.catalyst import TermTree, dtype_named, find_leaf, kind_of, sql_type_name
+from lamella.client.spark.literal import FALSE, NULL, TRUE, Inexpressible, literal, typed_literal
 from lamella.snapshot.errors import FilterNotEvaluable
 from lamella.snapshot.expression import moments, read_filter
 from lamella.snapshot.rows.filter import RowFilter
@@ -89,7 +89,7 @@ class _Walker:
             if value["data-type"] != "string":
                 raise Inexpressible("a part of something that is not text")
             pattern = _AFFIXES[name].format(_SPECIAL.sub(r"\\\g<0>", value["value"]))
-            return {"type": "like", "term": self._term(children[0]), "value": typed("string", pattern)}
+            return {"type": "like", "term": self._term(children[0]), "value": typed_literal("string", pattern)}
         raise Inexpressible(f"{name} is not known")
 
     def _comparison(self, operator: str, left: Any, right: Any) -> dict[str, Any]:

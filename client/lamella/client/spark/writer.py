@@ -1,32 +1,189 @@
-"""Writing a frame as blocks of a table."""
+"""Writing a frame as blocks of a table: its columns matched, its rows in batches, its blocks committed."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
+from weakref import WeakKeyDictionary
 
 import msgspec
 import pyarrow as pa
 
 from lamella.client.http import Lamella
-from lamella.client.rewrite.assembly import Progress, ScratchSpace, assemble, scratch_space
-from lamella.client.rewrite.block_writer import Written
-from lamella.client.rewrite.sink import Sink, Sunk
-from lamella.client.rewrite.tables import TableState
+from lamella.client.rewrite.block_writer import WrittenBlocks
+from lamella.client.rewrite.commit import TableState
+from lamella.client.rewrite.engine import Progress, ScratchSpace, merge_runs, scratch_space
+from lamella.client.rewrite.stages import Sink, SinkResult
 from lamella.client.rewrite.target import Target
-from lamella.client.spark.arrow_batches import few_rows_at_a_time
+from lamella.client.spark.commit import EVERY_ROW, RowsCommit
 from lamella.client.spark.engine import SparkEngine
-from lamella.client.spark.frame_rows import aligned
 from lamella.client.spark.lake import service
-from lamella.client.spark.landing import EVERY_ROW, Landing
-from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LamellaError, NamespaceNotFound, TableNotFound
-from lamella.snapshot.schema import Schema
-from lamella.snapshot.schema.spark_types import columns_of
+from lamella.snapshot.errors import (
+    AlreadyExists,
+    InvalidRequest,
+    LamellaError,
+    NamespaceNotFound,
+    SchemaMismatch,
+    TableNotFound,
+)
+from lamella.snapshot.schema import Column, Schema, parse_type, widens
+from lamella.snapshot.schema.spark_types import columns_of, spark_schema
 from lamella.snapshot.wire import TableInfo
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+
+_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+#: What Spark says of ``_BYTES`` unless it was told otherwise.
+_USUAL_BYTES: Final = "67108864b"
+_WITHOUT_LIMIT: Final = str(2**31 - 1)
+#: So many rows take no more than Spark's usual limit as long as they have 16 KiB each; fewer take longer to handle.
+BATCH_ROWS: Final = 4_000
+_WIDEST_BYTES: Final = 16 << 10
+
+_lock = threading.Lock()
+_lent: WeakKeyDictionary[SparkSession, tuple[int, str]] = WeakKeyDictionary()
+
+
+@contextmanager
+def few_rows_at_a_time(frame: DataFrame, row_bytes: float | None) -> Iterator[None]:
+    """Batches bounded by rows instead of by bytes, for queries of the frame's session that start inside.
+
+    With its limit of bytes Spark 4.3 adds up the sizes of all columns after every row, which takes longer than to write
+    the row. The limit stays where someone set one of their own, where rows are known to be wide (``row_bytes``: bytes
+    of a row, None: not known), and where the frame itself hands rows to Python, which may be wider than what comes out;
+    of a frame of Spark Connect it is not known whether it does. Writes in several threads of a session share the
+    change; the last one to end takes it back.
+    """
+    spark = frame.sparkSession
+    is_wide = row_bytes is not None and row_bytes > _WIDEST_BYTES
+    if is_wide or _may_run_python(frame) or not _begin(spark):
+        yield
+        return
+    try:
+        yield
+    finally:
+        _end(spark)
+
+
+def _may_run_python(frame: DataFrame) -> bool:
+    from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
+
+    if not isinstance(frame, ClassicFrame):
+        return True
+    jvm: Any = frame.sparkSession._jvm
+    pattern = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()
+    return bool(frame._jdf.queryExecution().analyzed().containsPattern(pattern))
+
+
+def _begin(spark: SparkSession) -> bool:
+    with _lock:
+        if spark in _lent:
+            count, rows = _lent[spark]
+            _lent[spark] = (count + 1, rows)
+            return True
+        if _limit(spark) != _USUAL_BYTES:
+            return False
+        rows = str(spark.conf.get(_ROWS))
+        spark.conf.set(_BYTES, _WITHOUT_LIMIT)
+        if not 0 < int(rows) <= BATCH_ROWS:
+            spark.conf.set(_ROWS, str(BATCH_ROWS))
+        _lent[spark] = (1, rows)
+    return True
+
+
+def _limit(spark: SparkSession) -> str | None:
+    """The session's limit of bytes; None where Spark is so old that it has none."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return str(spark.conf.get(_BYTES))
+    except PySparkException:
+        return None
+
+
+def _end(spark: SparkSession) -> None:
+    with _lock:
+        count, rows = _lent.pop(spark)
+        if count > 1:
+            _lent[spark] = (count - 1, rows)
+            return
+        with suppress(Exception):  # the session may be gone, which is told where it matters
+            spark.conf.unset(_BYTES)
+            spark.conf.set(_ROWS, rows)
+
+
+def align_columns(frame: DataFrame, schema: Schema) -> DataFrame:
+    """The frame with the table's columns in its order, named by position: mapInArrow stumbles over dots in names.
+
+    Raises:
+        SchemaMismatch: columns are missing that have no default, or not the table's, or of types that do not fit.
+    """
+    return frame.select(*_align_column(frame, schema)).toDF(*[f"c{at}" for at in range(len(schema.columns))])
+
+
+def _align_column(frame: DataFrame, schema: Schema) -> list[Any]:
+    """The frame's columns in the table's order, names and types."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    given = {column.name.lower(): column for column in columns_of(frame.schema.json())}
+    if len(given) != len(frame.columns):
+        raise SchemaMismatch("the frame has two columns of one name, without regard to case")
+    wanted = {column.name.lower(): column for column in schema.columns}
+    missing = [column.name for key, column in wanted.items() if key not in given and column.default is None]
+    strange = [column.name for key, column in given.items() if key not in wanted]
+    if missing or strange:
+        raise SchemaMismatch(
+            f"the frame's columns are not the table's: missing {missing}, unknown {strange}",
+            columns=[*missing, *strange],
+        )
+    shown = spark_schema(schema, time_type=True)
+    shown.check(wanted)
+    types = StructType.fromJson(json.loads(shown.readable))
+    selected = []
+    for key, column in wanted.items():
+        if key not in given:
+            default = F.expr(types[column.name].metadata["EXISTS_DEFAULT"])
+            selected.append(default.cast(types[column.name].dataType).alias(column.name))
+            continue
+        if not _fits(given[key], column):
+            raise SchemaMismatch(
+                f"column {column.name!r} is {_text(given[key])} in the frame and {_text(column)} in the table",
+                column=column.name,
+            )
+        quoted = given[key].name.replace("`", "``")
+        selected.append(F.col(f"`{quoted}`").cast(types[column.name].dataType).alias(column.name))
+    return selected
+
+
+def _fits(given: Column, wanted: Column) -> bool:
+    """True when every value can be kept; values of narrower types are checked when they are written."""
+    if given.fields or wanted.fields:
+        same = given.type == wanted.type and len(given.fields) == len(wanted.fields)
+        return same and all(
+            one.name == other.name and _fits(one, other) for one, other in zip(given.fields, wanted.fields, strict=True)
+        )
+    if widens(given.dtype, wanted.dtype):
+        return True
+    # What Spark shows a column of the table as may come back: uint32 as bigint, enum as string, fixed(4) as binary.
+    back = json.loads(spark_schema(Schema.assign([wanted]), time_type=True).readable)["fields"]
+    return bool(back) and isinstance(back[0]["type"], str) and widens(given.dtype, parse_type(_plain(back[0]["type"])))
+
+
+def _plain(spark: str) -> str:
+    return {"time(6)": "time(us)", "time(9)": "time(ns)"}.get(spark, spark)
+
+
+def _text(column: Column) -> str:
+    return f"{column.type}<{', '.join(_text(part) for part in column.fields)}>" if column.fields else column.type
+
 
 _SUNK: Final = "sunk binary"
 
@@ -136,7 +293,7 @@ def require_sizes(block_rows: int | None, block_bytes: int | None) -> None:
 
 
 def write_into(
-    lake: Lamella, name: str, frame: DataFrame, landing: Landing, layout: Layout, progress: Progress | None = None
+    lake: Lamella, name: str, frame: DataFrame, landing: RowsCommit, layout: Layout, progress: Progress | None = None
 ) -> WriteResult:
     """As :func:`write`, into a table that is there."""
     state = TableState.read(lake, name)
@@ -155,7 +312,7 @@ def write_into(
     with scratch_space(target, is_near=engine.is_near, folder=layout.scratch) as space:
         summary = state.snapshot.summary
         row_bytes = summary.uncompressed_byte_size / summary.row_count if summary.row_count else None
-        written = written_rows(frame, engine, target, space, progress, row_bytes=row_bytes)
+        written = write_rows(frame, engine, target, space, progress, row_bytes=row_bytes)
         landed = landing.land(lake, engine, state, target, written, scratch=layout.scratch)
     blocks = [block for each in written for block in each.blocks]
     return WriteResult(
@@ -167,7 +324,7 @@ def write_into(
     )
 
 
-def written_rows(
+def write_rows(
     frame: DataFrame,
     engine: SparkEngine,
     target: Target,
@@ -175,7 +332,7 @@ def written_rows(
     progress: Progress | None = None,
     *,
     row_bytes: float | None = None,
-) -> list[Written]:
+) -> list[WrittenBlocks]:
     """A frame's rows as blocks that are in no snapshot yet. ``row_bytes``: of a row of the table so far."""
     sink = Sink(target=target, scratch=space.scratch)
 
@@ -183,11 +340,11 @@ def written_rows(
         yield pa.record_batch([pa.array([msgspec.json.encode(sink.drain(batches))], pa.binary())], names=["sunk"])
 
     with few_rows_at_a_time(frame, row_bytes):
-        rows = aligned(frame, target.schema).mapInArrow(drained, _SUNK).collect()
-    sunk = [msgspec.json.decode(bytes(row["sunk"]), type=Sunk) for row in rows]
+        rows = align_columns(frame, target.schema).mapInArrow(drained, _SUNK).collect()
+    sunk = [msgspec.json.decode(bytes(row["sunk"]), type=SinkResult) for row in rows]
     runs = [run for each in sunk for run in each.runs]
     space.used(runs, [each.written for each in sunk])
-    return [*(each.written for each in sunk), *assemble(engine, target, space, runs, progress)]
+    return [*(each.written for each in sunk), *merge_runs(engine, target, space, runs, progress)]
 
 
 def _landing(
@@ -196,18 +353,18 @@ def _landing(
     where: str | None,
     set_properties: Mapping[str, str] | None,
     idempotency_key: str | None,
-) -> Landing:
+) -> RowsCommit:
     properties = dict(set_properties or {})
     if mode == "append":
         if where is not None:
             raise InvalidRequest("where says which rows an overwrite replaces; an append replaces none")
-        return Landing(properties=properties, idempotency_key=idempotency_key)
+        return RowsCommit(properties=properties, idempotency_key=idempotency_key)
     if mode != "overwrite":
         raise InvalidRequest(f"a table can be appended to or overwritten, not {mode!r}")
     if idempotency_key is not None:
         raise InvalidRequest("an overwrite takes no idempotency key: done again, it does the same")
     time_zone = str(frame.sparkSession.conf.get("spark.sql.session.timeZone", "UTC"))
-    return Landing(replaces=EVERY_ROW if where is None else where, time_zone=time_zone, properties=properties)
+    return RowsCommit(replaces=EVERY_ROW if where is None else where, time_zone=time_zone, properties=properties)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,285 @@
+"""``lamella advise``, ``what-if``, ``why-not`` and ``recorded``."""
+
+from __future__ import annotations
+
+import click
+
+from lamella.client.cli.arguments import values_of
+from lamella.client.cli.connection import Session, with_session
+from lamella.client.cli.failure import CommandFailure
+from lamella.client.cli.output import print_table, size_text, time_text
+from lamella.snapshot.errors import LamellaError
+from lamella.snapshot.wire import (
+    AdviceAnswer,
+    Cost,
+    IndexChange,
+    IndexSize,
+    RecordedCleared,
+    Score,
+    WhatIfAnswer,
+    WhyNotAnswer,
+)
+
+_SNAPSHOT = click.option(
+    "--snapshot", "snapshot_id", metavar="ID", help="Look at this snapshot (an id or a tag), not the current one."
+)
+
+
+@click.command()
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.option("--columns", metavar="A,B,...", help="Only these columns.")
+@click.option("--kinds", metavar="A,B,...", help="Only these kinds of indexes.")
+@click.option("--budget", "budget_bytes", type=click.FloatRange(min=1), help="Bytes that an index may take.")
+@click.option(
+    "--share", "budget_share", type=click.FloatRange(min=0, min_open=True), help="The same as a share of the data."
+)
+@_SNAPSHOT
+@with_session()
+def advise(
+    session: Session,
+    table: str,
+    columns: str | None,
+    kinds: str | None,
+    budget_bytes: float | None,
+    budget_share: float | None,
+    snapshot_id: str | None,
+) -> None:
+    """Score columns and kinds of indexes from 0 to 100, and say how large an index would be. Reads no data."""
+    answer = session.lake.table(table).advise(
+        _names(columns),
+        _names(kinds),
+        budget_bytes=budget_bytes,
+        budget_share=budget_share,
+        snapshot_id=snapshot_id,
+    )
+    if session.as_json:
+        session.emit(answer)
+    else:
+        _show_scores(answer)
+
+
+@click.command("what-if")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.option("--index", metavar="KIND", help="An index of this kind more, over --on.")
+@click.option("--on", metavar="SQL", help="The column or expression of that index.")
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An option of that index; repeatable. Others have their defaults.",
+)
+@click.option("--cluster-key", metavar="A,B,...", help="Sorted by these columns instead.")
+@click.option("--rows-per-block", type=click.IntRange(min=1), help="In blocks of about so many rows instead.")
+@click.option("--filter", "filters", metavar="SQL", multiple=True, help="A filter to try; may be given several times.")
+@click.option(
+    "--recorded", type=click.IntRange(min=1), default=100, show_default=True, help="Without --filter: so many recorded."
+)
+@click.option(
+    "--sample", type=click.IntRange(min=0), default=0, show_default=True, help="Read so many blocks, and measure."
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Draws the sample and constants."
+)
+@with_session(timeout_s=600.0)
+def what_if(
+    session: Session,
+    table: str,
+    index: str | None,
+    on: str | None,
+    options: tuple[str, ...],
+    cluster_key: str | None,
+    rows_per_block: int | None,
+    filters: tuple[str, ...],
+    recorded: int,
+    sample: int,
+    seed: int,
+) -> None:
+    """Foretell what filters would read after one change: an index, another cluster key, or another block size."""
+    if (index is None) != (on is None):
+        raise click.UsageError("--index and --on belong together")
+    change = None
+    if index is not None and on is not None:
+        change = IndexChange(kind=index, expression=on, options=values_of(options, "--option"))
+    answer = session.lake.table(table).what_if(
+        index=change,
+        cluster_key=_names(cluster_key),
+        rows_per_block=rows_per_block,
+        filters=filters,
+        recorded=recorded,
+        sample_blocks=sample,
+        seed=seed,
+    )
+    if session.as_json:
+        session.emit(answer)
+    else:
+        _show_forecast(answer)
+
+
+@click.command("why-not")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("filter")
+@click.option("--index", metavar="NAME", help="Only this index.")
+@_SNAPSHOT
+@with_session()
+def why_not(session: Session, table: str, filter: str, index: str | None, snapshot_id: str | None) -> None:
+    """Say of each index and each predicate of FILTER why it does not help, or how much it does."""
+    try:
+        answer = session.lake.table(table).why_not(filter, index, snapshot_id=snapshot_id)
+    except LamellaError as error:
+        raise CommandFailure(error, source=filter) from error
+    if session.as_json:
+        session.emit(answer)
+    else:
+        _show_reasons(answer)
+
+
+@click.group()
+def recorded() -> None:
+    """Filters that were asked, as advice uses them."""
+
+
+@recorded.command("list")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@with_session()
+def list_(session: Session, table: str) -> None:
+    """List the filters that were recorded, the latest first."""
+    answer = session.lake.table(table).recorded_filters()
+    if session.as_json:
+        session.emit(answer)
+        return
+    click.echo(f"recorded: {answer.mode}")
+    if answer.filters:
+        print_table(
+            [("times", "right"), ("skipped", "right"), "last", "filter"],
+            [
+                (
+                    f"{each.times:,}",
+                    _percent(1 - each.kept / max(each.considered, 1)),
+                    time_text(each.last_ms),
+                    each.filter,
+                )
+                for each in answer.filters
+            ],
+        )
+
+
+@recorded.command("clear")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@with_session()
+def clear(session: Session, table: str) -> None:
+    """Forget the filters that were recorded."""
+    count = session.lake.table(table).clear_recorded_filters()
+    if session.as_json:
+        session.emit(RecordedCleared(filters=count))
+    else:
+        click.echo(f"{table}: {count:,} filters forgotten")
+
+
+def _show_scores(answer: AdviceAnswer) -> None:
+    click.echo(f"snapshot {answer.snapshot_id}: {answer.blocks_seen:,} of {answer.blocks_total:,} blocks looked at")
+    print_table(
+        [
+            "column",
+            "by",
+            "layer",
+            ("score", "right"),
+            ("there", "right"),
+            ("absent", "right"),
+            ("size", "right"),
+            "note",
+        ],
+        [
+            (
+                each.column,
+                each.kind or "bounds",
+                each.layer,
+                _score(each),
+                _percent(each.skip_present),
+                _percent(each.skip_absent),
+                _size(each.size),
+                each.reason,
+            )
+            for each in answer.scores
+        ],
+        title="skipped by look-ups of single values",
+    )
+    for column, text in answer.rests_on.items():
+        click.echo(f"{column}: {text}")
+    for column, reason in answer.left_out.items():
+        click.echo(f"{column} left out: {reason}")
+
+
+def _show_forecast(answer: WhatIfAnswer) -> None:
+    then = ("?", "?", "?") if answer.then is None else _cost(answer.then)
+    rows = [("now", *_cost(answer.now)), ("then", *then)]
+    click.echo(f"snapshot {answer.snapshot_id}, {answer.blocks_total:,} blocks")
+    print_table(["on average", ("blocks", "right"), ("bytes", "right"), ("skipped", "right")], rows)
+    if answer.unknown:
+        click.echo(
+            f"{answer.unknown:,} of {len(answer.filters):,} filters not counted: what they would read is unknown"
+        )
+    if answer.size is not None:
+        click.echo(f"the index takes about {_size(answer.size)}")
+    print_table(
+        [("times", "right"), ("now", "right"), ("then", "right"), ("if absent", "right"), "filter", "note"],
+        [
+            (
+                f"{each.times:,}",
+                _percent(each.now.skip),
+                _percent(None if each.then is None else each.then.skip),
+                "" if each.if_absent is None else _percent(each.if_absent.skip),
+                each.filter,
+                each.reason,
+            )
+            for each in answer.filters
+        ],
+        title="skipped, filter by filter",
+    )
+    click.echo("rests on " + "; ".join(answer.rests_on))
+    for text, reason in answer.left_out.items():
+        click.echo(f"left out: {text}: {reason}")
+
+
+def _show_reasons(answer: WhyNotAnswer) -> None:
+    click.echo(
+        f"snapshot {answer.snapshot_id}: of {answer.blocks_total:,} blocks bounds leave {answer.after_bounds:,}, "
+        f"indexes {answer.after_indexes:,}"
+    )
+    if not answer.answers:
+        click.echo("the table has no index")
+        return
+    print_table(
+        ["index", "predicate", "outcome", "why"],
+        [
+            (f"{each.index} ({each.kind})", each.predicate or "the whole filter", each.code, each.reason)
+            for each in answer.answers
+        ],
+    )
+
+
+def _cost(cost: Cost) -> tuple[str, str, str]:
+    return f"{cost.blocks:,.1f}", size_text(round(cost.bytes)), _percent(cost.skip)
+
+
+def _score(score: Score) -> str:
+    if score.score is not None:
+        return f"{score.score:.0f}"
+    return "?" if score.most - score.least >= 100 else f"{score.least:.0f} to {score.most:.0f}"
+
+
+def _size(size: IndexSize | None) -> str:
+    if size is None:
+        return ""
+    if size.size_bytes is None:
+        return "?"
+    limit = "" if size.is_counted or size.reason else "at most "
+    return f"{limit}{size_text(round(size.size_bytes))}" + (", too large" if size.fits is False else "")
+
+
+def _percent(part: float | None) -> str:
+    return "?" if part is None else f"{100 * part:.1f} %"
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]

@@ -1,0 +1,1 @@
+"""Export, import and verification of the service's catalog, as commands. It can be taken out."""

@@ -1,0 +1,197 @@
+"""``lamella catalog export``, ``import`` and ``verify``: the catalog in a file, and whether everything is there."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import click
+
+from lamella.client.cli.failure import needs_extra
+from lamella.client.cli.output import print_table, time_text
+from lamella.client.cli.service import (
+    AS_JSON,
+    ServiceSettings,
+    catalog_administration,
+    json_text,
+    with_settings,
+)
+from lamella.snapshot.errors import InvalidRequest
+
+
+@click.command("export")
+@click.argument("file")
+@with_settings()
+@click.option("--at", metavar="TIME", help="As it was then, as far as the histories tell: ISO 8601 or Unix ms.")
+@click.option("--leave-lost", is_flag=True, help="With --at, leave out tables that cannot be told of any more.")
+@AS_JSON
+def export_catalog(settings: ServiceSettings, file: str, at: str | None, leave_lost: bool, as_json: bool) -> None:
+    """Write the whole catalog to FILE, as of one moment; `-` is stdout.
+
+    Services may go on meanwhile. The file holds the catalog's secrets and is readable by its owner only. It does not
+    hold the warehouse's objects.
+    """
+    if leave_lost and at is None:
+        raise click.UsageError("--leave-lost goes with --at")
+    found = settings.load().settings
+    backup = _service("backup")
+    at_ms = None if at is None else _instant_ms(at)
+    with (
+        catalog_administration().administered(found.catalog_url, timeout_s=found.catalog_timeout_s) as engine,
+        _service("backup.files").written(file) as out,
+    ):
+        outcome = backup.export_catalog(engine, out, warehouse=found.warehouse_url, at_ms=at_ms, leave_lost=leave_lost)
+    if as_json:
+        click.echo(json_text(outcome), err=file == "-")
+        return
+    for lost in outcome.lost:
+        click.echo(f"left out: {lost.name}: {lost.why}", err=True)
+    click.echo(
+        f"{sum(outcome.rows.values()):,} rows of {len(outcome.rows)} tables, schema revision {outcome.schema_revision}",
+        err=True,
+    )
+
+
+@click.command("import")
+@click.argument("file")
+@with_settings()
+@click.option("--dry-run", is_flag=True, help="Only read FILE to its end, and look for what it points at.")
+@click.option(
+    "--without-keys", is_flag=True, help="Leave out API keys: revoked ones of an old export would hold again."
+)
+@click.option("--no-look", is_flag=True, help="Do not look whether the manifests that it points at are still there.")
+@AS_JSON
+def import_catalog(
+    settings: ServiceSettings, file: str, dry_run: bool, without_keys: bool, no_look: bool, as_json: bool
+) -> None:
+    """Fill an empty catalog of either kind from FILE; `-` is stdin.
+
+    Exit status 1 as well when a table's current snapshot is gone from the warehouse: it cannot be read then.
+    """
+    if dry_run and file == "-":
+        raise click.UsageError("--dry-run reads FILE twice, which stdin cannot be")
+    found = settings.load().settings
+    backup, presence, files = _service("backup"), _service("backup.presence"), _service("backup.files")
+    seen = None
+    if dry_run:
+        with files.read(file) as source:
+            outcome = backup.read_catalog(source)
+        if not no_look:
+            with files.read(file) as source:
+                seen = _look(found, presence.snapshots_in(source))
+    else:
+        database = catalog_administration().administered(
+            found.catalog_url, timeout_s=found.catalog_timeout_s, create=True
+        )
+        with database as engine:
+            with files.read(file) as source:
+                outcome = backup.import_catalog(engine, source, without_keys=without_keys)
+            if not no_look:
+                seen = _look(found, presence.snapshots_of(engine))
+    if as_json:
+        click.echo(json_text({"imported": not dry_run, "outcome": outcome, "presence": seen}))
+    else:
+        _print_import(outcome, seen, found.warehouse_url, dry_run=dry_run)
+    if seen is not None and seen.lost:
+        raise click.exceptions.Exit(1)
+
+
+@click.command("verify")
+@with_settings()
+@click.option("--no-files", is_flag=True, help="Look only at what Lamella wrote, not at the blocks' files.")
+@click.option(
+    "--history", type=click.IntRange(0, 1_000_000), default=100, show_default=True, help="So many snapshots back."
+)
+@AS_JSON
+def verify_catalog(settings: ServiceSettings, no_files: bool, history: int, as_json: bool) -> None:
+    """Hold everything that every table says of itself against what it is derived from, as after a restore.
+
+    Exit status 0: nothing is wrong; 1: findings, or a table could not be read.
+    """
+    found = settings.load().settings
+    if catalog_administration().look_at_schema(found.catalog_url, timeout_s=found.catalog_timeout_s).is_new:
+        raise InvalidRequest("there is no catalog in the database")  # opening it would make one, of no tables
+    opened = import_module("lamella.service.catalog").open_catalog(
+        found.catalog_url, timeout_s=found.catalog_timeout_s, auto_migrate=False
+    )
+    results = []
+    try:
+        verified = _service("backup.verifying").verify_catalog(
+            opened,
+            _store(found),
+            found.warehouse_url,
+            files=not no_files,
+            history=history,
+            workers=found.ingest_threads,
+        )
+        for result in verified:
+            results.append(result)
+            if not as_json:
+                _print_verified(result)
+    finally:
+        opened.close()
+    if as_json:
+        click.echo(json_text(results))
+    else:
+        wrong = sum(not result.is_clean for result in results)
+        click.echo(f"{len(results):,} tables" + (f", {wrong:,} with findings" if wrong else ", nothing is wrong"))
+    if any(not result.is_clean for result in results):
+        raise click.exceptions.Exit(1)
+
+
+def _service(name: str) -> Any:
+    return import_module(f"lamella.service.{name}")
+
+
+def _store(found: Any) -> Any:
+    with needs_extra("service"):
+        return import_module("lamella.snapshot.layout").FsspecStore(found.store_options)
+
+
+def _look(found: Any, pointed: Any) -> Any:
+    return _service("backup.presence").look_for(pointed, _store(found), threads=found.ingest_threads)
+
+
+def _instant_ms(text: str) -> int:
+    state = _service("state")
+    return int(state.instant_ms(state.instant_of(text), "UTC"))
+
+
+def _print_import(outcome: Any, seen: Any, warehouse_url: str, *, dry_run: bool) -> None:
+    header = outcome.header
+    click.echo(
+        f"{'read' if dry_run else 'imported'} {sum(outcome.rows.values()):,} rows of {len(outcome.rows)} tables, made "
+        f"{time_text(header.made_ms)} by Lamella {header.release}"
+        + ("" if header.at_ms is None else f", as of {time_text(header.at_ms)}")
+    )
+    if header.warehouse != warehouse_url:
+        click.echo(f"note: it was made of {header.warehouse}, not of {warehouse_url}; locations stay as they are")
+    if seen is None:
+        return
+    if not seen.gone:
+        click.echo(f"the manifests of all {seen.snapshots:,} snapshots of {seen.tables:,} tables are there")
+        return
+    print_table(
+        ["table", "what is gone"],
+        [
+            (
+                gone.table + (" (dropped)" if gone.is_dropped else ""),
+                f"{gone.snapshots:,} snapshots"
+                + (", THE CURRENT ONE among them" if gone.is_current else " of its past"),
+            )
+            for gone in seen.gone
+        ],
+    )
+
+
+def _print_verified(result: Any) -> None:
+    if result.error is not None:
+        click.echo(f"{result.table}: could not be looked at: {result.error}")
+        return
+    click.echo(
+        f"{result.table}: {result.segments:,} segments, {result.blocks:,} blocks and {result.snapshots:,} snapshots "
+        f"looked at; {'nothing is wrong' if result.is_clean else f'{len(result.findings):,} findings'}"
+    )
+    for finding in result.findings:
+        if finding.severity != "info":
+            click.echo(f"  {finding.severity} {finding.code}: {finding.block or finding.object}: {finding.message}")

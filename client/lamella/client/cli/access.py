@@ -1,0 +1,307 @@
+"""``lamella keys``, ``lamella whoami``, ``lamella grants``: API keys, and what they may do."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable
+from typing import cast
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+
+from lamella.client.cli.arguments import seconds_of
+from lamella.client.cli.connection import Connect, Session, Target, connect, key_options, with_session
+from lamella.client.cli.output import print_table, time_text
+from lamella.client.sharing import profile_text, share_profile_option
+from lamella.snapshot.api_key import RANDOM_BYTES, key_sha256, key_text
+from lamella.snapshot.errors import InvalidRequest, LamellaError
+from lamella.snapshot.wire import ROLES, Grant, GrantList, KeyInfo, KeyList, NewKey, Role
+from lamella.snapshot.wire.place import place_text, read_place
+
+#: A shell waits for names no longer than this.
+_COMPLETION_S = 2.0
+
+
+def place_of(text: str, option: str) -> tuple[str | None, str | None]:
+    """Namespace and table, as of :func:`~lamella.snapshot.wire.place.read_place`; raises BadParameter."""
+    try:
+        return read_place(text)
+    except InvalidRequest as error:
+        raise click.BadParameter(error.message, param_hint=option) from error
+
+
+def grants_of(texts: Iterable[str]) -> tuple[Grant, ...]:
+    """Grants from ``ROLE:PLACE``; raises BadParameter."""
+    found = []
+    for text in texts:
+        role, colon, place = text.partition(":")
+        if not colon or role not in ROLES:
+            raise click.BadParameter(
+                f"{text!r} is not ROLE:PLACE, where ROLE is {', '.join(ROLES)}", param_hint="--grant"
+            )
+        namespace, table = place_of(place, "--grant")
+        found.append(Grant(role=role, namespace=namespace, table=table))
+    return tuple(found)
+
+
+def complete_role(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Roles of ``ROLE:PLACE``, while there is no place yet."""
+    return [CompletionItem(f"{role}:") for role in ROLES if role.startswith(incomplete)]
+
+
+def complete_key(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of keys, as the service knows them; none where it does not tell."""
+    try:
+        token, token_file = key_options(ctx, ctx.params.get("token"), ctx.params.get("token_file"))
+        target = Target(url=ctx.params["url"], token=token, token_file=token_file, timeout_s=_COMPLETION_S)
+        make: Connect = connect if ctx.obj is None else ctx.obj
+        with make(target) as lake:
+            names = [key.name for key in lake.keys.list()]
+    except (LamellaError, click.UsageError, KeyError):
+        return []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def key_argument(function: Callable[..., None]) -> Callable[..., None]:
+    """The argument ``NAME``, of a key that is there."""
+    return click.argument("name", shell_complete=complete_key)(function)
+
+
+@click.group()
+def keys() -> None:
+    """API keys: what programs show the service."""
+
+
+@keys.command("new")
+@click.option("--json", "as_json", is_flag=True, help="Write them as JSON, and nothing else.")
+def new_key(as_json: bool) -> None:
+    """Make a service's first key, here and without a service.
+
+    The service is told its SHA-256 (LAMELLA_ROOT_KEY_SHA256), and nobody but you its text. It may do everything: make
+    keys for others with it, and keep it where passwords are kept.
+    """
+    text = key_text(secrets.token_bytes(RANDOM_BYTES))
+    sha256 = key_sha256(text)
+    if as_json:
+        click.echo(msgspec.json.encode({"key": text, "sha256": sha256}).decode())
+    else:
+        click.echo(f"key: {text}\nLAMELLA_ROOT_KEY_SHA256={sha256}")
+
+
+@keys.command("create")
+@click.argument("name")
+@click.option(
+    "--grant",
+    "grants",
+    metavar="ROLE:PLACE",
+    multiple=True,
+    shell_complete=complete_role,
+    help="What it may do, and where: read:sales.*, write:sales.orders, admin:*; may be repeated.",
+)
+@click.option("--expires", metavar="TIME", help="How long it holds: 12h, 90d. Default: until it is revoked.")
+@click.option(
+    "--requests-per-s",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="NUMBER",
+    help="How often it may be used, in place of the service's own limit.",
+)
+@share_profile_option
+@with_session()
+def create_key(
+    session: Session,
+    name: str,
+    grants: tuple[str, ...],
+    expires: str | None,
+    requests_per_s: float | None,
+    service_url: str | None,
+) -> None:
+    """Make a key. Its text is written to stdout, this once: nobody can ask for it again."""
+    made = session.lake.keys.create(
+        name,
+        grants_of(grants),
+        expires_s=seconds_of(expires, "--expires"),
+        requests_per_s=requests_per_s,
+    )
+    _tell(session, made, f"key {name} is made; its text, which nobody can ask for again:", service_url)
+
+
+@keys.command("list")
+@with_session()
+def list_keys(session: Session) -> None:
+    """List the keys that you made; all of them if you are admin of everything."""
+    found = session.lake.keys.list()
+    if session.as_json:
+        session.emit(KeyList(keys=found))
+        return
+    print_table(
+        ["key", "may", "made by", "expires", "last used"],
+        [(key.name, _may(key), key.created_by, _time(key.expires_ms), _time(key.used_ms)) for key in found],
+    )
+
+
+@keys.command("show")
+@key_argument
+@with_session()
+def show_key(session: Session, name: str) -> None:
+    """Show a key: what it may do, until when, when it was used. Its text is nowhere."""
+    key = session.lake.keys.get(name)
+    if session.as_json:
+        session.emit(key)
+        return
+    rate = "as the service says" if key.requests_per_s is None else f"{key.requests_per_s:g}"
+    print_table(
+        ["", ""],
+        [
+            ("key", key.name),
+            ("may", _may(key) or "nothing"),
+            ("made", f"{time_text(key.created_ms)} by {key.created_by}"),
+            ("expires", _time(key.expires_ms)),
+            ("rotated", _time(key.rotated_ms)),
+            ("old text holds until", _time(key.old_until_ms)),
+            ("last used", _time(key.used_ms)),
+            ("requests in a second", rate),
+        ],
+        headings=False,
+    )
+
+
+@keys.command("rotate")
+@key_argument
+@click.option(
+    "--overlap", metavar="TIME", default="24h", show_default=True, help="How long the old text holds beside the new."
+)
+@click.option("--expires", metavar="TIME", help="How long the new text holds. Default: as long as the key did before.")
+@share_profile_option
+@with_session()
+def rotate_key(session: Session, name: str, overlap: str, expires: str | None, service_url: str | None) -> None:
+    """Give a key a new text, which is written to stdout, this once. What it may do stays."""
+    made = session.lake.keys.rotate(
+        name, overlap_s=seconds_of(overlap, "--overlap") or 0, expires_s=seconds_of(expires, "--expires")
+    )
+    until = "" if made.info.old_until_ms is None else f" (the old one holds until {time_text(made.info.old_until_ms)})"
+    _tell(session, made, f"key {name} has a new text{until}:", service_url)
+
+
+@keys.command("revoke")
+@key_argument
+@with_session()
+def revoke_key(session: Session, name: str) -> None:
+    """End a key, and take away all that was granted to it."""
+    session.lake.keys.revoke(name)
+    if session.as_json:
+        session.emit({})
+    else:
+        click.echo(f"key {name} is gone")
+
+
+@click.command()
+@with_session()
+def whoami(session: Session) -> None:
+    """Show who the service takes you to be, and what you may do."""
+    found = session.lake.whoami()
+    if session.as_json:
+        session.emit(found)
+        return
+    print_table(
+        ["", ""],
+        [
+            ("you are", found.principal),
+            ("known by", _PRINCIPAL_KINDS.get(found.kind, found.kind)),
+            ("groups", ", ".join(found.groups) or "none"),
+            ("until", _time(found.expires_ms)),
+        ],
+        headings=False,
+    )
+    print_table(["role", "on"], [(grant.role, place_text(grant)) for grant in found.grants], title="you may")
+
+
+_PRINCIPAL_KINDS = {
+    "open": "nothing: the service asks nobody who they are",
+    "root": "the key of LAMELLA_ROOT_KEY_SHA256",
+    "key": "an API key",
+    "token": "a token of the issuer",
+}
+
+
+def _tell(session: Session, made: NewKey, about: str, service_url: str | None) -> None:
+    """The text alone goes to stdout, or the profile that it is in, so that it can be sent into a file."""
+    if service_url is not None:
+        click.echo(about, err=True)
+        click.echo(profile_text(service_url, made))
+        return
+    if session.as_json:
+        session.emit(made)
+        return
+    click.echo(about, err=True)
+    click.echo(made.key)
+
+
+def _may(key: KeyInfo) -> str:
+    return ", ".join(f"{grant.role}:{place_text(grant)}" for grant in key.grants)
+
+
+def _time(at_ms: int | None) -> str:
+    return "never" if at_ms is None else time_text(at_ms)
+
+
+_KEY = "key:"
+_PLACE_KINDS = (_KEY, "user:", "group:")
+
+
+def complete_principal(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Kinds of principals; of keys the names too, as far as the service tells."""
+    if not incomplete.startswith(_KEY):
+        return [CompletionItem(kind) for kind in _PLACE_KINDS if kind.startswith(incomplete)]
+    found = complete_key(ctx, parameter, incomplete.removeprefix(_KEY))
+    return [CompletionItem(_KEY + str(item.value)) for item in found]
+
+
+@click.group()
+def grants() -> None:
+    """Who may do what. A PRINCIPAL is key:NAME, user:SUBJECT or group:NAME; a PLACE is *, NAMESPACE.* or
+    NAMESPACE.TABLE."""
+
+
+@grants.command("list")
+@click.option("--principal", metavar="PRINCIPAL", shell_complete=complete_principal, help="Only those to this one.")
+@with_session()
+def list_grants(session: Session, principal: str | None) -> None:
+    """List your own grants, and those on what you are admin of."""
+    found = session.lake.grants.list(principal)
+    if session.as_json:
+        session.emit(GrantList(grants=found))
+        return
+    print_table(
+        ["who", "role", "on", "given", "by"],
+        [(each.principal, each.role, place_text(each), time_text(each.created_ms), each.created_by) for each in found],
+    )
+
+
+@grants.command("give")
+@click.argument("principal", shell_complete=complete_principal)
+@click.argument("role", type=click.Choice(ROLES), metavar="ROLE")
+@click.argument("place")
+@with_session()
+def give_grant(session: Session, principal: str, role: str, place: str) -> None:
+    """Give a role (read, write, maintain, admin), in place of another one on the same."""
+    namespace, table = place_of(place, "PLACE")
+    given = session.lake.grants.give(principal, cast("Role", role), namespace, table)
+    if session.as_json:
+        session.emit(given)
+    else:
+        click.echo(f"{given.principal} has the role {given.role} on {place_text(given)}")
+
+
+@grants.command("take")
+@click.argument("principal", shell_complete=complete_principal)
+@click.argument("place")
+@with_session()
+def take_grant(session: Session, principal: str, place: str) -> None:
+    """Take a role away, whichever it is. What was given on other places stays."""
+    namespace, table = place_of(place, "PLACE")
+    session.lake.grants.take(principal, namespace, table)
+    if session.as_json:
+        session.emit({})
+    else:
+        click.echo(f"{principal} has no role of its own on {place} any more")

@@ -1,0 +1,538 @@
+"""``lamella job``, ``lamella schedule``, ``lamella policy``, ``lamella worker``."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, get_args
+
+import click
+import msgspec
+
+from lamella.client.cli.arguments import argument_options, arguments_of, complete_kind, kind_argument, seconds_of
+from lamella.client.cli.connection import Session, key_options, service_options, with_session
+from lamella.client.cli.output import bar, print_table, time_text
+from lamella.client.http import NO_RETRY, Lamella
+from lamella.snapshot.wire import (
+    JobInfo,
+    JobKindList,
+    JobLine,
+    JobList,
+    JobLog,
+    JobState,
+    Policy,
+    PolicyInfo,
+    PutSchedule,
+    Rule,
+    ScheduleInfo,
+    ScheduleList,
+)
+
+_STATES = get_args(JobState)
+
+
+@click.group()
+def job() -> None:
+    """Have jobs done by a worker, look at them, cancel them, try them again."""
+
+
+@job.command("kinds")
+@with_session()
+def kinds(session: Session) -> None:
+    """List the kinds of jobs that the service knows, with their arguments."""
+    found = session.lake.jobs.kinds()
+    if session.as_json:
+        session.emit(JobKindList(kinds=found))
+        return
+    print_table(["kind", "for"], [(kind.name, kind.text) for kind in found])
+    rows = [(kind.name, name, text) for kind in found for name, text in _members(kind.arguments)]
+    print_table(["kind", "argument", "type"], rows, title="arguments")
+
+
+@job.command("submit")
+@kind_argument
+@click.argument("table", metavar="NAMESPACE.TABLE", required=False)
+@argument_options
+@click.option("--priority", type=int, default=0, show_default=True, help="Jobs with a larger one come first.")
+@click.option("--max-attempts", type=click.IntRange(min=1), help="Start it so often at most.")
+@click.option("--attempt-timeout", metavar="TIME", help="End an attempt that takes longer: 90s, 15m, 12h.")
+@click.option("--delay", metavar="TIME", help="Not before so long from now: 90s, 15m, 12h.")
+@click.option("--unique", is_flag=True, help="Add none when one like it is pending; show that one.")
+@click.option("--wait", "waits", is_flag=True, help="Wait until it is over; exit status 1 unless it succeeded.")
+@with_session()
+def submit(
+    session: Session,
+    kind: str,
+    table: str | None,
+    arguments: tuple[str, ...],
+    priority: int,
+    max_attempts: int | None,
+    attempt_timeout: str | None,
+    delay: str | None,
+    unique: bool,
+    waits: bool,
+) -> None:
+    """Have a job of a KIND done for a table. It waits for a worker: `lamella worker` starts one."""
+    made = session.lake.jobs.submit(
+        kind,
+        table,
+        arguments_of(arguments),
+        priority=priority,
+        max_attempts=max_attempts,
+        timeout_s=seconds_of(attempt_timeout, "--attempt-timeout"),
+        delay_s=seconds_of(delay, "--delay") or 0,
+        unique=unique,
+    )
+    if waits:
+        _wait(session, made.job_id, None)
+    elif session.as_json:
+        session.emit(made)
+    else:
+        click.echo(f"job {made.job_id} is {made.state}")
+
+
+@job.command("list")
+@click.option("--table", metavar="NAMESPACE.TABLE", help="Only jobs of this table.")
+@click.option("--state", "states", multiple=True, type=click.Choice(_STATES), help="Only jobs in it; repeatable.")
+@click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only jobs of this kind; repeatable.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="So many at most, the newest first."
+)
+@with_session()
+def list_jobs(session: Session, table: str | None, states: tuple[Any, ...], kinds: tuple[str, ...], limit: int) -> None:
+    """List jobs, newest first."""
+    listed = session.lake.jobs.list(table, states=states or None, kinds=kinds or None, page_size=min(limit, 1000))
+    found = tuple(islice(listed, limit))
+    if session.as_json:
+        session.emit(JobList(jobs=found))
+        return
+    print_table(
+        ["job", "kind", "table", "state", ("attempt", "right"), "progress", "by", "since"],
+        [
+            (
+                each.job_id,
+                each.kind,
+                each.table or "",
+                _state(each),
+                f"{each.attempts}/{each.max_attempts}",
+                _progress(each),
+                each.origin if each.origin_name is None else f"{each.origin} {each.origin_name}",
+                time_text(each.created_ms),
+            )
+            for each in found
+        ],
+    )
+
+
+@job.command("show")
+@click.argument("job_id", metavar="JOB")
+@with_session()
+def show_job(session: Session, job_id: str) -> None:
+    """Show one job: what it is, how far, and what came of it."""
+    _show_job(session, session.lake.jobs.get(job_id))
+
+
+@job.command("log")
+@click.argument("job_id", metavar="JOB")
+@click.option("--follow", "-f", is_flag=True, help="Go on with what it writes until it is over.")
+@with_session()
+def log(session: Session, job_id: str, follow: bool) -> None:
+    """Write the log of a job. With --json each line is an object of its own."""
+    for line in session.lake.jobs.follow(job_id) if follow else _lines(session, job_id):
+        if session.as_json:
+            session.emit(line)
+        else:
+            mark = "" if line.level == "info" else f"{line.level}: "
+            click.echo(f"{time_text(line.at_ms)} {mark}{line.text}")
+
+
+@job.command("cancel")
+@click.argument("job_id", metavar="JOB")
+@with_session()
+def cancel(session: Session, job_id: str) -> None:
+    """Cancel a job. One that runs is ended by its worker within seconds; what it committed stays."""
+    _done(session, session.lake.jobs.cancel(job_id))
+
+
+@job.command("retry")
+@click.argument("job_id", metavar="JOB")
+@with_session()
+def retry(session: Session, job_id: str) -> None:
+    """Queue a job again that failed or was cancelled. One that waits for its time is due at once."""
+    _done(session, session.lake.jobs.retry(job_id))
+
+
+@job.command("wait")
+@click.argument("job_id", metavar="JOB")
+@click.option("--at-most", metavar="TIME", help="Give up after so long: 90s, 15m, 12h.")
+@with_session()
+def wait(session: Session, job_id: str, at_most: str | None) -> None:
+    """Wait until a job is over. Exit status 1 unless it succeeded."""
+    _wait(session, job_id, seconds_of(at_most, "--at-most"))
+
+
+def _wait(session: Session, job_id: str, timeout_s: float | None) -> None:
+    with _job_progress() as see:
+        found = session.lake.jobs.wait(job_id, timeout_s=timeout_s, on_job=see)
+    _show_job(session, found)
+    if found.state != "succeeded":
+        raise click.exceptions.Exit(1)
+
+
+def _lines(session: Session, job_id: str) -> Iterator[JobLine]:
+    part: JobLog | None = None
+    while part is None or part.lines:
+        part = session.lake.jobs.log(job_id, after=0 if part is None else part.after)
+        yield from part.lines
+
+
+def _done(session: Session, found: JobInfo) -> None:
+    if session.as_json:
+        session.emit(found)
+    else:
+        click.echo(f"job {found.job_id} is {_state(found)}")
+
+
+def _show_job(session: Session, found: JobInfo) -> None:
+    if session.as_json:
+        session.emit(found)
+        return
+    times = [
+        (name, time_text(at_ms))
+        for name, at_ms in (
+            ("asked for", found.created_ms),
+            ("not before", found.not_before_ms if found.state == "queued" else None),
+            ("started", found.started_ms),
+            ("heard of", found.heartbeat_ms),
+            ("over", found.finished_ms),
+        )
+        if at_ms
+    ]
+    rows: list[tuple[str, str]] = [
+        ("job", found.job_id),
+        ("kind", found.kind),
+        ("table", found.table or "none"),
+        ("arguments", msgspec.json.encode(found.arguments).decode()),
+        ("state", _state(found)),
+        ("attempt", f"{found.attempts} of {found.max_attempts}"),
+        ("asked by", found.origin if found.origin_name is None else f"{found.origin} {found.origin_name}"),
+        ("worker", found.worker or "none"),
+        ("progress", _progress(found) or "none"),
+        *times,
+    ]
+    if found.error is not None:
+        rows.append(("error", f"{found.error.detail} [{found.error.code}]"))
+    if found.result is not None:
+        rows.append(("result", msgspec.json.encode(found.result).decode()))
+    print_table(["", ""], rows, headings=False)
+
+
+def _state(found: JobInfo) -> str:
+    return "running, to be cancelled" if found.state == "running" and found.cancel_requested else found.state
+
+
+def _progress(found: JobInfo) -> str:
+    told = found.progress
+    if told is None:
+        return ""
+    count = f"{told.done:,}" if told.total is None else f"{told.done:,} of {told.total:,}"
+    return " ".join(part for part in (told.message, count if told.done or told.total else "", told.unit) if part)
+
+
+def _members(schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The arguments that a JSON schema describes, and their types."""
+    definitions = schema.get("$defs", {})
+    found = definitions.get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
+    required = set(found.get("required", ()))
+    for name, member in found.get("properties", {}).items():
+        kinds = [part.get("type") for part in member.get("anyOf", [member])]
+        text = " or ".join(str(kind) for kind in kinds if kind not in (None, "null"))
+        if "enum" in member:
+            text = ", ".join(str(value) for value in member["enum"])
+        yield name, text + (", needed" if name in required else "")
+
+
+@contextmanager
+def _job_progress() -> Iterator[Callable[[JobInfo], None]]:
+    """A bar that moves as the job does."""
+    with bar("waiting") as move:
+
+        def see(found: JobInfo) -> None:
+            told = found.progress
+            doing = f"{found.kind} is {_state(found)}" + (f", {told.message}" if told and told.message else "")
+            move(0 if told is None else told.done, None if told is None else told.total, doing)
+
+        yield see
+
+
+@click.group()
+def schedule() -> None:
+    """Jobs of a table that are asked for at set times, as long as a worker runs."""
+
+
+@schedule.command("set")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("name")
+@kind_argument
+@argument_options
+@click.option("--every", metavar="TIME", help="Again after so long: 15m, 12h, 7d.")
+@click.option("--cron", metavar="FIELDS", help='At these times, five fields of cron: "30 3 * * SUN".')
+@click.option("--time-zone", default="UTC", show_default=True, help="Of --cron.")
+@click.option("--disabled", is_flag=True, help="Keep it, and do nothing for now.")
+@click.option("--priority", type=int, default=0, show_default=True, help="Jobs with a larger one come first.")
+@click.option("--max-attempts", type=click.IntRange(min=1), help="Start each job so often at most.")
+@click.option("--attempt-timeout", metavar="TIME", help="End an attempt that takes longer: 90s, 15m, 12h.")
+@with_session()
+def set_schedule(
+    session: Session,
+    table: str,
+    name: str,
+    kind: str,
+    arguments: tuple[str, ...],
+    every: str | None,
+    cron: str | None,
+    time_zone: str,
+    disabled: bool,
+    priority: int,
+    max_attempts: int | None,
+    attempt_timeout: str | None,
+) -> None:
+    """Have a job of a KIND done again and again. A schedule of that NAME is replaced."""
+    if (every is None) == (cron is None):
+        raise click.UsageError("give exactly one of --every and --cron")
+    asked = PutSchedule(
+        kind=kind,
+        arguments=arguments_of(arguments),
+        every_s=seconds_of(every, "--every"),
+        cron=cron,
+        time_zone=time_zone,
+        enabled=not disabled,
+        priority=priority,
+        max_attempts=max_attempts,
+        timeout_s=seconds_of(attempt_timeout, "--attempt-timeout"),
+    )
+    made = session.lake.table(table).set_schedule(name, asked)
+    if session.as_json:
+        session.emit(made)
+    else:
+        click.echo(f"schedule {name}: {kind} {_schedule_times(made)}, {_next_run(made)}")
+
+
+@schedule.command("list")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@with_session()
+def list_schedules(session: Session, table: str) -> None:
+    """List the schedules of a table."""
+    found = session.lake.table(table).schedules()
+    if session.as_json:
+        session.emit(ScheduleList(schedules=found))
+        return
+    print_table(
+        ["name", "kind", "times", "next", "last", "last job"],
+        [
+            (
+                each.name,
+                each.kind,
+                _schedule_times(each),
+                _next_run(each),
+                "never" if each.last_ms is None else time_text(each.last_ms),
+                each.last_job_id or "",
+            )
+            for each in found
+        ],
+    )
+
+
+@schedule.command("drop")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("name")
+@with_session()
+def drop_schedule(session: Session, table: str, name: str) -> None:
+    """Drop a schedule. Jobs that it asked for stay."""
+    session.lake.table(table).drop_schedule(name)
+    if session.as_json:
+        session.emit({})
+    else:
+        click.echo(f"schedule {name} is gone")
+
+
+def _schedule_times(found: ScheduleInfo) -> str:
+    return f"every {found.every_s:,} s" if found.cron is None else f"{found.cron} {found.time_zone}"
+
+
+def _next_run(found: ScheduleInfo) -> str:
+    return "disabled" if found.next_ms is None else f"next {time_text(found.next_ms)}"
+
+
+@click.group()
+def policy() -> None:
+    """Jobs of a table that are asked for when it needs them, as long as a worker runs."""
+
+
+@policy.command("set")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("document", type=click.File("rb"), metavar="FILE")
+@with_session()
+def set_policy(session: Session, table: str, document: BinaryIO) -> None:
+    """Give a table the policy that a JSON FILE holds (-: standard input), in place of the one it has."""
+    try:
+        asked = msgspec.json.decode(document.read(), type=Policy)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"it does not hold a policy: {error}", param_hint="FILE") from error
+    _show_policy(session, table, session.lake.table(table).set_policy(asked))
+
+
+@policy.command("show")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@with_session()
+def show_policy(session: Session, table: str) -> None:
+    """Show a table's policy, and what its last check found."""
+    _show_policy(session, table, session.lake.table(table).policy())
+
+
+@policy.command("drop")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@with_session()
+def drop_policy(session: Session, table: str) -> None:
+    """Drop a table's policy. Jobs that it asked for stay."""
+    session.lake.table(table).drop_policy()
+    if session.as_json:
+        session.emit({})
+    else:
+        click.echo(f"{table} has no policy any more")
+
+
+def _show_policy(session: Session, table: str, found: PolicyInfo) -> None:
+    if session.as_json:
+        session.emit(found)
+        return
+    rules = {
+        field.name: rule
+        for field in msgspec.structs.fields(found.policy)
+        if isinstance(rule := getattr(found.policy, field.name), Rule)
+    }
+    print_table(["rule", "when, and what"], [(name, msgspec.json.encode(r).decode()) for name, r in rules.items()])
+    if found.checked_ms is None:
+        click.echo(f"the policy of {table} was not checked yet; a worker has that done")
+        return
+    print_table(
+        ["rule", "due", "why", "last asked", "job"],
+        [
+            (
+                each.rule,
+                "yes" if each.due else "no",
+                each.reason,
+                "never" if each.last_ms is None else time_text(each.last_ms),
+                each.last_job_id or "",
+            )
+            for each in found.findings
+        ],
+        title=f"checked {time_text(found.checked_ms)}",
+    )
+
+
+@click.command()
+@click.option(
+    "--kinds",
+    metavar="A,B,...",
+    shell_complete=complete_kind,
+    help="Take only jobs of these kinds. Default: all that are known here.",
+)
+@click.option("--concurrency", type=click.IntRange(min=1), default=1, show_default=True, help="Jobs at once.")
+@click.option(
+    "--lease-s",
+    type=click.IntRange(min=3),
+    default=60,
+    show_default=True,
+    help="Another worker takes a job over when this one was not heard of for so many seconds.",
+)
+@click.option(
+    "--poll-s",
+    type=click.FloatRange(min=0.05),
+    default=5.0,
+    show_default=True,
+    help="Seconds until it asks again when there was nothing to do.",
+)
+@click.option(
+    "--grace-s",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    help="Seconds that a program may take to end when it is asked to, before it is killed.",
+)
+@click.option("--attempt-timeout", metavar="TIME", help="End programs that take longer, where their job does not say.")
+@click.option("--once", is_flag=True, help="Do what is due, and end. Exit status 1 when not all of it succeeded.")
+@click.option(
+    "--command-prefix",
+    metavar="COMMAND",
+    help='Stands before the programs that bring a Spark session: "spark-submit --master spark://host:7077".',
+)
+@click.option("--name", metavar="TEXT", help="What it is called in listings. Default: host and process.")
+@service_options(json_help="Log as JSON lines also when a person is looking.")
+def worker(
+    kinds: str | None,
+    concurrency: int,
+    lease_s: int,
+    poll_s: float,
+    grace_s: float,
+    attempt_timeout: str | None,
+    once: bool,
+    command_prefix: str | None,
+    name: str | None,
+    url: str,
+    token: str | None,
+    token_file: str | None,
+    timeout_s: float,
+    as_json: bool,
+) -> None:
+    """Do jobs until it is stopped, each in a process of its own.
+
+    SIGTERM and Ctrl-C hand back what runs: it is queued again, and no attempt is lost. A second one does not wait for
+    programs to end by themselves.
+    """
+    from lamella.client.jobs.attempt import AttemptSettings, WorkerLog
+    from lamella.client.jobs.worker import Worker, WorkerSettings, on_signals
+    from lamella.snapshot.jobs import job_kinds
+
+    token, token_file = key_options(click.get_current_context(), token, token_file)
+    try:
+        prefix = tuple(shlex.split(command_prefix or ""))
+    except ValueError as error:
+        raise click.BadParameter(f"cannot be split into words: {error}", param_hint="--command-prefix") from error
+    wanted = None if kinds is None else tuple(kinds.split(","))
+    unknown = sorted(set(wanted or ()) - set(job_kinds()))
+    if unknown:
+        raise click.BadParameter(f"no such kind here: {', '.join(unknown)}", param_hint="--kinds")
+    settings = WorkerSettings(
+        kinds=wanted,
+        concurrency=concurrency,
+        poll_s=poll_s,
+        once=once,
+        name=name or "",
+    )
+    attempts = AttemptSettings(
+        lease_s=lease_s,
+        grace_s=grace_s,
+        timeout_s=seconds_of(attempt_timeout, "--attempt-timeout"),
+        prefix=prefix,
+        token=token,
+        token_file=None if token_file is None else str(Path(token_file).absolute()),
+    )
+    # A request that hangs must not cost a job, and tries are the worker's own.
+    with Lamella(
+        url,
+        token=token,
+        token_file=token_file,
+        timeout_s=min(timeout_s, lease_s / 3),
+        policy=NO_RETRY,
+        traces=False,  # a worker asks all day long
+    ) as lake:
+        found = Worker(lake, settings, attempts, WorkerLog(as_json=as_json or not sys.stderr.isatty()))
+        with on_signals(found.stop):
+            ended = found.run()
+    if once and any(each != "succeeded" for each in ended):
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,231 @@
+"""``lamella vacuum`` and ``lamella verify``."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+from lamella.client.cli.connection import Session, with_session
+from lamella.client.cli.failure import CommandFailure
+from lamella.client.cli.output import bar, print_table, size_text, spinner, time_text
+from lamella.snapshot.errors import LamellaError
+from lamella.snapshot.wire import Finding, VacuumAnswer, VerifyAnswer
+
+#: So many kept snapshots are listed for people; ``--json`` has all.
+MAX_LISTED_OBJECTS = 20
+
+
+@click.command()
+@click.argument("table", metavar="NAMESPACE.TABLE", required=False)
+@click.option("--dropped", is_flag=True, help="Purge the dropped tables whose grace is over, instead of one table.")
+@click.option("--execute", is_flag=True, help="Do it. Otherwise it is only said what would be done.")
+@click.option(
+    "--older-than",
+    metavar="AGE",
+    help="Expire snapshots superseded so long ago (7d, 12h), in place of the table's retention.",
+)
+@click.option(
+    "--include-external-blocks",
+    is_flag=True,
+    help="Also delete registered files outside of the table's folder that no table needs any more.",
+)
+@with_session(timeout_s=600.0)
+def vacuum(
+    session: Session,
+    table: str | None,
+    dropped: bool,
+    execute: bool,
+    older_than: str | None,
+    include_external_blocks: bool,
+) -> None:
+    """Expire old snapshots of a table and delete what no snapshot needs. A dry run, unless --execute is given.
+
+    Exit status 1: something could not be deleted; the next run tries again.
+    """
+    if (table is None) != dropped:
+        raise click.UsageError("give exactly one of NAMESPACE.TABLE and --dropped")
+    if dropped and older_than is not None:
+        raise click.UsageError("--older-than is for a table; dropped tables go by their grace")
+    with _vacuum_progress(execute) as show:
+        if table is None:
+            answer = session.lake.purge_dropped(
+                execute=execute, include_external_blocks=include_external_blocks, on_part=show
+            )
+        else:
+            answer = session.lake.table(table).vacuum(
+                execute=execute,
+                older_than=older_than,
+                include_external_blocks=include_external_blocks,
+                on_part=show,
+            )
+    if session.as_json:
+        session.emit(answer)
+    else:
+        _print_vacuum(answer)
+    if answer.executed and answer.left:
+        raise click.exceptions.Exit(1)
+
+
+def _print_vacuum(answer: VacuumAnswer) -> None:
+    going = [fate for fate in answer.snapshots if fate.expires]
+    kept = [fate for fate in answer.snapshots if not fate.expires]
+    would = "" if answer.executed else "would be "
+    if answer.snapshots:
+        shown = [*going[:MAX_LISTED_OBJECTS], *kept[:MAX_LISTED_OBJECTS]]
+        rows = [
+            (
+                fate.snapshot_id,
+                time_text(fate.timestamp_ms),
+                "expires" if fate.expires else "stays",
+                fate.reason,
+            )
+            for fate in shown
+        ]
+        print_table(
+            ["snapshot", "time", "", "reason"],
+            rows,
+            title=f"snapshots ({len(going):,} of {len(answer.snapshots):,} expire)",
+        )
+    if answer.garbage:
+        counts = [(kind, f"{count.objects:,}", size_text(count.size_bytes)) for kind, count in answer.garbage.items()]
+        print_table(["kind", ("objects", "right"), ("size", "right")], counts, title=f"{would}deleted")
+    for table in answer.tables:
+        click.echo(f"dropped table {table} {'is' if answer.executed else 'would be'} purged")
+    total = answer.deleted
+    click.echo(
+        f"{total.objects:,} objects ({size_text(total.size_bytes)}) {would}deleted; {answer.live.objects:,} needed, "
+        f"{answer.young.objects:,} younger than {time_text(answer.before_ms)}, {answer.unknown.objects:,} not Lamella's"
+    )
+    for location in answer.unknowns:
+        click.echo(f"not Lamella's: {location}")
+    for left in answer.left:
+        click.echo(f"left: {left.location}: {left.reason}", err=True)
+    if not answer.executed:
+        click.echo("nothing was done: add --execute to do it")
+
+
+@contextmanager
+def _vacuum_progress(execute: bool) -> Iterator[Callable[[VacuumAnswer], None]]:
+    verb = "deleted" if execute else "to delete"
+    with spinner("vacuuming") as say:
+        looked = deleted = 0
+
+        def show(part: VacuumAnswer) -> None:
+            nonlocal looked, deleted
+            deleted += part.deleted.objects
+            looked += part.deleted.objects + part.live.objects + part.young.objects + part.unknown.objects
+            say(f"{looked:,} objects looked at, {deleted:,} {verb}")
+
+        yield show
+
+
+#: So many findings are listed for people; `--json` has all that the service lists.
+MAX_LISTED_FINDINGS = 200
+
+
+class _CouldNotRun(CommandFailure):
+    """Verification could not be carried out, which says nothing about the table."""
+
+    exit_code = 2
+
+
+@click.command()
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.option("--snapshot", "snapshot_id", metavar="ID", help="A snapshot of the history instead of the current one.")
+@click.option("--deep", is_flag=True, help="Read the values of some blocks, and answer random filters from them.")
+@click.option("--sample", type=click.FloatRange(0, 1, min_open=True), help="The share of blocks that --deep reads.")
+@click.option("--blocks", type=click.IntRange(min=0), help="How many blocks --deep reads.")
+@click.option("--seed", type=int, help="Draws the blocks and filters of --deep. Default: another one each time.")
+@click.option(
+    "--filters", type=click.IntRange(0, 10_000), default=20, show_default=True, help="Filters a block for --deep."
+)
+@click.option("--no-files", is_flag=True, help="Look only at what Lamella wrote, not at the blocks' files.")
+@click.option("--pages", is_flag=True, help="Every segment should have a page companion.")
+@click.option(
+    "--history", type=click.IntRange(0, 1_000_000), default=100, show_default=True, help="So many snapshots back."
+)
+@click.option("--repair", is_flag=True, help="Write damaged companions and page companions again.")
+@with_session(timeout_s=600.0)
+def verify(
+    session: Session,
+    table: str,
+    snapshot_id: str | None,
+    deep: bool,
+    sample: float | None,
+    blocks: int | None,
+    seed: int | None,
+    filters: int,
+    no_files: bool,
+    pages: bool,
+    history: int,
+    repair: bool,
+) -> None:
+    """Hold everything that a table says of itself against what it is derived from.
+
+    Exit status 0: nothing is wrong, or what was is repaired; 1: findings; 2: it could not be carried out.
+    """
+    seed = secrets.randbits(31) if seed is None and deep else seed or 0
+    try:
+        with _verify_progress() as show:
+            answer = session.lake.table(table).verify(
+                on_part=show,
+                snapshot_id=snapshot_id,
+                deep=deep,
+                sample=sample,
+                blocks=blocks,
+                seed=seed,
+                filters=filters,
+                files=not no_files,
+                pages=pages or None,
+                history=history,
+                repair=repair,
+            )
+    except LamellaError as error:
+        raise _CouldNotRun(error) from error
+    if session.as_json:
+        session.emit(answer)
+    else:
+        _print_verify(table, answer, seed if deep else None)
+    if not answer.is_clean:
+        raise click.exceptions.Exit(1)
+
+
+def _print_verify(table: str, answer: VerifyAnswer, seed: int | None) -> None:
+    if answer.findings:
+        columns = ("severity", "check", "object", "column", "finding", "what to do")
+        print_table(columns, [_finding_row(finding) for finding in answer.findings[:MAX_LISTED_FINDINGS]])
+    total = sum(answer.counts.values())
+    if total > min(len(answer.findings), MAX_LISTED_FINDINGS):
+        click.echo(f"and {total - min(len(answer.findings), MAX_LISTED_FINDINGS):,} more")
+    checked = answer.checked
+    click.echo(
+        f"{table}, snapshot {answer.snapshot_id}: {checked.segments:,} segments, {checked.blocks:,} blocks, "
+        f"{checked.files:,} files and {checked.snapshots:,} snapshots looked at"
+    )
+    if seed is not None:
+        click.echo(
+            f"{checked.values:,} values of {checked.blocks_read:,} blocks read, {checked.filters:,} filters compared "
+            f"({checked.filters_left_out:,} left out), seed {seed}"
+        )
+    repaired = sum(finding.repaired for finding in answer.findings)
+    if not total:
+        click.echo("nothing is wrong")
+    else:
+        click.echo(f"{total:,} findings" + (f", {repaired:,} of them repaired" if repaired else ""))
+
+
+def _finding_row(finding: Finding) -> tuple[str, ...]:
+    todo = "repaired" if finding.repaired else finding.advice
+    if finding.not_repaired is not None:
+        todo = f"not repaired: {finding.not_repaired}"
+    where = finding.block or finding.object
+    return finding.severity, finding.code, where, finding.column or "", finding.message, todo
+
+
+@contextmanager
+def _verify_progress() -> Iterator[Callable[[VerifyAnswer], None]]:
+    with bar("verifying") as move:
+        yield lambda part: move(part.steps_done, part.steps)

@@ -1,0 +1,231 @@
+"""``lamella serve``, ``lamella config``, ``lamella catalog``: what is done where the service is installed.
+
+The service is imported by name: the client may be installed without it.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Concatenate, ParamSpec
+
+import click
+import msgspec
+
+from lamella.client.cli.failure import needs_extra
+from lamella.client.cli.output import print_table
+from lamella.snapshot.errors import InvalidSettings
+
+P = ParamSpec("P")
+
+_CONFIG = click.option(
+    "--config",
+    metavar="FILE",
+    envvar="LAMELLA_CONFIG",
+    show_envvar=True,
+    help="Configuration file in TOML; a variable wins over it, an option over both.",
+)
+_STATE = (
+    click.option("--warehouse", metavar="URL", help="Folder of all tables: a path, file:// or s3://bucket/prefix."),
+    click.option(
+        "--catalog",
+        metavar="URL",
+        help="Database: a path, sqlite:/// or postgresql+psycopg://. Default: in the warehouse.",
+    ),
+)
+_SERVER = (
+    click.option("--host", help="Address to listen on.  [default: 127.0.0.1]"),
+    click.option("--port", type=int, help="Port to listen on.  [default: 8181]"),
+    click.option("--workers", type=int, help="Processes that serve requests.  [default: 1]"),
+    click.option("--insecure", is_flag=True, help="Allow an address that other machines can reach."),
+)
+_NAMES = ("warehouse", "catalog", "host", "port", "workers", "insecure")
+
+
+class ServiceSettings:
+    """The settings that a command was given by options; the others stand in the environment and in files."""
+
+    def __init__(self, config: str | None, given: dict[str, Any]) -> None:
+        self._config = config
+        self._given = given
+
+    def load(self, **more: Any) -> Any:
+        """The service's ``Configuration``; ``more``: options besides. UsageError with all that is wrong with them."""
+        # By name, since the client never depends on the service: it may be installed without it.
+        with needs_extra("service"):
+            configuration = import_module("lamella.service.configuration")
+        try:
+            return configuration.load_settings({**self._given, **more}, config=self._config)
+        except InvalidSettings as error:
+            raise click.UsageError("; ".join(error.details["problems"])) from error
+
+
+def with_settings(
+    *, server: bool = False
+) -> Callable[[Callable[Concatenate[ServiceSettings, P], None]], Callable[..., None]]:
+    """Give a command options for settings, those of the server too if asked, and :class:`ServiceSettings`."""
+    options = (_CONFIG, *_STATE, *(_SERVER if server else ()))
+
+    def decorate(function: Callable[Concatenate[ServiceSettings, P], None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def command(*args: Any, **kwargs: Any) -> None:
+            config = kwargs.pop("config")
+            given = {name: kwargs.pop(name, None) for name in _NAMES}
+            # A flag that is not there says nothing.
+            function(ServiceSettings(config, {**given, "insecure": given["insecure"] or None}), *args, **kwargs)
+
+        decorated: Callable[..., None] = command
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+@click.command()
+@with_settings(server=True)
+@click.option("--json", "as_json", is_flag=True, help="Log as JSON also when a person is looking.")
+def serve(settings: ServiceSettings, as_json: bool) -> None:
+    """Run the service until it is stopped.
+
+    Every setting can also stand in an environment variable, LAMELLA_WAREHOUSE and so on, or in a configuration file;
+    see docs/settings.md. An option wins. Needs lamella[service].
+    """
+    found = settings.load(log_format="json" if as_json else None)
+    if found.origins["log_format"].place == "default" and sys.stderr.isatty():
+        found = settings.load(log_format="text")
+    with needs_extra("service"):
+        import_module("lamella.service.app").serve(found.settings)
+
+
+@click.group()
+def config() -> None:
+    """Show and check the settings that `lamella serve` would have here."""
+
+
+@config.command()
+@with_settings(server=True)
+@click.option("--json", "as_json", is_flag=True, help="Write them as JSON, and nothing else.")
+def show(settings: ServiceSettings, as_json: bool) -> None:
+    """Show every setting in force, and where it comes from. Secrets are hidden.
+
+    Exit status 2 when the settings cannot be used.
+    """
+    found = settings.load()
+    in_force = import_module("lamella.service.configuration_check").settings_in_force(found)
+    if as_json:
+        click.echo(msgspec.json.encode(in_force).decode())
+    else:
+        print_table(["setting", "value", "from"], [(each.name, each.value, each.origin) for each in in_force])
+
+
+@config.command()
+@with_settings(server=True)
+@click.option("--connect", is_flag=True, help="Also ask the catalog and the warehouse. Nothing is written there.")
+@click.option("--json", "as_json", is_flag=True, help="Write the report as JSON, and nothing else.")
+def check(settings: ServiceSettings, connect: bool, as_json: bool) -> None:
+    """Say what is set, and whether the service would start with it.
+
+    Exit status 0: it would; 1: something is in the way; 2: the settings cannot be used at all.
+    """
+    found = settings.load()
+    report = import_module("lamella.service.configuration_check").check_configuration(found, connect=connect)
+    if as_json:
+        click.echo(msgspec.json.encode(report).decode())
+    else:
+        _print_settings(report)
+    if not report.is_usable:
+        raise click.exceptions.Exit(1)
+
+
+def _print_settings(report: Any) -> None:
+    chosen = [each for each in report.settings if not each.is_default]
+    print_table(["setting", "value", "from"], [(each.name, each.value, each.origin) for each in chosen])
+    click.echo(f"{len(report.settings) - len(chosen)} others have their defaults")
+    for finding in report.findings:
+        click.echo(f"{finding.severity}: {finding.about}: {finding.message}")
+    click.echo("a service would start" if report.is_usable else "a service would not start")
+
+
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Write the outcome as JSON, and nothing else.")
+
+
+@click.group()
+def catalog() -> None:
+    """Migrate, export, import and verify the catalog's database, with the settings of `lamella serve`."""
+
+
+@catalog.command()
+@with_settings()
+@AS_JSON
+def status(settings: ServiceSettings, as_json: bool) -> None:
+    """Say which schema the catalog has, and what is missing. Changes nothing.
+
+    Exit status 0: a service of this release can work with it, or would set it up; 1: it has to be migrated, or a newer
+    release was here.
+    """
+    found = settings.load().settings
+    state = catalog_administration().look_at_schema(found.catalog_url, timeout_s=found.catalog_timeout_s)
+    if as_json:
+        click.echo(json_text(state))
+    else:
+        _print_state(state)
+    if not (state.is_new or state.is_current):
+        raise click.exceptions.Exit(1)
+
+
+@catalog.command()
+@with_settings()
+@click.option("--to", metavar="REVISION", help="End at this revision. Default: the newest.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--sql", "as_sql", is_flag=True, help="Only write the SQL of it, for somebody else to run.")
+@AS_JSON
+def migrate(settings: ServiceSettings, to: str | None, dry_run: bool, as_sql: bool, as_json: bool) -> None:
+    """Bring the catalog to the schema of this release, in one transaction.
+
+    There is no way back: make an export first.
+    """
+    if as_sql and as_json:
+        raise click.UsageError("SQL is not JSON: give one of --sql and --json")
+    found = settings.load().settings
+    database = catalog_administration()
+    state = database.look_at_schema(found.catalog_url, timeout_s=found.catalog_timeout_s)
+    steps = import_module("lamella.service.catalog.migrate")
+    if as_sql:
+        click.echo(steps.migration_sql(state, to), nl=False)
+        return
+    missing = steps.steps_to(state, to)
+    if not dry_run:
+        database.migrate_catalog(found.catalog_url, to=to, timeout_s=found.catalog_timeout_s)
+    if as_json:
+        click.echo(json_text({"done": not dry_run, "steps": missing}))
+        return
+    for step in missing:
+        click.echo(f"{'would apply' if dry_run else 'applied'} {step.revision}: {step.what}")
+    if not missing:
+        click.echo(f"nothing to do: the catalog has schema revision {state.revision}")
+
+
+def catalog_administration() -> Any:
+    return import_module("lamella.service.catalog.administration")
+
+
+def json_text(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _print_state(state: Any) -> None:
+    if not state.is_known:
+        click.echo(
+            f"{state.backend}: schema revision {state.revision or 'none'} is none that this release knows; it knows "
+            f"those up to {state.newest}"
+        )
+    elif state.is_new:
+        click.echo(f"{state.backend}: empty; a service sets it up when it starts")
+    elif state.is_current:
+        click.echo(f"{state.backend}: schema revision {state.revision}, that of this release")
+    else:
+        click.echo(f"{state.backend}: schema revision {state.revision}; `lamella catalog migrate` applies")
+        print_table(["revision", "what"], [(step.revision, step.what) for step in state.pending])

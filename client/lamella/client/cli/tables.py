@@ -1,0 +1,476 @@
+"""``lamella namespaces``, ``lamella tables``, ``lamella snapshots``, ``lamella schema``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from lamella.client.cli.arguments import location_of, pairs_of, snapshot_of
+from lamella.client.cli.connection import Session, with_session
+from lamella.client.cli.output import print_table, size_text, time_text
+from lamella.snapshot import wire
+from lamella.snapshot.errors import InvalidSchema
+from lamella.snapshot.manifest import ClusterKind
+from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema.evolution import (
+    AddColumn,
+    DropColumn,
+    MoveColumn,
+    RenameColumn,
+    SchemaChange,
+    SetDoc,
+    SetNullable,
+    WidenColumn,
+)
+
+
+@click.group()
+def namespaces() -> None:
+    """List, make, change and drop namespaces."""
+
+
+@namespaces.command("list")
+@with_session()
+def list_namespaces(session: Session) -> None:
+    """List the namespaces."""
+    found = session.lake.namespaces()
+    if session.as_json:
+        session.emit(wire.NamespaceList(namespaces=found))
+    else:
+        print_table(["namespace", "properties"], [(n.name, _properties(n.properties)) for n in found])
+
+
+@namespaces.command("create")
+@click.argument("name")
+@click.option("--property", "properties", metavar="KEY=VALUE", multiple=True, help="A property; may be repeated.")
+@with_session()
+def create_namespace(session: Session, name: str, properties: tuple[str, ...]) -> None:
+    """Make a namespace."""
+    made = session.lake.create_namespace(name, pairs_of(properties, "--property"))
+    if session.as_json:
+        session.emit(made)
+    else:
+        click.echo(f"namespace {made.name} is there")
+
+
+@namespaces.command("set")
+@click.argument("name")
+@click.option("--property", "properties", metavar="KEY=VALUE", multiple=True, help="A property; may be repeated.")
+@click.option("--remove", metavar="KEY", multiple=True, help="A property that goes away; may be repeated.")
+@with_session()
+def change_namespace(session: Session, name: str, properties: tuple[str, ...], remove: tuple[str, ...]) -> None:
+    """Set and remove properties of a namespace; others stay as they are.
+
+    `lamella.quota.tables`, `lamella.quota.blocks` and `lamella.quota.bytes` say how much it may have.
+    """
+    if not (properties or remove):
+        raise click.UsageError("give at least one --property or --remove")
+    changed = session.lake.change_namespace(name, set=pairs_of(properties, "--property"), remove=remove)
+    if session.as_json:
+        session.emit(changed)
+    else:
+        click.echo(f"namespace {name} has {_properties(changed.properties) or 'no properties'}")
+
+
+@namespaces.command("quota")
+@click.argument("name")
+@with_session()
+def namespace_quota(session: Session, name: str) -> None:
+    """Show how much there is in a namespace, and may be."""
+    found = session.lake.namespace_quota(name)
+    if session.as_json:
+        session.emit(found)
+        return
+    print_table(
+        ["", ("used", "right"), ("most", "right")],
+        [
+            ("tables", *_quota_texts(found.tables, str)),
+            ("blocks", *_quota_texts(found.blocks, str)),
+            ("bytes", *_quota_texts(found.bytes, size_text)),
+        ],
+    )
+
+
+@namespaces.command("drop")
+@click.argument("name")
+@with_session()
+def drop_namespace(session: Session, name: str) -> None:
+    """Drop an empty namespace."""
+    session.lake.drop_namespace(name)
+    if session.as_json:
+        session.emit({})
+    else:
+        click.echo(f"namespace {name} is gone")
+
+
+@click.group()
+def tables() -> None:
+    """List, make, show and drop tables."""
+
+
+@tables.command("list")
+@click.argument("namespace")
+@with_session()
+def list_tables(session: Session, namespace: str) -> None:
+    """List the tables of a namespace."""
+    found = session.lake.tables(namespace)
+    if session.as_json:
+        session.emit(wire.TableList(tables=found))
+    else:
+        print_table(["table"], [(name,) for name in found])
+
+
+@tables.command("create")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.option("--schema-from", metavar="URL", help="A Parquet file whose columns the table gets.")
+@click.option(
+    "--schema-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help='A local JSON file with the columns: [{"name": ..., "type": ..., "nullable": ..., "fields": ...}].',
+)
+@click.option("--column", "columns", metavar="NAME:TYPE", multiple=True, help="A nullable column; may be repeated.")
+@click.option("--cluster-by", metavar="COLUMN", multiple=True, help="A column of the cluster key; may be repeated.")
+@click.option(
+    "--cluster-kind",
+    type=click.Choice(["linear", "zorder", "hilbert"]),
+    default="linear",
+    show_default=True,
+    help="Sorted column by column, or along a curve through all columns of the cluster key.",
+)
+@click.option("--property", "properties", metavar="KEY=VALUE", multiple=True, help="A property; may be repeated.")
+@with_session()
+def create_table(
+    session: Session,
+    table: str,
+    schema_from: str | None,
+    schema_file: Path | None,
+    columns: tuple[str, ...],
+    cluster_by: tuple[str, ...],
+    cluster_kind: ClusterKind,
+    properties: tuple[str, ...],
+) -> None:
+    """Make a table, with the columns of a Parquet file, a JSON file or the command line."""
+    if [schema_from is not None, schema_file is not None, bool(columns)].count(True) != 1:
+        raise click.UsageError("give the columns by exactly one of --schema-from, --schema-file and --column")
+    schema = None if schema_from is not None else _schema(schema_file, columns)
+    made = session.lake.create_table(
+        table,
+        schema=schema,
+        schema_from=None if schema_from is None else location_of(schema_from),
+        cluster_key=cluster_by,
+        cluster_kind=cluster_kind,
+        properties=pairs_of(properties, "--property"),
+    )
+    if session.as_json:
+        session.emit(made)
+    else:
+        click.echo(f"table {made.namespace}.{made.name} is at {made.location}")
+
+
+@tables.command("show")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@with_session()
+def show_table(session: Session, table: str) -> None:
+    """Show a table: its columns, its size, its current snapshot."""
+    info = session.lake.table(table).info()
+    if session.as_json:
+        session.emit(info)
+        return
+    print_table(
+        ["", ""],
+        [
+            ("table", f"{info.namespace}.{info.name}"),
+            ("location", info.location),
+            ("snapshot", f"{info.snapshot_id} of {time_text(info.timestamp_ms)}"),
+            ("rows", f"{info.row_count:,}"),
+            ("blocks", f"{info.block_count:,} in {info.segment_count:,} segments"),
+            ("size", size_text(info.file_size_bytes)),
+            ("cluster key", f"{', '.join(info.cluster_key)} ({info.cluster_kind})" if info.cluster_key else "none"),
+            ("properties", _properties(info.properties) or "none"),
+        ],
+        headings=False,
+    )
+    print_table(
+        [("id", "right"), "column", "type", "nulls", "default"], column_rows(info.schema.columns, ""), title="columns"
+    )
+    if info.distinct_of_values:
+        counts = [(name, f"{count:,}") for name, count in info.distinct_of_values.items()]
+        print_table(["column", ("about", "right")], counts, title="distinct values")
+
+
+@tables.command("drop")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.option("--purge", is_flag=True, help="For good: it cannot be undropped, and the next vacuum clears up.")
+@with_session()
+def drop_table(session: Session, table: str, purge: bool) -> None:
+    """Drop a table. It can be undropped for a time; registered files stay where they are."""
+    session.lake.drop_table(table, purge=purge)
+    if session.as_json:
+        session.emit({})
+    elif purge:
+        click.echo(f"table {table} is gone for good")
+    else:
+        click.echo(f"table {table} is gone; `lamella tables undrop {table}` brings it back")
+
+
+@tables.command("dropped")
+@click.argument("namespace")
+@with_session()
+def dropped_tables(session: Session, namespace: str) -> None:
+    """List the dropped tables of a namespace that can be undropped, the last one first."""
+    found = session.lake.dropped_tables(namespace)
+    if session.as_json:
+        session.emit(wire.DroppedList(tables=found))
+    else:
+        print_table(
+            ["table", "id", "dropped", "can be undropped until"],
+            [(t.name, t.table_id, time_text(t.dropped_at_ms), time_text(t.undrop_before_ms)) for t in found],
+        )
+
+
+@tables.command("undrop")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.option("--id", "table_id", metavar="ID", help="This dropped table, whatever it was called.")
+@click.option("--as", "as_name", metavar="NAME", help="A new name, when the old one is taken.")
+@with_session()
+def undrop_table(session: Session, table: str, table_id: str | None, as_name: str | None) -> None:
+    """Bring back the table that was last dropped of that name, with its history and tags."""
+    if table_id is not None and as_name is not None:
+        raise click.UsageError("with --id the table gets the name that is given")
+    info = session.lake.undrop_table(table, table_id=table_id, as_name=as_name)
+    if session.as_json:
+        session.emit(info)
+    else:
+        click.echo(f"table {info.namespace}.{info.name} is back, with {info.row_count:,} rows")
+
+
+@click.command()
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="So many at most, the newest first."
+)
+@click.option(
+    "--from", "start", metavar="SNAPSHOT", help="Begin with this one, not the current: an id, a tag, or @TIME."
+)
+@with_session()
+def snapshots(session: Session, table: str, limit: int, start: str | None) -> None:
+    """List the snapshots of a table, newest first."""
+    snapshot_id, timestamp = snapshot_of(start)
+    listed = session.lake.table(table).snapshots(
+        page_size=min(limit, 1000), snapshot_id=snapshot_id, timestamp=timestamp
+    )
+    found = tuple(islice(listed, limit))
+    if session.as_json:
+        session.emit(wire.SnapshotList(snapshots=found))
+        return
+    print_table(
+        [
+            "snapshot",
+            "time",
+            "operation",
+            ("rows", "right"),
+            ("blocks", "right"),
+            ("segments", "right"),
+            ("size", "right"),
+            "tags",
+        ],
+        [
+            (
+                s.snapshot_id,
+                time_text(s.timestamp_ms),
+                s.operation,
+                f"{s.row_count:,}",
+                f"{s.block_count:,}",
+                f"{s.segment_count:,}",
+                size_text(s.file_size_bytes),
+                ", ".join(s.tags),
+            )
+            for s in found
+        ],
+    )
+
+
+def _schema(file: Path | None, columns: tuple[str, ...]) -> tuple[Column, ...]:
+    if file is not None:
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=tuple[Column, ...])
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise InvalidSchema(f"{file} does not hold a list of columns: {error}") from error
+    made = []
+    for text in columns:
+        name, colon, kind = text.rpartition(":")
+        if not (name and colon and kind):
+            raise click.BadParameter(f"{text!r} is not NAME:TYPE", param_hint="--column")
+        made.append(Column(name=name, type=kind))
+    return tuple(made)
+
+
+def column_rows(columns: tuple[Column, ...], indent: str) -> list[tuple[object, ...]]:
+    """Columns as lines of a table: id, name, type, whether there may be nulls, default; fields are indented."""
+    rows: list[tuple[object, ...]] = []
+    for column in columns:
+        rows.append(
+            (column.id, indent + column.name, column.type, "yes" if column.nullable else "no", column.default or "")
+        )
+        rows += column_rows(column.fields, indent + "  ")
+    return rows
+
+
+def _quota_texts(use: wire.QuotaUse, text: Callable[[int], str]) -> tuple[str, str]:
+    return text(use.used), "any" if use.most is None else text(use.most)
+
+
+def _properties(properties: dict[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in sorted(properties.items()))
+
+
+@click.group()
+def schema() -> None:
+    """Show and change the columns of a table. No file is written again."""
+
+
+def _base(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--base", type=click.IntRange(min=0), metavar="ID", help="Only if this is the id of the schema in force."
+    )(command)
+
+
+@schema.command("show")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.option("--history", is_flag=True, help="The earlier schemas too.")
+@with_session()
+def show(session: Session, table: str, history: bool) -> None:
+    """Show the columns of a table."""
+    info = session.lake.table(table).schema()
+    if session.as_json:
+        session.emit(info)
+        return
+    for each in info.history if history else (info.schema,):
+        _print(each, "in force" if each is info.schema else "earlier")
+
+
+@schema.command("add")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("name")
+@click.argument("type", metavar="TYPE")
+@click.option("--default", metavar="VALUE", help="What rows hold that were written without the column.")
+@click.option("--required", is_flag=True, help="No nulls; needs a default.")
+@click.option("--parent", metavar="COLUMN", help="The struct that gets the column as a field.")
+@click.option("--first", is_flag=True, help="Before all others.")
+@click.option("--after", metavar="COLUMN", help="Behind this one. Otherwise it stands last.")
+@click.option("--doc", metavar="TEXT", help="A comment.")
+@_base
+@with_session()
+def add(
+    session: Session,
+    table: str,
+    name: str,
+    type: str,
+    default: str | None,
+    required: bool,
+    parent: str | None,
+    first: bool,
+    after: str | None,
+    doc: str | None,
+    base: int | None,
+) -> None:
+    """Add a column, or a field of a struct. Rows that are there hold null, or the default."""
+    change = AddColumn(
+        name=name,
+        type=type,
+        nullable=not required,
+        default=default,
+        parent=parent,
+        first=first,
+        after=after,
+        doc=doc,
+    )
+    _change(session, table, change, base)
+
+
+@schema.command("drop")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("column")
+@_base
+@with_session()
+def drop(session: Session, table: str, column: str, base: int | None) -> None:
+    """Drop a column. A later column of the same name starts empty."""
+    _change(session, table, DropColumn(column=column), base)
+
+
+@schema.command("rename")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("column")
+@click.argument("name")
+@_base
+@with_session()
+def rename(session: Session, table: str, column: str, name: str, base: int | None) -> None:
+    """Rename a column. Its values and statistics stay with it."""
+    _change(session, table, RenameColumn(column=column, name=name), base)
+
+
+@schema.command("widen")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("column")
+@click.argument("type", metavar="TYPE")
+@_base
+@with_session()
+def widen(session: Session, table: str, column: str, type: str, base: int | None) -> None:
+    """Give a column a type that holds every value of the old one."""
+    _change(session, table, WidenColumn(column=column, type=type), base)
+
+
+@schema.command("move")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("column")
+@click.option("--first", is_flag=True, help="Before all others.")
+@click.option("--after", metavar="COLUMN", help="Behind this one.")
+@_base
+@with_session()
+def move(session: Session, table: str, column: str, first: bool, after: str | None, base: int | None) -> None:
+    """Move a column among its siblings."""
+    if first == (after is not None):
+        raise click.UsageError("give exactly one of --first and --after")
+    _change(session, table, MoveColumn(column=column, first=first, after=after), base)
+
+
+@schema.command("nullable")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("column")
+@_base
+@with_session()
+def nullable(session: Session, table: str, column: str, base: int | None) -> None:
+    """Let a required column hold nulls."""
+    _change(session, table, SetNullable(column=column, nullable=True), base)
+
+
+@schema.command("doc")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("column")
+@click.argument("text", required=False)
+@_base
+@with_session()
+def doc(session: Session, table: str, column: str, text: str | None, base: int | None) -> None:
+    """Set the comment of a column; without a text, take it away."""
+    _change(session, table, SetDoc(column=column, doc=text), base)
+
+
+def _change(session: Session, table: str, change: SchemaChange, base: int | None) -> None:
+    info = session.lake.table(table).evolve([change], base_schema_id=base)
+    if session.as_json:
+        session.emit(info)
+    else:
+        _print(info.schema, "in force")
+
+
+def _print(schema: Schema, state: str) -> None:
+    print_table(
+        [("id", "right"), "column", "type", "nulls", "default"],
+        column_rows(schema.columns, ""),
+        title=f"schema {schema.schema_id}, {state}",
+    )

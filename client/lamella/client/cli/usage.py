@@ -1,0 +1,106 @@
+"""``lamella audit``, ``lamella prune-rates``, ``lamella feedback``: how a service is used."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import click
+
+from lamella.client.cli.connection import Session, with_session
+from lamella.client.cli.output import percent, print_table, size_text, time_text
+from lamella.snapshot.wire import AuditList, FeedbackCleared, PruneRate
+
+
+@click.command("audit")
+@click.argument("table", metavar="NAMESPACE.TABLE", required=False)
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="So many at most, the newest first."
+)
+@with_session()
+def audit(session: Session, table: str | None, limit: int) -> None:
+    """Show the changes that were asked for, newest first, also those that were refused."""
+    found = tuple(islice(session.lake.audit(table, page_size=min(limit, 100)), limit))
+    if session.as_json:
+        session.emit(AuditList(entries=found))
+        return
+    print_table(
+        ["when", "who", "from", "what", "about", ("status", "right"), "error"],
+        [
+            (
+                time_text(each.at_ms),
+                each.actor,
+                each.client,
+                each.operation,
+                each.target or "",
+                str(each.status),
+                each.code or "",
+            )
+            for each in found
+        ],
+    )
+
+
+@click.command("prune-rates")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.option(
+    "--since-s",
+    type=click.IntRange(min=1),
+    default=86_400,
+    show_default=True,
+    help="Prunes of the last so many seconds.",
+)
+@with_session()
+def prune_rates(session: Session, table: str, since_s: int) -> None:
+    """Show how much the prunes of a table skipped, of all clients."""
+    found = session.lake.table(table).prune_rates(since_s)
+    if session.as_json:
+        session.emit(found)
+        return
+    print_table(
+        ["from", ("prunes", "right"), ("blocks skipped", "right"), ("bytes skipped", "right"), ("skipped", "right")],
+        [*(_line(time_text(each.bucket_ms or 0), each) for each in found.series), _line("all", found.total)],
+    )
+
+
+def _line(begin: str, rate: PruneRate) -> tuple[str, str, str, str, str]:
+    skipped_bytes = rate.bytes_total - rate.kept_bytes
+    return (
+        begin,
+        f"{rate.prunes:,}",
+        percent(rate.considered_blocks - rate.kept_blocks, rate.considered_blocks),
+        percent(int(skipped_bytes), int(rate.bytes_total)),
+        size_text(int(skipped_bytes)),
+    )
+
+
+@click.group()
+def feedback() -> None:
+    """What readers reported of blocks without a matching row."""
+
+
+@feedback.command("show")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@with_session()
+def show_feedback(session: Session, table: str) -> None:
+    """Say how much is remembered for a table."""
+    found = session.lake.table(table).feedback()
+    if session.as_json:
+        session.emit(found)
+        return
+    state = "is used" if found.enabled else "is not used: the service or the table has it off"
+    click.echo(
+        f"{table}: {found.facts:,} of {found.most_facts:,} facts about {found.filters:,} filters, "
+        f"{size_text(found.size_bytes)} of {size_text(found.most_bytes)}; feedback {state}"
+    )
+
+
+@feedback.command("clear")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@with_session()
+def clear_feedback(session: Session, table: str) -> None:
+    """Forget all that was reported of a table."""
+    count = session.lake.table(table).clear_feedback()
+    if session.as_json:
+        session.emit(FeedbackCleared(facts=count))
+    else:
+        click.echo(f"{table}: {count:,} facts forgotten")

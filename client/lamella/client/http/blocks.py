@@ -1,0 +1,228 @@
+"""Blocks of a snapshot by their addresses: those of answers of shape "ranges", and those that a rewrite job looks up.
+
+The calls, and methods of :class:`Table` and its async twin. A segment's blocks never change, so they are requested
+once and kept.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, TypedDict, Unpack
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from lamella.client.http.call import AsyncCallRunner, Call, CallRunner, TableName
+from lamella.client.http.results import PruneResult
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.wire import (
+    BlockColumns,
+    BlockRanges,
+    BlocksAnswer,
+    BlocksRequest,
+    PlanAnswer,
+    PlanRequest,
+    SegmentBlocks,
+)
+
+#: Blocks whose addresses a client keeps; about 250 bytes each.
+_KEPT_BLOCKS: Final = 1_000_000
+
+
+class AddressCache:
+    """The addresses of segments' blocks, those that were not used for longest go first. Thread-safe."""
+
+    def __init__(self, most_blocks: int = _KEPT_BLOCKS) -> None:
+        self._most_blocks = most_blocks
+        self._blocks = 0
+        self._held: OrderedDict[str, SegmentBlocks] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, segment_id: str) -> SegmentBlocks | None:
+        """The blocks of a segment, if they are here."""
+        with self._lock:
+            found = self._held.get(segment_id)
+            if found is not None:
+                self._held.move_to_end(segment_id)
+            return found
+
+    def put(self, blocks: SegmentBlocks) -> None:
+        """Keep them."""
+        with self._lock:
+            if blocks.segment_id in self._held:
+                return
+            self._held[blocks.segment_id] = blocks
+            self._blocks += len(blocks.location)
+            while self._blocks > self._most_blocks:
+                _, gone = self._held.popitem(last=False)
+                self._blocks -= len(gone.location)
+
+
+def segment_blocks_call(name: TableName, segment_id: str, snapshot_id: str) -> Call[SegmentBlocks]:
+    """The addresses of a segment's blocks."""
+    query = urlencode({"snapshot_id": snapshot_id})
+    path = f"{name.path}/segments/{quote(segment_id, safe='')}/blocks?{query}"
+    return Call(method="GET", path=path, answer=SegmentBlocks)
+
+
+def ranges_of(pruned: PruneResult) -> BlockRanges:
+    """The ranges of an answer; raises InvalidRequest when it has none."""
+    if pruned.block_ranges is None:
+        raise InvalidRequest('only answers of shape "ranges" are to be resolved')
+    return pruned.block_ranges
+
+
+def resolve_ranges(pruned: PruneResult, segments: Mapping[str, SegmentBlocks]) -> PruneResult:
+    """The same answer with its blocks as columns; ``segments`` has all that it names, by id."""
+    ranges = ranges_of(pruned)
+    columns = BlockColumns(location=[], row_count=[], file_size=[], verdict=[])
+    schema_ids: list[int] = []
+    runs = zip(ranges.segment, ranges.first, ranges.block_count, ranges.verdict, strict=True)
+    for segment, first, count, verdict in runs:
+        blocks = segments[ranges.segment_id[segment]]
+        end = first + count
+        columns.location.extend(blocks.location[first:end])
+        columns.row_count.extend(blocks.row_count[first:end])
+        columns.file_size.extend(blocks.file_size[first:end])
+        columns.verdict.extend([verdict] * count)
+        schema_ids.extend(blocks.schema_id[first:end])
+    if any(each != ranges.schema_id for each in schema_ids):
+        older = [None if each == ranges.schema_id else each for each in schema_ids]
+        columns = msgspec.structs.replace(columns, schema_id=older)
+    return msgspec.structs.replace(pruned, block_ranges=None, block_columns=columns)
+
+
+class TableAddresses:
+    """Addresses of blocks by segment and number; a part of :class:`lamella.client.Table`."""
+
+    _lake: CallRunner
+    _name: TableName
+    _addresses: AddressCache
+
+    def resolve(self, pruned: PruneResult) -> PruneResult:
+        """The blocks of an answer of ``shape`` "ranges", as ``shape`` "columns" would have given them.
+
+        The addresses of a segment are asked for once and kept by the client. Raises InvalidRequest (another shape),
+        SnapshotExpired (the answer's snapshot is gone).
+        """
+        segments = {}
+        for segment_id in ranges_of(pruned).segment_id:
+            blocks = self._addresses.get(segment_id)
+            if blocks is None:
+                blocks = self._lake.run(segment_blocks_call(self._name, segment_id, pruned.snapshot_id))
+                self._addresses.put(blocks)
+            segments[segment_id] = blocks
+        return resolve_ranges(pruned, segments)
+
+
+class AsyncTableAddresses:
+    """The async twin of :class:`TableAddresses`."""
+
+    _lake: AsyncCallRunner
+    _name: TableName
+    _addresses: AddressCache
+
+    async def resolve(self, pruned: PruneResult) -> PruneResult:
+        """As :meth:`TableAddresses.resolve`."""
+        segments = {}
+        for segment_id in ranges_of(pruned).segment_id:
+            blocks = self._addresses.get(segment_id)
+            if blocks is None:
+                blocks = await self._lake.run(segment_blocks_call(self._name, segment_id, pruned.snapshot_id))
+                self._addresses.put(blocks)
+            segments[segment_id] = blocks
+        return resolve_ranges(pruned, segments)
+
+
+#: Locations that one request looks up; the service takes no more.
+_AT_ONCE: Final = 10_000
+#: The same with URLs, of which a service may be told to give fewer.
+_SIGNED_AT_ONCE: Final = 1_000
+
+
+class PlanOptions(TypedDict, total=False):
+    """The keyword arguments of a plan; see :class:`lamella.snapshot.wire.PlanRequest`."""
+
+    snapshot_id: str | None
+    filter: Any
+    time_zone: str
+    case_sensitive: bool
+    max_bytes: int | None
+    max_blocks: int | None
+    target_rows: int | None
+    target_bytes: int | None
+    target_depth: int | None
+    min_gain: float | None
+
+
+def plan_call(name: TableName, job: Literal["compact", "recluster"], asked: PlanOptions) -> Call[PlanAnswer]:
+    """The call for a plan."""
+    body = msgspec.json.encode(PlanRequest(job=job, **asked))
+    return Call(method="POST", path=f"{name.path}/plan", answer=PlanAnswer, body=body)
+
+
+def blocks_calls(
+    name: TableName, locations: Sequence[str], snapshot_id: str | None, *, sign_urls: bool
+) -> Iterator[Call[BlocksAnswer]]:
+    """The calls that look up blocks, some of them each."""
+    at_once = _SIGNED_AT_ONCE if sign_urls else _AT_ONCE
+    for start in range(0, max(len(locations), 1), at_once):
+        some = tuple(locations[start : start + at_once])
+        asked = BlocksRequest(locations=some, snapshot_id=snapshot_id, sign_urls=sign_urls)
+        yield Call(method="POST", path=f"{name.path}/blocks", answer=BlocksAnswer, body=msgspec.json.encode(asked))
+
+
+def join_answers(parts: Sequence[BlocksAnswer]) -> BlocksAnswer:
+    """The answers for some locations each as one."""
+    return BlocksAnswer(
+        snapshot_id=parts[0].snapshot_id,
+        blocks=tuple(block for part in parts for block in part.blocks),
+        missing=tuple(location for part in parts for location in part.missing),
+        url_expires_ms=min((part.url_expires_ms for part in parts if part.url_expires_ms is not None), default=None),
+    )
+
+
+class TableBlocks:
+    """What jobs ask of a table; a part of :class:`lamella.client.Table`."""
+
+    _lake: CallRunner
+    _name: TableName
+
+    def plan(self, job: Literal["compact", "recluster"], **asked: Unpack[PlanOptions]) -> PlanAnswer:
+        """What a job would rewrite now, and what is gained; see :class:`lamella.snapshot.wire.PlanRequest`.
+
+        Raises TableNotFound, SnapshotNotFound, InvalidRequest (a recluster of a table without a cluster key),
+        InvalidFilter.
+        """
+        return self._lake.run(plan_call(self._name, job, asked))
+
+    def blocks(
+        self, locations: Sequence[str], *, snapshot_id: str | None = None, sign_urls: bool = False
+    ) -> BlocksAnswer:
+        """What blocks are, by their locations; with ``snapshot_id`` None each request sees the current snapshot.
+
+        ``sign_urls``: with URLs, as of :meth:`prune`. Raises TableNotFound, SnapshotNotFound; with ``sign_urls``
+        NotSignable, LocationRefused, LimitExceeded.
+        """
+        found = blocks_calls(self._name, locations, snapshot_id, sign_urls=sign_urls)
+        return join_answers([self._lake.run(call) for call in found])
+
+
+class AsyncTableBlocks:
+    """The asyncio twin of :class:`TableBlocks`."""
+
+    _lake: AsyncCallRunner
+    _name: TableName
+
+    async def plan(self, job: Literal["compact", "recluster"], **asked: Unpack[PlanOptions]) -> PlanAnswer:
+        """See :meth:`TableBlocks.plan`."""
+        return await self._lake.run(plan_call(self._name, job, asked))
+
+    async def blocks(
+        self, locations: Sequence[str], *, snapshot_id: str | None = None, sign_urls: bool = False
+    ) -> BlocksAnswer:
+        """See :meth:`TableBlocks.blocks`."""
+        found = blocks_calls(self._name, locations, snapshot_id, sign_urls=sign_urls)
+        return join_answers([await self._lake.run(call) for call in found])

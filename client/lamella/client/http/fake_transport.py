@@ -1,0 +1,73 @@
+"""Transports without a network, for the tests of programs that use the client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
+from lamella.snapshot.wire import Problem
+
+#: Answers a request, or says by :class:`TransportFailure` (returned or raised) that no answer came.
+Handler = Callable[[HttpRequest], HttpResponse | TransportFailure]
+
+
+class FakeTransport:
+    """A :class:`~lamella.client.http.transport.Transport` that asks a function; ``requests`` has what was sent."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self.requests: list[HttpRequest] = []
+        self.closed = False
+
+    def send(self, request: HttpRequest) -> HttpResponse:
+        """What the handler says."""
+        self.requests.append(request)
+        outcome = self._handler(request)
+        if isinstance(outcome, TransportFailure):
+            raise outcome
+        return outcome
+
+    def close(self) -> None:
+        """Take note."""
+        self.closed = True
+
+
+class AsyncFakeTransport:
+    """The same for :class:`~lamella.client.http.transport.AsyncTransport`."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._fake = FakeTransport(handler)
+        self.requests = self._fake.requests
+
+    @property
+    def closed(self) -> bool:
+        """True after :meth:`close`."""
+        return self._fake.closed
+
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        """What the handler says."""
+        return self._fake.send(request)
+
+    async def close(self) -> None:
+        """Take note."""
+        self._fake.close()
+
+
+def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> HttpResponse:
+    """An answer with a JSON body; ``value`` may be one of the wire's structs."""
+    names = {name.lower(): text for name, text in (headers or {}).items()}
+    return HttpResponse(
+        status=status, headers={"content-type": "application/json", **names}, body=msgspec.json.encode(value)
+    )
+
+
+def problem_response(
+    status: int, code: str, detail: str = "", *, headers: dict[str, str] | None = None, **details: Any
+) -> HttpResponse:
+    """A problem document, as the service sends it."""
+    problem = Problem(type="about:blank", title=code, status=status, detail=detail, code=code, details=details)
+    names = {name.lower(): text for name, text in (headers or {}).items()}
+    return json_response(problem, status, {"content-type": "application/problem+json", **names})

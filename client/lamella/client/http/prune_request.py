@@ -1,0 +1,413 @@
+"""Requests that statistics answer: filters, stages (order, limit, join keys, budget, pages), and their calls."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, Final, TypedDict
+
+import msgspec
+
+from lamella.client.http import call as calls
+from lamella.client.http.call import Call, Filter, TableName, encode_json, text_tuple, timestamp_of
+from lamella.client.http.results import AggregateResult, PruneBatchResult, PruneResult
+from lamella.snapshot import wire
+from lamella.snapshot.errors import InvalidRequest, LamellaError
+from lamella.snapshot.wire import (
+    BlockColumns,
+    IndexUse,
+    JoinKeys,
+    OrderBy,
+    PageUse,
+    PrunedBlock,
+    Report,
+    Residual,
+    Stage,
+)
+
+#: One column of an order: the wire's own, or SQL text (``price DESC NULLS LAST``).
+Order = str | OrderBy
+#: An order of one or several columns.
+OrderSpec = Order | Sequence[Order]
+
+_ORDER: Final = re.compile(
+    r"\s*(?P<column>.+?)(?:\s+(?P<way>ASC|DESC))?(?:\s+NULLS\s+(?P<nulls>FIRST|LAST))?\s*", re.IGNORECASE
+)
+
+
+class Stages(msgspec.Struct, frozen=True, kw_only=True):
+    """What a prune does behind its filter; see :class:`lamella.snapshot.wire.PruneRequest`."""
+
+    limit: int | None = None
+    order_by: tuple[OrderBy, ...] = ()
+    join: tuple[JoinKeys, ...] = ()
+    residuals: bool = False
+    segments: tuple[str, ...] | None = None
+    max_ms: float | None = None
+    page_size: int | None = None
+    page_token: str | None = None
+    sign_urls: bool = False
+
+    def at(self, page_token: str | None) -> Stages:
+        """The same for the page that begins there."""
+        return msgspec.structs.replace(self, page_token=page_token)
+
+
+NO_STAGES: Final = Stages()
+
+
+def stages(
+    limit: int | None,
+    order_by: OrderSpec,
+    join: JoinKeys | Sequence[JoinKeys],
+    residuals: bool,
+    segments: Sequence[str] | None,
+    max_ms: float | None,
+    page_size: int | None,
+    sign_urls: bool = False,
+) -> Stages:
+    """The stages of a call's arguments; raises InvalidRequest for an order that cannot be read."""
+    if isinstance(segments, str):
+        raise InvalidRequest("segments is a list of strings, not one string")
+    return Stages(
+        limit=limit,
+        order_by=read_order(order_by),
+        join=(join,) if isinstance(join, JoinKeys) else tuple(join),
+        residuals=residuals,
+        segments=None if segments is None else tuple(segments),
+        max_ms=max_ms,
+        page_size=page_size,
+        sign_urls=sign_urls,
+    )
+
+
+def read_order(given: OrderSpec) -> tuple[OrderBy, ...]:
+    """An order as the wire has it: ``"a DESC, b"`` or ``["a DESC", "b"]``; raises InvalidRequest."""
+    if isinstance(given, str):
+        given = given.split(",")
+    parts: Sequence[Order] = [given] if isinstance(given, OrderBy) else given
+    return tuple(_one(part) if isinstance(part, str) else part for part in parts)
+
+
+def _one(text: str) -> OrderBy:
+    found = _ORDER.fullmatch(text)
+    if found is None:
+        raise InvalidRequest(f"not a column to order by: {text!r}")
+    column, nulls = found["column"], found["nulls"]
+    if column.startswith("`") and column.endswith("`") and len(column) > 2:
+        column = column[1:-1].replace("``", "`")
+    return OrderBy(
+        column=column,
+        descending=(found["way"] or "").upper() == "DESC",
+        nulls_first=None if nulls is None else nulls.upper() == "FIRST",
+    )
+
+
+def merge_pages(pages: Sequence[PruneResult]) -> PruneResult:
+    """The pages of one prune as one answer.
+
+    Signed URLs hold until the first of them expires. What the report says of blocks, indexes and pages is added up; the
+    rest is that of the first page. Of a segment that two pages share an index was asked for each of them.
+    """
+    first = pages[0]
+    if len(pages) == 1:
+        return first
+    if any(page.snapshot_id != first.snapshot_id for page in pages):
+        raise LamellaError("the pages of one answer are of different snapshots")
+    table: dict[str, Residual] = {}
+    numbers: list[dict[int, int]] = []
+    for page in pages:
+        for residual in page.residuals or ():
+            known = table.get(residual.sql)
+            blocks = residual.blocks + (0 if known is None else known.blocks)
+            table[residual.sql] = msgspec.structs.replace(residual, blocks=blocks)
+        places = {sql: place for place, sql in enumerate(table)}
+        numbers.append({place: places[residual.sql] for place, residual in enumerate(page.residuals or ())})
+    believed = None
+    if first.reader_columns is not None:
+        in_all = [set(page.reader_columns or ()) for page in pages]
+        believed = tuple(name for name in first.reader_columns if all(name in names for names in in_all))
+    return msgspec.structs.replace(
+        first,
+        report=_report(pages),
+        blocks=None if first.blocks is None else _records(pages, numbers),
+        block_columns=None if first.block_columns is None else _columns(pages, numbers),
+        residuals=None if first.residuals is None else tuple(table.values()),
+        reader_columns=believed,
+        next_page_token=pages[-1].next_page_token,
+        url_expires_ms=min((page.url_expires_ms for page in pages if page.url_expires_ms is not None), default=None),
+    )
+
+
+def _records(pages: Sequence[PruneResult], numbers: Sequence[dict[int, int]]) -> tuple[PrunedBlock, ...]:
+    return tuple(
+        block if block.residual is None else msgspec.structs.replace(block, residual=number[block.residual])
+        for page, number in zip(pages, numbers, strict=True)
+        for block in page.blocks or ()
+    )
+
+
+def _columns(pages: Sequence[PruneResult], numbers: Sequence[dict[int, int]]) -> BlockColumns:
+    parts = []
+    for page, number in zip(pages, numbers, strict=True):
+        columns = page.block_columns
+        if columns is not None and columns.residual is not None:
+            columns = msgspec.structs.replace(columns, residual=[number[place] for place in columns.residual])
+        if columns is not None:
+            parts.append(columns)
+    given: dict[str, Any] = {}
+    for name in BlockColumns.__struct_fields__:
+        values = [getattr(columns, name) for columns in parts]
+        if all(value is None for value in values):
+            given[name] = None
+        else:  # a page on which a member says nothing leaves it out
+            given[name] = [
+                item
+                for columns, value in zip(parts, values, strict=True)
+                for item in (value if value is not None else [None] * len(columns.location))
+            ]
+    return BlockColumns(**given)
+
+
+def _report(pages: Sequence[PruneResult]) -> Report:
+    report = pages[0].report
+    if report.limit is not None or any(block.order_bound is not None for block in islice(pages[0].records(), 1)):
+        return report  # each page had to look at everything
+    totals = {stage.stage: stage for stage in report.stages}
+    for page in pages[1:]:
+        for stage in page.report.stages:
+            known = totals.get(stage.stage)
+            if known is not None and not stage.stage.startswith(("snapshot", "segment")):
+                totals[stage.stage] = Stage(
+                    stage=stage.stage,
+                    considered=known.considered + stage.considered,
+                    kept=known.kept + stage.kept,
+                    bytes=known.bytes + stage.bytes,
+                    ms=known.ms + stage.ms,
+                )
+    not_used = dict.fromkeys(use for page in pages for use in page.report.not_used)
+    return msgspec.structs.replace(
+        report,
+        stages=tuple(totals.values()),
+        not_used=tuple(not_used),
+        indexes=_indexes([use for page in pages for use in page.report.indexes]),
+        pages=_pages([page.report.pages for page in pages if page.report.pages is not None]),
+    )
+
+
+def _indexes(uses: Sequence[IndexUse]) -> tuple[IndexUse, ...]:
+    """What skip indexes did on all pages, each of them once."""
+    found: dict[str, IndexUse] = {}
+    for use in uses:
+        known = found.get(use.name)
+        found[use.name] = use if known is None else _both(known, use)
+    return tuple(found.values())
+
+
+def _both(first: IndexUse, second: IndexUse) -> IndexUse:
+    return msgspec.structs.replace(
+        first,
+        considered=first.considered + second.considered,
+        ruled_out=first.ruled_out + second.ruled_out,
+        not_indexed=first.not_indexed + second.not_indexed,
+        parts=first.parts + second.parts,
+        bytes=first.bytes + second.bytes,
+        ms=first.ms + second.ms,
+        stopped=first.stopped or second.stopped,
+        failure=first.failure or second.failure,
+    )
+
+
+def _pages(uses: Sequence[PageUse]) -> PageUse | None:
+    """Where page statistics came from on all pages of the answer."""
+    if not uses:
+        return None
+    reasons: Counter[str] = Counter()
+    for use in uses:
+        reasons.update(use.reasons)
+    return PageUse(
+        cells_cached=sum(use.cells_cached for use in uses),
+        cells_from_companions=sum(use.cells_from_companions for use in uses),
+        files_read=sum(use.files_read for use in uses),
+        reasons=dict(reasons),
+    )
+
+
+def prune_call(
+    name: TableName,
+    filter: Filter,
+    columns: Sequence[str] | None,
+    snapshot_id: str | None,
+    timestamp: int | str | dt.datetime | None,
+    time_zone: str,
+    case_sensitive: bool,
+    level: wire.Level,
+    shape: wire.Shape,
+    explain: bool,
+    reader_columns: Sequence[str],
+    behind: Stages = NO_STAGES,
+) -> Call[PruneResult]:
+    """The blocks (or segments) that a filter leaves."""
+    body = wire.PruneRequest(
+        filter=filter,
+        columns=None if columns is None else text_tuple("columns", columns),
+        snapshot_id=snapshot_id,
+        timestamp=timestamp_of(timestamp),
+        time_zone=time_zone,
+        case_sensitive=case_sensitive,
+        level=level,
+        shape=shape,
+        explain=explain,
+        reader_columns=text_tuple("reader_columns", reader_columns),
+        **msgspec.structs.asdict(behind),
+    )
+    return Call(method="POST", path=f"{name.path}/prune", answer=PruneResult, body=encode_json(body))
+
+
+def prune_batch_call(name: TableName, body: wire.BatchRequest) -> Call[PruneBatchResult]:
+    """The blocks that each of many filters leaves."""
+    return Call(method="POST", path=f"{name.path}/prune/batch", answer=PruneBatchResult, body=encode_json(body))
+
+
+def diff_call(name: TableName, body: wire.DiffRequest) -> Call[wire.DiffAnswer]:
+    """The blocks that came and went between two snapshots."""
+    return Call(method="POST", path=f"{name.path}/diff", answer=wire.DiffAnswer, body=encode_json(body))
+
+
+def aggregate_call(
+    name: TableName,
+    aggregates: Sequence[str],
+    filter: Filter,
+    group_by: Sequence[str],
+    mode: wire.AggregateMode,
+    snapshot_id: str | None,
+    timestamp: int | str | dt.datetime | None,
+    time_zone: str,
+    case_sensitive: bool,
+) -> Call[AggregateResult]:
+    """Counts, least and greatest values from statistics."""
+    body = wire.AggregateRequest(
+        aggregates=text_tuple("aggregates", aggregates),
+        group_by=text_tuple("group_by", group_by),
+        filter=filter,
+        mode=mode,
+        snapshot_id=snapshot_id,
+        timestamp=timestamp_of(timestamp),
+        time_zone=time_zone,
+        case_sensitive=case_sensitive,
+    )
+    return Call(method="POST", path=f"{name.path}/aggregate", answer=AggregateResult, body=encode_json(body))
+
+
+#: Made once, here: two threads that decode a struct for the first time at once end the process (msgspec 0.22).
+_REQUEST: Final = msgspec.json.Decoder(wire.PruneRequest)
+
+
+class PruneOptions(TypedDict, total=False):
+    """The keyword arguments of a prune, as of :meth:`lamella.client.Table.prune`."""
+
+    snapshot_id: str | None
+    timestamp: int | str | dt.datetime | None
+    time_zone: str
+    case_sensitive: bool
+    shape: wire.Shape
+    explain: bool
+    reader_columns: Sequence[str]
+    limit: int | None
+    order_by: OrderSpec
+    join: wire.JoinKeys | Sequence[wire.JoinKeys]
+    residuals: bool
+    segments: Sequence[str] | None
+    sign_urls: bool
+
+
+def first_page_call(
+    name: TableName, filter: Filter, columns: Sequence[str] | None, page_size: int, asked: PruneOptions
+) -> Call[PruneResult]:
+    """The call for the first page."""
+    behind = stages(
+        asked.get("limit"),
+        asked.get("order_by", ()),
+        asked.get("join", ()),
+        asked.get("residuals", False),
+        asked.get("segments"),
+        None,
+        page_size,
+        asked.get("sign_urls", False),
+    )
+    return prune_call(
+        name,
+        filter,
+        columns,
+        asked.get("snapshot_id"),
+        asked.get("timestamp"),
+        asked.get("time_zone", "UTC"),
+        asked.get("case_sensitive", False),
+        "block",
+        asked.get("shape", "columns"),
+        asked.get("explain", False),
+        asked.get("reader_columns", ()),
+        behind,
+    )
+
+
+def batch_body(
+    filters: Sequence[Filter],
+    columns: Sequence[str] | None,
+    snapshot_id: str | None,
+    timestamp: int | str | dt.datetime | None,
+    time_zone: str,
+    case_sensitive: bool,
+    shape: wire.Shape,
+    explain: bool,
+    residuals: bool,
+) -> wire.BatchRequest:
+    """The body of a batch; raises InvalidRequest for one filter instead of a list."""
+    if isinstance(filters, str | dict):
+        raise InvalidRequest("filters is a list of filters, not one filter")
+    return wire.BatchRequest(
+        filters=tuple(filters),
+        columns=None if columns is None else tuple(columns),
+        snapshot_id=snapshot_id,
+        timestamp=calls.timestamp_of(timestamp),
+        time_zone=time_zone,
+        case_sensitive=case_sensitive,
+        shape=shape,
+        explain=explain,
+        residuals=residuals,
+    )
+
+
+def diff_body(
+    from_snapshot_id: str | None,
+    to_snapshot_id: str | None,
+    from_timestamp: int | str | dt.datetime | None,
+    to_timestamp: int | str | dt.datetime | None,
+    filter: Filter,
+    columns: Sequence[str] | None,
+    time_zone: str,
+    case_sensitive: bool,
+) -> wire.DiffRequest:
+    """The body of a question for what came and went."""
+    return wire.DiffRequest(
+        from_snapshot_id=from_snapshot_id,
+        to_snapshot_id=to_snapshot_id,
+        from_timestamp=calls.timestamp_of(from_timestamp),
+        to_timestamp=calls.timestamp_of(to_timestamp),
+        filter=filter,
+        columns=None if columns is None else tuple(columns),
+        time_zone=time_zone,
+        case_sensitive=case_sensitive,
+    )
+
+
+def next_page_call(first: Call[PruneResult], page: PruneResult) -> Call[PruneResult] | None:
+    """The call for the page behind ``page``; None when that was the last."""
+    if page.next_page_token is None:
+        return None
+    request = _REQUEST.decode(first.body)
+    body = msgspec.structs.replace(request, page_token=page.next_page_token)
+    return msgspec.structs.replace(first, body=msgspec.json.encode(body))

@@ -1,0 +1,144 @@
+"""Table scans: rows, planned by the service and read here. There is no async twin."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lamella.client.http.call import Filter, text_tuple
+from lamella.client.http.history import TableHistory
+from lamella.client.http.maintenance import SnapshotLease, TableMaintenance
+from lamella.client.http.prune import TablePrune
+from lamella.client.http.prune_request import OrderSpec, read_order
+from lamella.client.http.tables import TableContents
+from lamella.client.http.usage import TableFeedback
+from lamella.snapshot.errors import InvalidRequest, LamellaError
+
+if TYPE_CHECKING:
+    from lamella.client.scan import Scan
+    from lamella.client.scan.plan import Planner
+    from lamella.client.scan.scan import OpenStore
+    from lamella.snapshot.layout import Store
+
+
+class TableScan(TableContents, TablePrune, TableHistory, TableMaintenance, TableFeedback):
+    """The rows of a table; with what reading them needs, a part of :class:`lamella.client.Table`."""
+
+    def scan(
+        self,
+        filter: Filter = None,
+        columns: Sequence[str] | None = None,
+        *,
+        limit: int | None = None,
+        order_by: OrderSpec = (),
+        snapshot_id: str | None = None,
+        timestamp: int | str | dt.datetime | None = None,
+        time_zone: str = "UTC",
+        case_sensitive: bool = False,
+        changes_since: str | None = None,
+        store: Store | None = None,
+        storage_options: Mapping[str, Mapping[str, Any]] | None = None,
+        signed_urls: bool = False,
+        workers: int = 8,
+        progress: bool = False,
+        lease: bool = True,
+        feedback: bool = False,
+    ) -> Scan:
+        """The rows for which ``filter`` is true; ``.plan`` says why. Read by a method of the scan:
+
+        ``.to_arrow()``, ``.to_batches()``, ``.to_reader()``, ``.to_pandas()``, ``.to_polars()``, ``.to_duckdb()``,
+        ``.to_dask()``, ``.fragments()``, ``.count()``; see :class:`lamella.client.scan.Scan`.
+
+        ``columns``: names, of fields inside structs too (``"s.x"``); None: all. ``limit``: no more rows than that, any
+        of them, or the first ones of ``order_by`` (``"a DESC, b"``). What the rest of the filter means is said at
+        :meth:`prune`; every row is decided by Spark SQL's rules in its ANSI mode, or FilterNotEvaluable is raised.
+
+        ``changes_since``: only rows of blocks that came after that snapshot (an id or a tag); NotAppendOnly when
+        blocks were removed since, for then the rows that are new cannot be told.
+
+        The files are read from here, at the blocks' own locations: ``storage_options`` are fsspec's by scheme
+        (``{"s3": {"endpoint_url": ...}}``), ``store`` is another store altogether. ``signed_urls``: read by URLs that
+        the service signs, with no credentials for the store at all; see ``docs/data-access.md``. ``workers``: row
+        groups read at a time, with twice as many requests under way. ``progress``: a bar on stderr. ``lease``: while
+        rows are read for longer than ten minutes, hold the snapshot, so that a clean-up leaves its files alone.
+        ``feedback``: tell the service which blocks were read without finding a row, if the table wants to know; see
+        ``docs/feedback.md``.
+        """
+        from lamella.client.scan import Request, Scan, open_store
+
+        request = Request(
+            filter=filter,
+            columns=None if columns is None else text_tuple("columns", columns),
+            limit=limit,
+            order_by=read_order(order_by),
+            snapshot_id=snapshot_id,
+            timestamp=timestamp,
+            time_zone=time_zone,
+            case_sensitive=case_sensitive,
+        )
+        only = None if changes_since is None else partial(self._added, changes_since)
+        planner, opened = (
+            self._signed(store, storage_options) if signed_urls else (self, open_store(store, storage_options))
+        )
+        hold = partial(SnapshotLease.of_snapshot, self) if lease else None
+        report = None
+        if feedback and filter is not None:
+            report = partial(self._told, filter, time_zone, case_sensitive)
+        return Scan(
+            planner,
+            request,
+            opened,
+            workers=workers,
+            progress=progress,
+            only=only,
+            hold=hold,
+            report=report,
+            stores=self._stores if signed_urls else None,
+        )
+
+    def _signed(
+        self, store: Store | None, storage_options: Mapping[str, Mapping[str, Any]] | None
+    ) -> tuple[Planner, Store]:
+        from lamella.client.presigned import BlockUrls, SignedPlanner, UrlStore, url_source
+
+        if store is not None or storage_options is not None:
+            raise InvalidRequest("signed URLs need neither a store nor its options")
+        urls = BlockUrls(url_source(self._lake, self._name))
+        return SignedPlanner(self, self._lake, self._name, urls), UrlStore(urls)
+
+    def _stores(self, snapshot_id: str, locations: Sequence[str]) -> list[OpenStore]:
+        """Each block's own store, by a URL that is new."""
+        from lamella.client.presigned import BlockUrls, SignedBlocks, url_source
+
+        urls = BlockUrls(url_source(self._lake, self._name))
+        urls.begin(snapshot_id, locations)
+        signed = ((location, urls.of(location)) for location in locations)
+        return [
+            partial(
+                SignedBlocks(
+                    service_url=self._lake.url,
+                    table=str(self._name),
+                    snapshot_id=snapshot_id,
+                    urls=(block.url,),
+                    sizes=(block.size_bytes,),
+                ).store,
+                (location,),
+            )
+            for location, block in signed
+        ]
+
+    def _told(
+        self, filter: Filter, time_zone: str, case_sensitive: bool, snapshot_id: str, locations: list[str]
+    ) -> None:
+        with suppress(LamellaError):  # a favour to others: the rows are here already
+            self.report_empty(
+                filter, locations, snapshot_id=snapshot_id, time_zone=time_zone, case_sensitive=case_sensitive
+            )
+
+    def _added(self, since: str, until: str) -> set[str]:
+        """Locations of the blocks that came between two snapshots."""
+        found = self.changes(since, until, net=True, append_only=True)
+        return {block.location for changes in found for block in changes.added}

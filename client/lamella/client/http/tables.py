@@ -1,0 +1,408 @@
+"""Namespaces and tables: the calls, and the methods of :class:`Table` and its async twin for what a table holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from lamella.client.http.call import (
+    AsyncCallRunner,
+    Call,
+    CallRunner,
+    Nothing,
+    TableName,
+    mutation,
+    namespace_path,
+    text_tuple,
+)
+from lamella.client.http.history import path_with_query
+from lamella.snapshot import wire
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.manifest import Block, ClusterKind, Segment, Snapshot
+from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema.evolution import SchemaChange
+
+#: How long a commit may take whose blocks come in lists, and so much longer for each of them.
+_LISTED_S: Final = 60.0
+
+
+_LISTED_BLOCK_S: Final = 0.02
+
+
+def config_call() -> Call[wire.ServiceConfig]:
+    """The service's version and limits."""
+    return Call(method="GET", path="/v1/config", answer=wire.ServiceConfig)
+
+
+def namespaces_call() -> Call[wire.NamespaceList]:
+    """List the namespaces."""
+    return Call(method="GET", path="/v1/namespaces", answer=wire.NamespaceList)
+
+
+def create_namespace_call(name: str, properties: Mapping[str, str]) -> Call[wire.NamespaceInfo]:
+    """Make a namespace."""
+    body = wire.CreateNamespace(name=name, properties=dict(properties))
+    return mutation("POST", "/v1/namespaces", wire.NamespaceInfo, body)
+
+
+def change_namespace_call(name: str, set: Mapping[str, str], remove: Sequence[str]) -> Call[wire.NamespaceInfo]:
+    """Set and remove properties of a namespace."""
+    body = wire.NamespaceChange(set=dict(set), remove=text_tuple("remove", remove))
+    return mutation("POST", f"{namespace_path(name)}/properties", wire.NamespaceInfo, body)
+
+
+def namespace_quota_call(name: str) -> Call[wire.NamespaceQuota]:
+    """How much there is in a namespace, and may be."""
+    return Call(method="GET", path=f"{namespace_path(name)}/quota", answer=wire.NamespaceQuota)
+
+
+def drop_namespace_call(name: str) -> Call[Nothing]:
+    """Drop an empty namespace."""
+    return mutation("DELETE", namespace_path(name), Nothing)
+
+
+def tables_call(namespace: str) -> Call[wire.TableList]:
+    """List the tables of a namespace."""
+    return Call(method="GET", path=f"{namespace_path(namespace)}/tables", answer=wire.TableList)
+
+
+def create_table_call(
+    name: TableName,
+    schema: Schema | Sequence[Column] | None,
+    schema_from: str | None,
+    cluster_key: Sequence[str],
+    properties: Mapping[str, str],
+    cluster_kind: ClusterKind = "linear",
+) -> Call[wire.TableInfo]:
+    """Make a table with its first, empty snapshot."""
+    if (schema is None) == (schema_from is None):
+        raise InvalidRequest("give exactly one of schema and schema_from")
+    columns = schema.columns if isinstance(schema, Schema) else schema
+    body = wire.CreateTable(
+        name=name.table,
+        schema=None if columns is None else tuple(columns),
+        schema_from=schema_from,
+        cluster_key=text_tuple("cluster_key", cluster_key),
+        properties=dict(properties),
+        cluster_kind=msgspec.UNSET if cluster_kind == "linear" else cluster_kind,
+    )
+    return mutation("POST", f"{namespace_path(name.namespace)}/tables", wire.TableInfo, body)
+
+
+def table_call(name: TableName) -> Call[wire.TableInfo]:
+    """A table as it stands."""
+    return Call(method="GET", path=name.path, answer=wire.TableInfo)
+
+
+def register_call(
+    name: TableName,
+    paths: Sequence[str],
+    *,
+    strict: bool,
+    verify: bool,
+    path_columns: wire.PathColumns,
+    other_formats: wire.OtherFormats,
+    take_replaced: bool,
+) -> Call[wire.RegisterAnswer]:
+    """Append Parquet files that exist."""
+    # Members that are as they would be anyway are not sent: services of earlier releases do not know them.
+    body = wire.Register(
+        paths=text_tuple("paths", paths),
+        strict=strict,
+        verify=verify,
+        path_columns=msgspec.UNSET if path_columns == "refuse" else path_columns,
+        other_formats=msgspec.UNSET if other_formats == "refuse" else other_formats,
+        take_replaced=take_replaced or msgspec.UNSET,
+    )
+    return mutation("POST", f"{name.path}/register", wire.RegisterAnswer, body)
+
+
+def commit_call(
+    name: TableName,
+    added: Iterable[Block | Mapping[str, Any] | msgspec.Raw],
+    removed: Sequence[str],
+    base_snapshot_id: str | None,
+    operation: str,
+    properties: Mapping[str, str],
+    index_parts: Sequence[wire.IndexPartsSent] = (),
+    no_new_matches: wire.NoNewMatches | None = None,
+    added_from: Sequence[wire.BlockListSent] = (),
+    take_replaced: bool = False,
+) -> Call[wire.CommitAnswer]:
+    """Add and remove blocks in one new snapshot."""
+    body = wire.CommitRequest(
+        added=tuple(msgspec.Raw(msgspec.json.encode(block)) for block in added),
+        removed=text_tuple("removed", removed),
+        base_snapshot_id=base_snapshot_id,
+        operation=operation,
+        properties=dict(properties),
+        added_from=tuple(added_from) or msgspec.UNSET,
+        index_parts=tuple(index_parts) or msgspec.UNSET,
+        no_new_matches=msgspec.UNSET if no_new_matches is None else no_new_matches,
+        take_replaced=take_replaced or msgspec.UNSET,
+    )
+    call = mutation("POST", f"{name.path}/commits", wire.CommitAnswer, body)
+    if not added_from:
+        return call
+    patience_s = _LISTED_S + _LISTED_BLOCK_S * sum(each.block_count for each in added_from)
+    return msgspec.structs.replace(call, patience_s=patience_s)
+
+
+def schema_call(name: TableName) -> Call[wire.SchemaInfo]:
+    """A table's columns, now and before."""
+    return Call(method="GET", path=f"{name.path}/schema", answer=wire.SchemaInfo)
+
+
+def evolve_call(name: TableName, changes: Sequence[SchemaChange], base_schema_id: int | None) -> Call[wire.SchemaInfo]:
+    """Change a table's columns."""
+    body = wire.EvolveRequest(changes=tuple(changes), base_schema_id=base_schema_id)
+    return mutation("POST", f"{name.path}/schema", wire.SchemaInfo, body)
+
+
+def snapshot_call(name: TableName, snapshot_id: str) -> Call[Snapshot]:
+    """A snapshot's manifest."""
+    return Call(method="GET", path=f"{name.path}/snapshots/{_id(snapshot_id)}", answer=Snapshot)
+
+
+def segment_call(name: TableName, segment_id: str, snapshot_id: str | None) -> Call[Segment]:
+    """A segment's manifest; ``snapshot_id`` None: a segment of the current snapshot."""
+    query = "" if snapshot_id is None else f"?{urlencode({'snapshot_id': snapshot_id})}"
+    return Call(method="GET", path=f"{name.path}/segments/{_id(segment_id)}{query}", answer=Segment)
+
+
+def _id(text: str) -> str:
+    if not text:
+        raise InvalidRequest("an id is empty")
+    return quote(text, safe="")
+
+
+def dropped_tables_call(namespace: str) -> Call[wire.DroppedList]:
+    """The dropped tables of a namespace."""
+    return Call(method="GET", path=f"{namespace_path(namespace)}/dropped", answer=wire.DroppedList)
+
+
+def undrop_table_call(name: TableName, table_id: str | None, as_name: str | None) -> Call[wire.TableInfo]:
+    """Bring a dropped table back."""
+    if table_id is None:
+        body = wire.UndropRequest(name=name.table, as_name=as_name)
+    elif as_name is None:
+        body = wire.UndropRequest(table_id=table_id, as_name=name.table)
+    else:
+        raise InvalidRequest("with table_id the table gets the name that is given; as_name says it twice")
+    return mutation("POST", f"{namespace_path(name.namespace)}/undrop", wire.TableInfo, body)
+
+
+def drop_table_call(name: TableName, purge: bool, base_snapshot_id: str | None) -> Call[Nothing]:
+    """Drop a table."""
+    query = {"purge": "true" if purge else None, "base_snapshot_id": base_snapshot_id}
+    return mutation("DELETE", path_with_query(name.path, query), Nothing)
+
+
+class TableContents:
+    """Columns, blocks and manifests of a table; a part of :class:`lamella.client.Table`."""
+
+    _lake: CallRunner
+    _name: TableName
+
+    def info(self) -> wire.TableInfo:
+        """The table as it stands; raises TableNotFound."""
+        return self._lake.run(table_call(self._name))
+
+    def schema(self) -> wire.SchemaInfo:
+        """The table's columns, now and before; raises TableNotFound."""
+        return self._lake.run(schema_call(self._name))
+
+    def evolve(
+        self,
+        changes: Sequence[SchemaChange],
+        *,
+        base_schema_id: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> wire.SchemaInfo:
+        """Change the table's columns, in one new snapshot: all changes in order, or none. No file is written again.
+
+        ``changes``: :class:`~lamella.snapshot.schema.evolution.AddColumn` and the like. ``base_schema_id``: only if
+        that schema is in force.
+
+        Raises UnknownColumn, InvalidSchema, InvalidRequest (nothing would change), SchemaConflict, TableNotFound.
+        """
+        return self._lake.run(evolve_call(self._name, changes, base_schema_id), idempotency_key)
+
+    def register(
+        self,
+        paths: Sequence[str],
+        *,
+        strict: bool = False,
+        verify: bool = False,
+        path_columns: wire.PathColumns = "refuse",
+        other_formats: wire.OtherFormats = "refuse",
+        take_replaced: bool = False,
+        idempotency_key: str | None = None,
+    ) -> wire.RegisterAnswer:
+        """Append Parquet files that exist, named by file, directory or glob URLs as the service sees them.
+
+        Files that cannot be taken are in the answer's ``refused``. When none could be taken, or with ``strict`` when
+        one could not, raises BlocksRefused, or DuplicateBlock when all of those are in the table already; ``refused``
+        in its details lists them. Raises StoreError when the store itself was in the way.
+
+        ``verify``: the service reads every value and takes the statistics from them: for files whose writer is not to
+        be trusted, and for what footers leave out (exact bounds, NaN, INT96).
+
+        ``path_columns``: a file below a folder such as ``year=2020`` is refused unless it holds this value in a column
+        of that name; "ignore" takes it without the folder's value.
+
+        ``other_formats``: a folder or glob is refused where its files are part of a Delta, Iceberg, Hudi or DuckLake
+        table; "ignore" takes every Parquet file, also those whose rows were deleted or rewritten. Files that are named
+        one by one are taken as they are.
+
+        ``take_replaced``: also take files that were in the table and whose rows a rewrite, a delete or another commit
+        has replaced or removed since. Rows that a compaction moved elsewhere are then in the table twice.
+        """
+        call = register_call(
+            self._name,
+            paths,
+            strict=strict,
+            verify=verify,
+            path_columns=path_columns,
+            other_formats=other_formats,
+            take_replaced=take_replaced,
+        )
+        return self._lake.run(call, idempotency_key)
+
+    def commit(
+        self,
+        added: Iterable[Block | Mapping[str, Any] | msgspec.Raw] = (),
+        removed: Sequence[str] = (),
+        base_snapshot_id: str | None = None,
+        operation: str = "append",
+        properties: Mapping[str, str] | None = None,
+        *,
+        index_parts: Sequence[wire.IndexPartsSent] = (),
+        no_new_matches: wire.NoNewMatches | None = None,
+        added_from: Sequence[wire.BlockListSent] = (),
+        take_replaced: bool = False,
+        idempotency_key: str | None = None,
+    ) -> wire.CommitAnswer:
+        """Add blocks with their statistics, remove blocks by location, in one new snapshot.
+
+        ``index_parts``: what skip indexes know of the added blocks; see :class:`~lamella.snapshot.wire.PartSent`.
+        ``no_new_matches``: only if no block came since ``base_snapshot_id`` that may hold rows of a filter.
+        ``added_from``: lists with further blocks, in the table's scratch folder;
+        :func:`lamella.client.rewrite.block_lists.commit_blocks` makes them where they are needed.
+        ``take_replaced``: as for :meth:`register`; without it a file that was in the table and left it is refused.
+
+        Raises DuplicateBlock, CommitConflict (blocks to be removed are gone; NewMatches: blocks came), SchemaConflict,
+        ObjectNotFound.
+        """
+        call = commit_call(
+            self._name,
+            added,
+            removed,
+            base_snapshot_id,
+            operation,
+            properties or {},
+            index_parts,
+            no_new_matches,
+            added_from,
+            take_replaced,
+        )
+        return self._lake.run(call, idempotency_key)
+
+    def snapshot(self, snapshot_id: str) -> Snapshot:
+        """The manifest of a snapshot, by id or tag; raises SnapshotNotFound."""
+        return self._lake.run(snapshot_call(self._name, snapshot_id))
+
+    def segment(self, segment_id: str, *, snapshot_id: str | None = None) -> Segment:
+        """The manifest of a segment of a snapshot, by default the current one.
+
+        Raises SegmentNotFound, SnapshotNotFound.
+        """
+        return self._lake.run(segment_call(self._name, segment_id, snapshot_id))
+
+
+class AsyncTableContents:
+    """The asyncio twin of :class:`TableContents`."""
+
+    _lake: AsyncCallRunner
+    _name: TableName
+
+    async def info(self) -> wire.TableInfo:
+        """As :meth:`Table.info`."""
+        return await self._lake.run(table_call(self._name))
+
+    async def schema(self) -> wire.SchemaInfo:
+        """As :meth:`Table.schema`."""
+        return await self._lake.run(schema_call(self._name))
+
+    async def evolve(
+        self,
+        changes: Sequence[SchemaChange],
+        *,
+        base_schema_id: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> wire.SchemaInfo:
+        """As :meth:`Table.evolve`."""
+        return await self._lake.run(evolve_call(self._name, changes, base_schema_id), idempotency_key)
+
+    async def register(
+        self,
+        paths: Sequence[str],
+        *,
+        strict: bool = False,
+        verify: bool = False,
+        path_columns: wire.PathColumns = "refuse",
+        other_formats: wire.OtherFormats = "refuse",
+        take_replaced: bool = False,
+        idempotency_key: str | None = None,
+    ) -> wire.RegisterAnswer:
+        """As :meth:`Table.register`."""
+        call = register_call(
+            self._name,
+            paths,
+            strict=strict,
+            verify=verify,
+            path_columns=path_columns,
+            other_formats=other_formats,
+            take_replaced=take_replaced,
+        )
+        return await self._lake.run(call, idempotency_key)
+
+    async def commit(
+        self,
+        added: Iterable[Block | Mapping[str, Any] | msgspec.Raw] = (),
+        removed: Sequence[str] = (),
+        base_snapshot_id: str | None = None,
+        operation: str = "append",
+        properties: Mapping[str, str] | None = None,
+        *,
+        index_parts: Sequence[wire.IndexPartsSent] = (),
+        no_new_matches: wire.NoNewMatches | None = None,
+        added_from: Sequence[wire.BlockListSent] = (),
+        take_replaced: bool = False,
+        idempotency_key: str | None = None,
+    ) -> wire.CommitAnswer:
+        """As :meth:`Table.commit`."""
+        call = commit_call(
+            self._name,
+            added,
+            removed,
+            base_snapshot_id,
+            operation,
+            properties or {},
+            index_parts,
+            no_new_matches,
+            added_from,
+            take_replaced,
+        )
+        return await self._lake.run(call, idempotency_key)
+
+    async def snapshot(self, snapshot_id: str) -> Snapshot:
+        """As :meth:`Table.snapshot`."""
+        return await self._lake.run(snapshot_call(self._name, snapshot_id))
+
+    async def segment(self, segment_id: str, *, snapshot_id: str | None = None) -> Segment:
+        """As :meth:`Table.segment`."""
+        return await self._lake.run(segment_call(self._name, segment_id, snapshot_id))

@@ -1,0 +1,338 @@
+"""Export of a table as Iceberg: metadata for engines that plan by themselves. No data is copied."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from lamella.client.http import Lamella, Table
+from lamella.client.http.maintenance import SnapshotLease
+from lamella.client.jobs.context import OnProgress
+from lamella.snapshot.carrying import CarryingPool
+from lamella.snapshot.errors import (
+    AlreadyExists,
+    Conflict,
+    InvalidRequest,
+    JobCancelled,
+    NotExpressible,
+    ObjectNotFound,
+    TagNotFound,
+)
+from lamella.snapshot.iceberg.export_folder import ExportFolder, Version
+from lamella.snapshot.iceberg.exported import (
+    Exported,
+    check_readable,
+    current_list,
+    entry,
+    is_exported,
+    next_metadata,
+    next_sequence,
+    parent_of,
+    says_the_same,
+)
+from lamella.snapshot.iceberg.files import unreadable
+from lamella.snapshot.iceberg.manifest_file import ListedManifest, list_bytes, manifest_bytes, read_list
+from lamella.snapshot.layout import ReplacingStore, TableLayout, normal
+from lamella.snapshot.manifest import Block, SegmentRef, Snapshot
+from lamella.snapshot.parquet import read_footer
+from lamella.snapshot.schema import Schema
+from lamella.snapshot.warehouse.manifests import Manifests
+from lamella.snapshot.wire import SnapshotInfo
+
+#: The tag that keeps an exported snapshot from expiring, unless another is named.
+HOLD: Final = "iceberg-export"
+#: Columns, from the first, of which a block's statistics are exported unless others are named: as Iceberg's writers do.
+MOST_COLUMNS: Final = 100
+_CACHE_BYTES: Final = 64 << 20
+_FOOTER_THREADS: Final = 16
+#: How often an export begins anew because another one was faster.
+_TRIES: Final = 8
+#: Changes when manifests are written in another way, so that those of older releases are not taken for them.
+_REVISION: Final = "1"
+
+
+class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is exported, and where to.
+
+    ``snapshot``: an id or a tag; None: the current one. ``location``: the folder; None: one in the table's own.
+    ``columns``: of which statistics are given; None: of the first :data:`MOST_COLUMNS`. ``hold``: the tag that keeps
+    the snapshot from expiring; None: :data:`HOLD`, with the folder's mark where that is elsewhere. ``no_hold``: none
+    does. ``trust_files``: registered files are not opened to see whether Iceberg's readers read them as they should.
+    """
+
+    snapshot: str | None = None
+    location: str | None = None
+    columns: tuple[str, ...] | None = None
+    hold: str | None = None
+    no_hold: bool = False
+    trust_files: bool = False
+
+
+class ExportResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What an export did.
+
+    ``is_changed``: False: everything stood there already, and nothing was written. ``number``: the snapshot's id in
+    Iceberg. ``snapshots``: how many the metadata names; ``forgotten``: how many of before it names no more, since they
+    have left the table's history. ``size_bytes``: of all that was written.
+    """
+
+    snapshot_id: str
+    number: int
+    location: str
+    metadata_location: str
+    is_changed: bool
+    manifests_written: int
+    manifests_reused: int
+    files: int
+    rows: int
+    size_bytes: int
+    snapshots: int
+    forgotten: int
+    held_by: str | None
+
+
+def export_iceberg(
+    lake: Lamella,
+    name: str,
+    store: ReplacingStore,
+    options: ExportOptions | None = None,
+    *,
+    on_progress: OnProgress | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> ExportResult:
+    """Export a snapshot of ``namespace.table``; ``store`` has its manifests, its files and the folder of the export.
+
+    Raises:
+        TableNotFound, SnapshotNotFound, SnapshotExpired: the table or snapshot.
+        UnknownColumn: of the columns whose statistics are asked for.
+        NotExpressible: a column or file that Iceberg's readers would not read as Lamella does.
+        InvalidRequest: a location in the warehouse that is not the table's own folder for this, or with another table.
+        Conflict: other exports were faster again and again.
+        JobCancelled: ``cancelled`` said so.
+        ManifestError, StoreError: what is to be read cannot be; the export of before stays.
+    """
+    options = options if options is not None else ExportOptions()
+    table = lake.table(name)
+    own = table.info().location
+    snapshot_id = next(table.snapshots(snapshot_id=options.snapshot, page_size=1)).snapshot_id
+    with SnapshotLease(table, snapshot_id=snapshot_id, owner="export as Iceberg"):
+        # Listed while the snapshot is held, so that it is among them.
+        history = list(table.snapshots())
+        export = _Export(store, table.snapshot(snapshot_id), history, own, options, on_progress, cancelled)
+        done = export.run()
+        held = {tag for each in history for tag in each.tags if each.snapshot_id == snapshot_id}
+        if done.held_by is not None and done.held_by not in held:
+            _tag(table, done.held_by, snapshot_id)
+        return done
+
+
+class _Export:
+    def __init__(
+        self,
+        store: ReplacingStore,
+        snapshot: Snapshot,
+        history: Sequence[SnapshotInfo],
+        own: str,
+        options: ExportOptions,
+        on_progress: OnProgress | None,
+        cancelled: Callable[[], bool],
+    ) -> None:
+        check_readable(snapshot)
+        self._store = store
+        self._snapshot = snapshot
+        self._alive = {each.snapshot_id: each for each in history}
+        self._blocks_folder = TableLayout(own).blocks + "/"
+        self._folder = ExportFolder(store, _root(own, options.location))
+        self._columns = _ids(snapshot.schema, options.columns)
+        said = "first" if self._columns is None else ",".join(map(str, sorted(self._columns)))
+        if options.trust_files:  # manifests of files that nobody looked at are for such exports alone
+            said += ":trusted"
+        number = self._alive[snapshot.snapshot_id].number
+        if not number:
+            raise InvalidRequest("the service is of an older release, which does not number a table's snapshots")
+        self._exported = Exported(snapshot=snapshot, number=number, columns=said)
+        self._mark = hashlib.sha256(f"{_REVISION}:{said}".encode()).hexdigest()[:8]
+        self._options = options
+        self._hold = None if options.no_hold else options.hold or _hold(options.location)
+        self._manifests = Manifests(store, _CACHE_BYTES)
+        self._on_progress = on_progress
+        self._cancelled = cancelled
+        self._written = self._reused = self._size_bytes = 0
+
+    def run(self) -> ExportResult:
+        there = self._folder.manifests()
+        refs = list(self._manifests.refs(self._snapshot))
+        sizes: dict[str, int] = {}
+        for done, ref in enumerate(refs):
+            if self._cancelled():
+                raise JobCancelled("the export was cancelled; the one before it stays")
+            location = self._location(ref)
+            sizes[location] = there[location] if location in there else self._write(ref, location)
+            if self._on_progress is not None:
+                self._on_progress(done + 1, len(refs), "segments")
+        self._reused = len(refs) - self._written
+        return self._publish(refs, sizes)
+
+    def _write(self, ref: SegmentRef, location: str) -> int:
+        blocks = self._manifests.segment(ref).blocks
+        written = [each for each in self._snapshot.history if each.schema_id in {b.written_with for b in blocks}]
+        if not self._options.trust_files:
+            self._check(blocks, written)
+        columns = self._columns
+        if columns is None:
+            columns = {leaf.id for schema in written for leaf in schema.leaves()[:MOST_COLUMNS]}
+        data = manifest_bytes(blocks, self._snapshot.schema, written, columns)
+        self._written += 1
+        try:
+            self._store.put(location, data)
+        except AlreadyExists:  # another export's, of the same blocks
+            return self._store.stat(location).size_bytes
+        self._size_bytes += len(data)
+        return len(data)
+
+    def _check(self, blocks: Sequence[Block], written: Sequence[Schema]) -> None:
+        schemas = {schema.schema_id: schema for schema in written}
+
+        def checked(block: Block) -> str | None:
+            return unreadable(read_footer(self._store, block.location).metadata.schema, schemas[block.written_with])
+
+        # Files that Lamella's own jobs wrote number their columns as the table does.
+        others = [block for block in blocks if not block.location.startswith(self._blocks_folder)]
+        with CarryingPool(_FOOTER_THREADS, thread_name_prefix="lamella-export") as pool:
+            for block, reason in zip(others, pool.map(checked, others), strict=True):
+                if reason is not None:
+                    raise NotExpressible(
+                        f"{block.location} cannot be read as Iceberg: {reason}", location=block.location
+                    )
+
+    def _publish(self, refs: Sequence[SegmentRef], sizes: Mapping[str, int]) -> ExportResult:
+        tags = {
+            tag: each.snapshot_id
+            for each in self._alive.values()
+            for tag in each.tags
+            if tag != self._hold and not tag.startswith(HOLD)
+        }
+        for _ in range(_TRIES):
+            current = self._folder.current()
+            previous = None if current is None else current.metadata
+            if previous is not None and previous["table-uuid"] != self._snapshot.table_id:
+                raise InvalidRequest(f"{self._folder.root} has another table", location=self._folder.root)
+            if current is not None and self._is_overtaken(current):
+                return self._result(current, current)
+            before = None if current is None else current.location
+            added = None if is_exported(previous, self._exported) else self._add(previous, refs, sizes)
+            metadata = next_metadata(
+                previous,
+                before,
+                self._exported,
+                added,
+                location=self._folder.root,
+                alive=self._alive,
+                tags=tags,
+                now_ms=time.time_ns() // 1_000_000,
+            )
+            if current is not None and says_the_same(previous, metadata):
+                self._folder.hint(current.number)
+                return self._result(current, current)
+            published = self._folder.publish(metadata, after=current)
+            if published is not None:
+                self._size_bytes += len(msgspec.json.encode(metadata))
+                return self._result(published, current)
+        raise Conflict(f"other exports to {self._folder.root} were faster {_TRIES} times", location=self._folder.root)
+
+    def _is_overtaken(self, current: Version) -> bool:
+        """Whether another export of the current snapshot, begun later, has published a later one."""
+        return self._options.snapshot is None and current.metadata["current-snapshot-id"] > self._exported.number
+
+    def _add(
+        self, previous: Mapping[str, Any] | None, refs: Sequence[SegmentRef], sizes: Mapping[str, int]
+    ) -> dict[str, Any]:
+        """Write the manifest list; what the current snapshot has already is known since then."""
+        known = self._listed(current_list(previous))
+        only_adds = known is not None and known.keys() <= sizes.keys()
+        known = known or {}
+        sequence_number, parent = next_sequence(previous), parent_of(previous, only_adds=only_adds)
+        listed = [
+            known.get(location)
+            or ListedManifest(
+                location=location,
+                size_bytes=sizes[location],
+                added_by=self._exported.number,
+                sequence_number=sequence_number,
+                file_count=ref.summary.block_count,
+                row_count=ref.summary.row_count,
+            )
+            for ref, location in ((ref, self._location(ref)) for ref in refs)
+        ]
+        data = list_bytes(listed, snapshot=self._exported.number, parent=parent, sequence_number=sequence_number)
+        location = self._folder.new_list(self._snapshot.snapshot_id)
+        self._store.put(location, data)
+        self._size_bytes += len(data)
+        return entry(self._exported, location, sequence_number=sequence_number, parent=parent, only_adds=only_adds)
+
+    def _listed(self, at: str | None) -> dict[str, ListedManifest] | None:
+        """The manifests that a list names; None: it is gone, with a snapshot that has left the table's history."""
+        if at is None:
+            return {}
+        try:
+            return {each.location: each for each in read_list(self._store.read(at))}
+        except ObjectNotFound:
+            return None
+
+    def _result(self, version: Version, before: Version | None) -> ExportResult:
+        named, named_before = _numbers(version), _numbers(before)
+        return ExportResult(
+            snapshot_id=self._snapshot.snapshot_id,
+            number=self._exported.number,
+            location=self._folder.root,
+            metadata_location=version.location,
+            is_changed=version is not before,
+            manifests_written=self._written,
+            manifests_reused=self._reused,
+            files=self._snapshot.summary.block_count,
+            rows=self._snapshot.summary.row_count,
+            size_bytes=self._size_bytes,
+            snapshots=len(named),
+            forgotten=len(named_before - named),
+            held_by=None if self._is_overtaken(version) else self._hold,
+        )
+
+    def _location(self, ref: SegmentRef) -> str:
+        return self._folder.manifest(ref.segment_id, self._mark)
+
+
+def _root(own: str, location: str | None) -> str:
+    default = TableLayout(own).iceberg
+    if location is None:
+        return default
+    root = normal(location).rstrip("/")
+    warehouse = own.rpartition("/")[0]
+    if root != default and f"{root}/".startswith(f"{warehouse}/"):
+        raise InvalidRequest(
+            f"{location} is in the warehouse {warehouse}, where tables have their own folders; use another place",
+            location=location,
+        )
+    return root
+
+
+def _hold(location: str | None) -> str:
+    return HOLD if location is None else f"{HOLD}-{hashlib.sha256(location.encode()).hexdigest()[:8]}"
+
+
+def _ids(schema: Schema, names: Iterable[str] | None) -> set[int] | None:
+    return None if names is None else set(schema.select(names))
+
+
+def _tag(table: Table, name: str, snapshot_id: str) -> None:
+    try:
+        table.tag(name, snapshot_id, move=True)
+    except TagNotFound:  # nothing was exported yet, or somebody dropped it
+        table.tag(name, snapshot_id)
+
+
+def _numbers(version: Version | None) -> set[int]:
+    return set() if version is None else {each["snapshot-id"] for each in version.metadata["snapshots"]}

@@ -1,0 +1,360 @@
+"""Compaction and reclustering: planned blocks are rewritten and replace the old ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal
+
+import msgspec
+import numpy as np
+
+from lamella.client.jobs.context import JobContext
+from lamella.client.rewrite.block_writer import WrittenBlocks
+from lamella.client.rewrite.commit import TableState, commit_result
+from lamella.client.rewrite.engine import ScratchSpace, merge_runs, sample_keys, scratch_space
+from lamella.client.rewrite.source import Source
+from lamella.client.rewrite.stages import Bin, RewriteBin, SortBlocks
+from lamella.client.rewrite.target import Target
+from lamella.snapshot.cluster.block_sizes import SETTLED
+from lamella.snapshot.cluster.extent import extents
+from lamella.snapshot.cluster.selection import settled
+from lamella.snapshot.columnar.zones import zones_of
+from lamella.snapshot.errors import CommitConflict, LamellaError
+from lamella.snapshot.manifest import ClusterStats
+from lamella.snapshot.wire import PlanAnswer, PlannedTask
+
+#: How many times as large as its file a block's rows may be in memory.
+_EXPANSION: Final = 6
+#: Bytes of files that are committed together; a job that ends loses at most so much work.
+_COMMIT_BYTES: Final = 8 << 30
+#: Bytes of files that a task sorts at least, where there are so many.
+_LEAST_BYTES: Final = 4 << 20
+#: How often a commit is tried again without the tasks whose blocks are gone.
+_TRIES: Final = 8
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that could not be done, because of one of its blocks; they are as they were."""
+
+    blocks: tuple[str, ...]
+    reason: str
+
+
+class RewriteResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job did. ``snapshot_id``: the last snapshot that it made; None: none.
+
+    ``conflicts``: tasks that were dropped because another writer took blocks of theirs away. ``reason``,
+    ``remaining_blocks``, ``remaining_bytes``: what the plan says of what is left.
+    """
+
+    tasks: int = 0
+    blocks_before: int = 0
+    blocks_after: int = 0
+    rows: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    conflicts: int = 0
+    failures: tuple[Failure, ...] = ()
+    snapshot_id: str | None = None
+    reason: str = ""
+    remaining_blocks: int = 0
+    remaining_bytes: int = 0
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run may do; None: as the service has it. ``where``: only blocks that may match this filter."""
+
+    where: str | None = None
+    max_bytes: int | None = None
+    max_blocks: int | None = None
+    target_depth: int | None = None
+    min_gain: float | None = None
+
+
+def compact(context: JobContext, bounds: Bounds = Bounds()) -> RewriteResult:  # noqa: B008  # a frozen value
+    """Put small blocks together and split large ones, neighbours on the cluster key with each other.
+
+    Raises:
+        TableNotFound, NamespaceNotFound, InvalidFilter, UnknownColumn.
+        InvalidSchema: the table has columns that cannot be written.
+        JobCancelled: between two commits; what is committed stays.
+        OutcomeUnknown: the last commit may have happened.
+    """
+    return _rewrite_outcome(context, "compact", bounds)
+
+
+def recluster(
+    context: JobContext,
+    bounds: Bounds = Bounds(),  # noqa: B008  # a frozen value
+    *,
+    most_runs: int = 1,
+) -> RewriteResult:
+    """Bring rows closer to the order of the cluster key: what gains most for a byte, until no gain is worth its cost.
+
+    ``most_runs``: plan and work so often, or until nothing is left to do. Each run sees what the one before wrote.
+
+    Raises: as :func:`compact`; InvalidRequest: the table has no cluster key.
+    """
+    result = _rewrite_outcome(context, "recluster", bounds)
+    for _ in range(most_runs - 1):
+        following = _rewrite_outcome(context, "recluster", bounds)
+        result = _added(result, following)
+        if not following.tasks:
+            break
+    return result
+
+
+def plan(context: JobContext, job: Literal["compact", "recluster"], bounds: Bounds) -> PlanAnswer:
+    """What the job would do now."""
+    return context.lake.table(context.table).plan(
+        job,
+        filter=bounds.where,
+        max_bytes=bounds.max_bytes,
+        max_blocks=bounds.max_blocks,
+        target_rows=context.sizes.block_rows,
+        target_bytes=context.sizes.block_bytes,
+        target_depth=bounds.target_depth,
+        min_gain=bounds.min_gain,
+    )
+
+
+class _BinOutcome(msgspec.Struct, frozen=True):
+    """A task, and what was written in its place."""
+
+    task: PlannedTask
+    written: tuple[WrittenBlocks, ...]
+
+
+def _rewrite_outcome(context: JobContext, job: Literal["compact", "recluster"], bounds: Bounds) -> RewriteResult:
+    planned = plan(context, job, bounds)
+    result = RewriteResult(
+        reason=planned.reason, remaining_blocks=planned.remaining_blocks, remaining_bytes=planned.remaining_bytes
+    )
+    if not planned.tasks:
+        return result
+    state = TableState.read(context.lake, context.table, snapshot_id=planned.snapshot_id)
+    target = state.target(
+        block_rows=context.sizes.block_rows,
+        block_bytes=context.sizes.block_bytes,
+        memory_bytes=context.sizes.memory_bytes,
+        compression=context.compression,
+        storage_options=context.storage_options,
+    )
+    target.check()
+    work = _Work(context, state, target, job)
+    total = sum(task.file_size_bytes for task in planned.tasks)
+    done_bytes = 0
+    with scratch_space(target, is_near=context.engine.is_near, folder=context.scratch) as space:
+        for some in _batches(planned.tasks):
+            context.check()
+            done, failures = work.written(space, some)
+            context.check()
+            result = work.committed(result, done, failures)
+            space.clear()
+            done_bytes += sum(task.file_size_bytes for task in some)
+            context.progress(done_bytes, total, "bytes")
+    return result
+
+
+class _Work:
+    def __init__(self, context: JobContext, state: TableState, target: Target, job: str) -> None:
+        self._context = context
+        self._state = state
+        self._target = target
+        self._job = job
+
+    def written(self, space: ScratchSpace, tasks: Sequence[PlannedTask]) -> tuple[list[_BinOutcome], list[Failure]]:
+        """What takes the place of some tasks' blocks, and which of them failed."""
+        done: list[_BinOutcome] = []
+        failures: list[Failure] = []
+        small = [task for task in tasks if task.file_size_bytes * _EXPANSION <= self._target.memory_bytes]
+        for task in tasks:
+            if task not in small:
+                self._large(space, task, done, failures)
+        # Of one level each, since that is what their blocks say.
+        for level in sorted({task.level for task in small}):
+            self._small(space, [task for task in small if task.level == level], level, done, failures)
+        return done, failures
+
+    def committed(
+        self, result: RewriteResult, done: Sequence[_BinOutcome], failures: Sequence[Failure]
+    ) -> RewriteResult:
+        """Commit what can be committed."""
+        for each in done:
+            rows = sum(written.row_count for written in each.written)
+            if rows != each.task.row_count:
+                raise LamellaError(
+                    f"{rows} rows were written in the place of {each.task.row_count}; nothing was committed"
+                )
+        landed, snapshot_id = self._commit([self._settled(each) for each in done])
+        return msgspec.structs.replace(
+            result,
+            tasks=result.tasks + len(landed),
+            blocks_before=result.blocks_before + sum(len(each.task.blocks) for each in landed),
+            blocks_after=result.blocks_after + sum(len(w.blocks) for each in landed for w in each.written),
+            rows=result.rows + sum(each.task.row_count for each in landed),
+            bytes_before=result.bytes_before + sum(each.task.file_size_bytes for each in landed),
+            bytes_after=result.bytes_after + sum(w.size_bytes for each in landed for w in each.written),
+            conflicts=result.conflicts + len(done) - len(landed),
+            failures=(*result.failures, *failures),
+            snapshot_id=snapshot_id or result.snapshot_id,
+        )
+
+    def _settled(self, done: _BinOutcome) -> _BinOutcome:
+        """The same, where blocks that sorting could not tell apart say so, or they would be chosen again and again."""
+        key = self._target.cluster
+        if key is None or self._job != "recluster":
+            return done
+        schema = self._state.snapshot.schema
+        leaves = [schema.leaf(path) for path in self._target.order.keys]
+        new = [block for each in done.written for block in each.blocks]
+        # On a line the blocks that were taken do not matter, and the plan says nothing of them.
+        taken = zip(done.task.blocks, done.task.col_stats, strict=False)
+        old = [(block.row_count, stats) for block, stats in taken]
+        facts = [*old, *((block.row_count, block.col_stats) for block in new)]
+        zones = [zones_of(leaf.dtype, [(rows, stats.get(leaf.id)) for rows, stats in facts]) for leaf in leaves]
+        is_new = np.arange(len(old) + len(new)) >= len(old)
+        found = settled(extents(self._state.cluster_kind, zones), is_new)[is_new]
+        if not found.any():
+            return done
+        places = iter(found.tolist())
+        stats = ClusterStats(key_id=key.key_id, level=SETTLED)
+        written = tuple(
+            msgspec.structs.replace(
+                each,
+                blocks=tuple(
+                    msgspec.structs.replace(block, cluster_stats=stats) if next(places) else block
+                    for block in each.blocks
+                ),
+            )
+            for each in done.written
+        )
+        return _BinOutcome(done.task, written)
+
+    def _commit(self, done: list[_BinOutcome]) -> tuple[list[_BinOutcome], str | None]:
+        """Those that landed, and their snapshot; tasks whose blocks are gone, or are others by now, are left out."""
+        handle = self._context.lake.table(self._context.table)
+        for _ in range(_TRIES):
+            if not done:
+                break
+            try:
+                answer = commit_result(
+                    self._context.lake,
+                    self._state,
+                    self._target,
+                    [written for each in done for written in each.written],
+                    operation=self._job,
+                    removed=[block.location for each in done for block in each.task.blocks],
+                )
+            except CommitConflict:
+                found = handle.blocks([block.location for each in done for block in each.task.blocks])
+                now = {(block.location, block.content_id) for block in found.blocks}
+                left = [
+                    each
+                    for each in done
+                    if now.issuperset((block.location, block.content_id) for block in each.task.blocks)
+                ]
+                if len(left) == len(done):
+                    raise
+                done = left
+            else:
+                return done, answer.snapshot_id
+        return [], None
+
+    def _small(
+        self,
+        space: ScratchSpace,
+        tasks: Sequence[PlannedTask],
+        level: int,
+        done: list[_BinOutcome],
+        failures: list[Failure],
+    ) -> None:
+        """Tasks of which each fits into memory, many at once."""
+        target = self._of_level(level)
+        stage = RewriteBin(target=target, scratch=space.scratch)
+        bins = [Bin(sources=tuple(map(Source.of, task.blocks)), pieces=task.pieces) for task in tasks]
+        for number, found in self._context.engine.run(stage, bins):
+            self._context.check()
+            if found.failed is not None:
+                failures.append(_failure(tasks[number], found.failed))
+                continue
+            space.used(written=[found.written])
+            done.append(_BinOutcome(tasks[number], (found.written,)))
+
+    def _large(self, space: ScratchSpace, task: PlannedTask, done: list[_BinOutcome], failures: list[Failure]) -> None:
+        """A task that is sorted outside of memory."""
+        engine = self._context.engine
+        target = self._of_level(task.level)
+        sources = [Source.of(block) for block in task.blocks]
+        if target.order.needs_curve:
+            target = self._along_curve(space, target, sources)
+        runs = []
+        bins = list(_bins(sources, target, engine.parallelism))
+        for _, found in engine.run(SortBlocks(target=target, scratch=space.scratch), bins):
+            self._context.check()
+            space.used(found.runs)
+            if found.failed is not None:
+                failures.append(_failure(task, found.failed))
+                return
+            runs.extend(found.runs)
+        written = merge_runs(engine, target, space, runs, progress=lambda _done, _total: self._context.check())
+        done.append(_BinOutcome(task, tuple(written)))
+
+    def _of_level(self, level: int) -> Target:
+        cluster = self._target.cluster
+        if cluster is None:
+            return self._target
+        own = ClusterStats(key_id=cluster.key_id, level=level)
+        return msgspec.structs.replace(self._target, cluster=own)
+
+    def _along_curve(self, space: ScratchSpace, target: Target, sources: Sequence[Source]) -> Target:
+        keys = sample_keys(self._context.engine, target, space.scratch, sources)
+        if keys is None:
+            return target
+        return msgspec.structs.replace(target, order=target.order.along(keys, target.schema))
+
+
+def _added(one: RewriteResult, other: RewriteResult) -> RewriteResult:
+    """What two runs did, one after the other."""
+    names = ("tasks", "blocks_before", "blocks_after", "rows", "bytes_before", "bytes_after", "conflicts")
+    sums = {name: getattr(one, name) + getattr(other, name) for name in names}
+    return msgspec.structs.replace(
+        other,
+        **sums,
+        failures=(*one.failures, *other.failures),
+        snapshot_id=other.snapshot_id or one.snapshot_id,
+    )
+
+
+def _failure(task: PlannedTask, reason: str) -> Failure:
+    return Failure(blocks=tuple(block.location for block in task.blocks), reason=reason)
+
+
+def _batches(tasks: Sequence[PlannedTask]) -> Iterator[list[PlannedTask]]:
+    """Tasks that are committed together."""
+    some: list[PlannedTask] = []
+    size_bytes = 0
+    for task in tasks:
+        if some and size_bytes + task.file_size_bytes > _COMMIT_BYTES:
+            yield some
+            some, size_bytes = [], 0
+        some.append(task)
+        size_bytes += task.file_size_bytes
+    if some:
+        yield some
+
+
+def _bins(sources: Sequence[Source], target: Target, parallelism: int) -> Iterator[Bin]:
+    """Blocks that one task sorts: as many as fit into memory, or fewer, so that all tasks have something to do."""
+    some: list[Source] = []
+    size_bytes = 0
+    share = sum(source.file_size for source in sources) // (2 * parallelism)
+    most = min(target.memory_bytes // _EXPANSION, max(share, _LEAST_BYTES))
+    for source in sources:
+        if some and size_bytes + source.file_size > most:
+            yield Bin(sources=tuple(some))
+            some, size_bytes = [], 0
+        some.append(source)
+        size_bytes += source.file_size
+    if some:
+        yield Bin(sources=tuple(some))

@@ -1,0 +1,435 @@
+"""Reading blocks by signed URLs: with the service's permission, and without credentials for the store.
+
+The service signs a URL for each block that may be read (``docs/data-access.md``). They hold for some minutes; one that
+is refused is requested again, together with those that will be needed next.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import random
+import re
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+from urllib.parse import urlsplit
+
+import msgspec
+
+from lamella.client.http.blocks import blocks_calls, join_answers
+from lamella.client.http.call import CallRunner, TableName
+from lamella.client.http.connection import Connection
+from lamella.client.http.credential import token_of
+from lamella.client.http.exchange import RetryPolicy, retry_after_s
+from lamella.client.http.prune_request import Stages, merge_pages, prune_call
+from lamella.client.http.transport import (
+    HttpRequest,
+    HttpResponse,
+    PooledTransport,
+    Transport,
+    TransportFailure,
+    parse_address,
+)
+from lamella.snapshot import wire
+from lamella.snapshot.errors import (
+    BlockReplaced,
+    LamellaError,
+    ObjectNotFound,
+    PermissionDenied,
+    StoreError,
+    TableNotFound,
+    Unauthenticated,
+)
+from lamella.snapshot.ids import unix_ms
+from lamella.snapshot.layout import ListedObject, ObjectStat
+from lamella.snapshot.wire import BlocksAnswer
+
+if TYPE_CHECKING:
+    from lamella.client.scan.plan import Planner
+    from lamella.snapshot.manifest import Snapshot
+
+
+#: Looks up blocks of a snapshot (None: the current one) by their locations, with URLs.
+UrlSource = Callable[[Sequence[str], str | None], BlocksAnswer]
+
+#: Blocks that one request asks URLs for: the one that is needed, and those behind it.
+AT_ONCE: Final = 1_000
+#: URLs that are held, of some 500 bytes each.
+_MOST_HELD: Final = 10_000
+
+
+class SignedBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """A URL, and the file that it must lead to. ``content_id`` None: not known. ``turn``: grows with each request."""
+
+    url: str
+    size_bytes: int
+    content_id: str | None
+    turn: int
+
+    def __repr__(self) -> str:
+        return f"SignedBlock(size_bytes={self.size_bytes}, content_id={self.content_id!r}, turn={self.turn})"
+
+
+class BlockUrls:
+    """Safe to share between threads: while one asks, the others wait for what it gets.
+
+    When a URL ends is not reckoned here, since clocks differ: who is refused one says so.
+    """
+
+    def __init__(self, ask: UrlSource) -> None:
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._held: OrderedDict[str, SignedBlock] = OrderedDict()
+        self._snapshot_id: str | None = None
+        self._order: Sequence[str] = ()
+        self._places: dict[str, int] = {}
+        self._turn = 0
+
+    def begin(self, snapshot_id: str, locations: Sequence[str]) -> None:
+        """Which blocks will be read, about in this order."""
+        with self._lock:
+            self._snapshot_id = snapshot_id
+            self._order = locations
+            self._places = {location: place for place, location in enumerate(locations)}
+
+    def learn(self, locations: Sequence[str], sizes_bytes: Sequence[int], urls: Sequence[str]) -> None:
+        """Take over URLs that came another way."""
+        with self._lock:
+            self._turn += 1
+            for location, size_bytes, url in zip(locations, sizes_bytes, urls, strict=True):
+                self._hold(location, SignedBlock(url=url, size_bytes=size_bytes, content_id=None, turn=self._turn))
+
+    def of(self, location: str) -> SignedBlock:
+        """A block's URL.
+
+        Raises:
+            ObjectNotFound: it is no block of the snapshot.
+            LamellaError: what the service answered.
+        """
+        with self._lock:
+            return self._held.get(location) or self._asked(location, older_than=0)
+
+    def renewed(self, location: str, refused: SignedBlock) -> SignedBlock:
+        """Another URL than the one that was refused; raises as :meth:`of`."""
+        with self._lock:
+            held = self._held.get(location)
+            if held is not None and held.turn > refused.turn:
+                return held  # another thread was refused one of these before
+            return self._asked(location, older_than=refused.turn + 1)
+
+    def _asked(self, location: str, *, older_than: int) -> SignedBlock:
+        """Ask for this one and for those behind it that are not here, or came with an earlier request."""
+        place = self._places.get(location)
+        following = (location,) if place is None else self._order[place : place + AT_ONCE]
+        wanted = [each for each in following if (held := self._held.get(each)) is None or held.turn < older_than]
+        answer = self._ask(wanted, self._snapshot_id)
+        self._turn += 1
+        for block in answer.blocks:
+            if block.url is None:
+                raise LamellaError("the service signed no URLs: it is an older release than this client")
+            self._hold(
+                block.location,
+                SignedBlock(url=block.url, size_bytes=block.file_size, content_id=block.content_id, turn=self._turn),
+            )
+        found = self._held.get(location)
+        if found is None:
+            raise ObjectNotFound(f"{location} is no block of the snapshot", location=location)
+        return found
+
+    def _hold(self, location: str, block: SignedBlock) -> None:
+        self._held[location] = block
+        self._held.move_to_end(location)
+        while len(self._held) > _MOST_HELD:
+            self._held.popitem(last=False)
+
+
+def url_source(lake: CallRunner, name: TableName) -> UrlSource:
+    """Asks a table of a service."""
+
+    def ask(locations: Sequence[str], snapshot_id: str | None) -> BlocksAnswer:
+        return join_answers([lake.run(call) for call in blocks_calls(name, locations, snapshot_id, sign_urls=True)])
+
+    return ask
+
+
+_RANGE: Final = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+)")
+#: What stores answer to a URL that has expired, or was signed with credentials that have.
+_REFUSED_STATUSES: Final = frozenset({400, 401, 403})
+#: "Not now": what a client tries again.
+_LATER: Final = frozenset({429, 500, 502, 503, 504})
+_IDLE: Final = 32
+
+
+class UrlStore:
+    """A :class:`~lamella.snapshot.layout.Store` for reading; threads may share it.
+
+    Nothing is taken from the environment: no credentials, no proxy. A URL stands in no error.
+    """
+
+    def __init__(
+        self,
+        urls: BlockUrls,
+        *,
+        policy: RetryPolicy | None = None,
+        open_transport: Callable[[str], Transport] = lambda origin: PooledTransport(origin, max_idle=_IDLE),
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._urls = urls
+        self._policy = policy if policy is not None else RetryPolicy()
+        self._open_transport = open_transport
+        self._sleep = sleep
+        self._jitter = jitter
+        self._lock = threading.Lock()
+        self._transports: dict[str, Transport] = {}
+        weakref.finalize(self, _close, self._transports)
+
+    def read(self, location: str) -> bytes:
+        """All bytes of a block."""
+        return self._get(location, None).body
+
+    def read_range(self, location: str, start: int, length: int) -> bytes:
+        """Some bytes of a block."""
+        if length <= 0:
+            return b""
+        response = self._get(location, (start, length))
+        if response.status == 200:  # a server that knows no ranges
+            return response.body[start : start + length]
+        if response.status == 416:
+            return b""
+        first, _ = _range(location, response)
+        if first != start or len(response.body) > length:
+            raise StoreError(f"{location}: the store answered with other bytes than were asked for", location=location)
+        return response.body
+
+    def stat(self, location: str) -> ObjectStat:
+        """Size and etag, from the answer to a request for the first byte.
+
+        Raises:
+            BlockReplaced: the file is not the one that the service knows.
+        """
+        response = self._get(location, (0, 1))
+        size_bytes = len(response.body) if response.status == 200 else _range(location, response)[1]
+        etag = response.headers.get("etag", "").strip('"')
+        found = ObjectStat(location=location, size_bytes=size_bytes, content_id=etag)
+        known = self._urls.of(location)
+        if known.size_bytes != size_bytes or known.content_id not in (None, etag):
+            raise BlockReplaced(f"{location} is not the file that the table's statistics come from", location=location)
+        return found
+
+    def put(self, location: str, data: bytes) -> ObjectStat:  # noqa: ARG002  # the port's signature
+        """Nothing can be written."""
+        _read_only(location)
+
+    def expand(self, url: str, *, plain: bool = False) -> list[str]:  # noqa: ARG002  # as above
+        """Nothing can be listed."""
+        _read_only(url)
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ListedObject]:  # noqa: ARG002  # as above
+        """Nothing can be listed."""
+        _read_only(prefix)
+
+    def delete(self, location: str) -> None:
+        """Nothing can be deleted."""
+        _read_only(location)
+
+    def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
+        """Nothing can be deleted."""
+        _read_only(next(iter(locations), ""))
+
+    def _get(self, location: str, span: tuple[int, int] | None) -> HttpResponse:
+        """The answer to a GET; an expired URL is renewed, a busy store asked again."""
+        block = self._urls.of(location)
+        is_new = False
+        failed = 0
+        while True:
+            outcome = self._send(block, span)
+            if isinstance(outcome, HttpResponse):
+                if outcome.status in (200, 206) or (outcome.status == 416 and span is not None):
+                    return outcome
+                if outcome.status == 404:
+                    raise ObjectNotFound(f"no such object: {location}", location=location)
+                if outcome.status in _REFUSED_STATUSES and not is_new:
+                    block, is_new = self._urls.renewed(location, block), True
+                    continue
+            failed += 1
+            delay_s = self._delay_s(outcome, failed)
+            if delay_s is None:
+                reason = outcome.reason if isinstance(outcome, TransportFailure) else f"answered {outcome.status}"
+                raise StoreError(f"{location} cannot be read by its signed URL: {reason}", location=location)
+            self._sleep(delay_s)
+
+    def _delay_s(self, outcome: HttpResponse | TransportFailure, failed: int) -> float | None:
+        if isinstance(outcome, TransportFailure):
+            return self._policy.delay_s(failed, self._jitter()) if outcome.transient else None
+        if outcome.status not in _LATER:
+            return None
+        after_s = retry_after_s(outcome.headers.get("retry-after"), unix_ms())
+        return self._policy.delay_s(failed, self._jitter(), after_s)
+
+    def _send(self, block: SignedBlock, span: tuple[int, int] | None) -> HttpResponse | TransportFailure:
+        parts = urlsplit(block.url)
+        headers = [("Accept-Encoding", "identity")]
+        if span is not None:
+            headers.append(("Range", f"bytes={span[0]}-{span[0] + span[1] - 1}"))
+        request = HttpRequest(method="GET", target=f"{parts.path}?{parts.query}", headers=tuple(headers))
+        try:
+            return self._transport(f"{parts.scheme}://{parts.netloc}").send(request)
+        except TransportFailure as failure:
+            return failure
+
+    def _transport(self, origin: str) -> Transport:
+        with self._lock:
+            found = self._transports.get(origin)
+            if found is None:
+                found = self._transports[origin] = self._open_transport(origin)
+            return found
+
+
+def _range(location: str, response: HttpResponse) -> tuple[int, int]:
+    """Where the bytes of an answer begin, and how many the object has."""
+    found = _RANGE.fullmatch(response.headers.get("content-range", ""))
+    if found is None:
+        raise StoreError(f"{location}: the store does not say which bytes it sent", location=location)
+    return int(found[1] or 0), int(found[2])
+
+
+def _read_only(location: str) -> NoReturn:
+    raise StoreError("signed URLs are for reading blocks; nothing else can be done with them", location=location)
+
+
+def _close(transports: dict[str, Transport]) -> None:
+    for transport in transports.values():
+        transport.close()
+
+
+class SignedBlocks(msgspec.Struct, frozen=True, kw_only=True):
+    """URLs of some blocks and what they lead to, and whom to ask for others."""
+
+    service_url: str
+    table: str
+    snapshot_id: str
+    urls: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        return f"SignedBlocks({len(self.urls)} urls, table={self.table!r})"
+
+    def part(self, start: int, count: int) -> SignedBlocks:
+        """Some of them."""
+        end = start + count
+        return msgspec.structs.replace(self, urls=self.urls[start:end], sizes=self.sizes[start:end])
+
+    def store(self, locations: Sequence[str]) -> UrlStore:
+        """What reads them, in the worker."""
+        urls = BlockUrls(self._ask)
+        urls.begin(self.snapshot_id, locations)
+        urls.learn(locations, self.sizes, self.urls)
+        return UrlStore(urls)
+
+    def _ask(self, locations: Sequence[str], snapshot_id: str | None) -> BlocksAnswer:
+        own = os.environ.get("LAMELLA_URL")
+        is_own = own is not None and str(parse_address(own)) == self.service_url
+        token, token_file = token_of(os.environ) if is_own else (None, None)
+        try:
+            with Connection(self.service_url, token=token, token_file=token_file) as service:
+                return url_source(service, TableName.parse(self.table))(locations, snapshot_id)
+        except (Unauthenticated, PermissionDenied, TableNotFound) as error:
+            raise LamellaError(
+                f"signed URLs have expired, and this worker may not ask {self.service_url} for others"
+                f" ({error.message}): plan anew, let URLs hold longer (signed_url_s of the service), or set"
+                " LAMELLA_URL and LAMELLA_TOKEN_FILE in the environment of the workers"
+            ) from error
+
+
+#: The most blocks of a page: those behind the first page need no URLs yet.
+_REST: Final = 1_000_000
+
+
+class SignedPlanner:
+    """Plans as the table does, and tells ``urls`` what will be read.
+
+    The URLs of the first blocks come with the plan; the others are asked for when it is their turn, so that none of
+    them has expired by then.
+    """
+
+    def __init__(self, table: Planner, lake: CallRunner, name: TableName, urls: BlockUrls) -> None:
+        self._table = table
+        self._lake = lake
+        self._name = name
+        self._urls = urls
+
+    def prune(
+        self,
+        filter: Any = None,
+        *,
+        snapshot_id: str | None,
+        timestamp: int | str | dt.datetime | None,
+        time_zone: str,
+        case_sensitive: bool,
+        level: wire.Level,
+        limit: int | None,
+        order_by: Sequence[wire.OrderBy],
+    ) -> wire.PruneAnswer:
+        """The blocks that may hold matching rows."""
+        behind = Stages(limit=limit, order_by=tuple(order_by), page_size=AT_ONCE, sign_urls=True)
+        call = prune_call(
+            self._name,
+            filter,
+            None,
+            snapshot_id,
+            timestamp,
+            time_zone,
+            case_sensitive,
+            level,
+            "columns",
+            False,
+            (),
+            behind,
+        )
+        request = msgspec.json.decode(call.body, type=wire.PruneRequest)
+        request = msgspec.structs.replace(request, page_size=_REST, sign_urls=False)
+        pages = [self._lake.run(call)]
+        while (token := pages[-1].next_page_token) is not None:
+            body = msgspec.json.encode(msgspec.structs.replace(request, page_token=token))
+            pages.append(self._lake.run(msgspec.structs.replace(call, body=body)))
+        first = pages[0].block_columns
+        if first is not None and first.url is not None:
+            self._urls.learn(first.location, first.file_size, first.url)
+            bare = msgspec.structs.replace(first, url=None)
+            pages[0] = msgspec.structs.replace(pages[0], block_columns=bare, url_expires_ms=None)
+        answer = merge_pages(pages)
+        self._urls.begin(answer.snapshot_id, answer.locations)
+        return answer
+
+    def aggregate(
+        self,
+        aggregates: Sequence[str],
+        filter: Any = None,
+        *,
+        snapshot_id: str | None,
+        timestamp: int | str | dt.datetime | None,
+        time_zone: str,
+        case_sensitive: bool,
+    ) -> wire.AggregateAnswer:
+        """As the table says."""
+        return self._table.aggregate(
+            aggregates,
+            filter,
+            snapshot_id=snapshot_id,
+            timestamp=timestamp,
+            time_zone=time_zone,
+            case_sensitive=case_sensitive,
+        )
+
+    def info(self) -> wire.TableInfo:
+        """As the table says."""
+        return self._table.info()
+
+    def snapshot(self, snapshot_id: str) -> Snapshot:
+        """As the table says."""
+        return self._table.snapshot(snapshot_id)

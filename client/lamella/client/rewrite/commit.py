@@ -1,0 +1,210 @@
+"""A table as a job sees it, and the commits that jobs make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import Any, Final
+
+import msgspec
+
+from lamella.client.http import Lamella
+from lamella.client.rewrite.block_writer import WrittenBlocks, join_parts
+from lamella.client.rewrite.sort import Order
+from lamella.client.rewrite.target import MEMORY_BYTES, Target, bloom_filters_of
+from lamella.snapshot.block_lists import packed
+from lamella.snapshot.cluster.block_sizes import block_target_of
+from lamella.snapshot.errors import AlreadyExists, LamellaError, OutcomeUnknown, StoreError
+from lamella.snapshot.ids import Ids
+from lamella.snapshot.layout import Store, TableLayout
+from lamella.snapshot.manifest import Block, ClusterKind, ClusterStats, Snapshot
+from lamella.snapshot.wire import BlockListSent, CommitAnswer, IndexPartsSent, NoNewMatches, TableInfo
+
+#: Bytes of a list, if the service takes as much.
+LIST_BYTES: Final = 16 << 20
+#: The part of a request's body that blocks may take; the rest is for what else stands there.
+_SHARE: Final = 2
+
+
+def commit_blocks(
+    lake: Lamella,
+    name: str,
+    blocks: Iterable[Block],
+    *,
+    store: Store,
+    location: str | None = None,
+    removed: Sequence[str] = (),
+    base_snapshot_id: str | None = None,
+    operation: str = "append",
+    properties: Mapping[str, str] | None = None,
+    index_parts: Sequence[IndexPartsSent] = (),
+    no_new_matches: NoNewMatches | None = None,
+    idempotency_key: str | None = None,
+) -> CommitAnswer:
+    """:meth:`lamella.client.Table.commit` of any number of blocks: those that are too many for a request go ahead.
+
+    ``store`` has the table's folder, ``location`` (None: it is asked of the service). Lists are removed at the end,
+    unless it is not known whether the commit was made: the same call with the same key needs them then.
+
+    Raises as ``Table.commit``, and StoreError.
+    """
+    table = lake.table(name)
+    most_bytes = min(LIST_BYTES, lake.config().max_body_bytes)
+    within, beyond = _divide(blocks, most_bytes // _SHARE)
+    lists: list[BlockListSent] = []
+    is_over = True
+    try:
+        if beyond is not None:
+            layout = TableLayout(table.info().location if location is None else location)
+            for each in packed(layout, beyond, piece_bytes=most_bytes):
+                lists.append(each.sent)
+                with suppress(AlreadyExists):  # an earlier try left it; its name is that of its content
+                    store.put(each.sent.location, each.data)
+        is_over = False
+        answer = table.commit(
+            added=within,
+            added_from=lists,
+            removed=removed,
+            base_snapshot_id=base_snapshot_id,
+            operation=operation,
+            properties=properties,
+            index_parts=index_parts,
+            no_new_matches=no_new_matches,
+            idempotency_key=idempotency_key,
+        )
+        is_over = True
+    except LamellaError as error:
+        is_over = not isinstance(error, OutcomeUnknown)
+        raise
+    finally:
+        if lists and is_over:
+            with suppress(StoreError):  # a clean-up of the table's folder removes them
+                store.delete_many([each.location for each in lists])
+    return answer
+
+
+def _divide(blocks: Iterable[Block], most_bytes: int) -> tuple[list[msgspec.Raw], Iterator[bytes] | None]:
+    """All of the blocks, encoded, if they have at most so many bytes; else none, and all of them to be encoded."""
+    encoded = map(msgspec.json.Encoder().encode, blocks)
+    begun: list[bytes] = []
+    size_bytes = 0
+    for block in encoded:
+        begun.append(block)
+        size_bytes += len(block) + 1
+        if size_bytes > most_bytes:
+            return [], chain(begun, encoded)
+    return [msgspec.Raw(block) for block in begun], None
+
+
+class TableState(msgspec.Struct, frozen=True, kw_only=True):
+    """A table and one snapshot of it."""
+
+    name: str
+    info: TableInfo
+    snapshot: Snapshot
+
+    @classmethod
+    def read(cls, lake: Lamella, name: str, *, snapshot_id: str | None = None) -> TableState:
+        """As it is now, or as it was; raises TableNotFound, NamespaceNotFound, SnapshotNotFound."""
+        handle = lake.table(name)
+        info = handle.info()
+        return cls(name=name, info=info, snapshot=handle.snapshot(snapshot_id or info.snapshot_id))
+
+    @property
+    def cluster_key(self) -> tuple[str, ...]:
+        """The columns of the table's cluster key."""
+        key = self.snapshot.cluster_key
+        return () if key is None else key.columns
+
+    @property
+    def cluster_kind(self) -> ClusterKind:
+        """Its kind."""
+        key = self.snapshot.cluster_key
+        return "linear" if key is None else key.kind
+
+    def target(
+        self,
+        *,
+        keys: Sequence[str] | None = None,
+        block_rows: int | None = None,
+        block_bytes: int | None = None,
+        memory_bytes: int = MEMORY_BYTES,
+        compression: str = "zstd",
+        indexes: bool = True,
+        level: int = 0,
+        storage_options: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Target:
+        """How blocks of it are written; ``keys`` instead of the cluster key.
+
+        ``block_rows``, ``block_bytes``: None: as the table's properties ``target_block_rows`` and
+        ``target_block_bytes`` say.
+
+        Raises:
+            InvalidRequest: a property of the table cannot be read.
+        """
+        size = block_target_of(self.snapshot.properties)
+        key = self.snapshot.cluster_key
+        chosen = self.cluster_key if keys is None else tuple(keys)
+        is_own = key is not None and chosen == key.columns
+        return Target(
+            location=self.info.location,
+            history=self.snapshot.history,
+            order=Order(keys=chosen, kind=key.kind if is_own and key is not None else "linear"),
+            cluster=ClusterStats(key_id=key.key_id, level=level) if is_own and key is not None else None,
+            block_rows=size.rows if block_rows is None else block_rows,
+            block_bytes=size.size_bytes if block_bytes is None else block_bytes,
+            memory_bytes=memory_bytes,
+            compression=compression,
+            bloom_filters=bloom_filters_of(self.snapshot.properties),
+            indexes=tuple(
+                msgspec.structs.replace(index, directories=())
+                for index in self.snapshot.skip_indexes
+                if indexes and index.dropped_ms is None
+            ),
+            storage_options={scheme: dict(options) for scheme, options in (storage_options or {}).items()},
+        )
+
+
+def commit_result(
+    lake: Lamella,
+    state: TableState,
+    target: Target,
+    written: Iterable[WrittenBlocks],
+    *,
+    operation: str,
+    removed: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    no_new_matches: NoNewMatches | None = None,
+    idempotency_key: str | None = None,
+) -> CommitAnswer:
+    """One commit of what tasks wrote, with its entries in the indexes; ``removed`` as read in the state's snapshot.
+
+    Blocks that are too many for one request go ahead in lists.
+
+    Raises:
+        CommitConflict: a removed block is not there any more; NewMatches: of ``no_new_matches``.
+        OutcomeUnknown: it may have happened.
+    """
+    done = list(written)
+    names = {index.index_id: index.name for index in target.indexes}
+    store = target.store()
+    parts = join_parts(store, target.layout, Ids(), (part for each in done for part in each.parts))
+    needs_base = bool(removed) or no_new_matches is not None
+    return commit_blocks(
+        lake,
+        state.name,
+        (block for each in done for block in each.blocks),
+        store=store,
+        location=target.location,
+        removed=removed,
+        base_snapshot_id=state.snapshot.snapshot_id if needs_base else None,
+        operation=operation,
+        properties=properties,
+        index_parts=[
+            IndexPartsSent(name=names[index_id], index_id=index_id, parts=tuple(sent))
+            for index_id, sent in parts.items()
+        ],
+        no_new_matches=no_new_matches,
+        idempotency_key=idempotency_key,
+    )

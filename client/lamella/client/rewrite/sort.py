@@ -1,0 +1,309 @@
+"""External sort: the order of a cluster key, sorted runs in scratch space, and ranges of them that are merged apart.
+
+Curves through several columns are those of :mod:`lamella.snapshot.cluster.curve`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lamella.snapshot.cluster.curve import CurveKind, bits_for, positions, to_arrow
+from lamella.snapshot.cluster.quantile import quantiles, unpacked
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.ids import Ids
+from lamella.snapshot.layout import Store
+from lamella.snapshot.manifest import ClusterKind
+from lamella.snapshot.schema import Leaf, Schema
+from lamella.snapshot.stats.measure import leaf_values
+
+
+class Curve(msgspec.Struct, frozen=True, kw_only=True):
+    """A curve, and for each of its columns where values stand (:class:`Quantiles`, packed)."""
+
+    kind: CurveKind
+    quantiles: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, kind: CurveKind, leaves: Sequence[Leaf], sample: pa.Table) -> Curve:
+        """A curve through columns, by a sample of their rows; the sample has them in that order."""
+        bits = bits_for(len(leaves))
+        packed = (
+            quantiles(column, leaf.dtype, bits).packed() for leaf, column in zip(leaves, sample.columns, strict=True)
+        )
+        return cls(kind=kind, quantiles=tuple(packed))
+
+
+def curve_positions(curve: Curve, columns: Sequence[Any]) -> pa.Array:
+    """Where each row is, as an array that sorts along the curve."""
+    found = [unpacked(data) for data in curve.quantiles]
+    points = np.column_stack([one.places(values) for one, values in zip(found, columns, strict=True)])
+    return to_arrow(positions(curve.kind, points, bits_for(len(columns))))
+
+
+_MARK: Final = "mark"
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What rows are sorted by: ``keys``, dotted paths of columns, one after another or along a curve of that ``kind``.
+
+    ``curve``: the curve, once a sample of rows has said where values stand; until then rows are sorted one column after
+    another. No keys: rows keep the order that they have.
+    """
+
+    keys: tuple[str, ...] = ()
+    kind: ClusterKind = "linear"
+    curve: Curve | None = None
+
+    def check(self, schema: Schema) -> None:
+        """Raises UnknownColumn, or InvalidRequest for a column that has no order here."""
+        for key in self.keys:
+            leaf = schema.leaf(key)
+            if leaf.dtype.order is None or leaf.repeated or leaf.dtype.name == "float16":
+                raise InvalidRequest(f"rows cannot be sorted by {key!r}, which is {leaf.dtype}", column=key)
+
+    @property
+    def needs_curve(self) -> bool:
+        """Whether a sample of rows is needed yet."""
+        return self.kind != "linear" and bool(self.keys) and self.curve is None
+
+    def along(self, sample: pa.Table, schema: Schema) -> Order:
+        """The same along its curve; ``sample``: key columns of rows, as :meth:`columns` gives them."""
+        if self.kind == "linear":
+            return self
+        leaves = [schema.leaf(key) for key in self.keys]
+        return Order(keys=self.keys, kind=self.kind, curve=Curve.of(self.kind, leaves, sample))
+
+    def columns(self, rows: pa.Table, schema: Schema) -> pa.Table:
+        """The key columns of rows, in the key's order."""
+        return pa.table({f"k{at}": leaf_values(rows, schema.leaf(key)) for at, key in enumerate(self.keys)})
+
+    def key_rows(self, rows: pa.Table, schema: Schema) -> pa.Table:
+        """The columns that rows are compared by, in that order."""
+        if not self.keys:
+            return pa.table({"k": pa.nulls(rows.num_rows, pa.int8())})
+        columns = self.columns(rows, schema)
+        if self.curve is None:
+            return columns
+        return columns.add_column(0, "place", curve_positions(self.curve, columns.columns))
+
+
+class Cut(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in the order of all rows of some runs: before the row ``row`` of run number ``run``.
+
+    ``key``: that row's key, a table of one row as an Arrow stream. Rows of one key come by run, and then as they stand.
+    """
+
+    key: bytes
+    run: int
+    row: int
+
+
+def in_order(rows: pa.Table, keys: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The rows sorted by their keys, and these; rows of equal keys stay as they stand."""
+    places = _places(keys)
+    return rows.take(places), keys.take(places)
+
+
+def rows_before(keys: pa.Table, cut: Cut, *, run: int, first_row: int) -> int:
+    """How many rows of a stretch of one run come before a cut; ``keys`` are theirs, sorted.
+
+    ``first_row``: the number of the first of them in the run.
+    """
+    low, high = _equal(keys, from_stream(cut.key))
+    if run != cut.run:
+        return high if run < cut.run else low
+    return min(max(cut.row - first_row, low), high)
+
+
+def to_stream(rows: pa.Table) -> bytes:
+    """A small table as bytes."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def from_stream(data: bytes) -> pa.Table:
+    """The table of :func:`to_stream`."""
+    return pa.ipc.open_stream(data).read_all()
+
+
+def _places(keys: pa.Table) -> Any:
+    return pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
+
+
+def _equal(keys: pa.Table, key: pa.Table) -> tuple[int, int]:
+    """From which row on sorted keys are not below one key, and from which on they are above it."""
+    count = keys.num_rows
+    key = key.cast(keys.schema)
+    marks = [pa.array([0], pa.int8()), pa.array([1], pa.int8()).take(pa.array([0] * count)), pa.array([2], pa.int8())]
+    marked = pa.concat_tables([key, keys, key]).append_column(_MARK, pa.chunked_array(marks))
+    order = _places(marked)
+    return pc.index(order, 0).as_py(), pc.index(order, count + 1).as_py() - 1
+
+
+#: Rows of a chunk at most, and about how many bytes; what is read in vain at the ends of a range is that large.
+CHUNK_ROWS: Final = 16_384
+_CHUNK_BYTES: Final = 2 << 20
+_LEAST_ROWS: Final = 256
+#: A run that is not tiny has so many, since ranges can be cut only where a chunk begins.
+_LEAST_CHUNKS: Final = 32
+_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+class Chunk(msgspec.Struct, frozen=True, array_like=True):
+    """Some rows of a run: how many, and where in its object."""
+
+    row_count: int
+    offset: int
+    size_bytes: int
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows in order. ``first_keys``: of each chunk the key of its first row, a table as an Arrow stream.
+
+    ``memory_bytes``: what the rows take as Arrow. ``block_rows``: how many of them make a block of the wanted size.
+    """
+
+    location: str
+    chunks: tuple[Chunk, ...]
+    first_keys: bytes
+    memory_bytes: int
+    block_rows: int
+
+    @property
+    def row_count(self) -> int:
+        """Rows in all."""
+        return sum(chunk.row_count for chunk in self.chunks)
+
+
+class Scratch(msgspec.Struct, frozen=True):
+    """A folder for what is needed only while a job runs."""
+
+    folder: str
+
+    def location(self, ids: Ids, ending: str) -> str:
+        """A fresh name, of the form that a clean-up of the table's folder knows."""
+        return f"{self.folder}/{ids.new()}_v1.{ending}"
+
+
+def write_run(store: Store, scratch: Scratch, ids: Ids, rows: pa.Table, keys: pa.Table, *, block_rows: int) -> Run:
+    """Put rows that are in order, with their keys in the same order; raises StoreError."""
+    count = rows.num_rows
+    size = max(1, rows.nbytes // max(count, 1))
+    step = max(_LEAST_ROWS, min(CHUNK_ROWS, _CHUNK_BYTES // size, -(-count // _LEAST_CHUNKS)))
+    sink = pa.BufferOutputStream()
+    chunks: list[Chunk] = []
+    starts = list(range(0, count, step))
+    for start in starts:
+        before = sink.tell()
+        part = rows.slice(start, step)
+        with pa.ipc.new_stream(sink, rows.schema, options=_OPTIONS) as writer:
+            writer.write_table(part.combine_chunks())
+        chunks.append(Chunk(part.num_rows, before, sink.tell() - before))
+    location = scratch.location(ids, "run")
+    store.put(location, sink.getvalue().to_pybytes())
+    return Run(
+        location=location,
+        chunks=tuple(chunks),
+        first_keys=to_stream(keys.take(pa.array(starts, pa.int64())).combine_chunks()),
+        memory_bytes=rows.nbytes,
+        block_rows=block_rows,
+    )
+
+
+def read_chunks(store: Store, location: str, chunks: Sequence[Chunk]) -> Iterator[pa.Table]:
+    """The rows of neighbouring chunks, chunk by chunk, from one range read; raises ObjectNotFound, StoreError."""
+    start = chunks[0].offset
+    length = chunks[-1].offset + chunks[-1].size_bytes - start
+    data = pa.py_buffer(store.read_range(location, start, length))
+    for chunk in chunks:
+        yield pa.ipc.open_stream(data.slice(chunk.offset - start, chunk.size_bytes)).read_all()
+
+
+Numbers = npt.NDArray[np.int64]
+
+
+class RunSlice(msgspec.Struct, frozen=True, kw_only=True):
+    """Neighbouring chunks of run number ``run``, the first of which begins with its row ``first_row``."""
+
+    run: int
+    location: str
+    first_row: int
+    chunks: tuple[Chunk, ...]
+
+
+class Range(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows from ``low`` to before ``high`` (None: no bound); they are in these stretches, with some others."""
+
+    low: Cut | None
+    high: Cut | None
+    stretches: tuple[RunSlice, ...]
+    row_count: int
+
+
+def cut_ranges(runs: Sequence[Run], range_rows: int) -> list[Range]:
+    """Ranges of about ``range_rows`` rows each, in order; ``row_count`` is a guess."""
+    if not runs:
+        return []
+    total = sum(run.row_count for run in runs)
+    keys = pa.concat_tables([from_stream(run.first_keys) for run in runs])
+    owner = np.repeat(np.arange(len(runs)), [len(run.chunks) for run in runs])
+    weight = np.array([chunk.row_count for run in runs for chunk in run.chunks], dtype=np.int64)
+    first_row = np.concatenate([_starts(run) for run in runs])
+    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names]).to_numpy()
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    wanted = max(1, round(total / max(range_rows, 1)))
+    # Half of its rows, on the average, come before the first row of the next chunk in the order, wherever that is.
+    passed = np.cumsum(weight[order]) - weight[order]
+    targets = np.arange(1, wanted) * total // wanted
+    edges = np.unique(np.searchsorted(passed, targets)).tolist()
+    edges = [edge for edge in edges if 0 < edge < len(order)]
+    cuts = [_cut(keys, int(order[edge]), owner, first_row) for edge in edges]
+    bounds = [0, *edges, len(order)]
+    found = []
+    for number, (start, stop) in enumerate(itertools.pairwise(bounds)):
+        low = cuts[number - 1] if number else None
+        high = cuts[number] if number < len(cuts) else None
+        stretches = tuple(_run_slices(runs, place, start, stop))
+        found.append(Range(low=low, high=high, stretches=stretches, row_count=int(weight[order[start:stop]].sum())))
+    return found
+
+
+def _starts(run: Run) -> Numbers:
+    counts = np.array([chunk.row_count for chunk in run.chunks], dtype=np.int64)
+    return np.cumsum(counts) - counts
+
+
+def _cut(keys: pa.Table, at: int, owner: Numbers, first_row: Numbers) -> Cut:
+    return Cut(key=to_stream(keys.slice(at, 1).combine_chunks()), run=int(owner[at]), row=int(first_row[at]))
+
+
+def _run_slices(runs: Sequence[Run], place: Numbers, start: int, stop: int) -> list[RunSlice]:
+    """The chunks that may have rows between the places ``start`` and ``stop`` in the order of the first rows."""
+    found = []
+    at = 0
+    for number, run in enumerate(runs):
+        mine = place[at : at + len(run.chunks)]  # ascending, since the run is sorted
+        at += len(run.chunks)
+        first = max(0, int(np.searchsorted(mine, start, side="right")) - 1)
+        last = int(np.searchsorted(mine, stop, side="left"))
+        if first < last:
+            found.append(
+                RunSlice(
+                    run=number,
+                    location=run.location,
+                    first_row=int(_starts(run)[first]),
+                    chunks=run.chunks[first:last],
+                )
+            )
+    return found

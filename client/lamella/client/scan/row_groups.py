@@ -1,0 +1,363 @@
+"""Reading row groups: which byte ranges hold the rows, few requests for them, and the rows out of those bytes.
+
+The filter's columns come first, the others only where rows match.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lamella.client.scan.block_file import BlockFile, LeafData, decode, one_leaf
+from lamella.client.scan.columns import ReadColumn
+from lamella.snapshot.errors import BlockReplaced, CorruptParquet
+from lamella.snapshot.layout import Store
+from lamella.snapshot.parquet import thrift
+from lamella.snapshot.parquet.metadata import Chunk
+from lamella.snapshot.parquet.page_index import ChunkPages
+from lamella.snapshot.parquet.thrift import INT, Spec, ThriftError
+from lamella.snapshot.rows import RowFilter
+from lamella.snapshot.rows.conform import absent, conform, conform_leaf
+
+#: Ranges nearer to each other than this are fetched by one request: another one would take longer than these bytes.
+GAP_BYTES: Final = 16 << 10
+#: No request is for more than this, so that large ranges come in parallel.
+REQUEST_BYTES: Final = 8 << 20
+
+#: (offset, size), in bytes.
+Range = tuple[int, int]
+
+
+def requests(ranges: Iterable[Range]) -> list[Range]:
+    """The requests for some ranges: near ones together, large ones in parts."""
+    runs: list[list[int]] = []
+    for offset, size in sorted(ranges):
+        if not size:
+            continue
+        if runs and offset <= runs[-1][1] + GAP_BYTES:
+            runs[-1][1] = max(runs[-1][1], offset + size)
+        else:
+            runs.append([offset, offset + size])
+    return [
+        (start, min(REQUEST_BYTES, end - start)) for first, end in runs for start in range(first, end, REQUEST_BYTES)
+    ]
+
+
+class FetchResult:
+    """Some ranges of one file."""
+
+    def __init__(self, parts: list[tuple[int, bytes]]) -> None:
+        self._starts = [offset for offset, _ in parts]
+        self._parts = [data for _, data in parts]
+
+    def bytes_of(self, wanted: Range) -> bytes:
+        """One of the ranges that were asked for."""
+        offset, size = wanted
+        if not size:
+            return b""
+        at = bisect_right(self._starts, offset) - 1
+        start = offset - self._starts[at]
+        found = self._parts[at][start : start + size]
+        while len(found) < size:
+            at += 1
+            found += self._parts[at][: size - len(found)]
+        return found
+
+
+class Fetcher:
+    """Fetches from a store, up to ``threads`` requests at a time. Safe to share between threads; close it."""
+
+    def __init__(self, store: Store, threads: int) -> None:
+        self.store = store
+        self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="lamella-fetch")
+
+    def fetch(self, location: str, ranges: Iterable[Range]) -> FetchResult:
+        """Fetch ranges of a file.
+
+        Raises:
+            BlockReplaced: the file ends before.
+            ObjectNotFound, StoreError: as the store says.
+        """
+        wanted = requests(ranges)
+        if len(wanted) < 2:
+            return FetchResult([(offset, self._one(location, offset, size)) for offset, size in wanted])
+        parts = self._pool.map(lambda request: self._one(location, *request), wanted)
+        return FetchResult([(offset, data) for (offset, _), data in zip(wanted, parts, strict=True)])
+
+    def close(self) -> None:
+        """Give back the threads; requests that have not begun are dropped."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _one(self, location: str, offset: int, size: int) -> bytes:
+        data = self.store.read_range(location, offset, size)
+        if len(data) != size:
+            raise BlockReplaced(f"{location} ends before the bytes that its footer names", location=location)
+        return data
+
+
+Rows = npt.NDArray[np.int64]
+
+#: PageHeader: type, then the headers of a data page of version 1 and 2, each beginning with the number of values.
+_PAGE_HEADER: Final[Spec] = {1: INT, 5: {1: INT}, 8: {1: INT}}
+
+
+class ChunkRead(msgspec.Struct, frozen=True):
+    """A column of a row group, ready to be fetched. ``rows``: those wanted, ascending; None: all.
+
+    ``pages`` are the numbers of the pages that hold them, None when the whole chunk of each leaf is read.
+    """
+
+    file: BlockFile
+    group: int
+    wanted: ReadColumn
+    leaves: range
+    rows: Rows | None
+    places: ChunkPages | None
+    pages: Rows | None
+
+    @property
+    def ranges(self) -> list[Range]:
+        """The bytes to fetch."""
+        if self.places is None or self.pages is None:
+            return [_whole(chunk) for chunk in self._chunks()]
+        return _page_ranges(self.places, self.pages)
+
+    def values(self, fetched: FetchResult) -> Any:
+        """The wanted rows as an Arrow array of the table's type.
+
+        Raises:
+            CorruptParquet: the bytes are not what the footer and the page index say.
+            SchemaMismatch: the values do not fit the table's type.
+        """
+        count = self.file.group_rows[self.group]
+        wanted = count if self.rows is None else len(self.rows)
+        if not self.leaves:
+            return self._absent(wanted)
+        if self.places is not None and self.pages is not None:
+            return self._conformed(_take(self._from_pages(fetched, self.places, self.pages), *self._positions()))
+        return self._conformed(_take(self._from_chunks(fetched, count), self.rows, count))
+
+    def _absent(self, count: int) -> Any:
+        if self.wanted.leaf is None or self.wanted.leaf.id == self.wanted.column.id:
+            return absent(self.wanted.column, count)
+        return pa.nulls(count, self.wanted.field.type)
+
+    def _chunks(self) -> list[Chunk]:
+        chunks = self.file.footer.metadata.row_groups[self.group].chunks
+        for leaf in self.leaves:
+            self.file.check_readable(self.group, leaf)
+        return [chunks[leaf] for leaf in self.leaves]
+
+    def _from_chunks(self, fetched: FetchResult, count: int) -> Any:
+        leaves = self.file.footer.metadata.schema.leaves
+        data = [
+            LeafData(leaves[leaf], chunk.codec, chunk.num_values, (fetched.bytes_of(_whole(chunk)),))
+            for leaf, chunk in zip(self.leaves, self._chunks(), strict=True)
+        ]
+        path = self.file.path(self.leaves[0])
+        elements = one_leaf(path) if self.wanted.leaf is not None else path[0].all_data()
+        return decode(elements, data, count)
+
+    def _from_pages(self, fetched: FetchResult, places: ChunkPages, pages: Rows) -> Any:
+        (leaf,) = self.leaves
+        (chunk,) = self._chunks()
+        parts = [fetched.bytes_of(part) for part in _page_ranges(places, pages)]
+        counts = places.row_counts[pages]
+        data = parts[1:] if places.dictionary is not None else parts
+        self._check_pages(b"".join(data), places.sizes[pages], counts)
+        total = int(counts.sum())
+        file_leaf = self.file.footer.metadata.schema.leaves[leaf]
+        return decode(one_leaf(self.file.path(leaf)), [LeafData(file_leaf, chunk.codec, total, tuple(parts))], total)
+
+    def _check_pages(self, data: bytes, sizes: Rows, counts: Rows) -> None:
+        """An index that is wrong about the rows of a page would silently give other rows."""
+        at = 0
+        for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
+            try:
+                header = thrift.decode(data, _PAGE_HEADER, at)
+            except ThriftError as error:
+                raise self._corrupt(f"a page header cannot be decoded: {error}") from error
+            kind: dict[int, int] = header.get(5) or header.get(8) or {}
+            values = kind.get(1)
+            if values != count:
+                raise self._corrupt(f"a page has {values} values where its index says {count}")
+            at += size
+
+    def _corrupt(self, what: str) -> CorruptParquet:
+        name = self.wanted.field.name
+        return CorruptParquet(f"{self.file.location}, column {name!r}: {what}", location=self.file.location)
+
+    def _positions(self) -> tuple[Rows | None, int]:
+        """Where the wanted rows are among the rows of the pages that were read."""
+        places, pages, rows = self.places, self.pages, self.rows
+        if places is None or pages is None or rows is None:
+            return None, 0
+        counts = places.row_counts[pages]
+        starts = np.cumsum(counts) - counts
+        page = np.searchsorted(places.first_rows[pages], rows, side="right") - 1
+        return starts[page] + rows - places.first_rows[pages][page], int(counts.sum())
+
+    def _conformed(self, values: Any) -> Any:
+        wanted = self.wanted
+        if wanted.leaf is not None:
+            for _ in wanted.leaf.path[1:]:
+                (values,) = values.flatten()  # the one field that is left of the struct; null where the struct is
+            return conform_leaf(values, wanted.leaf.dtype, wanted.leaf.name)
+        name = self.file.written_name(wanted.column)
+        return conform(values, name, wanted.column, self.file.written, self.file.schema)
+
+
+def chunk_reads(file: BlockFile, group: int, wanted: list[ReadColumn], rows: Rows | None) -> list[ChunkRead]:
+    """How to read some columns of a row group: by pages where that is possible and helps, else whole."""
+    count = file.group_rows[group]
+    found: dict[int, range] = {}
+    for one in wanted:
+        if one.leaf is None:
+            found[one.key] = file.column_leaves(one.leaves)
+        else:
+            index = file.leaf_index(one.leaf)
+            found[one.key] = range(0) if index is None else range(index, index + 1)
+    places: dict[int, ChunkPages | None] = {}
+    if rows is not None and len(rows) < count:
+        flat = [one.key for one in wanted if one.leaf is not None and found[one.key]]
+        known = file.pages(group, [found[key].start for key in flat], len(rows))
+        places = dict(zip(flat, known, strict=True))
+    reads = []
+    for one in wanted:
+        pages = places.get(one.key)
+        numbers = None
+        if pages is not None and rows is not None:
+            numbers = np.unique(np.searchsorted(pages.first_rows, rows, side="right") - 1)
+        reads.append(ChunkRead(file, group, one, found[one.key], rows, pages, numbers))
+    return reads
+
+
+def _whole(chunk: Chunk) -> Range:
+    return chunk.offset, chunk.compressed_size
+
+
+def _page_ranges(places: ChunkPages, pages: Rows) -> list[Range]:
+    """The dictionary when there is one, then each run of adjacent pages."""
+    heads = np.flatnonzero(np.diff(pages, prepend=-2) != 1)
+    ends = np.append(heads[1:], len(pages)) - 1
+    first, last = pages[heads], pages[ends]
+    sizes = places.offsets[last] + places.sizes[last] - places.offsets[first]
+    runs = list(zip(places.offsets[first].tolist(), sizes.tolist(), strict=True))
+    return runs if places.dictionary is None else [places.dictionary, *runs]
+
+
+def _take(values: Any, rows: Rows | None, count: int) -> Any:
+    """Some rows of an array of ``count``; ascending."""
+    if rows is None or len(rows) == count:
+        return values
+    if not len(rows):
+        return values.slice(0, 0)
+    if rows[-1] - rows[0] + 1 == len(rows):
+        return values.slice(int(rows[0]), len(rows))
+    return values.take(pa.array(rows))
+
+
+class ReadSpec(msgspec.Struct, frozen=True):
+    """What a scan reads of every row group: output columns, the filter, and the filter's columns."""
+
+    output: tuple[ReadColumn, ...]
+    schema: pa.Schema
+    filter: RowFilter
+    filter_columns: tuple[ReadColumn, ...]
+
+
+class RowGroupRead(msgspec.Struct, frozen=True):
+    """A part of a block. ``rows``: those of the row group that may match, None: all. ``all_match``: they do.
+
+    ``certain``: so many rows beside them are proven to match (only where rows are counted).
+    """
+
+    file: BlockFile
+    group: int
+    rows: Rows | None
+    all_match: bool
+    certain: int = 0
+
+    @property
+    def row_count(self) -> int:
+        """How many rows may match."""
+        return self.file.group_rows[self.group] if self.rows is None else len(self.rows)
+
+    def table(self, reading: ReadSpec, fetcher: Fetcher) -> pa.Table:
+        """The matching rows.
+
+        Raises:
+            BlockReplaced, CorruptParquet, SchemaMismatch, EncryptedParquet, ObjectNotFound, StoreError: the file cannot
+                be read. EvaluationFailed: the filter cannot be computed for some row.
+        """
+        known: dict[int, Any] = {}
+        rows, count = self.rows, self.row_count
+        if not self.all_match:
+            known = self._load(reading.filter_columns, rows, fetcher)
+            selected = np.flatnonzero(reading.filter.matches(known, count))
+            if len(selected) < count:
+                rows, count = selected if rows is None else rows[selected], len(selected)
+                taken = pa.array(selected)
+                known = {key: values.take(taken) for key, values in known.items()}
+        if count:
+            others = {one.key: one for one in reading.output if one.key not in known}
+            known |= self._load(list(others.values()), rows, fetcher)
+        self.file.check_unchanged()
+        if not count:
+            return reading.schema.empty_table()
+        return pa.Table.from_arrays([known[one.key] for one in reading.output], schema=reading.schema)
+
+    def count(self, reading: ReadSpec, fetcher: Fetcher) -> int:
+        """How many rows match; raises as :meth:`table`."""
+        if self.all_match:
+            return self.certain + self.row_count
+        known = self._load(reading.filter_columns, self.rows, fetcher)
+        found = int(np.count_nonzero(reading.filter.matches(known, self.row_count)))
+        self.file.check_unchanged()
+        return self.certain + found
+
+    def _load(self, wanted: Sequence[ReadColumn], rows: Rows | None, fetcher: Fetcher) -> dict[int, Any]:
+        reads = chunk_reads(self.file, self.group, list(wanted), rows)
+        fetched = fetcher.fetch(self.file.location, [part for read in reads for part in read.ranges])
+        return {read.wanted.key: read.values(fetched) for read in reads}
+
+
+def row_group_reads(file: BlockFile, *, limit: int | None, counting: bool = False) -> list[RowGroupRead]:
+    """The parts of a block that may hold matching rows; ``limit``: of those that match, no more are needed.
+
+    ``counting``: rows that are proven to match are set apart, so that they need not be read.
+    """
+    block = file.block
+    every = block.verdict == "ALL"
+    known = block.pages
+    made: list[RowGroupRead] = []
+    if known is None or known.whole:
+        made = [RowGroupRead(file, group, None, every) for group, rows in enumerate(file.group_rows) if rows]
+    else:
+        matching = known.all_match or [False] * len(known.row_group)
+        ranges = zip(known.row_group, known.first_row, known.row_count, matching, strict=True)
+        by_group: dict[int, list[tuple[int, int, bool]]] = {}
+        for group, first, rows, sure in ranges:
+            by_group.setdefault(group, []).append((first, rows, sure))
+        for group, parts in by_group.items():
+            sure = every or all(proven for _, _, proven in parts)
+            certain = sum(rows for _, rows, proven in parts if proven) if counting and not sure else 0
+            chosen = [(first, rows) for first, rows, proven in parts if not (certain and proven)]
+            wanted = np.concatenate([np.arange(first, first + rows) for first, rows in chosen])
+            whole = len(wanted) == file.group_rows[group]
+            made.append(RowGroupRead(file, group, None if whole else wanted, sure, certain))
+    return [_at_most(piece, limit) for piece in made] if limit is not None else made
+
+
+def _at_most(piece: RowGroupRead, limit: int) -> RowGroupRead:
+    if not piece.all_match or piece.row_count <= limit:
+        return piece
+    rows = np.arange(limit, dtype=np.int64) if piece.rows is None else piece.rows[:limit]
+    return msgspec.structs.replace(piece, rows=rows)

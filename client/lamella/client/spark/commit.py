@@ -1,0 +1,139 @@
+"""How written rows become part of a table: appended, or in the place of rows that a filter selects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from lamella.client.http import Lamella
+from lamella.client.jobs.context import JobContext
+from lamella.client.jobs.delete import delete_rows
+from lamella.client.rewrite.block_writer import WrittenBlocks
+from lamella.client.rewrite.commit import TableState, commit_result
+from lamella.client.rewrite.engine import Engine
+from lamella.client.rewrite.target import Target
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.expression import read_filter
+from lamella.snapshot.rows.filter import RowFilter
+from lamella.snapshot.schema import Schema
+from lamella.snapshot.wire import NoNewMatches
+
+#: The filter of every row.
+EVERY_ROW: Final[dict[str, Any]] = {"type": "true"}
+_PAGE_BLOCKS: Final = 10_000
+
+
+class RowsCommitted(msgspec.Struct, frozen=True):
+    """The snapshot that holds the rows, and how many others went."""
+
+    snapshot_id: str
+    rows_removed: int = 0
+
+
+class RowsCommit(msgspec.Struct, frozen=True, kw_only=True):
+    """One commit. ``properties``: are set on the table with it.
+
+    ``replaces``: the rows for which this filter (SQL text or tree, in ``time_zone``) is true go; None: no row does.
+    ``rests_on``: called when the rows are written; the snapshot of the table from which they were computed, if they
+    were: rows that came since must not go, since nobody has seen them. ``before``: called right before the commit,
+    which does not happen when it raises. ``idempotency_key``: of the commit, when nothing is replaced.
+    """
+
+    replaces: Any = None
+    time_zone: str = "UTC"
+    rests_on: Callable[[], str | None] = lambda: None
+    before: Callable[[], object] = lambda: None
+    properties: Mapping[str, str] = {}
+    idempotency_key: str | None = None
+
+    def check(self, schema: Schema) -> None:
+        """Raises FilterNotEvaluable, InvalidFilter, UnknownColumn, FilterTypeMismatch: about ``replaces``."""
+        if self.replaces is not None:
+            RowFilter(read_filter(self.replaces, time_zone=self.time_zone), schema, time_zone=self.time_zone)
+
+    def land(
+        self,
+        lake: Lamella,
+        engine: Engine,
+        state: TableState,
+        target: Target,
+        written: Sequence[WrittenBlocks],
+        *,
+        scratch: str | None = None,
+    ) -> RowsCommitted:
+        """Commit; nothing that there is to add or to remove makes no snapshot. ``scratch``: for blocks written anew.
+
+        Raises:
+            CommitConflict: others were faster; NewMatches: rows came that ``rests_on`` protects. Nothing was done.
+            IdempotencyMismatch: the key was used for another commit.
+            OutcomeUnknown: it may have happened.
+            FilterNotEvaluable, EvaluationFailed, ...: as of ``delete_rows``.
+        """
+        self.before()
+        if self.replaces is None:
+            return self._append(lake, state, target, written)
+        read_at = self.rests_on()
+        if read_at is not None:
+            return self._replace_what_was_read(
+                lake, target, written, TableState.read(lake, state.name, snapshot_id=read_at)
+            )
+        context = JobContext(
+            lake=lake,
+            table=state.name,
+            engine=engine,
+            storage_options=target.storage_options,
+            scratch=scratch,
+            compression=target.compression,
+        )
+        done = delete_rows(
+            context,
+            self.replaces,
+            time_zone=self.time_zone,
+            added=[each for each in written if each.blocks],
+            operation="overwrite",
+            properties=self.properties,
+        )
+        return RowsCommitted(done.snapshot_id, done.rows)
+
+    def _append(
+        self, lake: Lamella, state: TableState, target: Target, written: Sequence[WrittenBlocks]
+    ) -> RowsCommitted:
+        if not any(each.blocks for each in written):
+            return RowsCommitted(state.info.snapshot_id)
+        answer = commit_result(
+            lake,
+            state,
+            target,
+            written,
+            operation="append",
+            properties=self.properties,
+            idempotency_key=self.idempotency_key,
+        )
+        return RowsCommitted(answer.snapshot_id)
+
+    def _replace_what_was_read(
+        self, lake: Lamella, target: Target, written: Sequence[WrittenBlocks], state: TableState
+    ) -> RowsCommitted:
+        if self.replaces != EVERY_ROW:
+            raise InvalidRequest(
+                "rows that are computed from the table cannot replace a part of it; write them elsewhere first, or use"
+                " lamella.client.spark.merge or update"
+            )
+        handle = lake.table(state.name)
+        pages = handle.prune_pages(None, page_size=_PAGE_BLOCKS, snapshot_id=state.snapshot.snapshot_id)
+        removed = [block.location for page in pages for block in page.records()]
+        if not removed and not any(each.blocks for each in written):
+            return RowsCommitted(state.snapshot.snapshot_id)
+        answer = commit_result(
+            lake,
+            state,
+            target,
+            written,
+            operation="overwrite",
+            removed=removed,
+            properties=self.properties,
+            no_new_matches=NoNewMatches(),
+        )
+        return RowsCommitted(answer.snapshot_id, state.snapshot.summary.row_count)

@@ -1,0 +1,493 @@
+"""Updating and merging rows: Spark computes the new rows, only blocks that change are rewritten."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+import msgspec
+import pyarrow as pa
+
+from lamella.client.http import Lamella
+from lamella.client.rewrite.commit import TableState, commit_result
+from lamella.client.rewrite.engine import scratch_space
+from lamella.client.rewrite.source import Source, source_rows
+from lamella.client.rewrite.target import Target
+from lamella.client.spark.engine import SparkEngine
+from lamella.client.spark.lake import service
+from lamella.client.spark.merge_filter import Candidates, named_columns
+from lamella.client.spark.python_blocks import spark_arrow_schema
+from lamella.client.spark.writer import write_rows
+from lamella.snapshot.errors import CommitConflict, InvalidFilter, InvalidRequest
+from lamella.snapshot.schema import Column as TableColumn
+from lamella.snapshot.schema import Schema
+from lamella.snapshot.schema.spark_types import spark_schema
+from lamella.snapshot.wire import NoNewMatches
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+
+
+#: Columns beside the table's: the number of the block among those asked for, and of the row in it.
+BLOCK: Final = "__lamella_block"
+ROW: Final = "__lamella_row"
+_TASK_BYTES: Final = 64 << 20
+
+
+def block_frame(
+    spark: SparkSession,
+    state: TableState,
+    target: Target,
+    sources: Sequence[Source],
+    columns: Sequence[str] | None = None,
+) -> DataFrame:
+    """All rows of some blocks, with :data:`BLOCK` and :data:`ROW`; ``columns``: of these (top-level) only.
+
+    Raises:
+        InvalidSchema: a column is of a type that Spark does not have.
+    """
+    from pyspark.sql.types import LongType, StructType
+
+    schema = state.snapshot.schema
+    wanted = [column.name for column in schema.columns if columns is None or column.name in columns]
+    shown = spark_schema(schema, time_type=True)
+    shown.check(wanted)
+    fields = [field for field in json.loads(shown.readable)["fields"] if field["name"] in wanted]
+    struct = StructType.fromJson({"type": "struct", "fields": fields}).add(BLOCK, LongType()).add(ROW, LongType())
+    arrow = spark_arrow_schema(json.dumps({"type": "struct", "fields": fields}))
+    tasks = list(_tasks(sources))
+    schemas = {each.schema_id: each for each in target.history}
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        store = target.store()
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for place, source in tasks[number]:
+                    row = 0
+                    if not wanted:  # the rows are only counted
+                        yield _numbered([], [], place, range(source.row_count))
+                        continue
+                    for rows in source_rows(store, source, schemas, schema, arrow):
+                        yield _numbered(rows.columns, wanted, place, range(row, row + rows.num_rows))
+                        row += rows.num_rows
+
+    if not tasks:
+        return spark.createDataFrame([], struct)
+    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, struct)
+
+
+def _numbered(columns: Sequence[pa.Array], names: Sequence[str], block: int, rows: range) -> pa.RecordBatch:
+    extra = [pa.array([block] * len(rows), pa.int64()), pa.array(rows, pa.int64())]
+    return pa.RecordBatch.from_arrays([*columns, *extra], names=[*names, BLOCK, ROW])
+
+
+def _tasks(sources: Sequence[Source]) -> Iterator[list[tuple[int, Source]]]:
+    some: list[tuple[int, Source]] = []
+    size_bytes = 0
+    for place, source in enumerate(sources):
+        if some and size_bytes + source.file_size > _TASK_BYTES:
+            yield some
+            some, size_bytes = [], 0
+        some.append((place, source))
+        size_bytes += source.file_size
+    if some:
+        yield some
+
+
+_TRIES: Final = 10
+#: Whether there is a row of the table, whether there is one of the source (for an update: whether it is to be changed),
+#: which clause decides.
+_HERE: Final = "__lamella_here"
+_PRESENT: Final = "__lamella_there"
+_MARK: Final = "__lamella_mark"
+_ACTION: Final = "__lamella_action"
+_PAGE_BLOCKS: Final = 10_000
+When = Literal["matched", "not matched", "not matched by source"]
+
+
+class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done. ``rows_copied``: rows that were written again as they were.
+
+    ``snapshot_id``: the snapshot that has it; when nothing changed, the one that was looked at.
+    """
+
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    rows_copied: int = 0
+    blocks_read: int = 0
+    blocks_removed: int = 0
+    blocks_added: int = 0
+    tries: int = 1
+    snapshot_id: str
+
+
+class _Clause(msgspec.Struct, frozen=True):
+    """``values``: SQL by column of the table; None: delete. ``copies``: all columns from the source by name."""
+
+    when: When
+    condition: str | None
+    values: Mapping[str, str] | None
+    copies: bool = False
+
+    @property
+    def verb(self) -> str:
+        """What is counted."""
+        if self.values is None and not self.copies:
+            return "deleted"
+        return "inserted" if self.when == "not matched" else "updated"
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How new blocks are written; as of :func:`lamella.client.spark.write`."""
+
+    target_block_rows: int | None = None
+    target_block_bytes: int | None = None
+    compression: str = "zstd"
+    storage_options: Mapping[str, Mapping[str, Any]] = {}
+    scratch: str | None = None
+
+
+class Merge:
+    """A merge that is being put together; nothing happens before :meth:`execute`.
+
+    For each row the first clause of its kind whose condition is true decides; a row that none decides stays as it is,
+    and a source row is not inserted.
+    """
+
+    def __init__(
+        self,
+        source: DataFrame,
+        name: str,
+        on: str,
+        *,
+        url: str | None = None,
+        client: Lamella | None = None,
+        target_alias: str = "t",
+        source_alias: str = "s",
+        options: Options = Options(),  # noqa: B008  # a frozen value
+    ) -> None:
+        self._source = source
+        self._name = name
+        self._on = on
+        self._url = url
+        self._client = client
+        self._aliases = (target_alias, source_alias)
+        self._options = options
+        self._clauses: tuple[_Clause, ...] = ()
+
+    def when_matched_update(self, values: Mapping[str, str] | None = None, *, condition: str | None = None) -> Self:
+        """Change matching rows: SQL by column; None: every column that the source has, by name."""
+        return self._with("matched", condition, values, copies=values is None)
+
+    def when_matched_delete(self, *, condition: str | None = None) -> Self:
+        """Delete matching rows."""
+        return self._with("matched", condition, None)
+
+    def when_not_matched_insert(self, values: Mapping[str, str] | None = None, *, condition: str | None = None) -> Self:
+        """Insert source rows that match no row of the table; a column that is not named is null or has its default."""
+        return self._with("not matched", condition, values, copies=values is None)
+
+    def when_not_matched_by_source_update(self, values: Mapping[str, str], *, condition: str | None = None) -> Self:
+        """Change rows of the table that no source row matches. Every block of the table is read."""
+        return self._with("not matched by source", condition, values)
+
+    def when_not_matched_by_source_delete(self, *, condition: str | None = None) -> Self:
+        """Delete rows of the table that no source row matches. Every block of the table is read."""
+        return self._with("not matched by source", condition, None)
+
+    def execute(self) -> MergeResult:
+        """Do it, in one commit.
+
+        Raises:
+            InvalidRequest: no clause, an unknown column, several source rows match one row that is to be changed, or
+                ANSI mode is off (casts would change values silently).
+            SchemaMismatch: a value does not fit.
+            InvalidSchema: the table has columns that Spark cannot read or that cannot be written.
+            CommitConflict: others were faster, again and again; nothing was done.
+            OutcomeUnknown: the commit may have happened.
+        """
+        if not self._clauses:
+            raise InvalidRequest("a merge has at least one clause")
+        with service(self._url, self._client) as lake:
+            # A plan that gives other rows the second time would lose or double some.
+            source = self._source.localCheckpoint(eager=True)
+            work = _Work(lake, self._name, source, self._on, self._aliases, self._clauses, self._options)
+            return work.run()
+
+    def _with(
+        self, when: When, condition: str | None, values: Mapping[str, str] | None, *, copies: bool = False
+    ) -> Self:
+        self._clauses = (*self._clauses, _Clause(when, condition, values, copies))
+        return self
+
+
+def merge(source: DataFrame, name: str, on: str, **more: Any) -> Merge:
+    """Begin a merge of a frame into ``namespace.table``; ``on``: a condition over ``t.`` and ``s.`` columns.
+
+    ::
+
+        merge(changes, "db.users", "t.id = s.id", url=url) \\
+            .when_matched_delete(condition="s.gone") \\
+            .when_matched_update({"name": "s.name", "seen": "t.seen + 1"}) \\
+            .when_not_matched_insert() \\
+            .execute()
+
+    See :class:`Merge` for the arguments. Equal keys in ``on`` (``t.a = s.b``) and conditions on ``t.`` alone decide
+    which blocks are read at all.
+    """
+    return Merge(source, name, on, **more)
+
+
+def update(
+    spark: SparkSession,
+    name: str,
+    values: Mapping[str, str],
+    where: str | None = None,
+    *,
+    url: str | None = None,
+    client: Lamella | None = None,
+    options: Options = Options(),  # noqa: B008  # a frozen value
+) -> MergeResult:
+    """Change the rows of ``namespace.table`` for which ``where`` is true, or every row: SQL by column.
+
+    Raises: as :meth:`Merge.execute`.
+    """
+    with service(url, client) as lake:
+        clause = _Clause("matched", None, dict(values))
+        condition = "true" if where is None else where
+        work = _Work(lake, name, None, condition, ("t", "s"), (clause,), options, spark=spark)
+        return work.run()
+
+
+class _Work:
+    """One merge; tried again when others were faster."""
+
+    def __init__(
+        self,
+        lake: Lamella,
+        name: str,
+        source: DataFrame | None,
+        on: str,
+        aliases: tuple[str, str],
+        clauses: Sequence[_Clause],
+        options: Options,
+        *,
+        spark: SparkSession | None = None,
+    ) -> None:
+        self._lake = lake
+        self._name = name
+        self._source = source
+        self._on = on
+        self._target_alias, self._source_alias = aliases
+        self._clauses = tuple(clauses)
+        self._options = options
+        session = source.sparkSession if source is not None else spark
+        assert session is not None  # noqa: S101  # one of them is given
+        self._spark = session
+        self._time_zone = str(session.conf.get("spark.sql.session.timeZone", "UTC"))
+        if not on.strip():
+            raise InvalidFilter("the condition is empty")
+        if str(session.conf.get("spark.sql.ansi.enabled", "true")).lower() != "true":
+            raise InvalidRequest("spark.sql.ansi.enabled is off: values that do not fit would be changed silently")
+
+    def run(self) -> MergeResult:
+        for attempt in range(1, _TRIES + 1):
+            try:
+                done = self._once()
+            except CommitConflict:
+                if attempt == _TRIES:
+                    raise
+            else:
+                return msgspec.structs.replace(done, tries=attempt)
+        raise AssertionError("unreachable")
+
+    def _once(self) -> MergeResult:
+        state = TableState.read(self._lake, self._name)
+        options = self._options
+        target = state.target(
+            block_rows=options.target_block_rows,
+            block_bytes=options.target_block_bytes,
+            compression=options.compression,
+            storage_options=options.storage_options,
+        )
+        target.check()
+        self._check_columns(state)
+        candidates = Candidates.of(
+            state.snapshot.schema,
+            self._on,
+            self._target_alias,
+            self._source_alias,
+            self._source,
+            whole=any(each.when == "not matched by source" for each in self._clauses),
+        )
+        sources = self._sources(state, candidates)
+        touched = self._touched(state, target, sources)
+        engine = SparkEngine(self._spark)
+        with scratch_space(target, is_near=engine.is_near, folder=options.scratch) as space:
+            observation, rows = self._outcome(state, target, sources, touched)
+            written = write_rows(rows, engine, target, space)
+            found = observation.get
+            result = MergeResult(
+                rows_inserted=found["inserted"],
+                rows_updated=found["updated"],
+                rows_deleted=found["deleted"],
+                rows_copied=found["copied"],
+                blocks_read=len(sources),
+                blocks_removed=len(touched),
+                blocks_added=sum(len(each.blocks) for each in written),
+                snapshot_id=state.snapshot.snapshot_id,
+            )
+            if not (result.rows_inserted or result.rows_updated or result.rows_deleted):
+                return msgspec.structs.replace(result, blocks_removed=0, blocks_added=0)
+            answer = commit_result(
+                self._lake,
+                state,
+                target,
+                written,
+                operation="merge" if self._source is not None else "update",
+                removed=[source.location for source in touched],
+                no_new_matches=NoNewMatches(filter=candidates.filter, time_zone=self._time_zone),
+            )
+        return msgspec.structs.replace(result, snapshot_id=answer.snapshot_id)
+
+    def _check_columns(self, state: TableState) -> None:
+        names = {column.name.lower() for column in state.snapshot.schema.columns}
+        for clause in self._clauses:
+            for name in clause.values or ():
+                if name.lower() not in names:
+                    raise InvalidRequest(f"the table has no column {name!r}", column=name)
+
+    def _sources(self, state: TableState, candidates: Candidates) -> list[Source]:
+        """The blocks that may have matching rows."""
+        handle = self._lake.table(self._name)
+        locations: list[str] = []
+        for page in handle.prune_pages(
+            candidates.filter,
+            page_size=_PAGE_BLOCKS,
+            snapshot_id=state.snapshot.snapshot_id,
+            time_zone=self._time_zone,
+        ):
+            locations += page.locations
+        facts = handle.blocks(locations, snapshot_id=state.snapshot.snapshot_id)
+        if facts.missing:
+            raise InvalidRequest(f"{facts.missing[0]} is not in snapshot {facts.snapshot_id}")
+        return [Source.of(block) for block in facts.blocks]
+
+    def _touched(self, state: TableState, target: Target, sources: list[Source]) -> list[Source]:
+        """Those of which a row matches; all, when rows that match nothing are to be changed too."""
+
+        if not sources or self._only_inserts:
+            return []
+        found = self._matched(state, target, sources)
+        self._refuse_several(max((most for _, most in found), default=1))
+        if any(each.when == "not matched by source" for each in self._clauses):
+            return sources
+        return [sources[block] for block, _ in sorted(found)]
+
+    @property
+    def _only_inserts(self) -> bool:
+        """Whether no row of the table can change."""
+        return all(each.when == "not matched" for each in self._clauses)
+
+    def _matched(self, state: TableState, target: Target, sources: list[Source]) -> list[tuple[int, int]]:
+        """The blocks with matching rows, and how many rows of the source match one of these at most."""
+        from pyspark.sql import functions as F
+
+        rows = self._keys_of(state, target, sources)
+        if self._source is None:
+            found = rows.where(self._on).groupBy(BLOCK).agg(F.lit(1))
+        else:
+            pairs = rows.join(self._source.alias(self._source_alias), F.expr(self._on), "inner")
+            found = pairs.groupBy(BLOCK, ROW).count().groupBy(BLOCK).agg(F.max("count"))
+        return [(row[0], row[1]) for row in found.collect()]
+
+    def _keys_of(self, state: TableState, target: Target, sources: list[Source]) -> DataFrame:
+        """What the condition needs of the rows of blocks."""
+        columns = named_columns(self._on, state.snapshot.schema)
+        return block_frame(self._spark, state, target, sources, columns).alias(self._target_alias)
+
+    def _refuse_several(self, most: int) -> None:
+        changing = [each for each in self._clauses if each.when == "matched"]
+        only_deletes = all(each.verb == "deleted" and each.condition is None for each in changing)
+        if most > 1 and not only_deletes:
+            raise InvalidRequest(
+                f"{most} rows of the source match one row of the table, which can become only one of them"
+            )
+
+    def _outcome(
+        self, state: TableState, target: Target, sources: list[Source], touched: list[Source]
+    ) -> tuple[Observation, DataFrame]:
+        """The rows that take the place of the touched blocks', and what counts them once these are written."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        joined = self._joined(state, target, sources, touched)
+        here, there = F.col(_HERE), F.col(_PRESENT)
+        states = {"matched": here & there, "not matched": ~here & there, "not matched by source": here & ~there}
+        action = F.lit(None).cast("int")
+        for number, clause in reversed(list(enumerate(self._clauses))):
+            applies = states[clause.when]
+            if clause.condition is not None:
+                applies = applies & F.coalesce(F.expr(clause.condition), F.lit(False))
+            action = F.when(applies, F.lit(number)).otherwise(action)
+        decided = joined.withColumn(_ACTION, action)
+        observation = Observation()
+        counts = {verb: self._is(verb) for verb in ("inserted", "updated", "deleted")}
+        counts["copied"] = here & F.col(_ACTION).isNull()
+        counted = decided.observe(
+            observation,
+            *(F.coalesce(F.sum(F.when(mask, 1).otherwise(0)), F.lit(0)).alias(verb) for verb, mask in counts.items()),
+        )
+        kept = counted.where((here | F.col(_ACTION).isNotNull()) & ~self._is("deleted"))
+        columns = [self._value(column) for column in state.snapshot.schema.columns]
+        return observation, kept.select(*columns)
+
+    def _joined(self, state: TableState, target: Target, sources: list[Source], touched: list[Source]) -> DataFrame:
+        """Rows of the touched blocks beside those of the source, with :data:`_HERE` and :data:`_PRESENT`."""
+        from pyspark.sql import functions as F
+
+        if self._source is not None and self._only_inserts:
+            new = self._source.alias(self._source_alias).join(
+                self._keys_of(state, target, sources), F.expr(self._on), "left_anti"
+            )
+            return new.withColumns({_HERE: F.lit(False), _PRESENT: F.lit(True)})
+        rows = block_frame(self._spark, state, target, touched).alias(self._target_alias)
+        if self._source is None:
+            return rows.withColumns({_HERE: F.lit(True), _PRESENT: F.expr(f"({self._on}) IS TRUE")})
+        source = self._source.withColumn(_MARK, F.lit(True)).alias(self._source_alias)
+        joined = rows.join(source, F.expr(self._on), "full_outer")
+        return joined.withColumns({_HERE: F.col(ROW).isNotNull(), _PRESENT: F.col(_MARK).isNotNull()})
+
+    def _is(self, verb: str) -> Column:
+        from pyspark.sql import functions as F
+
+        numbers = [number for number, each in enumerate(self._clauses) if each.verb == verb]
+        return F.coalesce(F.col(_ACTION).isin(numbers), F.lit(False)) if numbers else F.lit(False)
+
+    def _value(self, column: TableColumn) -> Column:
+        """A column of the table as it is to be."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import StructField
+
+        shown = spark_schema(Schema.assign([column]), time_type=True)
+        field = StructField.fromJson(json.loads(shown.readable)["fields"][0])
+        quoted = f"`{column.name.replace('`', '``')}`"
+        value = F.lit(None).cast(field.dataType) if self._only_inserts else F.col(f"{self._target_alias}.{quoted}")
+        for number, clause in enumerate(self._clauses):
+            text = self._assigned(clause, column.name, quoted)
+            if text is None and clause.when != "not matched":
+                continue
+            default = field.metadata.get("EXISTS_DEFAULT")
+            made = F.expr(text) if text is not None else F.expr(default) if default else F.lit(None)
+            value = F.when(F.col(_ACTION) == number, made.cast(field.dataType)).otherwise(value)
+        return value.alias(column.name)
+
+    def _assigned(self, clause: _Clause, name: str, quoted: str) -> str | None:
+        """What a clause makes a column of; None: nothing."""
+        if clause.copies and self._source is not None:
+            has = {column.lower() for column in self._source.columns}
+            return f"{self._source_alias}.{quoted}" if name.lower() in has else None
+        given = {column.lower(): text for column, text in (clause.values or {}).items()}
+        return given.get(name.lower())

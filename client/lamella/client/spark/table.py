@@ -1,0 +1,297 @@
+"""A table of the catalog at one snapshot, as Spark sees it: read, written to, deleted from.
+
+What Spark asks for ``UPDATE``, ``MERGE`` and ``DELETE``, and tables that are made by ``CREATE TABLE AS SELECT``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+
+from lamella.client.spark.commit import EVERY_ROW
+from lamella.client.spark.engine import delete
+from lamella.client.spark.gateway import CONNECTOR, Gateway
+from lamella.client.spark.lake import LakeTable
+from lamella.client.spark.proxy import Proxy
+from lamella.client.spark.scan import LakeScanBuilder
+from lamella.client.spark.sql_write import Destination, LakeWriteBuilder
+from lamella.client.spark.writer import drop_unused
+from lamella.snapshot.errors import FilterNotEvaluable, InvalidRequest
+from lamella.snapshot.schema import path_parts
+from lamella.snapshot.schema.spark_types import declared_schema
+from lamella.snapshot.wire import TableInfo
+
+_WRITE: Final = CONNECTOR + "write."
+_INSTEAD: Final = {
+    "UPDATE": "lamella.client.spark.update(spark, {name!r}, {{column: sql}}, where=...)",
+    "MERGE": "lamella.client.spark.merge(source, {name!r}, on=...)",
+}
+
+
+def instead_of_delete(name: str) -> str:
+    """A sentence on what deletes rows that a ``DELETE`` cannot."""
+    return (
+        f"lamella.client.spark.delete(spark, {name!r}, where) knows patterns and more functions;"
+        f" merge(source, {name!r}, on).when_matched_delete() takes any condition, and rows that another query finds"
+    )
+
+
+class LakeRowLevel(Proxy):
+    """Builder and operation in one."""
+
+    class Java:
+        implements = [  # noqa: RUF012  # py4j reads it from the class
+            _WRITE + "RowLevelOperationBuilder",
+            _WRITE + "RowLevelOperation",
+        ]
+
+    def __init__(self, gateway: Gateway, table: LakeTable, command: Any) -> None:
+        super().__init__(gateway)
+        self._table = table
+        self._command = command
+        verb = str(command.toString())
+        if verb in _INSTEAD:
+            instead = _INSTEAD[verb].format(name=table.name)
+            raise InvalidRequest(f"{verb} of a Lamella table is not done in SQL; use {instead}")
+
+    def build(self) -> Any:
+        return self
+
+    def command(self) -> Any:
+        return self._command
+
+    def description(self) -> str:
+        return f"Lamella {self._table.name}"
+
+    def requiredMetadataAttributes(self) -> Any:
+        return self._gateway.empty_array(CONNECTOR + "expressions.NamedReference")
+
+    def newScanBuilder(self, options: Any) -> Any:
+        return LakeScanBuilder(self._gateway, self._table, options)
+
+    def newWriteBuilder(self, _info: Any) -> Any:
+        return LakeRowLevelWrite(self._gateway, self._table)
+
+
+class LakeRowLevelWrite(Proxy):
+    """Builder and write in one; it refuses to run."""
+
+    class Java:
+        implements = [_WRITE + "WriteBuilder", _WRITE + "Write"]  # noqa: RUF012
+
+    def __init__(self, gateway: Gateway, table: LakeTable) -> None:
+        super().__init__(gateway)
+        self._table = table
+
+    def build(self) -> Any:
+        return self
+
+    def description(self) -> str:
+        return f"Lamella {self._table.name}"
+
+    def supportedCustomMetrics(self) -> Any:
+        return self._gateway.empty_array(CONNECTOR + "metric.CustomMetric")
+
+    def reportDriverMetrics(self) -> Any:
+        return self._gateway.empty_array(CONNECTOR + "metric.CustomTaskMetric")
+
+    def toBatch(self) -> NoReturn:
+        raise FilterNotEvaluable(
+            "Spark does not hand over a part of the condition of this DELETE (a subquery, a pattern, a function)."
+            f" {instead_of_delete(self._table.name)}"
+        )
+
+
+_CATALOG: Final = CONNECTOR + "catalog."
+_CAPABILITIES: Final = ("BATCH_READ", "V1_BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER")
+
+
+class LakeTableProxy(Proxy):
+    """A table at one snapshot."""
+
+    class Java:
+        implements = [  # noqa: RUF012  # py4j reads it from the class
+            _CATALOG + "SupportsRead",
+            _CATALOG + "SupportsWrite",
+            _CATALOG + "SupportsDeleteV2",
+            _CATALOG + "SupportsRowLevelOperations",
+            _CATALOG + "index.SupportsIndex",
+        ]
+
+    def __init__(self, destination: Destination, shown_name: str, shape: tuple[Any, Any]) -> None:
+        super().__init__(destination.gateway)
+        self._destination = destination
+        self._table = destination.table
+        self._shown_name = shown_name
+        self._struct, self._columns = shape
+        self._times_asked = 0
+
+    def _key(self) -> str:
+        return f"Lamella {self._shown_name}@{self._table.snapshot_id}"
+
+    def name(self) -> str:
+        return self._shown_name
+
+    def id(self) -> str:
+        return self._table.table_id
+
+    def version(self) -> str:
+        return self._table.snapshot_id
+
+    def schema(self) -> Any:
+        return self._struct
+
+    def columns(self) -> Any:
+        self._times_asked += 1
+        # The first time it is about a query, in any case.
+        if self._times_asked > 1 and (declared := self._declared()) is not None and self._is_written_as_sql():
+            return shape_of(self._gateway, declared)[1]
+        return self._columns
+
+    def _declared(self) -> str | None:
+        """The schema with columns that are not null, which those of a query never are; None: there is none."""
+        shown = self._table.columns.shown
+        declared = declared_schema(shown, self._table.schema)
+        return None if json.loads(declared) == json.loads(shown) else declared
+
+    def _is_written_as_sql(self) -> bool:
+        return self._gateway.is_called_from("ShowCreateTableExec")
+
+    def partitioning(self) -> Any:
+        transform = CONNECTOR + "expressions.Transform"
+        columns, _ = self._table.cluster_key
+        if not columns or not self._is_written_as_sql():
+            return self._gateway.empty_array(transform)
+        column = self._gateway.static(CONNECTOR + "expressions.Expressions", "column")
+        paths = [path_parts(path) or (path,) for path in columns]
+        key = self._gateway.seq([column(".".join(map(_quoted, path))) for path in paths])
+        cluster_by = self._gateway.java_class(CONNECTOR + "expressions.ClusterByTransform").apply(key)
+        return self._gateway.array(transform, [cluster_by])
+
+    def constraints(self) -> Any:
+        return self._gateway.empty_array(_CATALOG + "constraints.Constraint")
+
+    def properties(self) -> Any:
+        table = self._table
+        shown = table.declared_properties() if self._is_written_as_sql() else table.shown_properties()
+        return self._gateway.java_map(shown)
+
+    def capabilities(self) -> Any:
+        found = [self._gateway.constant(_CATALOG + "TableCapability", name) for name in _CAPABILITIES]
+        return self._gateway.java_set(found)
+
+    def newScanBuilder(self, options: Any) -> Any:
+        return LakeScanBuilder(self._gateway, self._table, options)
+
+    def newWriteBuilder(self, info: Any) -> Any:
+        return LakeWriteBuilder(self._destination, info.options())
+
+    def newRowLevelOperationBuilder(self, info: Any) -> Any:
+        return LakeRowLevel(self._gateway, self._table, info.command())
+
+    def canDeleteWhere(self, predicates: Any) -> bool:
+        try:
+            self._destination.filter_of(predicates)
+        except FilterNotEvaluable as error:
+            raise FilterNotEvaluable(f"{error.message}. {instead_of_delete(self._table.name)}") from error
+        return True
+
+    def deleteWhere(self, predicates: Any, *_options: Any) -> None:
+        self._delete(self._destination.filter_of(predicates))
+
+    def truncateTable(self, *_options: Any) -> bool:
+        self._delete(EVERY_ROW)
+        return True
+
+    def indexExists(self, _name: str) -> bool:
+        return False
+
+    def listIndexes(self) -> Any:
+        return self._gateway.empty_array(_CATALOG + "index.TableIndex")
+
+    def createIndex(self, name: str, *_arguments: Any) -> NoReturn:
+        self._refuse_index("make", "create", name)
+
+    def dropIndex(self, name: str) -> NoReturn:
+        self._refuse_index("drop", "drop", name)
+
+    def _refuse_index(self, verb: str, command: str, name: str) -> NoReturn:
+        table = self._table.name
+        raise InvalidRequest(
+            f"SQL cannot {verb} an index of a Lamella table; use `lamella index {command} {table} {name}`"
+        )
+
+    def supportedCustomMetrics(self) -> Any:
+        return self._gateway.empty_array(CONNECTOR + "metric.CustomMetric")
+
+    def reportDriverMetrics(self) -> Any:
+        return self._gateway.empty_array(CONNECTOR + "metric.CustomTaskMetric")
+
+    def _delete(self, filter: dict[str, Any]) -> None:
+        defaults = self._destination.defaults
+        delete(
+            self._gateway.spark,
+            self._table.name,
+            filter,
+            client=self._destination.lake,
+            compression=defaults.compression,
+            storage_options=defaults.storage_options,
+            scratch=defaults.scratch,
+        )
+
+
+def shape_of(gateway: Gateway, schema_json: str) -> tuple[Any, Any]:
+    """The ``StructType`` and ``Column[]`` of a schema in Spark's JSON; a few calls a column."""
+    struct = gateway.struct_type(schema_json)
+    create = gateway.java_class(_CATALOG + "Column").create
+    columns = gateway.new_array(_CATALOG + "Column", struct.length())
+    for at, field in enumerate(json.loads(schema_json)["fields"]):
+        dtype = struct.apply(at).dataType()
+        metadata = {key: value for key, value in field["metadata"].items() if key != "comment"}
+        if "EXISTS_DEFAULT" in metadata:  # of rows that are there; the other is of rows that come
+            metadata["CURRENT_DEFAULT"] = metadata["EXISTS_DEFAULT"]
+        extra = json.dumps(metadata) if metadata else None
+        columns[at] = create(field["name"], dtype, field["nullable"], field["metadata"].get("comment"), extra)
+    return struct, columns
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+class StagedLakeTable(LakeTableProxy):
+    """``made``: the table as it was created; None: it was there before, and ``properties`` are set on it."""
+
+    class Java:
+        implements = [*LakeTableProxy.Java.implements, _CATALOG + "StagedTable"]  # noqa: RUF012
+
+    def __init__(
+        self,
+        destination: Destination,
+        shown_name: str,
+        shape: tuple[Any, Any],
+        *,
+        made: TableInfo | None,
+        properties: Mapping[str, str],
+    ) -> None:
+        super().__init__(destination, shown_name, shape)
+        self._made = made
+        self._new_properties = dict(properties)
+        self._written_before = destination.pins.written(self._table.name)
+
+    def commitStagedChanges(self) -> None:
+        if self._made is not None:
+            return
+        to, name = self._destination, self._table.name
+        if to.pins.written(name) == self._written_before:  # there is no query that Spark would have written
+            self.truncateTable()
+        handle = to.lake.table(name)
+        now = handle.info().properties
+        changed = {key: text for key, text in self._new_properties.items() if now.get(key) != text}
+        if changed:
+            handle.commit(operation="alter", properties=changed)
+
+    def abortStagedChanges(self) -> None:
+        if self._made is not None:
+            drop_unused(self._destination.lake, self._made)
