@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from lamella.service.release import release as lamella_release
+from lamella.service import release as lamella_release
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx

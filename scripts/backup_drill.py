@@ -35,8 +35,8 @@ _CLI = (sys.executable, "-m", "lamella.client.cli")
 #: cache belongs to the other.
 _SERVE = """
 import sys
-from lamella.service.app import serve
-from lamella.service.configuration import load_settings
+from lamella.service.process.server import serve
+from lamella.service.config.sources import load_settings
 settings = load_settings({"host": "127.0.0.1", "port": int(sys.argv[1]), "workers": 1, "drain_s": 0}).settings
 serve(settings.model_copy(update={"tls_cert_file": None, "tls_key_file": None, "cache_dir": None}))
 """

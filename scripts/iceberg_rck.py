@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 import uvicorn
 
 from lamella.service.app import create_app
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 from stack.tools import ROOT, MissingTool, jars, say
 
 TESTS: Final = "org.apache.iceberg.rest.RESTCompatibilityKitCatalogTests"

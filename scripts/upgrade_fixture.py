@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 
 #: Where everything is. Manifests hold whole locations, so it is the same place for whoever reads them.
 ROOT: Final = "memory://lamella-upgrade"

@@ -49,7 +49,7 @@ RULES = (
     ),
     # Everything works without OpenTelemetry.
     Forbidden("lamella.snapshot", ("opentelemetry",), exempt=("lamella.snapshot.tracing",)),
-    Forbidden("lamella.service", ("opentelemetry",), exempt=("lamella.service.tracing.spans",)),
+    Forbidden("lamella.service", ("opentelemetry",), exempt=("lamella.service.telemetry.otel",)),
     Forbidden("lamella.client", ("opentelemetry",), exempt=("lamella.client.tracing", "lamella.client.http.tracing")),
     # The reader stands on the core alone: whatever plans a scan for it is handed in.
     Forbidden("lamella.client.scan", ("lamella.client",), allowed=("lamella.client.scan",)),

@@ -16,8 +16,8 @@ import yaml
 
 from lamella.client.cli.app import cli
 from lamella.client.cli.jobs import worker
-from lamella.service.settings import Settings
-from lamella.service.stopping import CLOSING_S
+from lamella.service.config.settings import Settings
+from lamella.service.process.lifecycle import CLOSING_S
 from lamella.snapshot.api_key import is_key, key_sha256
 from make_secrets import make
 from stack.compose import Compose, Service, read_compose, seconds

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from loopback import Service
 
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest

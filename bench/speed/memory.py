@@ -13,7 +13,7 @@ from typing import Any, Final, get_args
 import msgspec
 from loopback import serving
 
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest

@@ -18,7 +18,7 @@ import msgspec
 from synthetic import ASKED, MODEL_VERSION, TYPES, Model, blocks_of, schema
 
 from lamella.service.catalog import TableRecord, open_catalog
-from lamella.service.state import history_entry
+from lamella.service.history.history import history_entry
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import FsspecStore, ObjectStat
 from lamella.snapshot.manifest import FORMAT_VERSION, SegmentRef, SnapshotPointer

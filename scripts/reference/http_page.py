@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lamella.service.app import create_app
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 from reference.prose import cell, markdown
 
 VALUES = "reference-http-values.md"

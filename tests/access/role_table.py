@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from lamella.service.access import Need
-from lamella.service.api import Operation
+from lamella.service.access import Permission
+from lamella.service.http.routing import Operation
 
 _TABLE: Final = "/v1/namespaces/{namespace}/tables/{table}"
 #: Of operations that decide by what the request says, or shows: what they decide. Each needs its line here.
@@ -64,7 +64,7 @@ def needed(operation: Operation) -> str:
     return f"`{need.role}` on {place}" + ("" if more is None else f"; {more}")
 
 
-def order(need: Need) -> tuple[int, int]:
+def order(need: Permission) -> tuple[int, int]:
     """What is of one table first, and then what is around it."""
     return _PLACES.index(need.place), _ROLES.index(need.role)
 

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.service.access.administration import Administration
-from lamella.service.access.authenticator import Authenticator
-from lamella.service.access.principal import Principal, root
-from lamella.service.access.rights import Rights
+from lamella.service.access.credentials import CredentialCache
+from lamella.service.access.principal import Principal, Rights, root
 from lamella.service.catalog import SqlCatalog, open_catalog
 from lamella.snapshot.api_key import is_key, key_sha256
 from lamella.snapshot.errors import (
@@ -66,7 +65,7 @@ class House:
             catalog.drop_key(key.name)
         for each in catalog.grants():
             catalog.drop_grant(each.principal, each.namespace, each.table)
-        self._authenticator = Authenticator(
+        self._authenticator = CredentialCache(
             catalog,
             issuer=None,
             audience="lamella",

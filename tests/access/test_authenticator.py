@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from lamella.service.access.administration import Administration
-from lamella.service.access.authenticator import Authenticator
+from lamella.service.access.credentials import CredentialCache
 from lamella.service.access.principal import Principal, root
 from lamella.service.catalog import SqlCatalog, open_catalog
 from lamella.snapshot.api_key import key_sha256, key_text
@@ -52,9 +52,9 @@ class World:
         self.here, self.there = self.replica(), self.replica()
         self._admin = Administration(catalog, self.here, self.clock)
 
-    def replica(self) -> Authenticator:
+    def replica(self) -> CredentialCache:
         """One more."""
-        return Authenticator(
+        return CredentialCache(
             self.catalog,
             issuer=None if self._issuer is None else self._issuer.issuer(self.clock.seconds),
             audience=AUDIENCE,
@@ -100,7 +100,7 @@ def world(catalog: SqlCatalog) -> World:
     return World(catalog)
 
 
-def asked(authenticator: Authenticator, shown: str) -> Principal | None:
+def asked(authenticator: CredentialCache, shown: str) -> Principal | None:
     """Who shows it, as a request finds out; None: nobody."""
     found = authenticator.near(shown)
     if found is not None:
@@ -182,7 +182,7 @@ def test_grants_change_here_at_once_and_elsewhere_in_time(world: World) -> None:
     """Those that are given, and those that are taken away."""
     key = world.create("etl", READ_A)
 
-    def may(authenticator: Authenticator) -> tuple[bool, bool]:
+    def may(authenticator: CredentialCache) -> tuple[bool, bool]:
         found = asked(authenticator, key)
         assert found is not None
         return found.rights.may("read", "a"), found.rights.may("read", "b")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.service.access.buckets import Buckets, limited
+from lamella.service.access.credentials import TokenBuckets, limited
 from lamella.snapshot.errors import RateLimited
 
 RATES = st.floats(0.01, 1_000)
@@ -32,7 +32,7 @@ class Clock:
 def test_never_more_is_taken_than_the_rate_and_one_burst(rate: float, burst_s: float, pauses: list[float]) -> None:
     """In any stretch of time, from whichever taking to whichever other one."""
     clock = Clock()
-    buckets = Buckets(burst_s, clock)
+    buckets = TokenBuckets(burst_s, clock)
     taken: list[float] = []
     for pause in pauses:
         clock.now += pause
@@ -48,7 +48,7 @@ def test_never_more_is_taken_than_the_rate_and_one_burst(rate: float, burst_s: f
 def test_whoever_waits_as_long_as_was_said_is_let_in(rate: float, burst_s: float, pauses: list[float]) -> None:
     """And one that comes a moment earlier is not, however often it asked in vain meanwhile."""
     clock = Clock()
-    buckets = Buckets(burst_s, clock)
+    buckets = TokenBuckets(burst_s, clock)
     for pause in pauses:
         clock.now += pause
         while (wait_s := buckets.take("a", rate)) is None:
@@ -62,14 +62,14 @@ def test_whoever_waits_as_long_as_was_said_is_let_in(rate: float, burst_s: float
 
 def test_names_have_buckets_of_their_own() -> None:
     """One that asks too often takes nothing from another."""
-    buckets = Buckets(2.0, Clock())
+    buckets = TokenBuckets(2.0, Clock())
     assert [buckets.take("a", 2) for _ in range(5)] == [None] * 4 + [0.5]
     assert [buckets.take("b", 2) for _ in range(4)] == [None] * 4
 
 
 def test_looking_takes_nothing() -> None:
     """However often."""
-    buckets = Buckets(1.0, Clock())
+    buckets = TokenBuckets(1.0, Clock())
     assert [buckets.wait_s("a", 1) for _ in range(10)] == [None] * 10
     assert buckets.take("a", 1) is None
     assert buckets.wait_s("a", 1) == 1.0
@@ -78,7 +78,7 @@ def test_looking_takes_nothing() -> None:
 def test_a_rate_below_one_in_a_burst_lets_one_in_at_a_time() -> None:
     """A bucket holds one token at least, else nobody ever came in."""
     clock = Clock()
-    buckets = Buckets(5.0, clock)
+    buckets = TokenBuckets(5.0, clock)
     assert buckets.take("a", 0.1) is None
     assert buckets.take("a", 0.1) == pytest.approx(10)
     clock.now = 10.001
@@ -89,7 +89,7 @@ def test_a_clock_that_goes_back_gives_nothing() -> None:
     """Nor does it take anything away."""
     clock = Clock()
     clock.now = 100.0
-    buckets = Buckets(1.0, clock)
+    buckets = TokenBuckets(1.0, clock)
     assert buckets.take("a", 2) is None
     clock.now = 0.0
     assert buckets.take("a", 2) is None
@@ -99,7 +99,7 @@ def test_a_clock_that_goes_back_gives_nothing() -> None:
 @given(st.lists(st.integers(0, 30), max_size=200))
 def test_only_so_many_names_are_remembered_those_used_last(names: list[int]) -> None:
     """Memory is bounded, and who asks all the time is not the one that is forgotten."""
-    buckets = Buckets(1.0, Clock(), most=8)
+    buckets = TokenBuckets(1.0, Clock(), most=8)
     for name in names:
         buckets.take(str(name), 1)
         assert buckets.wait_s(str(name), 1) is not None

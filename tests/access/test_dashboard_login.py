@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from lamella.service.access.session import COOKIE
+from lamella.service.access.authenticator import COOKIE
 from lamella.service.dashboard.login import onward_of
 from support.issuer import FakeIssuer, running_issuer
 from support.tenants import ROOT_KEY, Asker, Place, Tenants

@@ -13,11 +13,11 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
-from lamella.service.access import gate
-from lamella.service.access.authenticator import Authenticator
+from lamella.service.access import authenticator
+from lamella.service.access.credentials import CredentialCache
 from lamella.service.access.principal import Principal
 from lamella.service.app import create_app
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 from lamella.snapshot.api_key import key_sha256, key_text
 from support.offline_issuer import OfflineIssuer
 from support.scripted_http import Reply, ScriptedServer
@@ -150,15 +150,15 @@ class SlowCatalog:
         self.go = threading.Event()
         self.holds = False
         self.asked = 0
-        real = Authenticator._of_key
+        real = CredentialCache._of_key
 
-        def slow(authenticator: Authenticator, sha256: str) -> Principal:
+        def slow(authenticator: CredentialCache, sha256: str) -> Principal:
             if self.holds:
                 self.asked += 1
                 self.go.wait(60)
             return real(authenticator, sha256)
 
-        monkeypatch.setattr(Authenticator, "_of_key", slow)
+        monkeypatch.setattr(CredentialCache, "_of_key", slow)
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_each_that_tries_one_wrong_key_is_told(make: Make, slow: SlowCatalog) ->
 def test_a_slow_catalog_is_said_in_time(make: Make, slow: SlowCatalog) -> None:
     """503 after a while, 429 at once where too many wait, and what was looked up all the same is known afterwards."""
     guarded = make(auth_failures_per_minute=1_000, auth_cache_s=60, request_wait_s=0.3)
-    most = gate._THREADS + gate._MOST_WAITING
+    most = authenticator._THREADS + authenticator._MOST_WAITING
     keys = [guarded.key("good"), *(key_text(number.to_bytes(32, "big")) for number in range(most))]
     slow.holds = True
     with ThreadPoolExecutor(len(keys)) as threads:
@@ -227,9 +227,9 @@ def test_a_look_up_from_before_a_key_was_revoked_serves_nobody_after_it(make: Ma
     guarded = make(auth_cache_s=60, request_wait_s=30)
     key = guarded.key("short")
     found = threading.Event()
-    real = Authenticator._of_key
+    real = CredentialCache._of_key
 
-    def stale(authenticator: Authenticator, sha256: str) -> Principal:
+    def stale(authenticator: CredentialCache, sha256: str) -> Principal:
         principal = real(authenticator, sha256)
         if sha256 == key_sha256(key) and not found.is_set():
             found.set()
@@ -237,7 +237,7 @@ def test_a_look_up_from_before_a_key_was_revoked_serves_nobody_after_it(make: Ma
         return principal
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as threads:
-        patch.setattr(Authenticator, "_of_key", stale)
+        patch.setattr(CredentialCache, "_of_key", stale)
         before = threads.submit(guarded.ask, key)
         assert found.wait(60)
         guarded.revoke("short")
@@ -252,7 +252,7 @@ def test_an_issuer_that_hangs_does_not_hold_up_keys(make: Make) -> None:
     try:
         guarded = make(oidc_issuer=server.url, auth_cache_s=0, auth_failures_per_minute=1_000)
         key = guarded.key("etl")
-        tokens = [OfflineIssuer().token(sub=f"u{number}") for number in range(3 * gate._THREADS)]
+        tokens = [OfflineIssuer().token(sub=f"u{number}") for number in range(3 * authenticator._THREADS)]
         with ThreadPoolExecutor(len(tokens)) as threads:
             waiting: list[Future[httpx2.Response]] = [threads.submit(guarded.ask, each) for each in tokens]
             while not server.received:

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from lamella.service.access.host import Hosts
+from lamella.service.access.authenticator import AllowedHosts
 from lamella.snapshot.errors import PermissionDenied
 
 
-def is_taken(hosts: Hosts, host: str | None) -> bool:
+def is_taken(hosts: AllowedHosts, host: str | None) -> bool:
     """Whether a request with that ``Host`` is let in, each time that it comes."""
     headers = [] if host is None else [(b"host", host.encode("latin-1"))]
     found = []
@@ -27,9 +27,9 @@ def is_taken(hosts: Hosts, host: str | None) -> bool:
 
 
 @pytest.fixture
-def hosts() -> Hosts:
+def hosts() -> AllowedHosts:
     """Of a service without authentication."""
-    return Hosts((), check_all=True)
+    return AllowedHosts((), check_all=True)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def hosts() -> Hosts:
         None,
     ],
 )
-def test_addresses_and_names_of_the_house_are_taken(hosts: Hosts, host: str | None) -> None:
+def test_addresses_and_names_of_the_house_are_taken(hosts: AllowedHosts, host: str | None) -> None:
     """Nobody out there can have them point somewhere else; what says no name is no browser."""
     assert is_taken(hosts, host)
 
@@ -89,7 +89,7 @@ def test_addresses_and_names_of_the_house_are_taken(hosts: Hosts, host: str | No
         "evil.example\tlocalhost",
     ],
 )
-def test_names_that_anybody_can_give_out_are_refused(hosts: Hosts, host: str) -> None:
+def test_names_that_anybody_can_give_out_are_refused(hosts: AllowedHosts, host: str) -> None:
     """A web page at such a name could read what a browser on this machine may see ("DNS rebinding")."""
     assert not is_taken(hosts, host)
 
@@ -97,7 +97,7 @@ def test_names_that_anybody_can_give_out_are_refused(hosts: Hosts, host: str) ->
 @given(st.from_regex(r"[a-z0-9-]{1,10}(\.[a-z0-9-]{1,10}){1,4}\.[a-z]{2,6}", fullmatch=True), st.integers(0, 65_535))
 def test_no_name_with_a_dot_is_taken_that_is_no_address(name: str, port: int) -> None:
     """With a port or without, before and after others were taken."""
-    hosts = Hosts((), check_all=True)
+    hosts = AllowedHosts((), check_all=True)
     assert is_taken(hosts, f"localhost:{port}")
     assert not is_taken(hosts, name)
     assert not is_taken(hosts, f"{name}:{port}")
@@ -105,7 +105,7 @@ def test_no_name_with_a_dot_is_taken_that_is_no_address(name: str, port: int) ->
 
 def test_the_settings_can_allow_more() -> None:
     """By whole names, in any case of letters; neither what is above nor what is below."""
-    hosts = Hosts(("Lake.Example.com",), check_all=True)
+    hosts = AllowedHosts(("Lake.Example.com",), check_all=True)
     assert is_taken(hosts, "lake.example.com")
     assert is_taken(hosts, "LAKE.example.com:8443")
     assert is_taken(hosts, "localhost")
@@ -115,13 +115,13 @@ def test_the_settings_can_allow_more() -> None:
 
 def test_names_are_checked_where_keys_are_asked_for_only_if_some_are_listed() -> None:
     """A page that has no key reads nothing by any name."""
-    assert is_taken(Hosts((), check_all=False), "evil.example")
-    listed = Hosts(("lake.example.com",), check_all=False)
+    assert is_taken(AllowedHosts((), check_all=False), "evil.example")
+    listed = AllowedHosts(("lake.example.com",), check_all=False)
     assert is_taken(listed, "lake.example.com")
     assert not is_taken(listed, "evil.example")
 
 
-def test_only_so_many_names_are_remembered(hosts: Hosts) -> None:
+def test_only_so_many_names_are_remembered(hosts: AllowedHosts) -> None:
     """Whoever sends a thousand of them has each looked at, and takes no memory."""
     for port in range(1_000):
         assert is_taken(hosts, f"localhost:{port}")

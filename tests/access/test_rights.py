@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.service.access.rights import Rights
+from lamella.service.access.principal import Rights
 from lamella.snapshot.wire import ROLES, Grant, Role
 
 NAMESPACES = ("a", "b", "a.b")

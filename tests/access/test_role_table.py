@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from access.role_table import DECIDED, KNOWN, MORE, table_text
-from lamella.service import app, routes
-from lamella.service.api import Operation
+from lamella.service import app
+from lamella.service.config.settings import Settings
+from lamella.service.http.routing import Operation
 from lamella.service.services import Services
-from lamella.service.settings import Settings
 from lamella.snapshot.wire import ROLES
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "access.md"
@@ -24,7 +24,7 @@ def operations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tupl
     """Those that an app is made of."""
     found: list[Operation] = []
     used: list[Services] = []
-    described = routes.operations
+    described = app.operations
 
     def noted(services: Services) -> tuple[Operation, ...]:
         found.extend(described(services))

@@ -17,9 +17,9 @@ from cryptography.x509.oid import NameOID
 
 from fixtures_server import ServerProcess, StartServer, environment_of
 from lamella.client import Lamella
-from lamella.service.access.session import COOKIE
-from lamella.service.access.starting import refuse_unsafe, unsafe_warnings
-from lamella.service.settings import Settings
+from lamella.service.access.authenticator import COOKIE
+from lamella.service.config.check import refuse_unsafe, unsafe_warnings
+from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import InvalidRequest, Unavailable
 from support.tenants import ROOT_KEY, ROOT_SHA256
 

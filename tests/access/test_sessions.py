@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access.session import COOKIE, Session, Sessions
+from lamella.service.access.authenticator import COOKIE, Session, Sessions
 from lamella.snapshot.prune.signed import SignedTokens
 
 SECRET = b"s" * 32

@@ -13,8 +13,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
-from lamella.service.logs import RequestLog, make_log
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
+from lamella.service.telemetry.logs import RequestLog, make_log
 from lamella.snapshot.api_key import unspelt
 from lamella.snapshot.jobs.kind import BUILTIN
 from support.tenants import ROOT_KEY, ROOT_SHA256, Asker, Tenants

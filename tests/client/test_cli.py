@@ -623,7 +623,7 @@ def test_serve_refuses_an_open_address(tmp_path: Path) -> None:
 
 def test_the_default_address_is_where_serve_listens() -> None:
     """A command without --url finds a service that was started without --port."""
-    from lamella.service.settings import Settings
+    from lamella.service.config.settings import Settings
 
     settings = Settings(warehouse="w", host=Settings.model_fields["host"].default)
     port = Settings.model_fields["port"].default

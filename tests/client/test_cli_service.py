@@ -15,8 +15,8 @@ from starlette.testclient import TestClient
 
 from lamella.client.cli.app import cli
 from lamella.service.app import create_app
-from lamella.service.catalog.administration import migrate_catalog
-from lamella.service.settings import ENV_PREFIX, Settings
+from lamella.service.catalog.migrate import migrate_catalog
+from lamella.service.config.settings import ENV_PREFIX, Settings
 from support.service_api import parquet_bytes
 
 LOOPBACK = ("127.0.0.1", 50_000)

@@ -12,8 +12,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
+from lamella.service.config.settings import Settings
 from lamella.service.dashboard.status import access_shown
-from lamella.service.settings import Settings
 from support.tenants import ROOT_KEY, Tenants
 
 _HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)">')

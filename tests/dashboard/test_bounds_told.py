@@ -13,8 +13,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
+from lamella.service.config.settings import Settings
 from lamella.service.dashboard import words
-from lamella.service.settings import Settings
 from lamella.snapshot.cluster import box_depth
 from support.service_api import parquet_bytes
 from support.settled import settled

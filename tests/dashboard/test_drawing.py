@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.service.dashboard import charts, words
+from lamella.service.dashboard.charts import MOST_TILES, Painter
+from lamella.service.dashboard.layer_map import Zoom, zoom_of
 from lamella.service.dashboard.tables import depth_bars
-from lamella.service.dashboard.tiles import MOST_TILES, Painter
-from lamella.service.dashboard.zoom import Zoom, zoom_of
 from lamella.snapshot.errors import InvalidRequest, SegmentNotFound
 from lamella.snapshot.prune.verdict import ALL, NONE, SOME, UNKNOWN
 from lamella.snapshot.warehouse.layer_map import LayerMap

@@ -20,11 +20,10 @@ from starlette.testclient import TestClient
 
 from lamella.client import Lamella
 from lamella.service.app import create_app
+from lamella.service.config.settings import Settings
 from lamella.service.dashboard import words
 from lamella.service.dashboard.lab_answer import readable
-from lamella.service.dashboard.lab_asked import MOST_CHARACTERS, filter_trouble
-from lamella.service.dashboard.lab_syntax import FORMS
-from lamella.service.settings import Settings
+from lamella.service.dashboard.lab_question import FORMS, MOST_CHARACTERS, filter_trouble
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import bind, read_filter
 from lamella.snapshot.expression.bound import Anything, leaves_of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from lamella.service.dashboard.prepared import Prepared
+from lamella.service.dashboard.preview import BackgroundFigures
 from lamella.snapshot.errors import InvalidRequest, Overloaded
 
 ENDS: list[Callable[[], None]] = []
@@ -24,7 +24,7 @@ def ended() -> Iterator[None]:
 def test_a_value_is_made_once_and_kept() -> None:
     """However often it is asked for, and by whom, the work is done once."""
     made: list[int] = []
-    kept: Prepared[int] = Prepared(ENDS.append, 4, name="test")
+    kept: BackgroundFigures[int] = BackgroundFigures(ENDS.append, 4, name="test")
 
     def make() -> int:
         made.append(1)
@@ -37,7 +37,7 @@ def test_a_value_is_made_once_and_kept() -> None:
 def test_nobody_waits_longer_than_told() -> None:
     """While it is being made there is None; afterwards there is the value."""
     go = threading.Event()
-    kept: Prepared[bool] = Prepared(ENDS.append, 4, name="test")
+    kept: BackgroundFigures[bool] = BackgroundFigures(ENDS.append, 4, name="test")
     assert kept.peek("key", lambda: go.wait(60)) is None
     assert kept.peek("key", lambda: go.wait(60), wait_s=0.01) is None
     go.set()
@@ -47,7 +47,7 @@ def test_nobody_waits_longer_than_told() -> None:
 def test_a_failure_is_told_for_a_while_and_then_tried_again() -> None:
     """A page that is loaded anew has the failure and does not begin again; what passes does not stay for ever."""
     now_s, made = [0.0], []
-    kept: Prepared[int] = Prepared(ENDS.append, 4, name="test", timer=lambda: now_s[0])
+    kept: BackgroundFigures[int] = BackgroundFigures(ENDS.append, 4, name="test", timer=lambda: now_s[0])
 
     def fail() -> int:
         made.append(1)
@@ -65,7 +65,7 @@ def test_a_failure_is_told_for_a_while_and_then_tried_again() -> None:
 def test_what_gets_old_is_made_anew_but_not_while_it_is_made() -> None:
     """A value is shown for its time; work that takes longer than that is waited for, and shown once."""
     now_s, made, go = [0.0], [], threading.Event()
-    kept: Prepared[int] = Prepared(ENDS.append, 4, name="test", fresh_s=60, timer=lambda: now_s[0])
+    kept: BackgroundFigures[int] = BackgroundFigures(ENDS.append, 4, name="test", fresh_s=60, timer=lambda: now_s[0])
 
     def make() -> int:
         go.wait(60)
@@ -85,7 +85,7 @@ def test_what_gets_old_is_made_anew_but_not_while_it_is_made() -> None:
 
 def test_a_time_out_of_the_work_itself_is_a_failure() -> None:
     """It is not taken for work that goes on."""
-    kept: Prepared[int] = Prepared(ENDS.append, 4, name="test")
+    kept: BackgroundFigures[int] = BackgroundFigures(ENDS.append, 4, name="test")
 
     def late() -> int:
         raise TimeoutError("the store")
@@ -97,7 +97,7 @@ def test_a_time_out_of_the_work_itself_is_a_failure() -> None:
 def test_only_so_many_are_kept_and_the_latest_stay() -> None:
     """Of more keys than there is room for, those that were asked for the longest ago are forgotten."""
     made: list[str] = []
-    kept: Prepared[str] = Prepared(ENDS.append, 2, name="test")
+    kept: BackgroundFigures[str] = BackgroundFigures(ENDS.append, 2, name="test")
 
     def ask(key: str) -> None:
         def make() -> str:
@@ -114,7 +114,7 @@ def test_only_so_many_are_kept_and_the_latest_stay() -> None:
 def test_too_many_at_once_are_refused() -> None:
     """When every place is taken by work that goes on, one more is told to come back."""
     go = threading.Event()
-    kept: Prepared[bool] = Prepared(ENDS.append, 2, name="test")
+    kept: BackgroundFigures[bool] = BackgroundFigures(ENDS.append, 2, name="test")
     for key in ("a", "b"):
         kept.peek(key, lambda: go.wait(60))
     with pytest.raises(Overloaded):

@@ -19,9 +19,9 @@ from starlette.routing import Route
 from fixtures_server import ServerProcess
 from lamella.client import Lamella
 from lamella.service.app import create_app
+from lamella.service.config.settings import Settings
 from lamella.service.dashboard.forms import COOKIE, KEY, TOKEN
 from lamella.service.dashboard.pages import CONTENT_SECURITY_POLICY
-from lamella.service.settings import Settings
 from support.dashboard_tables import EVENTS, NAMESPACE
 
 MARKUP = '"><img src=x onerror="alert(1)"><script>alert(2)</script>{{7*7}}'

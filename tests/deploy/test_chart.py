@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from lamella.client.cli.app import cli
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 from stack.tools import HELM, built
 
 #: Helm is built from its source: minutes of processor time on a machine that does not have it.

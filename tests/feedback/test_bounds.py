@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lamella.service.catalog import FeedbackBounds, FeedbackRecord, SqlCatalog, TableRecord, open_catalog
-from lamella.service.state import history_entry
+from lamella.service.history.history import history_entry
 from lamella.snapshot.errors import TableNotFound
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.schema import Column, Schema

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lamella.service.catalog import FeedbackRecord, SqlCatalog, TableRecord, open_catalog
+from lamella.service.config.settings import Settings
+from lamella.service.history.history import history_entry
 from lamella.service.services import Services
-from lamella.service.settings import Settings
-from lamella.service.state import history_entry
 from lamella.snapshot.feedback import ENABLED
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import FsspecStore

@@ -21,8 +21,8 @@ from lamella.client import Lamella
 from lamella.client.cli.app import cli
 from lamella.client.http import AsyncLamella, Table
 from lamella.service.catalog import open_catalog
+from lamella.service.config.settings import Settings
 from lamella.service.services import Services
-from lamella.service.settings import Settings
 from lamella.snapshot.errors import InvalidFilter, InvalidRequest, LimitExceeded, SnapshotNotFound, UnknownColumn
 from lamella.snapshot.expression import read_filter
 from lamella.snapshot.feedback import told_of

@@ -17,7 +17,7 @@ from fuzz.mutation import mutated_bytes, mutated_json
 from fuzz.sql_grammar import CORPUS as SQL
 from fuzz.tables import blocks, schema
 from fuzz.test_json_filters import CORPUS as TREES
-from lamella.service.json_body import read_json
+from lamella.service.http.admission import read_json
 from lamella.snapshot.errors import InvalidRequest, LamellaError, SegmentNotFound
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import SnapshotPointer

@@ -15,8 +15,8 @@ import pytest
 
 from lamella.service.app import create_app
 from lamella.service.catalog import TableRecord, open_catalog
-from lamella.service.settings import Settings
-from lamella.service.state import history_entry
+from lamella.service.config.settings import Settings
+from lamella.service.history.history import history_entry
 from lamella.snapshot.api_key import key_sha256
 from lamella.snapshot.prune.answer import answer_of
 from lamella.snapshot.prune.encode import SegmentTexts

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from fixtures_server import start_shared
 from lamella.client.http import Lamella
 from lamella.service.app import create_app
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 
 #: Makes an app on the test's warehouse; all of them are replicas of one service.
 NewReplica = Callable[[], TestClient]

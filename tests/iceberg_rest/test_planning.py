@@ -117,7 +117,7 @@ def test_the_parts_of_a_plan_are_the_plan(
 ) -> None:
     """However it is cut, in parts of parts too, another replica serves them, and each file comes once."""
     made = files.add(9) + files.add(8)
-    monkeypatch.setattr("lamella.service.iceberg_scans.part_sizes", lambda *_: (most_tasks, most_tokens))
+    monkeypatch.setattr("lamella.service.iceberg.scans.part_sizes", lambda *_: (most_tasks, most_tokens))
     other = new_replica()
     plan = files.plan()
     assert len(plan["file-scan-tasks"]) == min(most_tasks, 17)
@@ -140,9 +140,9 @@ def test_a_filter_that_is_too_long_for_tokens_has_few_files(files: Files, monkey
     """Each file would repeat it, so beyond a budget it is refused, for ranges of snapshots too."""
     files.add(3)
     filter = {"type": "in", "term": "a", "values": list(range(-1_000, 1_000, 7))}
-    monkeypatch.setattr("lamella.service.iceberg_scans.MOST_CHARACTERS", 10)
+    monkeypatch.setattr("lamella.service.iceberg.scans.MOST_CHARACTERS", 10)
     assert len(files.plan(filter=filter)["file-scan-tasks"]) == 3
-    monkeypatch.setattr("lamella.service.iceberg_scans.MOST_BYTES", 3_000)
+    monkeypatch.setattr("lamella.service.iceberg.scans.MOST_BYTES", 3_000)
     for asked in ({}, {"start-snapshot-id": 1, "end-snapshot-id": 2}):
         answer = files.app.post(f"{REST}/plan", json={"filter": filter, **asked})
         assert error(answer) == (400, "BadRequestException")
@@ -191,7 +191,7 @@ def test_a_plan_is_fetched_again_and_given_up(files: Files) -> None:
 def test_a_token_is_for_its_table_only(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another table's, and one that was altered, are no plan tasks; nor is anything once the snapshot is gone."""
     files.add(4)
-    monkeypatch.setattr("lamella.service.iceberg_scans.part_sizes", lambda *_: (2, 10))
+    monkeypatch.setattr("lamella.service.iceberg.scans.part_sizes", lambda *_: (2, 10))
     [token] = files.plan()["plan-tasks"]
     columns = [{"name": "a", "type": "int64"}]
     assert files.app.post("/v1/namespaces/db/tables", json={"name": "u", "schema": columns}).status_code == 201
@@ -235,7 +235,7 @@ def test_rows_that_are_enough_do_not_make_a_plan_without_parts(
 ) -> None:
     """Where they need more files than a part has, the plan has parts as ever."""
     made = files.add(9)
-    monkeypatch.setattr("lamella.service.iceberg_scans.part_sizes", lambda *_: (3, 10))
+    monkeypatch.setattr("lamella.service.iceberg.scans.part_sizes", lambda *_: (3, 10))
     assert len(files.plan(**{"min-rows-requested": 25})["file-scan-tasks"]) == 3
     plan = files.plan(**{"min-rows-requested": 85})
     assert len(plan["file-scan-tasks"]) == 3

@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 from lamella.snapshot.api_key import key_sha256, key_text
 from lamella.snapshot.errors import InvalidRequest
 

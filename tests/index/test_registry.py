@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lamella.service.app import create_app
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.index import kind_named, kinds
 from lamella.snapshot.index.builtin import BUILTIN

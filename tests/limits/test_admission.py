@@ -12,8 +12,8 @@ import pytest
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
-from lamella.service.bodies import Bodies
-from lamella.service.metrics import Metrics
+from lamella.service.http.admission import BodyReader
+from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import BodyTooLarge, Overloaded
 from support.gate import TABLE, Gate
 from support.held_reads import HeldReads
@@ -124,9 +124,9 @@ class _Sender:
         return self._messages.pop(0) if self._messages else {"type": "http.disconnect"}
 
 
-def bodies(most_bytes: int, *, shared: bool = True) -> Bodies:
+def bodies(most_bytes: int, *, shared: bool = True) -> BodyReader:
     """A memory for bodies."""
-    return Bodies(most_bytes=most_bytes, shared=shared, metrics=Metrics())
+    return BodyReader(most_bytes=most_bytes, shared=shared, metrics=Metrics())
 
 
 def test_bodies_together_have_so_much_memory() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lamella.service.time_budget import time_is_up
+from lamella.service.process.deadline import time_is_up
 from lamella.snapshot.errors import Unavailable
 from lamella.snapshot.patience import left_s, wait_until
 from lamella.snapshot.wire import PruneRequest

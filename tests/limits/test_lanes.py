@@ -14,17 +14,18 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
-from lamella.service import answers, services
+from lamella.service import services
 from lamella.service.app import create_app
-from lamella.service.block_urls import BlockUrls
 from lamella.service.catalog import TableRecord, open_catalog
-from lamella.service.metrics import Metrics
-from lamella.service.places import Places
-from lamella.service.routes import prune
+from lamella.service.config.settings import Settings
+from lamella.service.history.history import history_entry
+from lamella.service.http import responses
+from lamella.service.http.concurrency import ConcurrencyLimit
+from lamella.service.http.streaming import Pieces
+from lamella.service.prune import routes
+from lamella.service.prune.block_urls import BlockUrls
 from lamella.service.services import Services
-from lamella.service.settings import Settings
-from lamella.service.state import history_entry
-from lamella.service.streaming import Pieces
+from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import Overloaded
 from lamella.snapshot.prune.block_layer import BlockLayer
 from lamella.snapshot.prune.pipeline import Deferred
@@ -184,7 +185,7 @@ def test_wide_prunes_are_refused_by_what_is_to_be_done(
     wide = [lanes.send(pattern(number)) for number in range(2)]
     lanes.until(lambda: lanes.at_work["test"] == 1 and lanes.metric('lamella_requests_waiting{kind="wide"}') == 1)
     with monkeypatch.context() as patched:
-        patched.setattr(prune, "read_json", lambda *_: pytest.fail("it was read"))
+        patched.setattr(routes, "read_json", lambda *_: pytest.fail("it was read"))
         problem = read_problem(lanes.ask(pattern(77)))
     assert (problem.status, problem.code, problem.details["limit"]) == (429, "overloaded", "work")
     # another shape has to be looked at before it is known that it costs too much
@@ -303,7 +304,7 @@ def test_what_is_not_in_memory_goes_where_its_cost_belongs(
 ) -> None:
     """A long request is read in a thread; once it is known to be wide, it leaves that to the others."""
     lanes = new_lanes()
-    monkeypatch.setattr(prune, "QUICK_BODY_BYTES", 1)
+    monkeypatch.setattr(routes, "QUICK_BODY_BYTES", 1)
     assert lanes.ask(pattern(5)).status_code == 200
     assert lanes.at_work == {"test": 1, "read": 1}
     assert lanes.ask(narrow_filter(420)).status_code == 200
@@ -326,8 +327,8 @@ def test_a_large_answer_is_refused_before_it_is_found(
 ) -> None:
     """Where the segments alone say how many blocks there will be; others are refused before they are encoded."""
     lanes = new_lanes(large_answers=1, large_answers_waiting=0)
-    lanes.headers["Accept"] = answers.MSGPACK
-    for module in (answers, prune, services):
+    lanes.headers["Accept"] = responses.MSGPACK
+    for module in (responses, routes, services):
         monkeypatch.setattr(module, "WHOLE_BYTES", 1_000)
     begun, go, following = threading.Event(), threading.Event(), Pieces.next
 
@@ -340,14 +341,14 @@ def test_a_large_answer_is_refused_before_it_is_found(
     first = lanes.send(None, shape="columns")
     assert begun.wait(WAIT_S)
     made: list[str] = []
-    route = prune.PruneRoutes._made
+    route = routes.PruneRoutes._made
 
     def counted(*given: Any) -> Any:
         made.append("found")
         return route(*given)
 
-    monkeypatch.setattr(prune.PruneRoutes, "_made", counted)
-    monkeypatch.setattr(answers, "encoded", lambda *_: pytest.fail("it was encoded"))
+    monkeypatch.setattr(routes.PruneRoutes, "_made", counted)
+    monkeypatch.setattr(responses, "encoded", lambda *_: pytest.fail("it was encoded"))
     problem = read_problem(lanes.ask("user_id >= 0", shape="columns"))
     assert (problem.status, problem.details["limit"], made) == (429, "large_answers", [])
     problem = read_problem(lanes.ask("user_id = 5", shape="columns"))
@@ -382,7 +383,7 @@ def test_costs_are_given_back_however_the_work_ends() -> None:
     """When it fails, is cancelled, or waits in vain; one principal has half of what may be done."""
 
     async def test() -> None:
-        of = Places("wide", at_once=1, waiting=5, wait_s=None, shared=True, metrics=Metrics(), most_cost=100)
+        of = ConcurrencyLimit("wide", at_once=1, waiting=5, wait_s=None, shared=True, metrics=Metrics(), most_cost=100)
 
         async def fail() -> None:
             async with of.held("a", 500):

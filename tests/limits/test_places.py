@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.service.metrics import Metrics
-from lamella.service.places import Places
+from lamella.service.http.concurrency import ConcurrencyLimit
+from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import Overloaded, Unavailable
 from lamella.snapshot.patience import wait_until
 
 
-def places(at_once: int, waiting: int, *, shared: bool = True, wait_s: float = 60.0) -> Places:
+def places(at_once: int, waiting: int, *, shared: bool = True, wait_s: float = 60.0) -> ConcurrencyLimit:
     """Some."""
-    return Places("read", at_once=at_once, waiting=waiting, wait_s=wait_s, shared=shared, metrics=Metrics())
+    return ConcurrencyLimit("read", at_once=at_once, waiting=waiting, wait_s=wait_s, shared=shared, metrics=Metrics())
 
 
 async def settle() -> None:
@@ -28,7 +28,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def hold(of: Places, whose: str, order: list[str] | None = None) -> None:
+async def hold(of: ConcurrencyLimit, whose: str, order: list[str] | None = None) -> None:
     """Take a place, or wait for it."""
     if not of.take(whose):
         await of.wait(whose)

@@ -13,8 +13,8 @@ import httpx2
 import pytest
 
 from fixtures_server import ServerProcess, StartServer
-from lamella.service.quotas import NO_QUOTAS, Quotas, check_quotas
-from lamella.service.tables import Tables
+from lamella.service.catalog.quotas import NO_QUOTAS, Quotas, check_quotas
+from lamella.service.tables.tables import Tables
 from lamella.snapshot.errors import InvalidRequest, QuotaExceeded
 from lamella.snapshot.layout import FsspecStore
 from support.own_app import COLUMNS, NewOwn, OwnApp

@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 
 from fuzz.guard import peak_bytes
 from lamella.service.app import create_app
-from lamella.service.json_body import MOST_VALUES, read_json
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
+from lamella.service.http.admission import MOST_VALUES, read_json
 from lamella.snapshot.errors import LimitExceeded
 from lamella.snapshot.wire import CommitRequest, PruneRequest
 from support.service_api import read_problem

@@ -10,10 +10,9 @@ from functools import partial
 
 import pytest
 
-from lamella.service.client_connection import MOST_AHEAD, MOST_HEADERS
-from lamella.service.connections import Connections
-from lamella.service.metrics import Metrics
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
+from lamella.service.http.connections import MOST_AHEAD, MOST_HEADERS, Connections
+from lamella.service.telemetry.metrics import Metrics
 from support.raw_server import GET, Blocking, RawServer, answer_on, echo, is_ended, post, sending
 
 

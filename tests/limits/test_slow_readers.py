@@ -10,10 +10,9 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from lamella.service.client_connection import ClientConnection
-from lamella.service.connections import STATE, Connections
-from lamella.service.metrics import Metrics
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
+from lamella.service.http.connections import STATE, ClientConnection, Connections
+from lamella.service.telemetry.metrics import Metrics
 from support.raw_server import GET, RawServer, answer_on, post, read_head, sending
 
 

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from lamella.service.deadline import begin_change, end
-from lamella.service.threads import Threads
+from lamella.service.process.deadline import begin_change, end
+from lamella.service.process.threads import Threads
 from lamella.snapshot.errors import Unavailable
 from lamella.snapshot.patience import check_patience, left_s, wait_until
 

@@ -19,15 +19,14 @@ from starlette.testclient import TestClient
 from fixtures_server import StartServer
 from lamella.service.access import actor_of
 from lamella.service.access.principal import OPEN, set_principal
-from lamella.service.api import REQUEST_ID
-from lamella.service.app import create_app
-from lamella.service.audit import Audit, about
+from lamella.service.app import create_app, operations
 from lamella.service.catalog import SqlCatalog, open_catalog
-from lamella.service.logs import make_log
-from lamella.service.metrics import Metrics
-from lamella.service.routes import operations
+from lamella.service.config.settings import Settings
+from lamella.service.http.routing import REQUEST_ID
 from lamella.service.services import Services
-from lamella.service.settings import Settings
+from lamella.service.telemetry.logs import make_log
+from lamella.service.telemetry.metrics import Metrics
+from lamella.service.usage.audit import Audit, about
 from lamella.snapshot.errors import LamellaError, OutcomeUnknown, Unavailable
 from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.layout import FsspecStore
@@ -310,7 +309,7 @@ def test_entries_are_held_while_the_catalog_does_not_answer(world: World) -> Non
 
 def test_what_is_held_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is lost is counted: the newest that were never looked at, and the oldest of those that were."""
-    monkeypatch.setattr("lamella.service.audit._MOST_HELD", 3)
+    monkeypatch.setattr("lamella.service.usage.audit._MOST_HELD", 3)
     world.error = Unavailable("down")
     for name in "abcde":
         world.note(name)

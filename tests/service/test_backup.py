@@ -17,14 +17,12 @@ import sqlalchemy as sa
 
 from lamella.service.backup import export_catalog, import_catalog, read_catalog
 from lamella.service.backup.archive import ArchiveReader
-from lamella.service.backup.contents import LEFT_OUT, PARTS
-from lamella.service.backup.exporting import columns_of
-from lamella.service.backup.presence import look_for, snapshots_in, snapshots_of
-from lamella.service.backup.verifying import verify_catalog
+from lamella.service.backup.check import look_for, snapshots_in, snapshots_of, verify_catalog
+from lamella.service.backup.export import LEFT_OUT, PARTS, columns_of
 from lamella.service.catalog import open_catalog
 from lamella.service.catalog.engine import WRITES, catalog_url, open_engine
 from lamella.service.catalog.migrate import migrate
-from lamella.service.catalog.tables import metadata
+from lamella.service.catalog.schema import metadata
 from lamella.snapshot.errors import CatalogOutdated, Conflict, InvalidRequest, UnsupportedFormat
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.wire import NamespaceInfo

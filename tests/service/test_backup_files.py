@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lamella.service.backup import files
+from lamella.service.backup import archive
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest
 
 
@@ -31,7 +31,7 @@ def test_a_file_comes_where_there_are_no_links(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(os, "link", refused)
     place = tmp_path / "b.gz"
-    with files.written(str(place), entropy) as out:
+    with archive.written(str(place), entropy) as out:
         out.write(b"all of it")
         assert [each.name for each in tmp_path.iterdir()] == ["b.gz.0505050505050505.part"]
     assert place.read_bytes() == b"all of it"
@@ -44,7 +44,7 @@ def test_a_file_that_came_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     place = tmp_path / "b.gz"
 
     def late() -> None:
-        with files.written(str(place)) as out:
+        with archive.written(str(place)) as out:
             out.write(b"late")
             place.write_bytes(b"first")
 
@@ -63,7 +63,7 @@ def test_a_disk_that_is_full_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
         monkeypatch.setattr(Path, "replace", no_space)
 
     def write() -> None:
-        with files.written(str(tmp_path / "b.gz")) as out:
+        with archive.written(str(tmp_path / "b.gz")) as out:
             out.write(b"some")
             if at == "write":
                 no_space()

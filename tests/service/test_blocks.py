@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from lamella.service.blocks import check_block, read_blocks
+from lamella.service.commits.blocks import check_block, read_blocks
 from lamella.snapshot.errors import InvalidRequest, SchemaMismatch
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block

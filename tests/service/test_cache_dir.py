@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.layout import FsspecStore
 from support.service_api import parquet_bytes

@@ -18,7 +18,7 @@ from alembic.script import ScriptDirectory
 from lamella.service.catalog import Catalog, HistoryEntry, SqlCatalog, StoredAnswer, TableRecord, open_catalog
 from lamella.service.catalog.engine import catalog_url, open_engine
 from lamella.service.catalog.migrate import migrate, migration_config
-from lamella.service.catalog.tables import metadata
+from lamella.service.catalog.schema import metadata
 from lamella.snapshot.errors import (
     AlreadyExists,
     IdempotencyMismatch,

@@ -11,14 +11,14 @@ import pytest
 
 from lamella.service.catalog import (
     CommitGuard,
-    Condemned,
     HistoryEntry,
     LeaseRecord,
     SqlCatalog,
+    SweepMark,
     TableRecord,
     open_catalog,
 )
-from lamella.service.catalog.leased import LEASE_GRACE_MS
+from lamella.service.catalog.snapshots import LEASE_GRACE_MS
 from lamella.snapshot.errors import LeaseNotFound, SnapshotExpired, TableNotFound, Unavailable
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import ObjectRef, SnapshotPointer
@@ -86,9 +86,9 @@ def lease(table_id: str, held: HistoryEntry, expires_at_ms: int = 10_000) -> Lea
     )
 
 
-def condemned(table_id: str, location: str, kind: str = "block") -> Condemned:
+def condemned(table_id: str, location: str, kind: str = "block") -> SweepMark:
     """An object that is to be deleted."""
-    return Condemned(location=location, table_id=table_id, kind=kind, size_bytes=7, condemned_at_ms=9)
+    return SweepMark(location=location, table_id=table_id, kind=kind, size_bytes=7, condemned_at_ms=9)
 
 
 def test_a_lease_holds_its_snapshot_until_it_ends(catalog: SqlCatalog) -> None:
@@ -183,7 +183,7 @@ def test_a_guard_notices_what_was_condemned_since(catalog: SqlCatalog) -> None:
     assert lands(catalog.guard(table_id, ["file:///d"], since_ms=1_000))
 
 
-def commit_beside(catalog: SqlCatalog, table_id: str, guard: CommitGuard, one: Condemned) -> tuple[bool, bool]:
+def commit_beside(catalog: SqlCatalog, table_id: str, guard: CommitGuard, one: SweepMark) -> tuple[bool, bool]:
     """Commit and condemn at once: whether the commit landed, and whether the look behind the condemnation saw it."""
     start = threading.Barrier(2)
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from lamella.service.catalog import (
-    Claimed,
+    ClaimResult,
     JobEnding,
     JobFilter,
     JobRecord,
@@ -44,7 +44,7 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlCatal
 
 def claim(
     catalog: SqlCatalog, *kinds: str, now_ms: int = 100, lease_ms: int = 1_000, token: str | None = None
-) -> Claimed:
+) -> ClaimResult:
     """What a worker gets at that time."""
     return catalog.claim_job(
         worker="w",

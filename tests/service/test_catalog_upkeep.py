@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from lamella.service.catalog import (
-    Enqueued,
+    AddedJob,
     JobFilter,
     JobRecord,
     PolicyRecord,
@@ -120,7 +120,7 @@ def test_a_schedule_asks_once_for_each_time(catalog: SqlCatalog) -> None:
     (then,) = catalog.schedules(table.table_id)
     assert (then.next_ms, then.last_ms, then.last_job_id) == (61_000, 1_000, job_id)
     again = catalog.fire_schedule(then, queued(table, twin="x"), next_ms=121_000, now_ms=61_000)
-    assert again == Enqueued(job_id=job_id, is_new=False)
+    assert again == AddedJob(job_id=job_id, is_new=False)
     assert len(pending(catalog)) == 1
 
 
@@ -147,7 +147,7 @@ def test_a_policy_is_kept_replaced_and_dropped(catalog: SqlCatalog) -> None:
     assert catalog.begin_check(first, now_ms=50)
     job = queued(table)
     done = catalog.end_check(table.table_id, began_ms=50, findings="[1]", jobs={"compact": job})
-    assert done == {"compact": Enqueued(job_id=job.job_id, is_new=True)}
+    assert done == {"compact": AddedJob(job_id=job.job_id, is_new=True)}
     fired = {"compact": RuleFired(at_ms=50, job_id=job.job_id)}
     checked = msgspec.structs.replace(first, checked_ms=50, findings="[1]", fired=fired)
     assert catalog.policy(table.table_id) == checked
@@ -190,7 +190,7 @@ def test_one_of_those_who_check_at_once_enqueues(catalog: SqlCatalog) -> None:
     catalog.enqueue_job(twin, unique=False)
     jobs = {"compact": queued(table, twin="c"), "verify": queued(table, kind="verify", twin="v")}
     done = catalog.end_check(table.table_id, began_ms=10, findings="[]", jobs=jobs)
-    assert done["verify"] == Enqueued(job_id=twin.job_id, is_new=False)
+    assert done["verify"] == AddedJob(job_id=twin.job_id, is_new=False)
     assert done["compact"].is_new
     assert len(pending(catalog)) == 2
 

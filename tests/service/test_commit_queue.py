@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from lamella.service.commit_queue import CommitQueue, Entry
+from lamella.service.commits.queue import CommitQueue, Entry
 from lamella.snapshot.errors import OutcomeUnknown, Unavailable
 
 Group = Sequence[Entry[str, str]]

@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 from lamella.snapshot.layout import FsspecStore
 from support.race import TABLE, NewRace, Race
 from support.service_api import parquet_bytes, read_problem

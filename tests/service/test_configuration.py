@@ -15,9 +15,9 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from lamella.service.catalog import open_catalog
-from lamella.service.configuration import Configuration, Origin, load_settings
-from lamella.service.configuration_check import ConfigReport, check_configuration, settings_in_force
-from lamella.service.settings import ENV_PREFIX, Settings
+from lamella.service.config.check import ConfigReport, check_configuration, effective_settings
+from lamella.service.config.settings import ENV_PREFIX, Settings
+from lamella.service.config.sources import Configuration, Origin, load_settings
 from lamella.snapshot.errors import InvalidSettings
 from lamella.snapshot.layout import FsspecStore
 
@@ -254,7 +254,7 @@ def test_what_is_in_force_is_shown_without_secrets(
     monkeypatch.setenv("LAMELLA_CATALOG", "postgresql+psycopg://u:hush@h/d")
     monkeypatch.setenv("LAMELLA_STORE_OPTIONS", '{"s3": {"secret": "hush"}}')
     found = load_settings({"port": 99}, config=write("lamella.toml", 'warehouse = "s3://k:hush@b/w"'))
-    shown = {each.name: each for each in settings_in_force(found)}
+    shown = {each.name: each for each in effective_settings(found)}
     assert list(shown) == list(Settings.model_fields)
     assert (shown["port"].value, shown["port"].origin) == ("99", "option")
     assert shown["catalog"].origin == "environment LAMELLA_CATALOG"
@@ -305,7 +305,7 @@ def test_a_certificate_that_cannot_be_served_with_is_said_beforehand(tmp_path: P
 
 def test_a_library_that_is_missing_is_told_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the setting that needs it; the others are not asked for."""
-    monkeypatch.setattr("lamella.service.configuration_check.find_spec", lambda _: None)
+    monkeypatch.setattr("lamella.service.config.check.find_spec", lambda _: None)
     given: dict[str, Any] = {"warehouse": "s3://b/w", "catalog": "postgresql://h/d", "traces": True}
     errors = told(checked(**given), "error")
     assert {about: text.partition(";")[2] for about, text in errors.items()} == {

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from lamella.client.rewrite.block_writer import sketches_of
 from lamella.service.catalog import TableRecord, open_catalog
-from lamella.service.state import history_entry
+from lamella.service.history.history import history_entry
 from lamella.snapshot.commit import Shape
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import FsspecStore

@@ -15,7 +15,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.index.directory import Directory
 from support.service_api import parquet_bytes, read_problem

@@ -9,9 +9,9 @@ import msgspec
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 
-from lamella.service.metrics import Metrics
-from lamella.service.problem import status_of
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
+from lamella.service.http.problem import status_of
+from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import BY_CODE
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

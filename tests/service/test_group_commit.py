@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 from support.gate import TABLE, WAIT_S, Gate, NewGate
 from support.service_api import TableApi, World, read_problem
 

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.catalog import SqlCatalog, StoredAnswer, open_catalog
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import OutcomeUnknown
 from support.service_api import World, fresh_name, read_problem
 

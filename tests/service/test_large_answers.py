@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from lamella.service import answers
-from lamella.service.streaming import LargeAnswers, Turn
+from lamella.service.http import responses
+from lamella.service.http.streaming import LargeAnswers, Turn
 from support.own_app import NewOwn, OwnApp
 from support.race import TABLE
 from support.service_api import read_problem
@@ -47,7 +47,7 @@ def test_what_is_large_waits_for_a_turn_whatever_was_asked(new_own: NewOwn, monk
         assert (whole.status_code, turns) == (200, [])
         assert "content-length" in whole.headers
         with monkeypatch.context() as patched:
-            patched.setattr(answers, "WHOLE_BYTES", 1_000)
+            patched.setattr(responses, "WHOLE_BYTES", 1_000)
             pieces = own.app.request(method, f"{TABLE}/{path}", json=body)
         assert [len(turns), "content-length" in pieces.headers] == [1, False]
         turns.clear()

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from lamella.service.later import Later
+from lamella.service.process.threads import Debouncer
 
 
 def test_it_is_done_once_for_all_who_asked_meanwhile() -> None:
@@ -20,7 +20,7 @@ def test_it_is_done_once_for_all_who_asked_meanwhile() -> None:
         times.append(threading.current_thread().name)
         done.release()
 
-    later = Later(work, 0.0, "worker")
+    later = Debouncer(work, 0.0, "worker")
     states = [later.is_due]
     later.soon()
     assert began.acquire(timeout=60)
@@ -48,7 +48,7 @@ def test_a_failure_is_logged_and_the_next_one_who_asks_has_it_done(caplog: pytes
         finally:
             done.release()
 
-    later = Later(work, 0.0, "worker")
+    later = Debouncer(work, 0.0, "worker")
     for _ in range(2):
         later.soon()
         assert done.acquire(timeout=60)
@@ -59,13 +59,13 @@ def test_a_failure_is_logged_and_the_next_one_who_asks_has_it_done(caplog: pytes
 def test_nothing_is_done_once_it_is_closed() -> None:
     """What was asked for right before is left to whoever closes it."""
     times: list[int] = []
-    later = Later(lambda: times.append(1), 3_600.0, "worker")
+    later = Debouncer(lambda: times.append(1), 3_600.0, "worker")
     later.soon()
     later.close()
     later.soon()
     later.close()
     assert times == []
-    Later(lambda: None, 0.0, "never asked").close()
+    Debouncer(lambda: None, 0.0, "never asked").close()
 
 
 @pytest.mark.parametrize("death", [SystemExit, KeyboardInterrupt])
@@ -81,7 +81,7 @@ def test_the_thread_outlives_whatever_its_work_raises(death: type[BaseException]
         finally:
             done.release()
 
-    later = Later(work, 0.0, "worker")
+    later = Debouncer(work, 0.0, "worker")
     for _ in range(2):
         later.soon()
         assert done.acquire(timeout=60)
@@ -95,7 +95,7 @@ def test_a_thread_that_cannot_start_is_started_the_next_time(monkeypatch: pytest
         raise RuntimeError("can't start new thread")
 
     done = threading.Semaphore(0)
-    later, never = Later(done.release, 0.0, "worker"), Later(done.release, 0.0, "never")
+    later, never = Debouncer(done.release, 0.0, "worker"), Debouncer(done.release, 0.0, "never")
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", cannot)
         later.soon()

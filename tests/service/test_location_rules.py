@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
-from lamella.service.configuration import load_settings
-from lamella.service.configuration_check import check_configuration
-from lamella.service.location_rules import LocationRules
-from lamella.service.settings import Settings
+from lamella.service.config.check import check_configuration
+from lamella.service.config.settings import Settings
+from lamella.service.config.sources import load_settings
+from lamella.service.tables.names import LocationRules
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import Anywhere, Places, normal

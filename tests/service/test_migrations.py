@@ -14,9 +14,16 @@ from alembic.script import ScriptDirectory
 
 from fixtures_server import ServerProcess, StartServer
 from lamella.service.catalog import open_catalog
-from lamella.service.catalog.administration import administered, look_at_schema, migrate_catalog
 from lamella.service.catalog.engine import catalog_url, open_engine
-from lamella.service.catalog.migrate import migrate, migration_config, migration_sql, schema_state
+from lamella.service.catalog.migrate import (
+    administered,
+    look_at_schema,
+    migrate,
+    migrate_catalog,
+    migration_config,
+    migration_sql,
+    schema_state,
+)
 from lamella.snapshot.errors import CatalogOutdated, InvalidRequest, UnsupportedFormat
 from lamella.snapshot.layout import FsspecStore
 from support.service_api import World

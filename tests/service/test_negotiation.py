@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.service.compression import compressed, compressor
-from lamella.service.negotiation import CODINGS, Coding, coding, media_type
+from lamella.service.http.negotiation import CODINGS, Coding, coding, compressed, compressor, media_type
 
 JSON, ARROW, PACK = "application/json", "application/vnd.apache.arrow.stream", "application/vnd.msgpack"
 

@@ -13,8 +13,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
-from lamella.service.page_token import PageTokens
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
+from lamella.service.http.page_token import PageTokens
 from lamella.snapshot.errors import InvalidPageToken
 from support.service_api import parquet_bytes, read_problem
 

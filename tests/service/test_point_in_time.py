@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamella.service.backup import Exported, export_catalog, import_catalog
+from lamella.service.backup import ExportResult, export_catalog, import_catalog
 from lamella.service.catalog import HistoryEntry, LeaseRecord, SqlCatalog, TableRecord, TagRecord, open_catalog
 from lamella.service.catalog.engine import catalog_url, open_engine
-from lamella.service.catalog.tables import metadata
+from lamella.service.catalog.schema import metadata
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import ObjectRef, SnapshotPointer
@@ -127,7 +127,7 @@ class Past:
         return table_id
 
     @contextmanager
-    def as_of(self, at_ms: int) -> Iterator[tuple[Exported, SqlCatalog]]:
+    def as_of(self, at_ms: int) -> Iterator[tuple[ExportResult, SqlCatalog]]:
         """The catalog as it was then, in a database of its own."""
         file = io.BytesIO()
         outcome = export_catalog(self.engine, file, warehouse="w", at_ms=at_ms, leave_lost=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from lamella.service.problem import STATUS, problem_of, problem_response, status_of
+from lamella.service.http.problem import STATUS, problem_of, problem_response, status_of
 from lamella.snapshot.errors import (
     BY_CODE,
     AlreadyExists,

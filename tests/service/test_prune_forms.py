@@ -18,7 +18,7 @@ import pytest
 from fixtures_server import ServerProcess, StartServer
 from lamella.client import Lamella
 from lamella.service.catalog import open_catalog
-from lamella.service.state import history_entry
+from lamella.service.history.history import history_entry
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.schema import Column, Schema

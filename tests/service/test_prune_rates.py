@@ -14,9 +14,9 @@ from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.catalog import PruneRateRow, SqlCatalog, TableRecord, open_catalog
-from lamella.service.metrics import Metrics
-from lamella.service.prune_rates import BUCKET_MS, KEPT_MS, PruneRates
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
+from lamella.service.telemetry.metrics import Metrics
+from lamella.service.usage.filters import BUCKET_MS, KEPT_MS, PruneRates
 from lamella.snapshot.errors import LamellaError, OutcomeUnknown, Unavailable
 from lamella.snapshot.wire import NamespaceInfo, PruneRate, PruneRatesAnswer, Report, Stage
 from support.job_records import new_table
@@ -158,7 +158,7 @@ def test_prune_rates_are_held_while_the_catalog_does_not_answer(world: World) ->
 
 def test_what_is_held_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound prunes are lost and counted, whatever time they are of."""
-    monkeypatch.setattr("lamella.service.prune_rates._MOST_HELD", 2)
+    monkeypatch.setattr("lamella.service.usage.filters._MOST_HELD", 2)
     world.failing.error = Unavailable("down")
     for _ in range(5):
         world.rates.note(world.record, report(), 1)

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from lamella.service.catalog import Catalog, HistoryEntry, RecordedBounds, RecordedFilter, TableRecord, open_catalog
-from lamella.service.metrics import Metrics
-from lamella.service.recorder import Recorder
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
+from lamella.service.telemetry.metrics import Metrics
+from lamella.service.usage.filters import Recorder
 from lamella.snapshot.errors import Unavailable
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.schema import Column, Schema

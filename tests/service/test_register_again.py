@@ -21,7 +21,7 @@ from lamella.client.rewrite.engine import SerialEngine
 from lamella.service.app import create_app
 from lamella.service.backup import export_catalog, import_catalog
 from lamella.service.catalog.engine import catalog_url, open_engine
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import DuplicateBlock
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import FsspecStore

@@ -22,10 +22,10 @@ import sqlalchemy as sa
 from starlette.testclient import TestClient
 
 from fixtures_server import ServerProcess, StartServer
-from lamella.service import probes
 from lamella.service.app import create_app, from_environment
-from lamella.service.processes import listening
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
+from lamella.service.process import health
+from lamella.service.process.supervisor import listening
 from lamella.snapshot.layout import FsspecStore
 from support.ports import free_port
 from support.service_api import Api, World, read_problem
@@ -207,7 +207,7 @@ def test_a_mistake_of_ours_is_a_500_that_shows_nothing(tmp_path: Path, capfd: py
 
 def test_the_service_is_ready_only_while_the_store_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not ready is a problem document with the reason; alive it is all the same."""
-    monkeypatch.setattr(probes, "HOLDS_S", 0.0)
+    monkeypatch.setattr(health, "HOLDS_S", 0.0)
     warehouse = tmp_path / "w"
     settings = Settings(warehouse=str(warehouse), catalog=str(tmp_path / "c.db"))
     with TestClient(create_app(settings)) as client:
@@ -228,7 +228,7 @@ def test_the_service_is_ready_only_while_the_catalog_answers(
     tmp_path: Path, postgres_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the database lets nobody in: 503 for readiness and for requests. Afterwards all is well again."""
-    monkeypatch.setattr(probes, "HOLDS_S", 0.0)
+    monkeypatch.setattr(health, "HOLDS_S", 0.0)
     name = postgres_database.rpartition("/")[2]
     admin = sa.create_engine(f"{postgres_database.rpartition('/')[0]}/postgres", isolation_level="AUTOCOMMIT")
     settings = Settings(warehouse=str(tmp_path / "w"), catalog=postgres_database, catalog_timeout_s=5)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from lamella.service.app import serve
-from lamella.service.settings import Settings
-from lamella.service.worker_app import WorkerApp
+from lamella.service.config.settings import Settings
+from lamella.service.process.server import serve
+from lamella.service.process.worker_app import WorkerApp
 from lamella.snapshot.errors import InvalidRequest
 
 

@@ -20,8 +20,8 @@ from lamella.client.http.fake_transport import FakeTransport
 from lamella.client.http.transport import HttpRequest, HttpResponse
 from lamella.service.app import create_app
 from lamella.service.catalog import open_catalog
-from lamella.service.settings import Settings
-from lamella.service.state import history_entry
+from lamella.service.config.settings import Settings
+from lamella.service.history.history import history_entry
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.schema import Column, Schema

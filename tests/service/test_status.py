@@ -16,16 +16,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram
 
+from lamella.service import release
 from lamella.service.catalog import open_catalog
-from lamella.service.idempotency import claim
-from lamella.service.metrics import Metrics
-from lamella.service.release import release
-from lamella.service.request_figures import Counted, RouteFigures, StageFigures, quantile_ms
+from lamella.service.config.settings import Settings
+from lamella.service.config.sources import NOT_SET, SET, shown_settings, without_secrets
+from lamella.service.http.idempotency import claim
+from lamella.service.process.status import (
+    CacheFigures,
+    JobWorker,
+    RequestCounts,
+    RouteFigures,
+    ServiceStatus,
+    StageFigures,
+    quantile_ms,
+)
 from lamella.service.services import Services
-from lamella.service.settings import Settings
-from lamella.service.shown_settings import NOT_SET, SET, shown_settings, without_secrets
-from lamella.service.status import CacheFigures, JobWorker, ServiceStatus
-from lamella.service.worker_metrics import worker_pids
+from lamella.service.telemetry.metrics import Metrics, worker_pids
 from lamella.snapshot.errors import StoreError, Unavailable
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import FsspecStore, ObjectStat, Store
@@ -267,7 +273,7 @@ def test_workers_are_those_that_are_alive(tmp_path: Path, monkeypatch: pytest.Mo
 def test_figures_are_those_of_all_workers(tmp_path: Path) -> None:
     """Counters and histograms of processes that share a folder are added up."""
     program = """
-from lamella.service.metrics import Metrics
+from lamella.service.telemetry.metrics import Metrics
 metrics = Metrics()
 metrics.requests.labels("GET", "/t", "500").inc(2)
 metrics.request_seconds.labels("GET", "/t").observe(0.003)
@@ -278,8 +284,8 @@ metrics.committed(added=1, removed=0)
         subprocess.run([sys.executable, "-c", program], env=environment, check=True)
     reading = """
 import msgspec
-from lamella.service.metrics import Metrics
-from lamella.service.request_figures import Counted
+from lamella.service.telemetry.metrics import Metrics
+from lamella.service.process.status import Counted
 counted = Counted(Metrics().families())
 print(msgspec.json.encode([counted.routes(), counted.total("lamella_commits_total")]).decode())
 """
@@ -295,7 +301,7 @@ def test_sums_are_of_the_samples_with_these_labels() -> None:
     metrics.job_enqueued("compact", "request")
     metrics.job_enqueued("compact", "policy")
     metrics.job_enqueued("vacuum", "policy")
-    counted = Counted(metrics.families())
+    counted = RequestCounts(metrics.families())
     assert counted.total("lamella_jobs_enqueued_total") == 3
     assert counted.total("lamella_jobs_enqueued_total", kind="compact") == 2
     assert counted.total("nothing") == 0

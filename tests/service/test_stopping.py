@@ -22,13 +22,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from fixtures_server import STOP_S, ServerProcess, StartServer
-from lamella.service import probes, stopping
 from lamella.service.app import create_app
 from lamella.service.catalog import open_catalog
-from lamella.service.lifecycle import Lifecycle
-from lamella.service.logs import make_log
+from lamella.service.config.settings import Settings
+from lamella.service.process import health, lifecycle
+from lamella.service.process.lifecycle import Lifecycle
 from lamella.service.services import Services
-from lamella.service.settings import Settings
+from lamella.service.telemetry.logs import make_log
 from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.layout import FsspecStore
 from support.service_api import TableApi, World, read_problem
@@ -296,10 +296,10 @@ STUCK = """
 import asyncio, contextlib
 from fastapi import FastAPI
 from lamella.service import stopping
-from lamella.service.lifecycle import Lifecycle
-from lamella.service.logs import make_log
-from lamella.service.processes import listening, run_alone
-from lamella.service.settings import Settings
+from lamella.service.process.lifecycle import Lifecycle
+from lamella.service.telemetry.logs import make_log
+from lamella.service.process.supervisor import listening, run_alone
+from lamella.service.config.settings import Settings
 
 @contextlib.asynccontextmanager
 async def lifespan(_app):
@@ -331,7 +331,7 @@ def test_an_end_that_is_stuck_is_cut_short() -> None:
 def test_a_service_whose_workers_cannot_start_ends_with_a_status() -> None:
     """Whoever started it learns of it, instead of a service without workers."""
     program = """
-from lamella.service.processes import listening, run_workers
+from lamella.service.process.supervisor import listening, run_workers
 with listening("127.0.0.1", 0, 2) as sockets:
     run_workers(dict.fromkeys, {}, sockets)
 """
@@ -344,7 +344,7 @@ def test_it_has_started_once_the_store_was_seen_to_replace_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the first look it has not; afterwards it has, whatever becomes of the store, which readiness tells."""
-    monkeypatch.setattr(probes, "HOLDS_S", 0.0)
+    monkeypatch.setattr(health, "HOLDS_S", 0.0)
     warehouse = tmp_path / "w"
     warehouse.write_text("a file where the folder should be")
     with TestClient(create_app(Settings(warehouse=str(warehouse), catalog=str(tmp_path / "c.db")))) as client:
@@ -380,7 +380,7 @@ def test_a_service_ends_though_nobody_can_watch_over_it(tmp_path: Path, monkeypa
 
     async def drain() -> None:
         settings = Settings(warehouse=str(tmp_path), drain_s=0)
-        draining = stopping._Drain(Lifecycle(), settings, make_log("error"), is_alone=True)
+        draining = lifecycle._Drain(Lifecycle(), settings, make_log("error"), is_alone=True)
         draining.servers[signal.SIGTERM] = lambda number, _: stopped.append(number)
         monkeypatch.setattr(threading.Thread, "start", cannot)
         draining(signal.SIGTERM, None)

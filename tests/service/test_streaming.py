@@ -18,13 +18,12 @@ from starlette.types import Receive, Scope, Send
 from lamella.client import AsyncLamella, Lamella
 from lamella.client.http import RetryPolicy
 from lamella.service.access import NOBODY
-from lamella.service.access.needs import ASKED
-from lamella.service.api import Boundary, Operation
-from lamella.service.compression import compressor
-from lamella.service.logs import make_log
-from lamella.service.metrics import Metrics
-from lamella.service.middleware import DirectMiddleware
-from lamella.service.streaming import PIECE_BYTES, LargeAnswers, Pieces, StreamedResponse
+from lamella.service.access.permissions import ASKED
+from lamella.service.http.negotiation import compressor
+from lamella.service.http.routing import DirectMiddleware, Operation, RouteFactory
+from lamella.service.http.streaming import PIECE_BYTES, LargeAnswers, Pieces, StreamedResponse
+from lamella.service.telemetry.logs import make_log
+from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import Overloaded, StoreError, Unavailable
 from lamella.snapshot.patience import wait_until
 from support.ports import free_port
@@ -338,7 +337,7 @@ def test_an_answer_that_must_not_leave_gives_its_turn_back() -> None:
 
     gate: Any = Everyone()
     admission: Any = None  # nobody asks for a place
-    boundary = Boundary(make_log("error"), limits.metrics, gate, admission, lambda _, handler: handler)
+    boundary = RouteFactory(make_log("error"), limits.metrics, gate, admission, lambda _, handler: handler)
     operation = Operation(
         method="GET", path="/x", handler=forgets, needs=ASKED, summary="", tag="", is_urgent=True, changes=False
     )

@@ -14,12 +14,17 @@ from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.catalog import TableRecord, open_catalog
+from lamella.service.config.settings import Settings
+from lamella.service.jobs.policies import Measurements
+from lamella.service.maintenance.table_health import (
+    Finding,
+    IndexHealth,
+    Remedy,
+    TableHealth,
+    TableHealths,
+    findings_of,
+)
 from lamella.service.services import Services
-from lamella.service.settings import Settings
-from lamella.service.table_figures import Finding, IndexHealth, Remedy, TableHealth
-from lamella.service.table_findings import findings_of
-from lamella.service.table_health import TableHealths
-from lamella.service.upkeep import Measured
 from lamella.snapshot.errors import StoreError
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.jobs import check_arguments, job_kind_named
@@ -224,7 +229,7 @@ def test_tables_are_measured_one_at_a_time(world: World, monkeypatch: pytest.Mon
 def test_a_part_that_fails_is_left_out_with_its_reason(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the others are there; a table that was dropped meanwhile is no failure of anybody else."""
 
-    def fail(*_: object) -> Measured:
+    def fail(*_: object) -> Measurements:
         raise StoreError("the disk is on fire")
 
     world.register((0, 100))

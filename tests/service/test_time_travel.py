@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.catalog import open_catalog
-from lamella.service.settings import Settings
-from lamella.service.state import instant_ms
+from lamella.service.config.settings import Settings
+from lamella.service.history.history import instant_ms
 from lamella.snapshot.errors import InvalidRequest
 from support.service_api import parquet_bytes, read_problem
 

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.service.catalog import RuleFired, TableRecord
-from lamella.service.upkeep.conditions import Measured
-from lamella.service.upkeep.rules import findings_of
-from lamella.service.upkeep.times import next_cron, next_every
+from lamella.service.jobs.policies import Measurements, findings_of
+from lamella.service.jobs.schedules import next_cron, next_every
 from lamella.snapshot.errors import StoreError
 from lamella.snapshot.manifest import ObjectRef, SnapshotPointer
 from lamella.snapshot.wire import (
@@ -83,26 +82,26 @@ class Said:
         self._figures = figures
         self.asked: list[str] = []
 
-    def _figure(self, name: str) -> Measured:
+    def _figure(self, name: str) -> Measurements:
         self.asked.append(name)
         found = self._figures[name]
         if isinstance(found, Exception):
             raise found
-        return found if isinstance(found, Measured) else Measured(found)
+        return found if isinstance(found, Measurements) else Measurements(found)
 
-    def small_blocks(self, _table: TableRecord) -> Measured:
+    def small_blocks(self, _table: TableRecord) -> Measurements:
         return self._figure("small_blocks")
 
-    def average_depth(self, _table: TableRecord) -> Measured:
+    def average_depth(self, _table: TableRecord) -> Measurements:
         return self._figure("average_depth")
 
     def indexes(self, _table: TableRecord) -> list[str]:
         return sorted(name for name in self._figures if name.startswith("index"))
 
-    def not_indexed_blocks(self, _table: TableRecord, index: str) -> Measured:
+    def not_indexed_blocks(self, _table: TableRecord, index: str) -> Measurements:
         return self._figure(index)
 
-    def snapshots(self, _table: TableRecord, _at_most: int) -> Measured:
+    def snapshots(self, _table: TableRecord, _at_most: int) -> Measurements:
         return self._figure("snapshots")
 
 
@@ -159,7 +158,9 @@ def test_what_cannot_be_measured_decides_nothing() -> None:
         vacuum=VacuumRule(snapshots=1, every_s=5),
         verify=Rule(every_s=5),
     )
-    said = Said(small_blocks=StoreError("gone"), average_depth=Measured(None, "no key"), snapshots=StoreError("gone"))
+    said = Said(
+        small_blocks=StoreError("gone"), average_depth=Measurements(None, "no key"), snapshots=StoreError("gone")
+    )
     found = decided(policy, said)
     assert [found[rule].due for rule in ("compact", "recluster", "vacuum", "verify")] == [False, False, True, True]
     assert found["compact"].reason == "could not be measured: gone"

@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from fixtures_server import STOP_S, ServerProcess, StartServer
-from lamella.service.processes import listening
+from lamella.service.process.supervisor import listening
 from lamella.snapshot.errors import InvalidSettings
 
 CONNECTIONS = 64
@@ -95,7 +95,7 @@ def test_workers_end_with_the_process_that_looks_after_them(server: ServerProces
 
 LOADED = """
 import sys
-from lamella.service.processes import listening, run_workers
+from lamella.service.process.supervisor import listening, run_workers
 import lamella.service.app
 
 def made():

@@ -16,8 +16,8 @@ from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.catalog import open_catalog
-from lamella.service.settings import Settings
-from lamella.service.state import history_entry
+from lamella.service.config.settings import Settings
+from lamella.service.history.history import history_entry
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.schema import Column, Schema

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamella.service.blocks import check_block
+from lamella.service.commits.blocks import check_block
 from lamella.snapshot.columnar import Companion, build_blocks
 from lamella.snapshot.errors import SchemaMismatch
 from lamella.snapshot.expression import bind, read_sql, text_of

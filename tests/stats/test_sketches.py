@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lamella.client.rewrite.block_writer import write_block
-from lamella.service.blocks import check_block
+from lamella.service.commits.blocks import check_block
 from lamella.snapshot.errors import ManifestError, SchemaMismatch
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.layout import FsspecStore, TableLayout

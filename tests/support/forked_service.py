@@ -123,7 +123,7 @@ def _become(request: Mapping[str, Any]) -> None:
 
 def _main() -> int:
     import lamella.service.__main__
-    import lamella.service.app  # what takes long
+    import lamella.service.process.server  # what takes long
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the services; this ends with its owner
     gc.freeze()

@@ -13,7 +13,7 @@ import httpx2
 from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 from lamella.snapshot.layout import FsspecStore, ListedObject, ObjectStat, Store
 from support.service_api import parquet_bytes
 

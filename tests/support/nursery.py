@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from lamella.service.app import serve
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
+from lamella.service.process.server import serve
 from support.ports import free_port
 
 START_S = 300

@@ -12,7 +12,7 @@ import httpx2
 from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block
 from support.listed import put_lists

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 from lamella.snapshot.layout import FsspecStore
 from support.service_api import parquet_bytes
 from support.watched_store import WatchedStore

@@ -12,10 +12,9 @@ from typing import Any, Self
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from lamella.service.client_connection import ClientConnection
-from lamella.service.connections import STATE, Connections
-from lamella.service.metrics import Metrics
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
+from lamella.service.http.connections import STATE, ClientConnection, Connections
+from lamella.service.telemetry.metrics import Metrics
 from support.ports import free_port
 
 WAIT_S = 60

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 from lamella.snapshot.api_key import key_sha256, key_text
 
 ROOT_KEY = key_text(bytes(range(32)))

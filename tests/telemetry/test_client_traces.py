@@ -16,7 +16,7 @@ from lamella.client.http.fake_transport import FakeTransport
 from lamella.client.http.tracing import template_of
 from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
 from lamella.service.app import create_app
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import OutcomeUnknown, TableNotFound
 from support.both_clients import Asked, AsyncAsked, SyncAsked
 from support.recorded_spans import Recorded, id_of, parent_of, trace_of

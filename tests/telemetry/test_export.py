@@ -12,8 +12,8 @@ import httpx2
 import pytest
 
 from fixtures_server import ServerProcess, StartServer
-from lamella.service.settings import Settings
-from lamella.service.tracing import open_traces
+from lamella.service.app import open_traces
+from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.layout import FsspecStore
 from support.collector import Collector, Exported

@@ -25,15 +25,13 @@ from starlette.testclient import TestClient
 from fixtures_server import StartServer
 from lamella.service.app import create_app
 from lamella.service.catalog import SqlCatalog, open_catalog
-from lamella.service.catalog.observed import CatalogOperation, CatalogOutcome
-from lamella.service.metering import MemoryMetrics, ProcessMetrics
-from lamella.service.metering.bounds import REQUEST_S
-from lamella.service.metrics import Metrics
-from lamella.service.probes import Findings
-from lamella.service.pulse import Pulse
-from lamella.service.request_figures import quantile_ms
-from lamella.service.settings import Settings
-from lamella.service.threads import Threads, ThreadUse
+from lamella.service.catalog.engine import CatalogOperation, CatalogOutcome
+from lamella.service.config.settings import Settings
+from lamella.service.process.health import EventLoopMonitor, Probe
+from lamella.service.process.status import quantile_ms
+from lamella.service.process.threads import Threads, ThreadUse
+from lamella.service.telemetry.component_metrics import REQUEST_S, MemoryMetrics, ProcessMetrics
+from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.cache import Counts, Resident
 from lamella.snapshot.errors import AlreadyExists, Unavailable
 from lamella.snapshot.layout import FsspecStore
@@ -256,7 +254,7 @@ def test_a_loop_that_is_held_up_shows_it(tmp_path: Path) -> None:
     """What keeps the event loop from going on is in the next beat's lag; a beat brings the rest up to date."""
     metrics, catalog = Metrics(), open_catalog(str(tmp_path / "c.db"))
     threads, go = Threads(1), threading.Event()
-    pulse = Pulse(metrics, catalog, lambda: {"read": threads.use})
+    pulse = EventLoopMonitor(metrics, catalog, lambda: {"read": threads.use})
 
     def beats() -> tuple[float, float]:
         found = metrics.families()
@@ -290,7 +288,7 @@ def test_a_loop_that_is_held_up_shows_it(tmp_path: Path) -> None:
 
 def test_the_stores_calls_and_bytes_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as the store itself counts, also those that fail, and by threads at once."""
-    monkeypatch.setattr(Findings, "check", lambda self: self._check())  # each probe looks itself
+    monkeypatch.setattr(Probe, "check", lambda self: self._check())  # each probe looks itself
     counted = CountedStore(FsspecStore())
     store = FaultyStore(counted, Script([Fault(how="before", operation="stat", nth=2, times=2)]))
     with TestClient(create_app(Settings(warehouse=str(tmp_path)), store=store), base_url="http://localhost") as client:
@@ -349,8 +347,8 @@ def test_a_beat_that_fails_is_followed_by_others(
         looks.append(1)
         raise OSError("no figures")
 
-    pulse = Pulse(metrics, catalog, pools)
-    monkeypatch.setattr("lamella.service.pulse._STEP_S", 0.001)
+    pulse = EventLoopMonitor(metrics, catalog, pools)
+    monkeypatch.setattr("lamella.service.process.health._STEP_S", 0.001)
 
     async def beat() -> None:
         async with pulse.beating():
@@ -365,7 +363,7 @@ def test_a_beat_that_fails_is_followed_by_others(
 def test_pauses_for_the_garbage_collector_are_counted(tmp_path: Path) -> None:
     """By generation, while the service runs; a collection in the middle of a metric waits for nothing."""
     metrics, catalog = Metrics(), open_catalog(str(tmp_path / "c.db"))
-    pulse = Pulse(metrics, catalog, dict)
+    pulse = EventLoopMonitor(metrics, catalog, dict)
     before = list(gc.callbacks)
 
     def pauses(generation: str) -> float:

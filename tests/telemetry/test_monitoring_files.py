@@ -18,9 +18,9 @@ from promql_parser import AggregateExpr, BinaryExpr, Call, Expr, VectorSelector
 from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
-from lamella.service.metering.bounds import CALL_S, REQUEST_S, WAIT_S
-from lamella.service.metrics import Metrics
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
+from lamella.service.telemetry.component_metrics import CALL_S, REQUEST_S, WAIT_S
+from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import BY_CODE
 from stack.tools import debian
 from support.service_api import parquet_bytes

@@ -26,10 +26,10 @@ from starlette.testclient import TestClient
 from lamella.service.app import create_app
 from lamella.service.backup import export_catalog, import_catalog
 from lamella.service.catalog import open_catalog
-from lamella.service.catalog.administration import look_at_schema
 from lamella.service.catalog.engine import catalog_url, open_engine
-from lamella.service.catalog.tables import metadata
-from lamella.service.settings import Settings
+from lamella.service.catalog.migrate import look_at_schema
+from lamella.service.catalog.schema import metadata
+from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import CatalogOutdated
 from support.service_api import parquet_bytes
 

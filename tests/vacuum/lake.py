@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lamella.service.catalog import HistoryEntry, LeaseRecord, SqlCatalog, TableRecord, TagRecord, open_catalog
-from lamella.service.metrics import Metrics
-from lamella.service.state import history_entry
-from lamella.service.vacuum import Vacuum
+from lamella.service.history.history import history_entry
+from lamella.service.maintenance.vacuum import Vacuum
+from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import Unavailable
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import Block

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from lamella.service.state import history_entry
+from lamella.service.history.history import history_entry
 from lamella.snapshot.errors import LamellaError, Unavailable
 from lamella.snapshot.index import PartRef
 from lamella.snapshot.index.directory import Addition

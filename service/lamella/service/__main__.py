@@ -8,8 +8,8 @@ import sys
 def main() -> int:
     """Exit status 2: the settings cannot be used; 1: the service could not start."""
     # Not above: each worker process loads this module first of all, and must soon say that it is alive.
-    from lamella.service.app import serve
-    from lamella.service.configuration import load_settings
+    from lamella.service.config.sources import load_settings
+    from lamella.service.process.server import serve
     from lamella.snapshot.errors import InvalidSettings, LamellaError
 
     try:

@@ -1,8 +1,4 @@
-"""The application, and how it is served.
-
-Without ``auth`` every request may do everything. :func:`serve` therefore refuses an address that other machines can
-reach then, unless the settings say ``insecure``.
-"""
+"""The application: its operations, its middlewares, and what surrounds them."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import gc
 import os
 import secrets
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -22,31 +17,80 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from lamella.service.access.starting import refuse_certificate, refuse_unsafe, unsafe_warnings
-from lamella.service.api import Boundary
+from lamella.service import release
+from lamella.service.access.routes import AccessRoutes
+from lamella.service.advice.routes import AdviceRoutes
 from lamella.service.catalog import Catalog, open_catalog
-from lamella.service.client_connection import ClientConnection
-from lamella.service.configuration import load_settings
-from lamella.service.connections import STATE, Connections
+from lamella.service.catalog.quotas import Quotas
+from lamella.service.clustering.routes import ClusteringRoutes, RewriteRoutes
+from lamella.service.commits.routes import CommitRoutes
+from lamella.service.config.check import unsafe_warnings
+from lamella.service.config.settings import Settings
+from lamella.service.config.sources import load_settings
 from lamella.service.dashboard import dashboard_routes
-from lamella.service.lifecycle import Lifecycle
-from lamella.service.logs import RequestLog, library_logging, make_log
-from lamella.service.middleware import AccessMiddleware, BodyLimitMiddleware, DirectMiddleware, traced
-from lamella.service.openapi import describe
-from lamella.service.processes import listening, run_alone, run_workers
-from lamella.service.quotas import Quotas
-from lamella.service.reference_page import CONTENT_SECURITY_POLICY, reference_page
-from lamella.service.release import release
-from lamella.service.routes import operations
+from lamella.service.external.routes import ExternalRoutes
+from lamella.service.history.routes import ChangesRoutes, HistoryRoutes, RollbackRoutes, TagRoutes
+from lamella.service.http.admission import BodyLimitMiddleware
+from lamella.service.http.connections import STATE, Connections
+from lamella.service.http.middleware import AccessMiddleware, with_spans
+from lamella.service.http.openapi import CONTENT_SECURITY_POLICY, describe, reference_page
+from lamella.service.http.routing import DirectMiddleware, Operation, RouteFactory
+from lamella.service.iceberg.routes import IcebergCatalogRoutes, IcebergScanRoutes, IcebergTokenRoutes
+from lamella.service.indexes.routes import IndexRoutes
+from lamella.service.jobs.routes import JobRoutes, ScheduleRoutes, WorkerRoutes
+from lamella.service.maintenance.routes import MaintenanceRoutes, VerifyRoutes
+from lamella.service.process.lifecycle import Lifecycle, drain_on_signals
+from lamella.service.process.routes import ConfigRoutes, HealthRoutes
+from lamella.service.prune.routes import AggregateRoutes, PruneManyRoutes, PruneRoutes
 from lamella.service.services import Services
-from lamella.service.settings import Settings
-from lamella.service.stopping import drain_on_signals
-from lamella.service.tracing import Traces, open_traces
-from lamella.service.worker_app import WorkerApp
-from lamella.service.worker_metrics import share_numbers
+from lamella.service.sharing.routes import SharedTableRoutes, ShareRoutes
+from lamella.service.tables.routes import DroppedRoutes, NamespaceRoutes, SchemaRoutes, TableRoutes
+from lamella.service.telemetry.logs import RequestLog, make_log
+from lamella.service.telemetry.tracing import NoTraces, Traces
+from lamella.service.usage.routes import FeedbackRoutes, UsageRoutes
 from lamella.snapshot.errors import InvalidRequest, NotFound
 from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.layout import FsspecStore, Store
+from lamella.snapshot.tracing import open_provider
+
+
+def operations(services: Services) -> tuple[Operation, ...]:
+    """Every operation of the API. The prune route comes first: routes are tried in this order."""
+    return (
+        *PruneRoutes(services).operations(),
+        *PruneManyRoutes(services).operations(),
+        *AggregateRoutes(services).operations(),
+        *HealthRoutes(services).operations(),
+        *CommitRoutes(services).operations(),
+        *ExternalRoutes(services).operations(),
+        *TableRoutes(services).operations(),
+        *SchemaRoutes(services).operations(),
+        *NamespaceRoutes(services).operations(),
+        *HistoryRoutes(services).operations(),
+        *TagRoutes(services).operations(),
+        *RollbackRoutes(services).operations(),
+        *ChangesRoutes(services).operations(),
+        *DroppedRoutes(services).operations(),
+        *IndexRoutes(services).operations(),
+        *ClusteringRoutes(services).operations(),
+        *RewriteRoutes(services).operations(),
+        *AdviceRoutes(services).operations(),
+        *FeedbackRoutes(services).operations(),
+        *VerifyRoutes(services).operations(),
+        *MaintenanceRoutes(services).operations(),
+        *JobRoutes(services).operations(),
+        *WorkerRoutes(services).operations(),
+        *ScheduleRoutes(services).operations(),
+        *UsageRoutes(services).operations(),
+        *AccessRoutes(services).operations(),
+        *ConfigRoutes(services).operations(),
+        *ShareRoutes(services).operations(),
+        *SharedTableRoutes(services).operations(),
+        *IcebergCatalogRoutes(services).operations(),
+        *IcebergScanRoutes(services).operations(),
+        *IcebergTokenRoutes(services, services.clock).operations(),
+    )
+
 
 _SWITCH_S = 0.0005
 _TITLE = "Lamella"
@@ -93,12 +137,12 @@ def create_app(
     services = Services(
         settings,
         store=store if store is not None else FsspecStore(settings.store_options),
-        catalog=catalog if catalog is not None else _open_catalog(settings),
+        catalog=catalog if catalog is not None else catalog_of(settings),
         ids=ids if ids is not None else Ids(clock),
         clock=clock,
         traces=traces if traces is not None else open_traces(settings),
     )
-    boundary = Boundary(log, services.metrics, services.gate, services.admission, services.audit.watched)
+    boundary = RouteFactory(log, services.metrics, services.gate, services.admission, services.audit.watched)
     described = operations(services)
     document = describe(described, title=_TITLE, version=release(), description=_DESCRIPTION)
 
@@ -133,7 +177,7 @@ def create_app(
         refuse=boundary.answer,
     )
     app.outermost = AccessMiddleware(
-        traced(inner, services.traces),
+        with_spans(inner, services.traces),
         metrics=services.metrics,
         log=RequestLog(log, settings.log_level, settings.log_format) if settings.log_requests else None,
         new_id=Ids(clock).new,
@@ -142,45 +186,19 @@ def create_app(
     return app
 
 
-def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT: ``drain_s`` longer, and running requests may finish within ``shutdown_grace_s``.
-
-    A second signal ends it at once.
-
-    Raises:
-        InvalidRequest: settings that cannot be used, or that nobody should (:func:`refuse_unsafe`).
-        InvalidSettings: the address cannot be had; nothing was started, and nothing logged.
-    """
-    refuse_unsafe(settings)
-    refuse_certificate(settings)
-    options: dict[str, Any] = {
-        "host": settings.host,
-        "port": settings.port,
-        "log_config": library_logging(settings.log_level, settings.log_format),
-        "access_log": False,
-        "server_header": False,
-        "timeout_graceful_shutdown": settings.shutdown_grace_s,
-        "timeout_keep_alive": settings.keep_alive_s,
-        "http": ClientConnection,
-        "ws": "none",
-        "proxy_headers": bool(settings.trusted_proxies),
-        "forwarded_allow_ips": settings.trusted_proxies,
-        "ssl_certfile": settings.tls_cert_file,
-        "ssl_keyfile": settings.tls_key_file,
-    }
-    with listening(settings.host, settings.port, settings.workers) as sockets:
-        if settings.workers == 1:
-            run_alone(served(settings, is_alone=True), options, sockets[0])
-            return
-        _open_catalog(settings).close()  # migrate once, and fail here rather than in every worker
-        with tempfile.TemporaryDirectory(prefix="lamella-metrics-") as folder:
-            share_numbers(folder)
-            run_workers(WorkerApp(settings.model_dump_json()), options, sockets)
-
-
 def from_environment() -> FastAPI:
     """The app by the settings of the environment and the files that it names, for another server to run."""
     return served(load_settings().settings, is_alone=False)
+
+
+def open_traces(settings: Settings) -> Traces:
+    """Raises InvalidRequest when they are on and cannot be sent."""
+    if not settings.traces:
+        return NoTraces()
+    provider = open_provider("lamella")
+    from lamella.service.telemetry.otel import OtelTraces  # here, since its packages are an extra
+
+    return OtelTraces(provider)
 
 
 def served(settings: Settings, *, is_alone: bool) -> FastAPI:
@@ -203,7 +221,8 @@ def served(settings: Settings, *, is_alone: bool) -> FastAPI:
     return app
 
 
-def _open_catalog(settings: Settings) -> Catalog:
+def catalog_of(settings: Settings) -> Catalog:
+    """The catalog that settings name, migrated where they say so; raises as :func:`create_app`."""
     connections = settings.read_threads + settings.write_threads
     return open_catalog(
         settings.catalog_url,
@@ -230,7 +249,7 @@ def _add_reference(app: FastAPI, document: dict[str, Any]) -> None:
     app.add_route("/docs", docs, include_in_schema=False)
 
 
-def _add_fallbacks(app: FastAPI, boundary: Boundary) -> None:
+def _add_fallbacks(app: FastAPI, boundary: RouteFactory) -> None:
     """Problem documents for what no route of ours answered."""
 
     async def no_route(request: Request, error: Exception) -> Response:

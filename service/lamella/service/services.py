@@ -11,48 +11,47 @@ from typing import ClassVar, Final, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import Gate
+from lamella.service.access import Authenticator
 from lamella.service.access.administration import Administration
 from lamella.service.access.principal import actor_of
-from lamella.service.admission import Admission
-from lamella.service.advice import Advice
-from lamella.service.audit import Audit
-from lamella.service.block_urls import BlockUrls
+from lamella.service.advice.advice import Advice
 from lamella.service.catalog import Catalog, TableRecord
-from lamella.service.changes import ChangeStream
-from lamella.service.clustering import Clustering
-from lamella.service.committer import Committer
-from lamella.service.external import External
-from lamella.service.feedback import Feedback
-from lamella.service.iceberg_history import IcebergHistory
-from lamella.service.iceberg_scans import IcebergScans
-from lamella.service.index_parts import IndexParts
-from lamella.service.indexes import Indexes
-from lamella.service.intake import Intake
-from lamella.service.leases import Leases
-from lamella.service.lifecycle import Lifecycle
-from lamella.service.location_rules import LocationRules
-from lamella.service.logs import make_log
-from lamella.service.metrics import Metrics
-from lamella.service.mutations import Mutations, Work
-from lamella.service.page_token import PageTokens
-from lamella.service.probes import Findings, check_all, in_own_thread
-from lamella.service.prune_rates import PruneRates
-from lamella.service.pulse import Pulse
-from lamella.service.recorder import Recorder
-from lamella.service.rollback import Rollback
-from lamella.service.settings import Settings
-from lamella.service.sharing import Sharing
-from lamella.service.state import History
-from lamella.service.status import Status
-from lamella.service.streaming import LEAST_BLOCK_BYTES, WHOLE_BYTES, LargeAnswers
-from lamella.service.table_health import TableHealths
-from lamella.service.tables import Tables
-from lamella.service.tags import Tags
-from lamella.service.threads import Threads, ThreadUse
-from lamella.service.tracing import TracedCalls, Traces, Untraced
-from lamella.service.upkeep import Due, JobQueue, Policies, Schedules, SnapshotConditions
-from lamella.service.vacuum import Vacuum
+from lamella.service.clustering.clustering import Clustering
+from lamella.service.commits.blocks import Intake
+from lamella.service.commits.committer import Committer
+from lamella.service.config.settings import Settings
+from lamella.service.external.external import External
+from lamella.service.history.changes import ChangeStream
+from lamella.service.history.history import History
+from lamella.service.history.rollback import Rollback
+from lamella.service.history.tags import Tags
+from lamella.service.http.admission import Admission
+from lamella.service.http.mutations import Mutations, Work
+from lamella.service.http.page_token import PageTokens
+from lamella.service.http.streaming import LEAST_BLOCK_BYTES, WHOLE_BYTES, LargeAnswers
+from lamella.service.iceberg.scans import IcebergHistory, IcebergScans
+from lamella.service.indexes.indexes import Indexes
+from lamella.service.indexes.parts import IndexParts
+from lamella.service.jobs.policies import Policies, SnapshotConditions
+from lamella.service.jobs.queue import JobQueue
+from lamella.service.jobs.schedules import DueJobs, Schedules
+from lamella.service.maintenance.leases import Leases
+from lamella.service.maintenance.table_health import TableHealths
+from lamella.service.maintenance.vacuum import Vacuum
+from lamella.service.process.health import EventLoopMonitor, Probe, check_all, in_own_thread
+from lamella.service.process.lifecycle import Lifecycle
+from lamella.service.process.status import Status
+from lamella.service.process.threads import Threads, ThreadUse
+from lamella.service.prune.block_urls import BlockUrls
+from lamella.service.sharing.sharing import Sharing
+from lamella.service.tables.names import LocationRules
+from lamella.service.tables.tables import Tables
+from lamella.service.telemetry.logs import make_log
+from lamella.service.telemetry.metrics import Metrics
+from lamella.service.telemetry.tracing import NoTraces, TracedCalls, Traces
+from lamella.service.usage.audit import Audit
+from lamella.service.usage.feedback import Feedback
+from lamella.service.usage.filters import PruneRates, Recorder
 from lamella.snapshot.cache import DiskCache
 from lamella.snapshot.errors import AlreadyExists, ObjectNotFound
 from lamella.snapshot.iceberg.wire import PlanTableScan
@@ -113,13 +112,13 @@ class Services:
         self.lifecycle = Lifecycle()
         self._ending: list[Callable[[], None]] = []
         self.metrics = Metrics()
-        self.traces = traces = Untraced() if traces is None else traces
+        self.traces = traces = NoTraces() if traces is None else traces
         calls = TracedCalls(self.metrics.store, self.metrics.catalog, traces) if traces.is_on else None
         catalog.listen_to(calls or self.metrics.catalog)
         self.store = store = ObservedStore(store, calls or self.metrics.store)
         self.catalog = catalog
         self.clock = clock
-        self.gate = Gate(
+        self.gate = Authenticator(
             settings,
             catalog,
             self.metrics,
@@ -253,7 +252,7 @@ class Services:
         conditions = SnapshotConditions(catalog, self.warehouse, self.clustering.average_depth)
         self.healths = TableHealths(catalog, self.warehouse, conditions, self.vacuum, clock)
         self.policies = Policies(catalog, conditions, self.metrics, ids, clock, settings)
-        self.due = Due(catalog, self.schedules, self.policies, self.metrics, clock, time.monotonic, settings)
+        self.due = DueJobs(catalog, self.schedules, self.policies, self.metrics, clock, time.monotonic, settings)
         self.large_answers = LargeAnswers(
             at_once=settings.large_answers,
             waiting=settings.large_answers_waiting,
@@ -284,7 +283,7 @@ class Services:
             self._finding(self._check_store_write, "a write to the warehouse", settings.ready_write_interval_s),
         )
         self._mutations = Mutations(settings, catalog, self.metrics, clock)
-        self.pulse = Pulse(self.metrics, catalog, self._thread_use)
+        self.pulse = EventLoopMonitor(self.metrics, catalog, self._thread_use)
 
     def table(self, namespace: str, name: str) -> TableRecord:
         """A table as it stands; raises NamespaceNotFound, TableNotFound. Waits for the catalog."""
@@ -384,9 +383,9 @@ class Services:
             await check_all(self._parts)
             self.lifecycle.is_started = True
 
-    def _finding(self, work: Callable[[], None], what: str, holds_s: float | None = None) -> Findings:
+    def _finding(self, work: Callable[[], None], what: str, holds_s: float | None = None) -> Probe:
         timeout_s = self.settings.ready_timeout_s
-        return Findings(lambda: in_own_thread(work), what=what, timeout_s=timeout_s, holds_s=holds_s)
+        return Probe(lambda: in_own_thread(work), what=what, timeout_s=timeout_s, holds_s=holds_s)
 
     def _check_store(self) -> None:
         marker = f"{self.settings.warehouse_url}/{MARKER}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from docs.scene import scene
 from docs.stage import ROOT_KEY, Stage
-from lamella.service.settings import Settings
+from lamella.service.config.settings import Settings
 from lamella.snapshot.api_key import key_sha256
 
 

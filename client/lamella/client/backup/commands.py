@@ -34,13 +34,13 @@ def export_catalog(settings: ServiceSettings, file: str, at: str | None, leave_l
     if leave_lost and at is None:
         raise click.UsageError("--leave-lost goes with --at")
     found = settings.load().settings
-    backup = _service("backup")
+    export = import_module("lamella.service.backup.export")
     at_ms = None if at is None else _instant_ms(at)
     with (
         catalog_administration().administered(found.catalog_url, timeout_s=found.catalog_timeout_s) as engine,
-        _service("backup.files").written(file) as out,
+        import_module("lamella.service.backup.archive").written(file) as out,
     ):
-        outcome = backup.export_catalog(engine, out, warehouse=found.warehouse_url, at_ms=at_ms, leave_lost=leave_lost)
+        outcome = export.export_catalog(engine, out, warehouse=found.warehouse_url, at_ms=at_ms, leave_lost=leave_lost)
     if as_json:
         click.echo(json_text(outcome), err=file == "-")
         return
@@ -71,23 +71,25 @@ def import_catalog(
     if dry_run and file == "-":
         raise click.UsageError("--dry-run reads FILE twice, which stdin cannot be")
     found = settings.load().settings
-    backup, presence, files = _service("backup"), _service("backup.presence"), _service("backup.files")
+    archive = import_module("lamella.service.backup.archive")
+    check = import_module("lamella.service.backup.check")
+    restore = import_module("lamella.service.backup.restore")
     seen = None
     if dry_run:
-        with files.read(file) as source:
-            outcome = backup.read_catalog(source)
+        with archive.read(file) as source:
+            outcome = restore.read_catalog(source)
         if not no_look:
-            with files.read(file) as source:
-                seen = _look(found, presence.snapshots_in(source))
+            with archive.read(file) as source:
+                seen = _look(found, check.snapshots_in(source))
     else:
         database = catalog_administration().administered(
             found.catalog_url, timeout_s=found.catalog_timeout_s, create=True
         )
         with database as engine:
-            with files.read(file) as source:
-                outcome = backup.import_catalog(engine, source, without_keys=without_keys)
+            with archive.read(file) as source:
+                outcome = restore.import_catalog(engine, source, without_keys=without_keys)
             if not no_look:
-                seen = _look(found, presence.snapshots_of(engine))
+                seen = _look(found, check.snapshots_of(engine))
     if as_json:
         click.echo(json_text({"imported": not dry_run, "outcome": outcome, "presence": seen}))
     else:
@@ -116,7 +118,7 @@ def verify_catalog(settings: ServiceSettings, no_files: bool, history: int, as_j
     )
     results = []
     try:
-        verified = _service("backup.verifying").verify_catalog(
+        verified = import_module("lamella.service.backup.check").verify_catalog(
             opened,
             _store(found),
             found.warehouse_url,
@@ -139,22 +141,18 @@ def verify_catalog(settings: ServiceSettings, no_files: bool, history: int, as_j
         raise click.exceptions.Exit(1)
 
 
-def _service(name: str) -> Any:
-    return import_module(f"lamella.service.{name}")
-
-
 def _store(found: Any) -> Any:
     with needs_extra("service"):
         return import_module("lamella.snapshot.layout").FsspecStore(found.store_options)
 
 
 def _look(found: Any, pointed: Any) -> Any:
-    return _service("backup.presence").look_for(pointed, _store(found), threads=found.ingest_threads)
+    return import_module("lamella.service.backup.check").look_for(pointed, _store(found), threads=found.ingest_threads)
 
 
 def _instant_ms(text: str) -> int:
-    state = _service("state")
-    return int(state.instant_ms(state.instant_of(text), "UTC"))
+    history = import_module("lamella.service.history.history")
+    return int(history.instant_ms(history.instant_of(text), "UTC"))
 
 
 def _print_import(outcome: Any, seen: Any, warehouse_url: str, *, dry_run: bool) -> None:

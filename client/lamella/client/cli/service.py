@@ -55,7 +55,7 @@ class ServiceSettings:
         """The service's ``Configuration``; ``more``: options besides. UsageError with all that is wrong with them."""
         # By name, since the client never depends on the service: it may be installed without it.
         with needs_extra("service"):
-            configuration = import_module("lamella.service.configuration")
+            configuration = import_module("lamella.service.config.sources")
         try:
             return configuration.load_settings({**self._given, **more}, config=self._config)
         except InvalidSettings as error:
@@ -97,7 +97,7 @@ def serve(settings: ServiceSettings, as_json: bool) -> None:
     if found.origins["log_format"].place == "default" and sys.stderr.isatty():
         found = settings.load(log_format="text")
     with needs_extra("service"):
-        import_module("lamella.service.app").serve(found.settings)
+        import_module("lamella.service.process.server").serve(found.settings)
 
 
 @click.group()
@@ -114,11 +114,11 @@ def show(settings: ServiceSettings, as_json: bool) -> None:
     Exit status 2 when the settings cannot be used.
     """
     found = settings.load()
-    in_force = import_module("lamella.service.configuration_check").settings_in_force(found)
+    effective = import_module("lamella.service.config.check").effective_settings(found)
     if as_json:
-        click.echo(msgspec.json.encode(in_force).decode())
+        click.echo(msgspec.json.encode(effective).decode())
     else:
-        print_table(["setting", "value", "from"], [(each.name, each.value, each.origin) for each in in_force])
+        print_table(["setting", "value", "from"], [(each.name, each.value, each.origin) for each in effective])
 
 
 @config.command()
@@ -131,7 +131,7 @@ def check(settings: ServiceSettings, connect: bool, as_json: bool) -> None:
     Exit status 0: it would; 1: something is in the way; 2: the settings cannot be used at all.
     """
     found = settings.load()
-    report = import_module("lamella.service.configuration_check").check_configuration(found, connect=connect)
+    report = import_module("lamella.service.config.check").check_configuration(found, connect=connect)
     if as_json:
         click.echo(msgspec.json.encode(report).decode())
     else:
@@ -192,11 +192,10 @@ def migrate(settings: ServiceSettings, to: str | None, dry_run: bool, as_sql: bo
     found = settings.load().settings
     database = catalog_administration()
     state = database.look_at_schema(found.catalog_url, timeout_s=found.catalog_timeout_s)
-    steps = import_module("lamella.service.catalog.migrate")
     if as_sql:
-        click.echo(steps.migration_sql(state, to), nl=False)
+        click.echo(database.migration_sql(state, to), nl=False)
         return
-    missing = steps.steps_to(state, to)
+    missing = database.steps_to(state, to)
     if not dry_run:
         database.migrate_catalog(found.catalog_url, to=to, timeout_s=found.catalog_timeout_s)
     if as_json:
@@ -209,7 +208,7 @@ def migrate(settings: ServiceSettings, to: str | None, dry_run: bool, as_sql: bo
 
 
 def catalog_administration() -> Any:
-    return import_module("lamella.service.catalog.administration")
+    return import_module("lamella.service.catalog.migrate")
 
 
 def json_text(value: object) -> str:

@@ -3,12 +3,12 @@
 docs/access.md tells users; docs/decisions/0039-access.md has the reasons.
 """
 
-from lamella.service.access.gate import Gate
-from lamella.service.access.needs import (
+from lamella.service.access.authenticator import Authenticator
+from lamella.service.access.permissions import (
     ANYBODY,
     ASKED,
     NOBODY,
-    Need,
+    Permission,
     check,
     decided,
     on_namespace,
@@ -23,8 +23,8 @@ __all__ = [
     "ANYBODY",
     "ASKED",
     "NOBODY",
-    "Gate",
-    "Need",
+    "Authenticator",
+    "Permission",
     "Principal",
     "actor_of",
     "check",

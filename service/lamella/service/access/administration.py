@@ -12,11 +12,11 @@ from typing import Final
 
 import msgspec
 
-from lamella.service.access.authenticator import Authenticator
-from lamella.service.access.needs import check
+from lamella.service.access.credentials import CredentialCache
+from lamella.service.access.permissions import check
 from lamella.service.access.principal import Principal
 from lamella.service.catalog import Catalog, KeyRecord
-from lamella.service.naming import check_name
+from lamella.service.tables.names import check_name
 from lamella.snapshot.api_key import RANDOM_BYTES, key_sha256, key_text
 from lamella.snapshot.errors import InvalidRequest, KeyNotFound, QuotaExceeded
 from lamella.snapshot.wire import (
@@ -49,7 +49,7 @@ class Administration:
     def __init__(
         self,
         catalog: Catalog,
-        authenticator: Authenticator,
+        authenticator: CredentialCache,
         clock: Callable[[], int],
         random: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:

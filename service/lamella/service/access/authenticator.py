@@ -1,177 +1,340 @@
-"""From what a request shows to who it is from, with what was found kept for a few seconds.
+"""Authentication of every request: by key, token or log-in cookie, limited by rate; by host name where nobody logs in.
 
-What is kept is as old as ``auth_cache_s`` at most, so a key that is revoked, or a grant that is taken away, has no
-effect on any replica after that; on the one that was told, at once.
+A web page can have a name of its own point to a loopback address, and then read what is served there ("DNS rebinding").
+A browser says that name in ``Host``, so a service that lets everyone on the machine do everything takes only names that
+nobody out there can give: addresses, and names without a dot, such as ``localhost``.
+
+Of a key it has the hash, so that a key that is revoked ends its log-ins. Of a token it has the names, until a time; the
+grants of these are looked up with each page.
+
+It stands before the body is read, so that whoever is refused costs no memory.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import threading
-from collections.abc import Callable
-from typing import Final
+import ipaddress
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
-from cachetools import TTLCache
+import msgspec
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from structlog.typing import FilteringBoundLogger
 
+from lamella.service.access.credentials import CredentialCache, SingleFlight, TokenBuckets, limited
 from lamella.service.access.oidc import Issuer
-from lamella.service.access.principal import Principal, root
-from lamella.service.access.rights import Rights
-from lamella.service.catalog import Catalog, KeyRecord
-from lamella.snapshot.api_key import PREFIX, is_key, key_sha256
-from lamella.snapshot.errors import LamellaError, Unauthenticated
+from lamella.service.access.principal import OPEN, Principal, set_principal
+from lamella.service.catalog import Catalog
+from lamella.service.config.settings import Settings
+from lamella.service.process.threads import Threads
+from lamella.service.telemetry.metrics import Metrics
+from lamella.snapshot.api_key import PREFIX
+from lamella.snapshot.errors import InvalidPageToken, PermissionDenied, Unauthenticated
+from lamella.snapshot.prune.signed import SignedTokens
 
-_MOST_KEPT: Final = 10_000
-_HELD_S: Final = 3_600.0
-#: How long after a use of a key was noted it is noted again.
-_USED_EVERY_MS: Final = 60_000
-ROOT_NAME: Final = "root"
+_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_FOREIGN: Final = frozenset({"cross-site", "same-site"})
+
+
+class AllowedHosts:
+    """``allowed``: names beside addresses and those without a dot; without any and ``check_all``, all are taken."""
+
+    def __init__(self, allowed: Sequence[str], *, check_all: bool) -> None:
+        self._allowed = frozenset(name.lower() for name in allowed)
+        self._is_on = check_all or bool(allowed)
+        self._seen: set[str] = set()
+
+    def check(self, request: HTTPConnection) -> None:
+        """Raises PermissionDenied for another name."""
+        if not self._is_on:
+            return
+        given = request.headers.get("host", "")
+        if given in self._seen:
+            return
+        name = given.rpartition(":")[0] if _has_port(given) else given
+        if not self._is_ours(name.lower()):
+            raise PermissionDenied(
+                "this service is not asked for by that name; its operator can allow it (allowed_hosts)", reason="host"
+            )
+        if len(self._seen) < 100:
+            self._seen.add(given)
+
+    def _is_ours(self, name: str) -> bool:
+        return name in self._allowed or _is_plain(name) or _is_address(name)
+
+
+def refuse_foreign(request: HTTPConnection) -> None:
+    """Raises PermissionDenied for a change that a page of another site has a browser ask for.
+
+    It can do so without asking first, as long as the request has no body of a kind that forms cannot send.
+    """
+    if request.scope["method"] in _READS:
+        return
+    headers = request.headers
+    origin = headers.get("origin")
+    is_foreign = headers.get("sec-fetch-site") in _FOREIGN
+    if is_foreign or (origin is not None and urlsplit(origin).netloc != headers.get("host", "")):
+        raise PermissionDenied("a page of another site asked for this", reason="origin")
+
+
+def _is_plain(name: str) -> bool:
+    return "." not in name and ":" not in name
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _has_port(given: str) -> bool:
+    return given.rpartition(":")[2].isdigit() and (given.count(":") == 1 or "]:" in given)
+
+
+COOKIE: Final = "lamella_login"
+#: What browsers keep of one cookie, without its name and attributes.
+_MOST_CHARACTERS: Final = 3_800
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """Who logged in. Either ``key_sha256`` or ``names`` is given."""
+
+    expires_ms: int
+    key_sha256: str | None = None
+    names: tuple[str, ...] = ()
+
+
+_DECODER: Final = msgspec.json.Decoder(Session)
+
+
+class Sessions:
+    """Writes and reads the cookie. ``clock`` gives Unix milliseconds."""
+
+    def __init__(self, secret: bytes, clock: Callable[[], int]) -> None:
+        self._tokens = SignedTokens(secret, "lamella log-in", most_characters=_MOST_CHARACTERS)
+        self._clock = clock
+
+    def of(self, request: HTTPConnection) -> Session | None:
+        """What the cookie of a request says; None: there is none that holds."""
+        given = request.cookies.get(COOKIE)
+        if given is None:
+            return None
+        try:
+            session = _DECODER.decode(self._tokens.read(given))
+        except (InvalidPageToken, msgspec.MsgspecError):
+            return None
+        return session if self._clock() < session.expires_ms else None
+
+    def start(self, response: Response, session: Session, *, secure: bool) -> None:
+        """Have the browser keep it. Names that do not fit are left out: fewer of them never allow more."""
+        names = session.names
+        text = self._tokens.write(msgspec.json.encode(session))
+        while len(text) > _MOST_CHARACTERS and len(names) > 1:
+            names = names[: max(1, len(names) * 3 // 4)]
+            text = self._tokens.write(msgspec.json.encode(msgspec.structs.replace(session, names=names)))
+        lasts_s = max(0, (session.expires_ms - self._clock()) // 1000)
+        response.set_cookie(COOKIE, text, max_age=lasts_s, path="/ui", httponly=True, samesite="strict", secure=secure)
+
+    def end(self, response: Response) -> None:
+        """Have the browser forget it."""
+        response.delete_cookie(COOKIE, path="/ui", httponly=True, samesite="strict")
+
+
+#: So that an issuer that does not answer takes no thread of those that serve requests, or that look up keys.
+_THREADS: Final = 4
+_MOST_WAITING: Final = 64
+_T = TypeVar("_T")
+_SCHEME: Final = "bearer "
 
 
 class Authenticator:
-    """Knows keys and tokens. :meth:`near` is for the event loop; the others wait, and may be called from many threads.
-
-    ``clock`` gives Unix milliseconds, ``monotonic`` seconds that only go up.
-    """
+    """Belongs to one event loop. ``clock`` gives Unix milliseconds, ``monotonic`` seconds that only go up."""
 
     def __init__(
         self,
+        settings: Settings,
         catalog: Catalog,
+        metrics: Metrics,
+        log: FilteringBoundLogger,
         *,
-        issuer: Issuer | None,
-        audience: str,
-        root_key_sha256: str | None,
-        cache_s: float,
+        sessions_secret: bytes,
         clock: Callable[[], int],
-        monotonic: Callable[[], float],
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._catalog = catalog
-        self.issuer = issuer
-        self._audience = audience
-        self._root_key_sha256 = root_key_sha256
-        self._clock = clock
-        self._kept: TTLCache[bytes, Principal] = TTLCache(_MOST_KEPT, cache_s, timer=monotonic)
-        self._held: TTLCache[bytes, None] = TTLCache(_MOST_KEPT, _HELD_S, timer=monotonic)
-        self._lock = threading.Lock()
-        self._generation = 0
+        self.is_on = settings.auth
+        self.sessions = Sessions(sessions_secret, clock)
+        self.authenticator = CredentialCache(
+            catalog,
+            issuer=_issuer(settings, monotonic),
+            audience=settings.oidc_audience,
+            root_key_sha256=settings.root_key_sha256,
+            cache_s=settings.auth_cache_s,
+            clock=clock,
+            monotonic=monotonic,
+        )
+        self._hosts = AllowedHosts(settings.allowed_hosts, check_all=not (settings.auth or settings.insecure))
+        self._metrics = metrics
+        self._log = log
+        self._threads = Threads(_THREADS, most_waiting=_MOST_WAITING, what="look-ups of keys")
+        self._issuer_threads = Threads(_THREADS, most_waiting=_MOST_WAITING, what="questions to the issuer of tokens")
+        self._look_ups = SingleFlight()
+        self._wait_s = settings.request_wait_s
+        self._rate_per_s = settings.requests_per_s
+        self._rates = TokenBuckets(settings.requests_burst_s, monotonic)
+        self._failures_per_s = settings.auth_failures_per_minute / 60
+        self._failures = TokenBuckets(60.0, monotonic)
 
-    @property
-    def generation(self) -> int:
-        """Another number after each :meth:`forget`: what was asked before it may be old."""
-        return self._generation
-
-    def near(self, shown: str) -> Principal | None:
-        """Who shows this, if that was asked a moment ago and holds still."""
-        return self._near(_digest(b"shown", shown))
-
-    def held(self, shown: str) -> bool:
-        """Whether this was a key or token within the last hour; it may not be any more."""
-        with self._lock:
-            return _digest(b"shown", shown) in self._held
-
-    def note_held(self, shown: str) -> None:
-        """Note that it is one."""
-        with self._lock:
-            self._held[_digest(b"shown", shown)] = None
-
-    def find(self, shown: str) -> Principal:
-        """Who shows this key or token.
+    async def admit(self, request: Request) -> Principal:
+        """Who a request to the API is from, by its ``Authorization``; a browser's cookie is no way in.
 
         Raises:
-            Unauthenticated: nobody, or not any more.
-            Unavailable: the catalog, or the issuer of tokens, does not answer.
+            Unauthenticated: it does not say, or what it says does not hold.
+            RateLimited: that one, or its address, asks too often.
+            Overloaded: too many keys or tokens are looked up already.
+            PermissionDenied: the service is asked for by a name that is not its own.
+            Unavailable: nobody can tell now.
         """
-        if shown.startswith(PREFIX):
-            if not is_key(shown):
-                raise Unauthenticated("the key does not hold", reason="form")
-            return self._keep(_digest(b"shown", shown), lambda: self._of_key(key_sha256(shown)))
-        if self.issuer is None:
-            raise Unauthenticated("the key does not hold", reason="form")
-        issuer = self.issuer
+        self._hosts.check(request)
+        if not self.is_on:
+            refuse_foreign(request)
+            return self._admitted(request, OPEN)
+        shown = _bearer(request)
+        found = None if shown is None else self.authenticator.near(shown)
+        if found is None:
+            found = await self._found(request, shown)
+        return self._admitted(request, found)
 
-        def found() -> Principal:
-            identity = issuer.identity(shown, self._audience)
-            return self._of_names(identity.names, identity.expires_ms)
+    async def admit_page(self, request: Request) -> Principal:
+        """As :meth:`admit`, to the dashboard, by its cookie."""
+        self._hosts.check(request)
+        if not self.is_on:
+            return self._admitted(request, OPEN)
+        session = self.sessions.of(request)
+        if session is None:
+            raise Unauthenticated("log in first", reason="no session")
+        found = self._near(session)
+        if found is None:
+            found = await self._look_ups.run(
+                (self.authenticator.generation, session),
+                lambda: self._threads.run(lambda: self._by(session)),
+                self._wait_s,
+            )
+        return self._admitted(request, found)
 
-        return self._keep(_digest(b"shown", shown), found)
+    async def log_in(self, request: Request, shown: str) -> Principal:
+        """Who shows this key or token in a form. Raises as :meth:`admit`."""
+        self._hosts.check(request)
+        return await self._found(request, shown)
 
-    def near_key(self, sha256: str) -> Principal | None:
-        """As :meth:`near`, by a key's hash."""
-        return self._near(_digest(b"key", sha256))
-
-    def by_key(self, sha256: str) -> Principal:
-        """Who has the key of this hash; raises Unauthenticated, Unavailable."""
-        return self._keep(_digest(b"key", sha256), lambda: self._of_key(sha256))
-
-    def near_names(self, names: tuple[str, ...], expires_ms: int) -> Principal | None:
-        """As :meth:`near`, by names that a token once said."""
-        return self._near(_names_digest(names, expires_ms))
-
-    def by_names(self, names: tuple[str, ...], expires_ms: int) -> Principal:
-        """One of these names; raises Unauthenticated from that time on, Unavailable."""
-        return self._keep(_names_digest(names, expires_ms), lambda: self._of_names(names, expires_ms))
-
-    def forget(self) -> None:
-        """Ask anew from now on: keys or grants were changed."""
-        with self._lock:
-            self._generation += 1
-            self._kept.clear()
-
-    def _near(self, digest: bytes) -> Principal | None:
-        with self._lock:
-            found = self._kept.get(digest)
-        if found is None or (found.expires_ms is not None and self._clock() >= found.expires_ms):
-            return None
-        return found
-
-    def _keep(self, digest: bytes, find: Callable[[], Principal]) -> Principal:
-        generation = self._generation
-        found = find()
-        if found.expires_ms is not None and self._clock() >= found.expires_ms:
-            raise Unauthenticated("the key or token has expired", reason="expired")
-        with self._lock:
-            if generation == self._generation:  # else it may be from before a change that was acknowledged
-                self._kept[digest] = found
-        return found
-
-    def _of_key(self, sha256: str) -> Principal:
-        if self._root_key_sha256 is not None and hmac.compare_digest(sha256, self._root_key_sha256):
-            return root(ROOT_NAME)
-        key = self._catalog.key_of(sha256)
-        now_ms = self._clock()
-        if key is None or not _holds(key, sha256, now_ms):
-            raise Unauthenticated("the key does not hold", reason="unknown" if key is None else "expired")
-        rights = Rights(self._catalog.grants([key.principal]))
-        if key.used_ms is None or now_ms - key.used_ms >= _USED_EVERY_MS:
-            self._note_use(key, now_ms)
-        ends = [key.expires_ms, key.old_until_ms if sha256 != key.sha256 else None]
-        return Principal(
-            names=(key.principal,),
-            kind="key",
-            rights=rights,
-            expires_ms=min((each for each in ends if each is not None), default=None),
-            requests_per_s=key.requests_per_s,
-        )
-
-    def _of_names(self, names: tuple[str, ...], expires_ms: int) -> Principal:
-        return Principal(names=names, kind="token", rights=Rights(self._catalog.grants(names)), expires_ms=expires_ms)
-
-    def _note_use(self, key: KeyRecord, now_ms: int) -> None:
+    async def _found(self, request: HTTPConnection, shown: str | None) -> Principal:
         try:
-            self._catalog.note_key_use(key.name, now_ms)
-        except LamellaError:
-            return  # it is for people to look at; the request goes on
+            if shown is None:
+                raise Unauthenticated("send an API key or a token as Authorization: Bearer ...", reason="none")
+            return await self._tried(request, shown)
+        except Unauthenticated as error:
+            # Why is for the operator, and not for who tries.
+            reason = error.details.pop("reason", "other")
+            self._metrics.auth_failures.labels(_LABELS.get(reason, "token")).inc()
+            self._log.info("not authenticated", reason=reason, client=_address(request))
+            raise
+
+    async def _tried(self, request: HTTPConnection, shown: str) -> Principal:
+        """Who shows this. What held a while ago is looked at also when others from its address try what does not."""
+        # Of a look-up from before a change of keys nobody learns who asks after it.
+        key = (self.authenticator.generation, shown)
+        within_s = self._wait_s if shown.startswith(PREFIX) else None
+        return await self._look_ups.run(key, lambda: self._begun(request, shown), within_s)
+
+    def _begun(self, request: HTTPConnection, shown: str) -> Coroutine[Any, Any, Principal]:
+        """A try; those who show the same while it is under way try nothing of their own."""
+        is_counted = not self.authenticator.held(shown)
+        if is_counted:
+            self._count_try(request)
+        threads, address = self._threads if shown.startswith(PREFIX) else self._issuer_threads, _address(request)
+
+        async def looked_up() -> Principal:
+            found = await threads.run(lambda: self.authenticator.find(shown))
+            if is_counted:
+                self._failures.give_back(address)
+                self.authenticator.note_held(shown)
+            return found
+
+        return looked_up()
+
+    async def of_issuer(self, request: HTTPConnection, work: Callable[[], _T]) -> _T:
+        """Do what asks the issuer of tokens, in threads of its own, and count it as a try until it succeeds."""
+        self._count_try(request)
+        found = await self._issuer_threads.run(work)
+        self._failures.give_back(_address(request))
+        return found
+
+    def _count_try(self, request: HTTPConnection) -> None:
+        # Before it is tried: of many at once all would be let by, were they counted only when they have failed.
+        wait_s = self._failures.take(_address(request), self._failures_per_s)
+        if wait_s is not None:
+            self._metrics.rate_limited.labels("failures").inc()
+            raise limited("too many keys or tokens from this address did not hold", wait_s)
+
+    def _admitted(self, request: Request, principal: Principal) -> Principal:
+        set_principal(request, principal)
+        rate_per_s = self._rate_per_s if principal.requests_per_s is None else principal.requests_per_s
+        if rate_per_s:
+            name = _address(request) if principal is OPEN else principal.name
+            wait_s = self._rates.take(name, rate_per_s)
+            if wait_s is not None:
+                self._metrics.rate_limited.labels("principal").inc()
+                raise limited(f"{name} asks more than {rate_per_s:g} times a second", wait_s)
+        return principal
+
+    def _near(self, session: Session) -> Principal | None:
+        if session.key_sha256 is not None:
+            return self.authenticator.near_key(session.key_sha256)
+        return self.authenticator.near_names(session.names, session.expires_ms)
+
+    def _by(self, session: Session) -> Principal:
+        if session.key_sha256 is not None:
+            return self.authenticator.by_key(session.key_sha256)
+        return self.authenticator.by_names(session.names, session.expires_ms)
 
 
-def _holds(key: KeyRecord, sha256: str, now_ms: int) -> bool:
-    if key.expires_ms is not None and now_ms >= key.expires_ms:
-        return False
-    return sha256 == key.sha256 or (key.old_until_ms is not None and now_ms < key.old_until_ms)
+#: Few, so that metrics stay few.
+_LABELS: Final = {"none": "none", "form": "key", "unknown": "key", "expired": "expired"}
 
 
-def _digest(kind: bytes, text: str) -> bytes:
-    return hashlib.sha256(kind + b" " + text.encode()).digest()
+def _issuer(settings: Settings, monotonic: Callable[[], float]) -> Issuer | None:
+    if settings.oidc_issuer is None:
+        return None
+    return Issuer(
+        url=settings.oidc_issuer,
+        algorithms=settings.oidc_algorithms,
+        leeway_s=settings.oidc_leeway_s,
+        subject_claim=settings.oidc_subject_claim,
+        groups_claim=settings.oidc_groups_claim,
+        keys_url=settings.oidc_keys_url,
+        monotonic=monotonic,
+    )
 
 
-def _names_digest(names: tuple[str, ...], expires_ms: int) -> bytes:
-    return _digest(b"names", "\n".join((*names, str(expires_ms))))
+def _bearer(request: HTTPConnection) -> str | None:
+    """What ``Authorization`` shows (RFC 6750, section 2.1); None: nothing of that kind."""
+    for name, value in request.scope["headers"]:
+        if name == b"authorization":
+            text: str = value.decode("latin-1")
+            return text[len(_SCHEME) :].strip() or None if text[: len(_SCHEME)].lower() == _SCHEME else None
+    return None
+
+
+def _address(request: HTTPConnection) -> str:
+    """Whom failures are counted for; a client has all of the last 64 bits of its IPv6 address to choose from."""
+    host = "" if request.client is None else request.client.host
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if address.version == 6:
+        return str(ipaddress.ip_network((address, 64), strict=False))
+    return host

@@ -1,48 +1,44 @@
 """The catalog: namespaces, tables, the pointer to each table's current snapshot, and answers to replay."""
 
-from lamella.service.catalog.access_port import AccessCatalog, KeyRecord
-from lamella.service.catalog.job_port import (
-    Claimed,
+from lamella.service.catalog.port import AccessCatalog, Catalog, JobCatalog
+from lamella.service.catalog.records import (
+    AddedJob,
+    ClaimResult,
+    CommitGuard,
+    DroppedTable,
     DueSchedule,
-    Enqueued,
-    JobCatalog,
+    FeedbackBounds,
+    FeedbackRecord,
+    HistoryEntry,
     JobEnding,
     JobFilter,
     JobRecord,
     JobReport,
-    PolicyRecord,
-    RuleFired,
-    ScheduleRecord,
-)
-from lamella.service.catalog.port import (
-    Catalog,
-    CommitGuard,
-    Condemned,
-    DroppedTable,
-    FeedbackBounds,
-    FeedbackRecord,
-    HistoryEntry,
+    KeyRecord,
     LeaseRecord,
     NamespaceUse,
+    PolicyRecord,
+    PruneRateRow,
     RecordedBounds,
     RecordedFilter,
+    RuleFired,
+    ScheduleRecord,
     StoredAnswer,
+    SweepMark,
     TableRecord,
     TagRecord,
 )
-from lamella.service.catalog.rows import StoredJson
+from lamella.service.catalog.session import StoredJson
 from lamella.service.catalog.sql import SqlCatalog, open_catalog
-from lamella.service.catalog.watch_port import PruneRateRow
 
 __all__ = [
     "AccessCatalog",
+    "AddedJob",
     "Catalog",
-    "Claimed",
+    "ClaimResult",
     "CommitGuard",
-    "Condemned",
     "DroppedTable",
     "DueSchedule",
-    "Enqueued",
     "FeedbackBounds",
     "FeedbackRecord",
     "HistoryEntry",
@@ -63,6 +59,7 @@ __all__ = [
     "SqlCatalog",
     "StoredAnswer",
     "StoredJson",
+    "SweepMark",
     "TableRecord",
     "TagRecord",
     "open_catalog",

@@ -9,9 +9,9 @@ import msgspec
 from sqlalchemy import RowMapping, and_, bindparam, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from lamella.service.catalog.access_port import KeyRecord
+from lamella.service.catalog.records import KeyRecord
+from lamella.service.catalog.schema import api_keys, grants
 from lamella.service.catalog.session import SqlSession
-from lamella.service.catalog.tables import api_keys, grants
 from lamella.snapshot.errors import AlreadyExists, KeyNotFound
 from lamella.snapshot.wire import GrantInfo, Role
 

@@ -16,12 +16,10 @@ from typing import Any, Final, TypeVar
 import msgspec
 from sqlalchemy import Connection, Row, bindparam, case, delete, insert, select, update
 
-from lamella.service.catalog.expiry import LOCK_TABLE
-from lamella.service.catalog.port import CommitGuard, Condemned, HistoryEntry
-from lamella.service.catalog.rows import entry_record
-from lamella.service.catalog.session import SqlSession
-from lamella.service.catalog.statements import history_row
-from lamella.service.catalog.tables import condemned, snapshots, sweeps, tables
+from lamella.service.catalog.records import CommitGuard, HistoryEntry, SweepMark
+from lamella.service.catalog.schema import condemned, history_row, snapshots, sweeps, tables
+from lamella.service.catalog.session import SqlSession, entry_record
+from lamella.service.catalog.snapshots import LOCK_TABLE
 from lamella.snapshot.errors import TableNotFound, Unavailable
 
 _EVERYWHERE: Final = "*"
@@ -104,7 +102,7 @@ class SqlCleanup(SqlSession):
                 raise Unavailable(f"{row['location']} is about to be deleted by a clean-up", retry_after_s=1)
         return CommitGuard(since_ms=since_ms, epochs=(epochs[0], epochs[1]), adds_files=adds_files)
 
-    def condemn(self, table_id: str, objects: Sequence[Condemned], *, watermark_ms: int) -> None:
+    def condemn(self, table_id: str, objects: Sequence[SweepMark], *, watermark_ms: int) -> None:
         kinds = {one.kind for one in objects}
         with self._transaction(None) as connection:
             if connection.execute(LOCK_TABLE, {"id": table_id}).first() is None:
@@ -121,9 +119,9 @@ class SqlCleanup(SqlSession):
             if "external" in kinds:
                 connection.execute(_ADVANCE, {"whose": _EVERYWHERE, "steps": 1, "to_ms": 0})
 
-    def condemned(self, table_id: str, *, after: str, limit: int) -> list[Condemned]:
+    def condemned(self, table_id: str, *, after: str, limit: int) -> list[SweepMark]:
         which = {"id": table_id, "after": after, "rows": limit}
-        return [Condemned(**row) for row in self._rows(_OF_TABLE, which)]
+        return [SweepMark(**row) for row in self._rows(_OF_TABLE, which)]
 
     def acquit(self, table_id: str, locations: Iterable[str]) -> None:
         with self._transaction(None) as connection:

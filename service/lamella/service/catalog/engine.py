@@ -1,13 +1,14 @@
-"""Database engines for the catalog: SQLite on a local disk, or PostgreSQL by URL."""
+"""Database engines of the catalog: SQLite on a local disk, or PostgreSQL by URL; how long their statements take."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from time import perf_counter
+from typing import Any, Final, Literal, Protocol
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.engine import URL, ExceptionContext, make_url
+from sqlalchemy.exc import ArgumentError, IntegrityError
 
 from lamella.snapshot.errors import InvalidRequest
 
@@ -101,3 +102,70 @@ def _open_postgres(url: URL, timeout_s: float, connections: int) -> Engine:
         )
     except ModuleNotFoundError as error:
         raise InvalidRequest("a PostgreSQL catalog needs the driver: pip install 'lamella[postgres]'") from error
+
+
+#: ``begin``: where a writer waits for others on SQLite. ``lookup``: of a table by its name, the shortest way.
+CatalogOperation = Literal["select", "insert", "update", "delete", "begin", "commit", "lookup", "other"]
+
+#: ``conflict``: the database refused a row because of others that are there.
+CatalogOutcome = Literal["ok", "conflict", "failed"]
+
+_OPERATIONS: Final[dict[str, CatalogOperation]] = {
+    "SELECT": "select",
+    "WITH": "select",
+    "INSERT": "insert",
+    "UPDATE": "update",
+    "DELETE": "delete",
+    "BEGIN": "begin",
+}
+#: Where a connection keeps the time at which its statement began.
+_STARTED: Final = "lamella_started_s"
+
+
+class CatalogListener(Protocol):
+    """Is told of calls when they are over; called from any thread, and must not raise."""
+
+    def catalog_called(self, operation: CatalogOperation, outcome: CatalogOutcome, took_s: float, /) -> None:
+        """A statement took so long, until its first rows were there; or a commit did."""
+
+    def connection_awaited(self, took_s: float, /, *, in_vain: bool) -> None:
+        """A connection of the pool was had after so long; ``in_vain``: none was, since all were in use."""
+
+
+class NoListener:
+    """Nobody listens."""
+
+    def catalog_called(self, operation: CatalogOperation, outcome: CatalogOutcome, took_s: float, /) -> None:
+        """Nothing."""
+
+    def connection_awaited(self, took_s: float, /, *, in_vain: bool) -> None:
+        """Nothing."""
+
+
+def observe_statements(engine: Engine, listener: CatalogListener) -> None:
+    """Tell of each statement that goes through an engine, also one with other options."""
+
+    def before(connection: Connection, *_: Any) -> None:
+        connection.info[_STARTED] = perf_counter()
+
+    def after(connection: Connection, _cursor: Any, statement: str, *_: Any) -> None:
+        tell(connection, statement, "ok")
+
+    def failed(context: ExceptionContext) -> None:
+        if context.connection is not None and context.statement is not None:
+            outcome: CatalogOutcome = (
+                "conflict" if isinstance(context.sqlalchemy_exception, IntegrityError) else "failed"
+            )
+            tell(context.connection, context.statement, outcome)
+
+    def tell(connection: Connection, statement: str, outcome: CatalogOutcome) -> None:
+        # A connection that broke has lost what it kept.
+        started_s = None if connection.invalidated else connection.info.pop(_STARTED, None)
+        if started_s is not None or outcome != "ok":
+            took_s = 0.0 if started_s is None else perf_counter() - started_s
+            word = statement[:10].split(None, 1)[0].upper() if statement else ""
+            listener.catalog_called(_OPERATIONS.get(word, "other"), outcome, took_s)
+
+    event.listen(engine, "before_cursor_execute", before)
+    event.listen(engine, "after_cursor_execute", after)
+    event.listen(engine, "handle_error", failed)

@@ -1,4 +1,7 @@
-"""What the service asks of a catalog, and the values that travel through it.
+"""What the service asks of a catalog.
+
+Times are Unix milliseconds of the caller's clock; nothing here reads one, so whether a key has expired is the caller's
+to say.
 
 Every mutation is one transaction. ``remember`` is stored inside it, so that an answer can be replayed exactly when
 the change is there. A mutation raises :class:`~lamella.snapshot.errors.Unavailable` when it certainly did not happen
@@ -8,177 +11,205 @@ key is stored already, the mutation raises :class:`~lamella.snapshot.errors.Idem
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-import msgspec
-
-from lamella.service.catalog.access_port import AccessCatalog
-from lamella.service.catalog.job_port import JobCatalog
-from lamella.service.catalog.observed import CatalogListener
-from lamella.service.catalog.watch_port import WatchCatalog
-from lamella.service.quotas import Quotas
-from lamella.snapshot.manifest import SnapshotPointer
-from lamella.snapshot.wire import NamespaceInfo
-
-
-class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One snapshot of a table. ``seq`` counts from 1 and is the table's ``version`` at that snapshot.
-
-    Expired snapshots are gaps. ``until_ms``: the time of the snapshot that followed, when that is in a gap.
-    """
-
-    seq: int
-    pointer: SnapshotPointer
-    prev_snapshot_id: str | None
-    operation: str
-    row_count: int
-    block_count: int
-    segment_count: int
-    file_size_bytes: int
-    until_ms: int | None = None
-
-
-class TagRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A name for a snapshot of a table. From ``expires_at_ms`` on (None: for ever) there is no such tag any more."""
-
-    table_id: str
-    name: str
-    seq: int
-    snapshot_id: str
-    timestamp_ms: int
-    created_at_ms: int
-    expires_at_ms: int | None = None
+from lamella.service.catalog.engine import CatalogListener
+from lamella.service.catalog.records import (
+    AddedJob,
+    ClaimResult,
+    CommitGuard,
+    DroppedTable,
+    DueSchedule,
+    FeedbackBounds,
+    FeedbackRecord,
+    HistoryEntry,
+    JobEnding,
+    JobFilter,
+    JobRecord,
+    JobReport,
+    KeyRecord,
+    LeaseRecord,
+    NamespaceUse,
+    PolicyRecord,
+    PruneRateRow,
+    RecordedBounds,
+    RecordedFilter,
+    ScheduleRecord,
+    StoredAnswer,
+    SweepMark,
+    TableRecord,
+    TagRecord,
+)
+from lamella.snapshot.wire import AuditEntry, GrantInfo, JobLine, NamespaceInfo, PruneRate
 
 
-class TableRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A live table and its current snapshot; ``version`` is the ``seq`` of that snapshot."""
+class AccessCatalog(Protocol):
+    """The part of the port. Each method is one transaction, whatever other services do meanwhile."""
 
-    table_id: str
-    namespace: str
-    name: str
-    location: str
-    version: int
-    pointer: SnapshotPointer
-    created_at_ms: int
+    def add_key(self, key: KeyRecord, grants: Sequence[GrantInfo]) -> None:
+        """Add a key with these grants and no others. Raises AlreadyExists."""
 
+    def api_keys(self) -> list[KeyRecord]:
+        """All of them, by name."""
 
-class DroppedTable(msgspec.Struct, frozen=True, kw_only=True):
-    """A table that was dropped. ``doomed``: it cannot be undropped any more, and its files may be gone."""
+    def key(self, name: str) -> KeyRecord:
+        """Raises KeyNotFound."""
 
-    record: TableRecord
-    dropped_at_ms: int
-    doomed: bool
+    def key_of(self, sha256: str) -> KeyRecord | None:
+        """The key whose text, or old text, has that hash."""
 
+    def rotate_key(
+        self, name: str, *, sha256: str, old_until_ms: int, expires_ms: int | None, now_ms: int, by: str
+    ) -> KeyRecord:
+        """Give a key another text; the one before it becomes the old one, until then or its own end, whichever comes
+        first. It is theirs from then on who has the new one. Raises KeyNotFound."""
 
-class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Who reads a snapshot of a table. It holds the snapshot until ``expires_at_ms``, and then ends by itself."""
+    def drop_key(self, name: str) -> None:
+        """Forget a key and all that was granted to it. Keys that it made go to nobody, not even to another key that
+        gets its name. Raises KeyNotFound."""
 
-    lease_id: str
-    table_id: str
-    seq: int
-    snapshot_id: str
-    owner: str
-    created_at_ms: int
-    expires_at_ms: int
+    def note_key_use(self, name: str, at_ms: int) -> None:
+        """Note when a key was used; nothing for one that is gone."""
 
+    def grants(self, principals: Sequence[str] | None = None) -> list[GrantInfo]:
+        """What these were granted, or all: by principal, namespace and table."""
 
-class Condemned(msgspec.Struct, frozen=True, kw_only=True):
-    """An object that a clean-up decided to delete. ``kind``: one of :data:`lamella.snapshot.vacuum.names.Kind`."""
+    def put_grant(self, grant: GrantInfo) -> None:
+        """Give it, in place of another role on the same. Raises KeyNotFound for a key that is not there."""
 
-    location: str
-    table_id: str
-    kind: str
-    size_bytes: int
-    condemned_at_ms: int
+    def drop_grant(self, principal: str, namespace: str | None, table: str | None) -> bool:
+        """Take a grant away; False: there was none."""
 
 
-class CommitGuard(msgspec.Struct, frozen=True, kw_only=True):
-    """What a commit knew of clean-ups before it looked at its files or wrote anything.
+class UsageCatalog(Protocol):
+    """The part of the port. Each method is one transaction, whatever other services do meanwhile."""
 
-    ``since_ms``: every object that it writes has a later name time. ``epochs``: see ``sweeps`` in the catalog.
-    ``adds_files``: it adds blocks, which a clean-up may have been deleting.
-    """
+    @property
+    def backend(self) -> str:
+        """The kind of database: ``sqlite`` or ``postgresql``."""
 
-    since_ms: int
-    epochs: tuple[int, int]
-    adds_files: bool
+    def add_prune_rates(self, rows: Iterable[PruneRateRow]) -> None:
+        """Add to the sums that there are."""
 
+    def prune_rates(self, table_ids: Sequence[str], *, since_ms: int) -> dict[str, PruneRate]:
+        """By table, all sums that began then or later together; without tables that have none."""
 
-class FeedbackRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The blocks that readers found empty for one filter of a table.
+    def prune_rate_series(self, table_id: str, *, since_ms: int) -> list[PruneRate]:
+        """The sums of a table that began then or later, the oldest first."""
 
-    ``question``: the filter's digest, hexadecimal. ``asked``: the filter as it was last reported, JSON, in terms of the
-    schema ``schema_id``. ``blocks``: block keys, 16 bytes each, those reported last at the end.
-    """
+    def forget_prune_rates(self, *, before_ms: int, limit: int) -> int:
+        """Forget up to ``limit`` sums that began before then, the oldest first; returns how many."""
 
-    table_id: str
-    question: str
-    asked: str
-    schema_id: int
-    blocks: bytes
-    block_count: int
-    size_bytes: int
-    used_at_ms: int
+    def add_audit(self, entries: Sequence[AuditEntry]) -> None:
+        """Keep entries; those whose ``audit_id`` is there already stay as they are."""
 
+    def audit(self, *, before_id: str | None, limit: int, target: str | None = None) -> list[AuditEntry]:
+        """Newest first, from behind ``before_id``; ``target``: only what was about it."""
 
-class FeedbackBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is remembered for a table: pairs of a filter and a block, and their bytes."""
+    def forget_audit(self, *, before_ms: int, limit: int) -> int:
+        """Forget up to ``limit`` entries from before then, the oldest first; returns how many."""
 
-    most_facts: int
-    most_bytes: int
+    def schema_revision(self) -> str:
+        """Which migration the database is at."""
 
 
-class RecordedFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """A filter that was asked of a table, all times together.
+class JobCatalog(Protocol):
+    """The part of the port. Each method is one transaction, whatever other services do meanwhile."""
 
-    ``tree``: JSON, by ``mode`` ("shape", "hashed", "full") without its constants, with keyed hashes of them, or whole;
-    ``digest`` names it, ``text`` spells it. ``considered``, ``kept``: blocks; ``kept_bytes``: of these.
-    """
+    def enqueue_job(self, job: JobRecord, *, unique: bool, remember: StoredAnswer | None = None) -> JobRecord | None:
+        """Add a queued job; None. With ``unique``: or the pending job with the same ``twin``, and nothing was done.
 
-    table_id: str
-    digest: str
-    mode: str
-    tree: str
-    text: str
-    time_zone: str
-    times: int
-    considered: int
-    kept: int
-    kept_bytes: int
-    size_bytes: int
-    first_ms: int
-    last_ms: int
+        Without it the job is added in any case, and stands for others only if none does yet.
+        """
+
+    def claim_job(
+        self, *, worker: str, kinds: Sequence[str] | None, lease_token: str, lease_expires_ms: int, now_ms: int
+    ) -> ClaimResult:
+        """Take the oldest job of the highest priority that is due, of these kinds, whose table has no running job.
+
+        First, running jobs whose lease ran out are queued again, or fail when they have no attempt left, or are
+        cancelled when that was asked for. Jobs of tables that were dropped fail. With a ``lease_token`` that was used,
+        the job that it stands for, if it has that still, and else none.
+        """
+
+    def heartbeat_job(
+        self, job_id: str, lease_token: str, report: JobReport, *, lease_expires_ms: int, now_ms: int
+    ) -> JobRecord:
+        """Note what a worker tells, and let its lease run until then. Raises JobNotFound, JobLeaseLost."""
+
+    def finish_job(
+        self, job_id: str, lease_token: str, report: JobReport, ending: JobEnding, *, now_ms: int
+    ) -> tuple[JobRecord, bool]:
+        """End an attempt; a job that was asked to be cancelled is, unless it succeeded.
+
+        Returns the job as it is then, and False when this claim had ended it before. Raises JobNotFound, JobLeaseLost.
+        """
+
+    def cancel_job(self, job_id: str, *, now_ms: int) -> JobRecord:
+        """Cancel a queued job, and ask the worker of a running one to. Raises JobNotFound, JobFinished."""
+
+    def retry_job(self, job_id: str, *, now_ms: int) -> JobRecord:
+        """Queue a job that failed or was cancelled again, with all of its attempts; a queued one is due at once.
+
+        Raises JobNotFound, JobRunning, JobFinished (it succeeded).
+        """
+
+    def job(self, job_id: str) -> JobRecord:
+        """Raises JobNotFound."""
+
+    def jobs(self, which: JobFilter, *, before_id: str | None, limit: int) -> list[JobRecord]:
+        """Newest first, from behind ``before_id``; without ``result`` and ``checkpoint``."""
+
+    def job_lines(self, job_id: str, *, after: int, limit: int) -> list[JobLine]:
+        """Lines of a job's log above a number, ascending."""
+
+    def pending_jobs(self) -> dict[str, int]:
+        """How many jobs are queued and running."""
+
+    def prune_jobs(self, *, before_ms: int, limit: int = 1_000) -> int:
+        """Forget up to ``limit`` jobs that were over before then, with their logs, the oldest first."""
+
+    def put_schedule(self, schedule: ScheduleRecord) -> ScheduleRecord:
+        """Make or replace a schedule; returns it with the times that it keeps. Raises TableNotFound."""
+
+    def schedules(self, table_id: str) -> list[ScheduleRecord]:
+        """The schedules of a table, by name."""
+
+    def drop_schedule(self, table_id: str, name: str, *, remember: StoredAnswer | None = None) -> None:
+        """Raises ScheduleNotFound."""
+
+    def due_schedules(self, *, now_ms: int, limit: int) -> list[DueSchedule]:
+        """Enabled schedules of live tables whose time has come, the longest due first."""
+
+    def fire_schedule(self, seen: ScheduleRecord, job: JobRecord, *, next_ms: int, now_ms: int) -> AddedJob | None:
+        """Enqueue the job of a due schedule (unique) and set its next time; None: another did, or it changed."""
+
+    def put_policy(self, policy: PolicyRecord) -> None:
+        """Make or replace a table's policy; it is due for a check. Raises TableNotFound."""
+
+    def policy(self, table_id: str) -> PolicyRecord:
+        """Raises PolicyNotFound."""
+
+    def drop_policy(self, table_id: str, *, remember: StoredAnswer | None = None) -> None:
+        """Raises PolicyNotFound."""
+
+    def due_policies(self, *, checked_before_ms: int, limit: int) -> list[PolicyRecord]:
+        """Policies of live tables whose last check is that long ago, the longest first."""
+
+    def begin_check(self, seen: PolicyRecord, *, now_ms: int) -> bool:
+        """Take on the check of a policy; False: another did, or it changed."""
+
+    def end_check(
+        self, table_id: str, *, began_ms: int, findings: str, jobs: Mapping[str, JobRecord]
+    ) -> dict[str, AddedJob]:
+        """Enqueue the jobs (unique) that rules ask for, and note what was found.
+
+        Nothing is done, and nothing returned, when the policy changed since the check began.
+        """
 
 
-class RecordedBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How many filters of a table are kept, and how many bytes of them."""
-
-    most_filters: int
-    most_bytes: int
-
-
-class NamespaceUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What the current snapshots of a namespace's tables have, and what they may have."""
-
-    quotas: Quotas
-    tables: int
-    blocks: int
-    bytes: int
-
-
-class StoredAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer kept under its ``Idempotency-Key``. ``scope`` is the request's method and path."""
-
-    key: str
-    scope: str
-    request_sha256: str
-    status: int
-    body: bytes
-    created_at_ms: int
-
-
-class Catalog(AccessCatalog, JobCatalog, WatchCatalog, Protocol):
+class Catalog(AccessCatalog, JobCatalog, UsageCatalog, Protocol):
     """The port. All methods may be called from several threads at once.
 
     ``is_instant``: :meth:`current` waits for nothing and nobody, so that it may be called on an event loop.
@@ -364,13 +395,13 @@ class Catalog(AccessCatalog, JobCatalog, WatchCatalog, Protocol):
         Raises Unavailable when a clean-up is about to delete one of the files.
         """
 
-    def condemn(self, table_id: str, objects: Sequence[Condemned], *, watermark_ms: int) -> None:
+    def condemn(self, table_id: str, objects: Sequence[SweepMark], *, watermark_ms: int) -> None:
         """Note what is about to be deleted, so that no commit takes it up from now on.
 
         ``watermark_ms``: the newest name time among the objects that are not blocks. Raises TableNotFound.
         """
 
-    def condemned(self, table_id: str, *, after: str, limit: int) -> list[Condemned]:
+    def condemned(self, table_id: str, *, after: str, limit: int) -> list[SweepMark]:
         """What was condemned and not acquitted, by location as the database orders them, from behind ``after``."""
 
     def acquit(self, table_id: str, locations: Iterable[str]) -> None:

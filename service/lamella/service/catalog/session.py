@@ -1,11 +1,11 @@
-"""Statements and transactions on the catalog's database; the parts of the catalog are built on this."""
+"""Statements and transactions on the catalog's database, and its rows as values; the repositories are built on this."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from sqlalchemy import Connection, Engine, Executable, Insert, RowMapping, Table
@@ -14,11 +14,57 @@ from sqlalchemy.exc import DatabaseError, DBAPIError, IntegrityError, InterfaceE
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 
-from lamella.service.catalog import statements as sql
-from lamella.service.catalog.engine import WRITES
-from lamella.service.catalog.observed import CatalogListener, Unheard, observe_statements
-from lamella.service.catalog.port import StoredAnswer
+from lamella.service.catalog import schema as sql
+from lamella.service.catalog.engine import WRITES, CatalogListener, NoListener, observe_statements
+from lamella.service.catalog.records import HistoryEntry, StoredAnswer, TableRecord
 from lamella.snapshot.errors import CatalogDamaged, IdempotencyMismatch, OutcomeUnknown, Unavailable
+from lamella.snapshot.manifest import SnapshotPointer
+
+_T = TypeVar("_T")
+
+
+class StoredJson(Generic[_T]):
+    """Reads the JSON text of a column as a value; ``what`` names it in errors."""
+
+    def __init__(self, kind: type[_T], what: str) -> None:
+        self._decoder = msgspec.json.Decoder(kind)
+        self._what = what
+
+    def decode(self, text: str | bytes) -> _T:
+        """The value; raises CatalogDamaged for a text that nobody can have written there."""
+        try:
+            return self._decoder.decode(text)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError, TypeError) as error:
+            raise CatalogDamaged(f"{self._what} in the catalog is damaged: {error}", what=self._what) from error
+
+
+_POINTER = StoredJson(SnapshotPointer, "the pointer of a snapshot")
+
+
+def json_text(value: object) -> str:
+    """A value as the JSON text that a column holds."""
+    return msgspec.json.encode(value).decode()
+
+
+def table_record(row: Mapping[Any, Any]) -> TableRecord:
+    """A table from its row, joined with its namespace's name."""
+    return TableRecord(**{**row, "pointer": _POINTER.decode(row["pointer"])})
+
+
+def entry_record(row: Mapping[Any, Any]) -> HistoryEntry:
+    """A snapshot of a table's history from its row."""
+    return HistoryEntry(**{**row, "pointer": _POINTER.decode(row["pointer"])})
+
+
+def snapshot_row(table_id: str, entry: HistoryEntry) -> dict[str, Any]:
+    """The row of a snapshot."""
+    return {
+        **msgspec.structs.asdict(entry),
+        "table_id": table_id,
+        "snapshot_id": entry.pointer.snapshot_id,
+        "timestamp_ms": entry.pointer.timestamp_ms,
+        "pointer": json_text(entry.pointer),
+    }
 
 
 class SqlSession:
@@ -29,7 +75,7 @@ class SqlSession:
         self._writer = engine.execution_options(**{WRITES: True})
         # One statement needs no transaction around it: on PostgreSQL that saves two round trips.
         self._reader = engine if _is_sqlite(engine) else engine.execution_options(isolation_level="AUTOCOMMIT")
-        self._listener: CatalogListener = Unheard()
+        self._listener: CatalogListener = NoListener()
 
     def listen_to(self, listener: CatalogListener) -> None:
         """Tell somebody what the database takes; once, before the catalog is used."""

@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Engine, RowMapping
+from sqlalchemy import Engine, RowMapping, bindparam, delete, select, tuple_
 from sqlalchemy.exc import IntegrityError
 
-from lamella.service.catalog import statements as sql
+from lamella.service.catalog import schema as sql
 from lamella.service.catalog.access import SqlAccess
-from lamella.service.catalog.answers import SqlAnswers
 from lamella.service.catalog.cleanup import SqlCleanup, require_unswept
-from lamella.service.catalog.current import CurrentTables
-from lamella.service.catalog.dropped import SqlDropped
-from lamella.service.catalog.engine import catalog_url, open_engine
-from lamella.service.catalog.expiry import SqlExpiry, require_kept
-from lamella.service.catalog.feedback import SqlFeedback
-from lamella.service.catalog.job_claims import SqlJobClaims
-from lamella.service.catalog.jobs import SqlJobs
-from lamella.service.catalog.leases import SqlLeases
+from lamella.service.catalog.engine import CatalogListener, catalog_url, open_engine
+from lamella.service.catalog.jobs import SqlJobClaims, SqlJobs
 from lamella.service.catalog.migrate import migrate
-from lamella.service.catalog.missing import no_namespace, no_table
-from lamella.service.catalog.observed import CatalogListener
-from lamella.service.catalog.port import CommitGuard, HistoryEntry, StoredAnswer, TableRecord
-from lamella.service.catalog.quotas import SqlQuotas, namespace_row
-from lamella.service.catalog.recorded import SqlRecorded
-from lamella.service.catalog.rows import StoredJson, entry_record, json_text, snapshot_row, table_record
-from lamella.service.catalog.session import SqlSession, database_errors
-from lamella.service.catalog.tables import secrets
-from lamella.service.catalog.tags import SqlTags
-from lamella.service.catalog.upkeep import SqlUpkeep
-from lamella.service.catalog.watch import SqlWatch
-from lamella.service.quotas import NO_QUOTAS, Quotas
+from lamella.service.catalog.quotas import NO_QUOTAS, Quotas
+from lamella.service.catalog.records import CommitGuard, HistoryEntry, StoredAnswer, TableRecord, no_namespace, no_table
+from lamella.service.catalog.schedules import SqlSchedules
+from lamella.service.catalog.schema import idempotency, secrets
+from lamella.service.catalog.session import (
+    SqlSession,
+    StoredJson,
+    database_errors,
+    entry_record,
+    json_text,
+    snapshot_row,
+    table_record,
+)
+from lamella.service.catalog.snapshots import SqlExpiry, SqlLeases, SqlTags, require_kept
+from lamella.service.catalog.tables import CurrentTables, SqlDropped, SqlQuotas, namespace_row
+from lamella.service.catalog.usage import SqlFeedback, SqlRecordedFilters, SqlUsage
 from lamella.snapshot.errors import (
     AlreadyExists,
     CommitConflict,
@@ -42,6 +39,32 @@ from lamella.snapshot.errors import (
     Unavailable,
 )
 from lamella.snapshot.wire import NamespaceInfo
+
+_OLDEST: Final = (
+    select(idempotency.c.key, idempotency.c.scope)
+    .where(idempotency.c.created_at_ms < bindparam("before_ms"))
+    .order_by(idempotency.c.created_at_ms)
+    .limit(bindparam("rows"))
+)
+_DELETE_OLDEST: Final = delete(idempotency).where(tuple_(idempotency.c.key, idempotency.c.scope).in_(_OLDEST))
+
+
+class SqlAnswers(SqlSession):
+    """The part of :class:`~lamella.service.catalog.port.Catalog` that keeps answers."""
+
+    def answer(self, key: str, scope: str) -> StoredAnswer | None:
+        for row in self._rows(sql.SELECT_ANSWER, {"wanted_key": key, "wanted_scope": scope}):
+            return StoredAnswer(**row)
+        return None
+
+    def keep_answer(self, answer: StoredAnswer) -> None:
+        with self._transaction(answer):
+            pass  # the answer is all there is to store
+
+    def forget_answers(self, *, before_ms: int, limit: int = 1000) -> int:
+        with self._transaction(None) as connection:
+            return connection.execute(_DELETE_OLDEST, {"before_ms": before_ms, "rows": limit}).rowcount
+
 
 _PROPERTIES = StoredJson(dict[str, str], "the properties of a namespace")
 _MAX_SEQ = (1 << 63) - 1
@@ -84,11 +107,11 @@ class SqlCatalog(
     SqlTags,
     SqlLeases,
     SqlFeedback,
-    SqlRecorded,
+    SqlRecordedFilters,
     SqlJobs,
     SqlJobClaims,
-    SqlUpkeep,
-    SqlWatch,
+    SqlSchedules,
+    SqlUsage,
     SqlCleanup,
     SqlExpiry,
     SqlDropped,

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from starlette.routing import Route
 
-from lamella.service.api import Boundary
 from lamella.service.dashboard.access import AccessPages
 from lamella.service.dashboard.history import HistoryPages
 from lamella.service.dashboard.jobs import JobPages
 from lamella.service.dashboard.lab import LabPages
 from lamella.service.dashboard.layer_map import MapPages
 from lamella.service.dashboard.login import LoginPages
-from lamella.service.dashboard.overview import OverviewPages
 from lamella.service.dashboard.pages import Pages
 from lamella.service.dashboard.status import StatusPages
-from lamella.service.dashboard.tables import TablePages
+from lamella.service.dashboard.tables import OverviewPages, TablePages
+from lamella.service.http.routing import RouteFactory
 from lamella.service.services import Services
 
 
-def dashboard_routes(services: Services, boundary: Boundary, secret: bytes) -> list[Route]:
+def dashboard_routes(services: Services, boundary: RouteFactory, secret: bytes) -> list[Route]:
     """The routes of all screens; ``secret`` signs what their forms carry."""
     pages = Pages(services, boundary, secret)
     screens = (OverviewPages, TablePages, MapPages, HistoryPages, LabPages, JobPages, AccessPages, StatusPages)

@@ -8,14 +8,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.access import ANYBODY, check, principal_of
-from lamella.service.audit import about
 from lamella.service.dashboard import words
 from lamella.service.dashboard.forms import Form
-from lamella.service.dashboard.job_facts import Fact, fact
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link
-from lamella.service.dashboard.previewing import Question
-from lamella.service.problem import status_of
+from lamella.service.dashboard.preview import Fact, Question, fact
+from lamella.service.http.problem import status_of
 from lamella.service.services import Services
+from lamella.service.usage.audit import about
 from lamella.snapshot.api_key import unspelt
 from lamella.snapshot.errors import InvalidRequest, LamellaError, NotFound
 from lamella.snapshot.wire import ROLES, CreateKey, Grant, GrantRequest, KeyInfo, NewKey, RotateKey

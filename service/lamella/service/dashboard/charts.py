@@ -1,16 +1,22 @@
-"""Charts as SVG: values in, markup out. Colours are classes of the style sheet, so they follow light and dark.
+"""Charts and tiles as SVG: values in, markup out. Colours are classes of the style sheet, so they follow light and
+dark.
 
 Every chart is one picture to a screen reader, with its title; the same numbers stand beside it as a table or as text.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final, Literal
 
+import msgspec
+import numpy as np
 from markupsafe import Markup
 
 from lamella.service.dashboard import words
+from lamella.snapshot.prune.verdict import ALL, NONE, SOME
+from lamella.snapshot.warehouse.layer_map import LayerMap, LayerMaps
 
 #: Steps of the colour scale; ``q0`` is the least.
 STEPS: Final = 8
@@ -121,3 +127,167 @@ def _picture(parts: Sequence[Markup], width: int, height: int, title: str, *, ki
 
 def _n(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0")
+
+
+Colour = Literal["depth", "size", "match"]
+
+#: Tiles of one map at most; a page with so many has some 150 kB.
+MOST_TILES: Final = 1_000
+#: Up to so many segments, and blocks in them, a map shows the blocks inside of their segments.
+NESTED_SEGMENTS: Final = 60
+_VERDICTS: Final = {ALL: "all", SOME: "some"}
+_WORDS: Final = {"all": "every row matches", "some": "rows may match", "unknown": "kept for want of proof"}
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A line of a legend."""
+
+    colour: str
+    text: str
+
+
+#: What the colours of tiles mean of which parts are kept.
+_SHARES: Final = (
+    Step("none", "no block is kept"),
+    Step("q1", "few blocks are kept"),
+    Step("q4", "half"),
+    Step("q7", "all"),
+)
+
+
+class Tile(msgspec.Struct, frozen=True):
+    """A button of a map: ``zoom`` is what it leads to, ``colour`` a class of the style sheet."""
+
+    zoom: str
+    colour: str
+    text: str
+
+
+class Group(msgspec.Struct, frozen=True):
+    """A segment with its blocks."""
+
+    segment: int
+    text: str
+    tiles: tuple[Tile, ...]
+
+
+class Scale:
+    """Colours of figures that begin at 1, by their logarithm."""
+
+    def __init__(self, most: float, form: Any = words.short) -> None:
+        self._most = max(float(most), 1.0)
+        self._form = form
+        self._unit = math.log2(self._most + 1) / STEPS
+
+    def colour(self, value: float) -> str:
+        """The class of a figure; below 1, or not known: that of nothing."""
+        if not value >= 1:
+            return "none"
+        return f"q{min(int(math.log2(value) / self._unit), STEPS - 1)}"
+
+    def legend(self) -> tuple[Step, ...]:
+        """Each colour that some figure has, with the least figure that has it."""
+        found: dict[str, Step] = {}
+        for number in range(STEPS):
+            least = 2 ** (number * self._unit)
+            if least <= self._most:
+                least = math.ceil(least)
+                found.setdefault(self.colour(least), Step(self.colour(least), f"from {self._form(least)}"))
+        return tuple(found.values())
+
+
+class Painter:
+    """Draws one map in one colour. ``verdicts``: of every block, for the colour "match"."""
+
+    def __init__(self, layer_map: LayerMap, colour: Colour, verdicts: Any = None) -> None:
+        self._map = layer_map
+        self._colour = colour
+        self._verdicts = verdicts
+        most = 1
+        if colour == "depth" and layer_map.depth is not None and len(layer_map):
+            most = int(layer_map.depth.max())
+        elif colour == "size" and len(layer_map):
+            most = int(layer_map.file_size.max())
+        self._scale = Scale(most, words.size if colour == "size" else words.short)
+
+    def legend(self, *, of_shares: bool = False) -> tuple[Step, ...]:
+        """What the colours mean; ``of_shares``: on tiles of several blocks."""
+        if self._colour == "match" and of_shares:
+            return _SHARES
+        if self._colour == "match":
+            shown = [Step(name, text) for name, text in _WORDS.items()]
+            return (*shown, Step("none", "ruled out"))
+        return self._scale.legend()
+
+    def groups(self) -> tuple[Group, ...]:
+        """Every segment with its blocks."""
+        return tuple(
+            Group(number, f"Segment {number + 1}", self.blocks(number)) for number in range(len(self._map.segment_id))
+        )
+
+    def segments(self, first: int, count: int) -> tuple[Tile, ...]:
+        """Segments as tiles, several in one where there are many."""
+        tiles = LayerMaps.tiles(self._map, MOST_TILES, segments=slice(first, first + count))
+        kept = None if self._verdicts is None else LayerMaps.kept(self._verdicts, tiles)
+        found = []
+        for number in range(len(tiles)):
+            start, many = int(tiles.first_segment[number]), int(tiles.segment_count[number])
+            blocks = int(tiles.block_count[number])
+            parts = [f"segment {start + 1}" if many == 1 else f"segments {start + 1} to {start + many}"]
+            parts.append(f"{words.plural(blocks, 'block')}, {words.size(int(tiles.file_size[number]))}")
+            colour = "none"
+            if (
+                tiles.mean_depth is not None
+                and tiles.max_depth is not None
+                and not math.isnan(tiles.mean_depth[number])
+            ):
+                mean, most = float(tiles.mean_depth[number]), int(tiles.max_depth[number])
+                parts.append(f"depth {mean:.1f} on average, {most} at most")
+                colour = self._scale.colour(mean) if self._colour == "depth" else colour
+            if self._colour == "size":
+                colour = self._scale.colour(int(tiles.file_size[number]) / max(blocks, 1))
+            if kept is not None:
+                parts.append(f"{words.count(int(kept[number]))} kept")
+                colour = _share_colour(int(kept[number]), blocks) if self._colour == "match" else colour
+            zoom = str(start) if many == 1 else f"{start}-{start + many - 1}"
+            found.append(Tile(zoom, colour, ": ".join((parts[0], ", ".join(parts[1:])))))
+        return tuple(found)
+
+    def blocks(self, segment: int, first: int = 0, count: int = MOST_TILES) -> tuple[Tile, ...]:
+        """The blocks of a segment, from a number on."""
+        whole = self._map.blocks(segment)
+        chosen = slice(whole.start + first, min(whole.start + first + count, whole.stop))
+        rows, sizes = self._map.row_count[chosen].tolist(), self._map.file_size[chosen].tolist()
+        depths: Sequence[int | None] = [None] * len(rows)
+        if self._map.depth is not None:
+            depths = self._map.depth[chosen].tolist()
+        verdicts: Sequence[int | None] = [None] * len(rows)
+        if self._verdicts is not None:
+            verdicts = np.asarray(self._verdicts[chosen]).tolist()
+        return tuple(
+            self._block(segment, first + number, *figures)
+            for number, figures in enumerate(zip(rows, sizes, depths, verdicts, strict=True))
+        )
+
+    def _block(
+        self, segment: int, number: int, rows: int, size_bytes: int, depth: int | None, verdict: int | None
+    ) -> Tile:
+        parts = [f"{words.plural(rows, 'row')}, {words.size(size_bytes)}"]
+        if depth is not None and depth >= 0:
+            parts.append(f"depth {depth}")
+        state = None if verdict is None else "none" if verdict == NONE else _VERDICTS.get(verdict, "unknown")
+        if state is not None:
+            parts.append(_WORDS.get(state, "ruled out"))
+        if self._colour == "match":
+            colour = state or "none"
+        elif self._colour == "size":
+            colour = self._scale.colour(size_bytes)
+        else:
+            colour = self._scale.colour(depth or 0)
+        return Tile(f"{segment}.{number}", colour, f"block {number + 1} of segment {segment + 1}: {', '.join(parts)}")
+
+
+def _share_colour(kept: int, blocks: int) -> str:
+    if not kept:
+        return "none"
+    return f"q{min(1 + int(kept / max(blocks, 1) * (STEPS - 1)), STEPS - 1)}"

@@ -9,14 +9,12 @@ from starlette.responses import Response
 
 from lamella.service.access import on_table
 from lamella.service.catalog import TableRecord
-from lamella.service.changes import ChangesQuery
 from lamella.service.dashboard import words
-from lamella.service.dashboard.asked import at_of, table_of, text_of
-from lamella.service.dashboard.job_facts import fact
-from lamella.service.dashboard.pages import ROOT, Page, Pages, link
-from lamella.service.dashboard.previewing import Question
+from lamella.service.dashboard.pages import ROOT, Page, Pages, at_of, link, table_of, text_of
+from lamella.service.dashboard.preview import Question, fact
+from lamella.service.history.changes import ChangesQuery
+from lamella.service.history.history import instant_ms
 from lamella.service.services import Services
-from lamella.service.state import instant_ms
 from lamella.snapshot.errors import InvalidRequest, TagNotFound
 from lamella.snapshot.wire import RollbackRequest, SnapshotChanges, TagInfo, TagRequest
 

@@ -11,13 +11,13 @@ from starlette.requests import Request
 from lamella.service.access import Principal, check, principal_of
 from lamella.service.catalog import TableRecord
 from lamella.service.dashboard import words
-from lamella.service.dashboard.asked import At, one_of, table_of, text_of
-from lamella.service.dashboard.index_trials import SAMPLED
+from lamella.service.dashboard.indexes import SAMPLED
 from lamella.service.dashboard.lab_answer import Figures, StageLine, answer_of
-from lamella.service.dashboard.lab_asked import Trouble, Typed, filter_trouble, question_of, typed_of
-from lamella.service.dashboard.prepared import MOST_READY, WAIT_S, Prepared
+from lamella.service.dashboard.lab_question import Trouble, Typed, filter_trouble, question_of, typed_of
+from lamella.service.dashboard.pages import At, one_of, table_of, text_of
+from lamella.service.dashboard.preview import MOST_READY, WAIT_S, BackgroundFigures
+from lamella.service.history.history import trusted_manifests
 from lamella.service.services import Services
-from lamella.service.state import trusted_manifests
 from lamella.snapshot.errors import InvalidRequest, LamellaError, NotFound
 from lamella.snapshot.index import kinds
 from lamella.snapshot.manifest import SnapshotPointer
@@ -54,7 +54,9 @@ class LabComparison:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._foretold: Prepared[WhatIfAnswer] = Prepared(services.when_closing, MOST_READY, name="ui-foretold")
+        self._foretold: BackgroundFigures[WhatIfAnswer] = BackgroundFigures(
+            services.when_closing, MOST_READY, name="ui-foretold"
+        )
 
     def show(self, request: Request) -> Mapping[str, Any]:
         """What the page shows; raises what reading a table raises."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, cast, get_args
 
@@ -11,18 +12,45 @@ from starlette.responses import Response
 
 from lamella.service.access import on_table
 from lamella.service.dashboard import words
-from lamella.service.dashboard.asked import at_of, number_of, one_of, table_of, text_of
-from lamella.service.dashboard.charts import STEPS, step_of
-from lamella.service.dashboard.pages import ROOT, Page, Pages
-from lamella.service.dashboard.tiles import MOST_TILES, NESTED_SEGMENTS, Colour, Painter
-from lamella.service.dashboard.zoom import Zoom, zoom_of
+from lamella.service.dashboard.charts import MOST_TILES, NESTED_SEGMENTS, STEPS, Colour, Painter, step_of
+from lamella.service.dashboard.pages import ROOT, Page, Pages, at_of, number_of, one_of, table_of, text_of
+from lamella.service.history.history import trusted_manifests
 from lamella.service.services import Services
-from lamella.service.state import trusted_manifests
-from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.errors import InvalidRequest, SegmentNotFound
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.warehouse.block_view import PageView
 from lamella.snapshot.warehouse.layer_map import LayerMap, LayerMaps
 from lamella.snapshot.wire import PruneRequest
+
+_TEXT: Final = re.compile(r"(?P<first>\d{1,9})(-(?P<last>\d{1,9})|\.(?P<block>\d{1,9}))?", re.ASCII)
+
+
+class Zoom(msgspec.Struct, frozen=True):
+    """``block`` None: none in particular."""
+
+    first: int
+    count: int
+    block: int | None = None
+
+    def __str__(self) -> str:
+        if self.block is not None:
+            return f"{self.first}.{self.block}"
+        return str(self.first) if self.count == 1 else f"{self.first}-{self.first + self.count - 1}"
+
+
+def zoom_of(text: str, segment_count: int) -> Zoom | None:
+    """What a text says; None: the whole map. Raises InvalidRequest, SegmentNotFound."""
+    if not text:
+        return None
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        raise InvalidRequest(f"{text!r} is no part of a map; write 12, 12-40 or 12.7", parameter="zoom")
+    first = int(found["first"])
+    last = int(found["last"] or first)
+    if not first <= last < segment_count:
+        raise SegmentNotFound(f"the snapshot has {segment_count} segments, from 0 on, and not {text}", zoom=text)
+    return Zoom(first, last - first + 1, None if found["block"] is None else int(found["block"]))
+
 
 _COLOURS: Final = cast("tuple[str, ...]", get_args(Colour))
 #: Rows of the list below a map.

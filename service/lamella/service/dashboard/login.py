@@ -19,9 +19,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from lamella.service.access import NOBODY
+from lamella.service.access.authenticator import Session
 from lamella.service.access.oidc import Identity, exchange_json
 from lamella.service.access.principal import set_principal
-from lamella.service.access.session import Session
 from lamella.service.dashboard.pages import ROOT, Page, Pages
 from lamella.service.services import Services
 from lamella.snapshot.api_key import PREFIX, key_sha256

@@ -1,8 +1,9 @@
-"""How a page comes about: a template, values, the headers that every page has; errors are pages too."""
+"""How a page comes about: what its address asks for, a template, values, headers; errors are pages too."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -15,21 +16,101 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from lamella.service.access import NOBODY, Need, principal_of
+from lamella.service import release
+from lamella.service.access import NOBODY, Permission, principal_of
 from lamella.service.access.principal import OPEN
-from lamella.service.api import REQUEST_ID, ROUTE, Boundary
-from lamella.service.compression import LEAST_BYTES, compressed
+from lamella.service.catalog import TableRecord
 from lamella.service.dashboard import charts, words
 from lamella.service.dashboard.forms import KEY, MOST_BYTES, TOKEN, Form, Tokens, new_key, refuse_embedded
-from lamella.service.dashboard.messages import MESSAGES
-from lamella.service.dashboard.previewing import Question
-from lamella.service.mutations import Work
-from lamella.service.negotiation import coding
-from lamella.service.problem import status_of, title_of
-from lamella.service.release import release
+from lamella.service.dashboard.preview import Question
+from lamella.service.http.mutations import Work
+from lamella.service.http.negotiation import LEAST_BYTES, coding, compressed
+from lamella.service.http.problem import status_of, title_of
+from lamella.service.http.routing import REQUEST_ID, ROUTE, RouteFactory
 from lamella.service.services import Services
-from lamella.snapshot.errors import BY_CODE, LamellaError, NotFound, Unauthenticated
+from lamella.snapshot.errors import BY_CODE, InvalidRequest, LamellaError, NotFound, Unauthenticated
+from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.wire import Problem
+
+MESSAGES: Final[dict[str, str]] = {
+    "cancelled": "The job is cancelled, or its worker was asked to end it.",
+    "queued": "The job was asked for.",
+    "already_queued": "Such a job was pending already; this is it.",
+    "retried": "The job was queued again.",
+    "rolled_back": "The table has the blocks of the older snapshot again.",
+    "tagged": "The tag is set.",
+    "untagged": "The tag is gone; the snapshot stays as long as the retention lets it.",
+    "key_set": "The cluster key is set. A recluster job brings the blocks into its order.",
+    "key_revoked": "The key is revoked. Other replicas notice within a few seconds.",
+    "granted": "The role is given.",
+    "taken": "The role is taken away.",
+    "index_made": "The index is made, and a job waits that fills it.",
+    "index_dropped": "The index is not used any more. It can be restored until a clean-up removes its parts.",
+    "index_restored": "The index is in use again.",
+}
+
+
+_TIME_TEXT: Final = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?\Z")
+
+
+class At(msgspec.Struct, frozen=True):
+    """The snapshot that the parameter ``at`` names: an id, a tag or a time; the current one when ``text`` is empty."""
+
+    text: str = ""
+
+    @property
+    def snapshot_id(self) -> str | None:
+        """An id or a tag."""
+        return self.text if self.text and not self._is_time else None
+
+    @property
+    def timestamp(self) -> str | None:
+        """A time."""
+        return self.text if self._is_time else None
+
+    @property
+    def _is_time(self) -> bool:
+        return _TIME_TEXT.match(self.text) is not None
+
+    def pointer(self, services: Services, table: TableRecord) -> SnapshotPointer:
+        """That snapshot of a table; raises InvalidRequest, SnapshotNotFound."""
+        return services.history.pointer(table, snapshot_id=self.snapshot_id, timestamp=self.timestamp)
+
+
+def at_of(request: Request, name: str = "at") -> At:
+    """The snapshot that a page is asked for."""
+    return At(text_of(request, name))
+
+
+def table_of(services: Services, request: Request) -> TableRecord:
+    """The table that a page is about; raises NamespaceNotFound, TableNotFound. Waits for the catalog."""
+    return services.table(request.path_params["namespace"], request.path_params["table"])
+
+
+def text_of(request: Request, name: str) -> str:
+    """A parameter without spaces around it; forms send every end of a line as two characters, which is one here."""
+    return request.query_params.get(name, "").replace("\r\n", "\n").strip()
+
+
+def number_of(request: Request, name: str, default: int = 0, most: int = (1 << 53) - 1) -> int:
+    """A parameter that is a whole number; raises InvalidRequest."""
+    text = request.query_params.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 16 and int(text) <= most):
+        raise InvalidRequest(f"{name} is a number up to {most}, not {text!r}", parameter=name)
+    return int(text)
+
+
+def one_of(request: Request, name: str, choices: tuple[str, ...]) -> str:
+    """A parameter that is one of some words, the first when it is not given; raises InvalidRequest."""
+    text = request.query_params.get(name, "")
+    if not text:
+        return choices[0]
+    if text not in choices:
+        raise InvalidRequest(f"{name} is one of {', '.join(choices)}, not {text!r}", parameter=name)
+    return text
+
 
 ROOT: Final = "/ui"
 _HERE: Final = Path(__file__).parent
@@ -50,7 +131,7 @@ CONTENT_SECURITY_POLICY: Final = "; ".join(
     )
 )
 _HIDDEN: Final = Markup('<input type="hidden" name="{}" value="{}">')
-_TIME: Final = Markup('<time datetime="{}" title="{}">{}</time>')
+_TIME_TAG: Final = Markup('<time datetime="{}" title="{}">{}</time>')
 _HEADERS: Final = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -68,14 +149,14 @@ class Page(msgspec.Struct, frozen=True):
     path: str
     handler: Handler
     name: str
-    needs: Need
+    needs: Permission
     method: Literal["GET", "POST"] = "GET"
 
 
 class Pages:
     """Draws pages, takes forms, and runs what these ask for."""
 
-    def __init__(self, services: Services, boundary: Boundary, secret: bytes) -> None:
+    def __init__(self, services: Services, boundary: RouteFactory, secret: bytes) -> None:
         self._services = services
         self._boundary = boundary
         self._tokens = Tokens(secret)
@@ -259,7 +340,7 @@ def _with_query(request: Request) -> Callable[..., str]:
 def _time(at_ms: int | None, now_ms: int) -> Markup:
     if at_ms is None:
         return Markup.escape(words.NOTHING)
-    return _TIME.format(words.iso(at_ms), words.moment(at_ms), words.ago(at_ms, now_ms))
+    return _TIME_TAG.format(words.iso(at_ms), words.moment(at_ms), words.ago(at_ms, now_ms))
 
 
 def _assets() -> tuple[dict[str, tuple[str, bytes]], dict[str, str]]:

@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.access import ASKED, on_server, require
-from lamella.service.access.starting import unsafe_warnings
+from lamella.service.config.check import unsafe_warnings
+from lamella.service.config.settings import Settings
 from lamella.service.dashboard.pages import ROOT, Page, Pages
 from lamella.service.services import Services
-from lamella.service.settings import Settings
 
 #: Entries of the audit trail on the first screen, and on a page of their own.
 _LATEST: Final = 15

@@ -5,7 +5,7 @@ Without a connection the statements are written down instead.
 
 from alembic import context
 
-from lamella.service.catalog.tables import metadata
+from lamella.service.catalog.schema import metadata
 
 if context.is_offline_mode():
     context.configure(

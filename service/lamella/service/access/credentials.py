@@ -1,0 +1,263 @@
+"""From the credentials of a request to its principal, cached for a few seconds; look-ups and their rate limits.
+
+What is kept is as old as ``auth_cache_s`` at most, so a key that is revoked, or a grant that is taken away, has no
+effect on any replica after that; on the one that was told, at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Final
+
+from cachetools import TTLCache
+
+from lamella.service.access.oidc import Issuer
+from lamella.service.access.principal import Principal, Rights, root
+from lamella.service.catalog import Catalog, KeyRecord
+from lamella.snapshot.api_key import PREFIX, is_key, key_sha256
+from lamella.snapshot.errors import LamellaError, RateLimited, Unauthenticated, Unavailable
+
+#: Names that are remembered, those used last. Who is forgotten starts with a full bucket.
+_MOST_NAMES: Final = 10_000
+#: Nobody is told to come back later than that; a rate may be as good as none.
+_LONGEST_S: Final = 86_400
+
+
+class TokenBuckets:
+    """One bucket for each name, which holds what comes in ``burst_s`` seconds, and one token at least.
+
+    Belongs to one event loop. ``clock`` gives seconds that only go up.
+    """
+
+    def __init__(self, burst_s: float, clock: Callable[[], float], most: int = _MOST_NAMES) -> None:
+        self._burst_s = burst_s
+        self._clock = clock
+        self._most = most
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, name: str, rate_per_s: float) -> float | None:
+        """Take a token; None when there was one, else the seconds until there is."""
+        wait_s, level, now = self._look(name, rate_per_s)
+        self._levels[name] = (level if wait_s is not None else level - 1, now)
+        self._levels.move_to_end(name)
+        if len(self._levels) > self._most:
+            self._levels.popitem(last=False)
+        return wait_s
+
+    def give_back(self, name: str) -> None:
+        """Put back the token that was taken last."""
+        found = self._levels.get(name)
+        if found is not None:
+            self._levels[name] = (found[0] + 1, found[1])
+
+    def wait_s(self, name: str, rate_per_s: float) -> float | None:
+        """As :meth:`take`, and the token stays."""
+        return self._look(name, rate_per_s)[0]
+
+    def _look(self, name: str, rate_per_s: float) -> tuple[float | None, float, float]:
+        now = self._clock()
+        most = max(1.0, rate_per_s * self._burst_s)
+        level, at = self._levels.get(name, (most, now))
+        level = min(most, level + max(0.0, now - at) * rate_per_s)
+        return (None if level >= 1 else (1 - level) / rate_per_s), level, now
+
+
+def limited(what: str, wait_s: float) -> RateLimited:
+    """The error that says when to come back."""
+    return RateLimited(what, retry_after_s=max(1, math.ceil(min(wait_s, _LONGEST_S))), limit="rate")
+
+
+class SingleFlight:
+    """Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._running: dict[Hashable, asyncio.Task[Principal]] = {}
+
+    async def run(
+        self, key: Hashable, begin: Callable[[], Coroutine[Any, Any, Principal]], within_s: float | None = None
+    ) -> Principal:
+        """What the look-up of ``key`` finds or raises; ``begin`` begins it (or raises) where none is under way.
+
+        It goes on when nobody waits for it any more, so that what it finds is there for those who ask again.
+
+        Raises:
+            Unavailable: it takes longer than ``within_s`` seconds (None: as long as it takes).
+        """
+        running = self._running.get(key)
+        if running is None:
+            running = self._running[key] = asyncio.create_task(begin())
+            running.add_done_callback(lambda done: self._end(key, done))
+        await asyncio.wait([running], timeout=within_s)
+        if not running.done():
+            raise Unavailable("who asks could not be looked up in time", retry_after_s=1, limit="look_up")
+        error = running.exception()
+        if isinstance(error, LamellaError):
+            raise type(error)(error.message, **error.details) from error  # callers take details from theirs
+        return running.result()
+
+    def _end(self, key: Hashable, done: asyncio.Task[Principal]) -> None:
+        del self._running[key]
+        if not done.cancelled():
+            done.exception()  # asked for here too: perhaps nobody waits for it
+
+
+_MOST_KEPT: Final = 10_000
+_HELD_S: Final = 3_600.0
+#: How long after a use of a key was noted it is noted again.
+_USED_EVERY_MS: Final = 60_000
+ROOT_NAME: Final = "root"
+
+
+class CredentialCache:
+    """Knows keys and tokens. :meth:`near` is for the event loop; the others wait, and may be called from many threads.
+
+    ``clock`` gives Unix milliseconds, ``monotonic`` seconds that only go up.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        issuer: Issuer | None,
+        audience: str,
+        root_key_sha256: str | None,
+        cache_s: float,
+        clock: Callable[[], int],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._catalog = catalog
+        self.issuer = issuer
+        self._audience = audience
+        self._root_key_sha256 = root_key_sha256
+        self._clock = clock
+        self._kept: TTLCache[bytes, Principal] = TTLCache(_MOST_KEPT, cache_s, timer=monotonic)
+        self._held: TTLCache[bytes, None] = TTLCache(_MOST_KEPT, _HELD_S, timer=monotonic)
+        self._lock = threading.Lock()
+        self._generation = 0
+
+    @property
+    def generation(self) -> int:
+        """Another number after each :meth:`forget`: what was asked before it may be old."""
+        return self._generation
+
+    def near(self, shown: str) -> Principal | None:
+        """Who shows this, if that was asked a moment ago and holds still."""
+        return self._near(_digest(b"shown", shown))
+
+    def held(self, shown: str) -> bool:
+        """Whether this was a key or token within the last hour; it may not be any more."""
+        with self._lock:
+            return _digest(b"shown", shown) in self._held
+
+    def note_held(self, shown: str) -> None:
+        """Note that it is one."""
+        with self._lock:
+            self._held[_digest(b"shown", shown)] = None
+
+    def find(self, shown: str) -> Principal:
+        """Who shows this key or token.
+
+        Raises:
+            Unauthenticated: nobody, or not any more.
+            Unavailable: the catalog, or the issuer of tokens, does not answer.
+        """
+        if shown.startswith(PREFIX):
+            if not is_key(shown):
+                raise Unauthenticated("the key does not hold", reason="form")
+            return self._keep(_digest(b"shown", shown), lambda: self._of_key(key_sha256(shown)))
+        if self.issuer is None:
+            raise Unauthenticated("the key does not hold", reason="form")
+        issuer = self.issuer
+
+        def found() -> Principal:
+            identity = issuer.identity(shown, self._audience)
+            return self._of_names(identity.names, identity.expires_ms)
+
+        return self._keep(_digest(b"shown", shown), found)
+
+    def near_key(self, sha256: str) -> Principal | None:
+        """As :meth:`near`, by a key's hash."""
+        return self._near(_digest(b"key", sha256))
+
+    def by_key(self, sha256: str) -> Principal:
+        """Who has the key of this hash; raises Unauthenticated, Unavailable."""
+        return self._keep(_digest(b"key", sha256), lambda: self._of_key(sha256))
+
+    def near_names(self, names: tuple[str, ...], expires_ms: int) -> Principal | None:
+        """As :meth:`near`, by names that a token once said."""
+        return self._near(_names_digest(names, expires_ms))
+
+    def by_names(self, names: tuple[str, ...], expires_ms: int) -> Principal:
+        """One of these names; raises Unauthenticated from that time on, Unavailable."""
+        return self._keep(_names_digest(names, expires_ms), lambda: self._of_names(names, expires_ms))
+
+    def forget(self) -> None:
+        """Ask anew from now on: keys or grants were changed."""
+        with self._lock:
+            self._generation += 1
+            self._kept.clear()
+
+    def _near(self, digest: bytes) -> Principal | None:
+        with self._lock:
+            found = self._kept.get(digest)
+        if found is None or (found.expires_ms is not None and self._clock() >= found.expires_ms):
+            return None
+        return found
+
+    def _keep(self, digest: bytes, find: Callable[[], Principal]) -> Principal:
+        generation = self._generation
+        found = find()
+        if found.expires_ms is not None and self._clock() >= found.expires_ms:
+            raise Unauthenticated("the key or token has expired", reason="expired")
+        with self._lock:
+            if generation == self._generation:  # else it may be from before a change that was acknowledged
+                self._kept[digest] = found
+        return found
+
+    def _of_key(self, sha256: str) -> Principal:
+        if self._root_key_sha256 is not None and hmac.compare_digest(sha256, self._root_key_sha256):
+            return root(ROOT_NAME)
+        key = self._catalog.key_of(sha256)
+        now_ms = self._clock()
+        if key is None or not _holds(key, sha256, now_ms):
+            raise Unauthenticated("the key does not hold", reason="unknown" if key is None else "expired")
+        rights = Rights(self._catalog.grants([key.principal]))
+        if key.used_ms is None or now_ms - key.used_ms >= _USED_EVERY_MS:
+            self._note_use(key, now_ms)
+        ends = [key.expires_ms, key.old_until_ms if sha256 != key.sha256 else None]
+        return Principal(
+            names=(key.principal,),
+            kind="key",
+            rights=rights,
+            expires_ms=min((each for each in ends if each is not None), default=None),
+            requests_per_s=key.requests_per_s,
+        )
+
+    def _of_names(self, names: tuple[str, ...], expires_ms: int) -> Principal:
+        return Principal(names=names, kind="token", rights=Rights(self._catalog.grants(names)), expires_ms=expires_ms)
+
+    def _note_use(self, key: KeyRecord, now_ms: int) -> None:
+        try:
+            self._catalog.note_key_use(key.name, now_ms)
+        except LamellaError:
+            return  # it is for people to look at; the request goes on
+
+
+def _holds(key: KeyRecord, sha256: str, now_ms: int) -> bool:
+    if key.expires_ms is not None and now_ms >= key.expires_ms:
+        return False
+    return sha256 == key.sha256 or (key.old_until_ms is not None and now_ms < key.old_until_ms)
+
+
+def _digest(kind: bytes, text: str) -> bytes:
+    return hashlib.sha256(kind + b" " + text.encode()).digest()
+
+
+def _names_digest(names: tuple[str, ...], expires_ms: int) -> bytes:
+    return _digest(b"names", "\n".join((*names, str(expires_ms))))

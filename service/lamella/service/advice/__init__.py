@@ -1,0 +1,1 @@
+"""Advice about skip indexes and layouts."""

@@ -1,0 +1,93 @@
+"""Advice over HTTP: scores, what-if, why-not, and the filters that were recorded."""
+
+from __future__ import annotations
+
+from lamella.service.catalog import RecordedFilter, TableRecord
+from lamella.service.history.history import History, trusted_manifests
+from lamella.service.usage.filters import Recorder, as_recorded
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.expression import check_together, read_filter
+from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.warehouse.recalled import Asked
+from lamella.snapshot.wire import (
+    AdviceAnswer,
+    AdviceRequest,
+    RecordedCleared,
+    RecordedInfo,
+    RecordedList,
+    WhatIfAnswer,
+    WhatIfRequest,
+    WhyNotAnswer,
+    WhyNotRequest,
+)
+
+#: Recorded filters that a listing shows.
+MOST_LISTED = 10_000
+
+
+class Advice:
+    """Answers about one table each; changes nothing but what was recorded."""
+
+    def __init__(self, warehouse: Warehouse, history: History, recorder: Recorder) -> None:
+        self._warehouse = warehouse
+        self._history = history
+        self._recorder = recorder
+
+    def advise(self, table: TableRecord, request: AdviceRequest) -> AdviceAnswer:
+        """Raises as :meth:`lamella.snapshot.warehouse.advising.Advising.advise`, and SnapshotNotFound."""
+        pointer = self._pointer(table, request)
+        with trusted_manifests():
+            return self._warehouse.advising.advise(pointer, request)
+
+    def what_if(self, table: TableRecord, request: WhatIfRequest) -> WhatIfAnswer:
+        """Raises as :meth:`lamella.snapshot.warehouse.what_if.WhatIf.answer`, and SnapshotNotFound."""
+        if request.recorded < 1:
+            raise InvalidRequest(f"recorded is at least 1, not {request.recorded}", recorded=request.recorded)
+        pointer = self._pointer(table, request)
+        check_together(request.filters)
+        asked = [
+            Asked(read_filter(each, time_zone=request.time_zone), time_zone=request.time_zone)
+            for each in request.filters
+        ]
+        recorded = []
+        if not asked:
+            recorded = [as_recorded(each) for each in self._recorder.filters(table.table_id, request.recorded)]
+        with trusted_manifests():
+            return self._warehouse.what_if.answer(pointer, request, asked, recorded)
+
+    def why_not(self, table: TableRecord, request: WhyNotRequest) -> WhyNotAnswer:
+        """Raises as :meth:`lamella.snapshot.warehouse.why_not.WhyNot.answer`, and SnapshotNotFound, InvalidFilter."""
+        pointer = self._pointer(table, request)
+        predicate = read_filter(request.filter, time_zone=request.time_zone)
+        with trusted_manifests():
+            return self._warehouse.why_not.answer(pointer, request, predicate)
+
+    def recorded(self, table: TableRecord) -> RecordedList:
+        """The recorded filters."""
+        filters = self._recorder.filters(table.table_id, MOST_LISTED)
+        with trusted_manifests():
+            mode = self._recorder.mode(table)
+        return RecordedList(mode=mode, filters=tuple(_info(each) for each in filters))
+
+    def clear(self, table: TableRecord) -> RecordedCleared:
+        """Forget them."""
+        return RecordedCleared(filters=self._recorder.clear(table.table_id))
+
+    def _pointer(self, table: TableRecord, request: AdviceRequest | WhatIfRequest | WhyNotRequest) -> SnapshotPointer:
+        return self._history.pointer(
+            table, snapshot_id=request.snapshot_id, timestamp=request.timestamp, time_zone=request.time_zone
+        )
+
+
+def _info(each: RecordedFilter) -> RecordedInfo:
+    return RecordedInfo(
+        filter=each.text,
+        mode=each.mode,
+        times=each.times,
+        considered=each.considered,
+        kept=each.kept,
+        kept_bytes=each.kept_bytes,
+        first_ms=each.first_ms,
+        last_ms=each.last_ms,
+    )

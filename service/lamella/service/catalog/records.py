@@ -1,0 +1,356 @@
+"""The values that travel through the catalog's port, and what is said of what is not there.
+
+Times are Unix milliseconds. JSON members of jobs (``arguments``, ``progress``, ``checkpoint``, ``result``, ``error``,
+``policy``, ``findings``) are text.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from lamella.service.catalog.quotas import Quotas
+from lamella.snapshot.errors import JobNotFound, NamespaceNotFound, TableNotFound
+from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.wire import (
+    JobLine,
+    JobOrigin,
+    JobOutcome,
+    JobState,
+)
+
+
+def no_namespace(name: str) -> NamespaceNotFound:
+    """There is no such namespace."""
+    return NamespaceNotFound(f"there is no namespace {name!r}", namespace=name)
+
+
+def no_table(namespace: str, name: str) -> TableNotFound:
+    """There is a namespace, but no such table in it."""
+    return TableNotFound(f"there is no table {namespace}.{name}", namespace=namespace, table=name)
+
+
+def no_job(job_id: str) -> JobNotFound:
+    """There is no such job."""
+    return JobNotFound(f"there is no job {job_id!r}", job_id=job_id)
+
+
+class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An API key; its members mean what they mean in :class:`~lamella.snapshot.wire.KeyInfo`.
+
+    ``sha256``, ``old_sha256``: of its text, and of that from before the last rotation, hexadecimal.
+    """
+
+    name: str
+    sha256: str
+    created_ms: int
+    created_by: str
+    old_sha256: str | None = None
+    old_until_ms: int | None = None
+    expires_ms: int | None = None
+    rotated_ms: int | None = None
+    used_ms: int | None = None
+    requests_per_s: float | None = None
+
+    @property
+    def principal(self) -> str:
+        """Who a request with this key is from."""
+        return f"key:{self.name}"
+
+
+class PruneRateRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What is added to a table's sums of the time that began at ``bucket_ms``; see
+    :class:`~lamella.snapshot.wire.PruneRate`."""
+
+    table_id: str
+    bucket_ms: int
+    prunes: int
+    considered_blocks: int
+    kept_blocks: int
+    bytes_total: float
+    kept_bytes: float
+    ms: float
+
+
+class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One snapshot of a table. ``seq`` counts from 1 and is the table's ``version`` at that snapshot.
+
+    Expired snapshots are gaps. ``until_ms``: the time of the snapshot that followed, when that is in a gap.
+    """
+
+    seq: int
+    pointer: SnapshotPointer
+    prev_snapshot_id: str | None
+    operation: str
+    row_count: int
+    block_count: int
+    segment_count: int
+    file_size_bytes: int
+    until_ms: int | None = None
+
+
+class TagRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A name for a snapshot of a table. From ``expires_at_ms`` on (None: for ever) there is no such tag any more."""
+
+    table_id: str
+    name: str
+    seq: int
+    snapshot_id: str
+    timestamp_ms: int
+    created_at_ms: int
+    expires_at_ms: int | None = None
+
+
+class TableRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A live table and its current snapshot; ``version`` is the ``seq`` of that snapshot."""
+
+    table_id: str
+    namespace: str
+    name: str
+    location: str
+    version: int
+    pointer: SnapshotPointer
+    created_at_ms: int
+
+
+class DroppedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table that was dropped. ``doomed``: it cannot be undropped any more, and its files may be gone."""
+
+    record: TableRecord
+    dropped_at_ms: int
+    doomed: bool
+
+
+class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Who reads a snapshot of a table. It holds the snapshot until ``expires_at_ms``, and then ends by itself."""
+
+    lease_id: str
+    table_id: str
+    seq: int
+    snapshot_id: str
+    owner: str
+    created_at_ms: int
+    expires_at_ms: int
+
+
+class SweepMark(msgspec.Struct, frozen=True, kw_only=True):
+    """An object that a clean-up decided to delete. ``kind``: one of :data:`lamella.snapshot.vacuum.names.Kind`."""
+
+    location: str
+    table_id: str
+    kind: str
+    size_bytes: int
+    condemned_at_ms: int
+
+
+class CommitGuard(msgspec.Struct, frozen=True, kw_only=True):
+    """What a commit knew of clean-ups before it looked at its files or wrote anything.
+
+    ``since_ms``: every object that it writes has a later name time. ``epochs``: see ``sweeps`` in the catalog.
+    ``adds_files``: it adds blocks, which a clean-up may have been deleting.
+    """
+
+    since_ms: int
+    epochs: tuple[int, int]
+    adds_files: bool
+
+
+class FeedbackRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The blocks that readers found empty for one filter of a table.
+
+    ``question``: the filter's digest, hexadecimal. ``asked``: the filter as it was last reported, JSON, in terms of the
+    schema ``schema_id``. ``blocks``: block keys, 16 bytes each, those reported last at the end.
+    """
+
+    table_id: str
+    question: str
+    asked: str
+    schema_id: int
+    blocks: bytes
+    block_count: int
+    size_bytes: int
+    used_at_ms: int
+
+
+class FeedbackBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is remembered for a table: pairs of a filter and a block, and their bytes."""
+
+    most_facts: int
+    most_bytes: int
+
+
+class RecordedFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """A filter that was asked of a table, all times together.
+
+    ``tree``: JSON, by ``mode`` ("shape", "hashed", "full") without its constants, with keyed hashes of them, or whole;
+    ``digest`` names it, ``text`` spells it. ``considered``, ``kept``: blocks; ``kept_bytes``: of these.
+    """
+
+    table_id: str
+    digest: str
+    mode: str
+    tree: str
+    text: str
+    time_zone: str
+    times: int
+    considered: int
+    kept: int
+    kept_bytes: int
+    size_bytes: int
+    first_ms: int
+    last_ms: int
+
+
+class RecordedBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How many filters of a table are kept, and how many bytes of them."""
+
+    most_filters: int
+    most_bytes: int
+
+
+class NamespaceUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What the current snapshots of a namespace's tables have, and what they may have."""
+
+    quotas: Quotas
+    tables: int
+    blocks: int
+    bytes: int
+
+
+class StoredAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer kept under its ``Idempotency-Key``. ``scope`` is the request's method and path."""
+
+    key: str
+    scope: str
+    request_sha256: str
+    status: int
+    body: bytes
+    created_at_ms: int
+
+
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A job; its members mean what they mean in :class:`~lamella.snapshot.wire.JobInfo`.
+
+    ``namespace``, ``table_name``: as it was asked for. ``lease_token``: of the claim that has it, or ended its last
+    attempt. ``twin``: what it shares with jobs that would be the same, None where it may not stand for others.
+    ``log_lines``: the number of its log's last line.
+    """
+
+    job_id: str
+    kind: str
+    arguments: str
+    state: JobState
+    origin: JobOrigin
+    created_ms: int
+    table_id: str | None = None
+    namespace: str | None = None
+    table_name: str | None = None
+    origin_name: str | None = None
+    priority: int = 0
+    attempts: int = 0
+    max_attempts: int = 1
+    timeout_s: int | None = None
+    not_before_ms: int = 0
+    started_ms: int | None = None
+    finished_ms: int | None = None
+    heartbeat_ms: int | None = None
+    worker: str | None = None
+    lease_token: str | None = None
+    lease_expires_ms: int | None = None
+    cancel_requested: bool = False
+    progress: str | None = None
+    checkpoint: str | None = None
+    result: str | None = None
+    error: str | None = None
+    twin: str | None = None
+    log_lines: int = 0
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs are listed. None: any. ``table``: namespace and name, as they were asked for. ``within``: only jobs
+    of tables in one of these places, a namespace with a table's name, or with None for all of its tables."""
+
+    states: tuple[JobState, ...] | None = None
+    kinds: tuple[str, ...] | None = None
+    table: tuple[str, str] | None = None
+    within: tuple[tuple[str, str | None], ...] | None = None
+
+
+class ClaimResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a claim: the job (None: there is none), its table's name now, and what was found on the way: jobs
+    whose lease had run out, and jobs whose table is gone, as they are then."""
+
+    job: JobRecord | None = None
+    table: tuple[str, str] | None = None
+    lost: tuple[JobRecord, ...] = ()
+    homeless: tuple[JobRecord, ...] = ()
+
+
+class JobReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker tells of its job. None leaves what there is. ``most_lines``: the log keeps so many."""
+
+    progress: str | None = None
+    checkpoint: str | None = None
+    lines: tuple[JobLine, ...] = ()
+    most_lines: int = 1_000
+
+
+class JobEnding(msgspec.Struct, frozen=True, kw_only=True):
+    """How an attempt ended. ``retry_at_ms``: a failed job is queued again for then, if an attempt is left."""
+
+    outcome: JobOutcome
+    result: str | None = None
+    error: str | None = None
+    retry_at_ms: int | None = None
+
+
+class ScheduleRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule; see :class:`~lamella.snapshot.wire.ScheduleInfo`."""
+
+    table_id: str
+    name: str
+    kind: str
+    arguments: str
+    time_zone: str
+    enabled: bool
+    created_ms: int
+    every_s: int | None = None
+    cron: str | None = None
+    priority: int = 0
+    max_attempts: int | None = None
+    timeout_s: int | None = None
+    next_ms: int | None = None
+    last_ms: int | None = None
+    last_job_id: str | None = None
+
+
+class DueSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule whose time has come, and the name of its table."""
+
+    schedule: ScheduleRecord
+    namespace: str
+    table_name: str
+
+
+class RuleFired(msgspec.Struct, frozen=True, kw_only=True):
+    """When a rule of a policy last asked for a job, and which one that was."""
+
+    at_ms: int
+    job_id: str
+
+
+class PolicyRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A table's policy. ``checked_ms``: 0 before its first check. ``fired``: by rule."""
+
+    table_id: str
+    policy: str
+    updated_ms: int
+    checked_ms: int = 0
+    findings: str = "[]"
+    fired: dict[str, RuleFired] = {}
+
+
+class AddedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The job that stands for what was asked; ``is_new`` False: a twin that was pending."""
+
+    job_id: str
+    is_new: bool

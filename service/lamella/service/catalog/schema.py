@@ -1,0 +1,526 @@
+"""The catalog's tables as SQLAlchemy Core sees them, and every statement that runs on them, built once.
+
+Dropping a namespace or a table sets ``dropped_at_ms``, and names are unique among the rows where it is null. With
+``doomed_at_ms`` a table cannot be undropped any more, since files may be missing; once they are gone, so is its row.
+Times are Unix milliseconds. Pointers, properties and answers are JSON text.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    bindparam,
+    func,
+    insert,
+    select,
+    text,
+    update,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _table_id() -> Column[str]:
+    """The id of a table, as part of a row's key."""
+    return Column("table_id", String(36), primary_key=True)
+
+
+def _number(name: str) -> Column[int]:
+    """A number that every row has."""
+    return Column(name, BigInteger, nullable=False)
+
+
+def _text(name: str) -> Column[str]:
+    """A text of any length that every row has."""
+    return Column(name, Text, nullable=False)
+
+
+namespaces = Table(
+    "namespaces",
+    metadata,
+    Column("namespace_id", Integer, primary_key=True, autoincrement=True),
+    Column("name", String(128), nullable=False),
+    _text("properties"),
+    _number("created_at_ms"),
+    Column("dropped_at_ms", BigInteger),
+    Index(
+        "uq_namespaces_live_name",
+        "name",
+        unique=True,
+        sqlite_where=text("dropped_at_ms IS NULL"),
+        postgresql_where=text("dropped_at_ms IS NULL"),
+    ),
+)
+
+tables = Table(
+    "tables",
+    metadata,
+    _table_id(),
+    Column("namespace_id", Integer, ForeignKey("namespaces.namespace_id"), nullable=False),
+    Column("name", String(128), nullable=False),
+    _text("location"),
+    _number("version"),
+    _text("pointer"),
+    _number("created_at_ms"),
+    Column("dropped_at_ms", BigInteger),
+    Column("doomed_at_ms", BigInteger),
+    Index(
+        "uq_tables_live_name",
+        "namespace_id",
+        "name",
+        unique=True,
+        sqlite_where=text("dropped_at_ms IS NULL"),
+        postgresql_where=text("dropped_at_ms IS NULL"),
+    ),
+)
+
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("table_id", String(36), ForeignKey("tables.table_id"), primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("snapshot_id", String(36), nullable=False),
+    Column("prev_snapshot_id", String(36)),
+    _number("timestamp_ms"),
+    Column("operation", String(64), nullable=False),
+    _number("row_count"),
+    _number("block_count"),
+    _number("segment_count"),
+    _number("file_size_bytes"),
+    _text("pointer"),
+    Column("until_ms", BigInteger),
+    UniqueConstraint("table_id", "snapshot_id"),
+    Index("ix_snapshots_table_id_timestamp_ms", "table_id", "timestamp_ms"),
+)
+
+tags = Table(
+    "tags",
+    metadata,
+    _table_id(),
+    Column("name", String(128), primary_key=True),
+    _number("seq"),
+    _number("created_at_ms"),
+    Column("expires_at_ms", BigInteger),
+    ForeignKeyConstraint(["table_id", "seq"], ["snapshots.table_id", "snapshots.seq"], name="fk_tags_table_id_seq"),
+    Index("ix_tags_table_id_seq", "table_id", "seq"),
+)
+
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("key", String(255), primary_key=True),
+    Column("scope", String(600), primary_key=True),
+    Column("request_sha256", String(64), nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    _number("created_at_ms"),
+    Index("ix_idempotency_created_at_ms", "created_at_ms"),
+)
+
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+)
+
+#: A lease names a snapshot; the key keeps the snapshot's row from going while the lease's row is there.
+leases = Table(
+    "leases",
+    metadata,
+    Column("lease_id", String(36), primary_key=True),
+    Column("table_id", String(36), nullable=False),
+    _number("seq"),
+    Column("owner", String(255), nullable=False),
+    _number("created_at_ms"),
+    _number("expires_at_ms"),
+    ForeignKeyConstraint(["table_id", "seq"], ["snapshots.table_id", "snapshots.seq"], name="fk_leases_table_id_seq"),
+    Index("ix_leases_table_id_seq", "table_id", "seq"),
+)
+
+#: Objects that a clean-up has decided to delete and may not have deleted yet. No commit may add a file among them.
+condemned = Table(
+    "condemned",
+    metadata,
+    Column("location", Text, primary_key=True),
+    _table_id(),
+    Column("kind", String(16), nullable=False),
+    _number("size_bytes"),
+    _number("condemned_at_ms"),
+    Index("ix_condemned_table_id", "table_id"),
+)
+
+#: How far deletions have gone, by table, and for files outside of tables ("*"). ``epoch`` grows when blocks are
+#: condemned; ``watermark_ms`` is the newest name time of what else was.
+sweeps = Table(
+    "sweeps",
+    metadata,
+    _table_id(),
+    _number("epoch"),
+    _number("watermark_ms"),
+)
+
+#: Filters that were asked, each once.
+recorded = Table(
+    "recorded",
+    metadata,
+    _table_id(),
+    Column("digest", String(32), primary_key=True),
+    Column("mode", String(8), nullable=False),
+    _text("tree"),
+    _text("text"),
+    Column("time_zone", String(64), nullable=False),
+    _number("times"),
+    _number("considered"),
+    _number("kept"),
+    _number("kept_bytes"),
+    _number("size_bytes"),
+    _number("first_ms"),
+    _number("last_ms"),
+)
+
+#: What readers reported: blocks (their keys, 16 bytes each) that held no row for a filter.
+feedback = Table(
+    "feedback",
+    metadata,
+    _table_id(),
+    Column("question", String(32), primary_key=True),
+    _text("asked"),
+    Column("schema_id", Integer, nullable=False),
+    Column("blocks", LargeBinary, nullable=False),
+    Column("block_count", Integer, nullable=False),
+    _number("size_bytes"),
+    _number("used_at_ms"),
+)
+
+#: Jobs of upkeep. A job is pending while ``finished_ms`` is null. The database itself sees to it that a table has one
+#: running job at most, that no two jobs are claimed by one token, and that no two pending jobs have the same ``twin``.
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("job_id", String(36), primary_key=True),
+    Column("table_id", String(36)),
+    Column("namespace", String(128)),
+    Column("table_name", String(128)),
+    Column("kind", String(64), nullable=False),
+    Column("arguments", Text, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("origin", String(16), nullable=False),
+    Column("origin_name", String(255)),
+    Column("priority", Integer, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("max_attempts", Integer, nullable=False),
+    Column("timeout_s", Integer),
+    Column("not_before_ms", BigInteger, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("started_ms", BigInteger),
+    Column("finished_ms", BigInteger),
+    Column("heartbeat_ms", BigInteger),
+    Column("worker", String(255)),
+    Column("lease_token", String(36)),
+    Column("lease_expires_ms", BigInteger),
+    Column("cancel_requested", Boolean, nullable=False),
+    Column("progress", Text),
+    Column("checkpoint", Text),
+    Column("result", Text),
+    Column("error", Text),
+    Column("twin", String(64)),
+    Column("log_lines", BigInteger, nullable=False),
+    Index("ix_jobs_state_lease_expires_ms", "state", "lease_expires_ms"),
+    Index("ix_jobs_finished_ms", "finished_ms"),
+    Index("ix_jobs_table_id", "table_id"),
+    Index("uq_jobs_lease_token", "lease_token", unique=True),
+    Index(
+        "uq_jobs_running_table",
+        "table_id",
+        unique=True,
+        sqlite_where=text("state = 'running'"),
+        postgresql_where=text("state = 'running'"),
+    ),
+    Index(
+        "uq_jobs_pending_twin",
+        "twin",
+        unique=True,
+        sqlite_where=text("finished_ms IS NULL"),
+        postgresql_where=text("finished_ms IS NULL"),
+    ),
+)
+
+#: Lines that jobs wrote; only the last ones of each are kept.
+job_log = Table(
+    "job_log",
+    metadata,
+    Column("job_id", String(36), primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("level", String(16), nullable=False),
+    Column("text", Text, nullable=False),
+)
+
+#: What asks for jobs at set times. ``next_ms`` is null for one that is not enabled.
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("table_id", String(36), primary_key=True),
+    Column("name", String(128), primary_key=True),
+    Column("kind", String(64), nullable=False),
+    Column("arguments", Text, nullable=False),
+    Column("every_s", BigInteger),
+    Column("cron", String(255)),
+    Column("time_zone", String(64), nullable=False),
+    Column("enabled", Boolean, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("max_attempts", Integer),
+    Column("timeout_s", Integer),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("next_ms", BigInteger),
+    Column("last_ms", BigInteger),
+    Column("last_job_id", String(36)),
+    Index("ix_schedules_next_ms", "next_ms"),
+)
+
+#: What asks for jobs as a table needs them. ``checked_ms``: the last check, 0 before the first; ``fired``: by rule,
+#: when it last asked for a job.
+policies = Table(
+    "policies",
+    metadata,
+    Column("table_id", String(36), primary_key=True),
+    Column("policy", Text, nullable=False),
+    Column("updated_ms", BigInteger, nullable=False),
+    Column("checked_ms", BigInteger, nullable=False),
+    Column("findings", Text, nullable=False),
+    Column("fired", Text, nullable=False),
+    Index("ix_policies_checked_ms", "checked_ms"),
+)
+
+#: What prunes considered and kept, by table, summed up over five minutes each. Bytes are floating point: the sums of
+#: many prunes of a large table do not fit into whole numbers of 64 bits.
+prune_rates = Table(
+    "prune_rates",
+    metadata,
+    _table_id(),
+    Column("bucket_ms", BigInteger, primary_key=True, autoincrement=False),
+    _number("prunes"),
+    _number("considered_blocks"),
+    _number("kept_blocks"),
+    Column("bytes_total", Double, nullable=False),
+    Column("kept_bytes", Double, nullable=False),
+    Column("ms", Double, nullable=False),
+    Index("ix_prune_rates_bucket_ms", "bucket_ms"),
+)
+
+#: Changes that were asked for. Ids are made from the time, so that they are in its order.
+audit = Table(
+    "audit",
+    metadata,
+    Column("audit_id", String(36), primary_key=True),
+    _number("at_ms"),
+    Column("actor", String(255), nullable=False),
+    Column("client", String(255), nullable=False),
+    Column("operation", String(64), nullable=False),
+    Column("target", String(300)),
+    Column("status", Integer, nullable=False),
+    Column("code", String(64)),
+    Column("request_id", String(64), nullable=False),
+    Index("ix_audit_at_ms", "at_ms"),
+    Index("ix_audit_target_audit_id", "target", "audit_id"),
+)
+
+#: API keys by name. Only hashes of their texts are kept; the old one holds for a while after a rotation.
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("name", String(128), primary_key=True),
+    Column("sha256", String(64), nullable=False),
+    Column("old_sha256", String(64)),
+    Column("old_until_ms", BigInteger),
+    _number("created_ms"),
+    Column("created_by", String(255), nullable=False),
+    Column("expires_ms", BigInteger),
+    Column("rotated_ms", BigInteger),
+    Column("used_ms", BigInteger),
+    Column("requests_per_s", Double),
+    Index("ix_api_keys_sha256", "sha256", unique=True),
+    Index("ix_api_keys_old_sha256", "old_sha256", unique=True),
+)
+
+#: Who may do what. An empty namespace, or table name, stands for all of them.
+grants = Table(
+    "grants",
+    metadata,
+    Column("principal", String(255), primary_key=True),
+    Column("namespace", String(128), primary_key=True),
+    Column("table_name", String(128), primary_key=True),
+    Column("role", String(16), nullable=False),
+    _number("created_ms"),
+    Column("created_by", String(255), nullable=False),
+)
+
+
+_live_namespace = namespaces.c.dropped_at_ms.is_(None)
+_live_table = tables.c.dropped_at_ms.is_(None)
+
+PING = select(1)
+
+SELECT_SECRET = select(secrets.c.value).where(secrets.c.name == bindparam("name"))
+
+INSERT_SECRET = insert(secrets)
+
+INSERT_NAMESPACE = insert(namespaces)
+
+SELECT_NAMESPACES = (
+    select(namespaces.c.name, namespaces.c.properties).where(_live_namespace).order_by(namespaces.c.name)
+)
+
+SELECT_NAMESPACE = select(namespaces.c.namespace_id, namespaces.c.name, namespaces.c.properties).where(
+    _live_namespace, namespaces.c.name == bindparam("namespace")
+)
+
+#: Keeps the namespace from being dropped while a table is put into it.
+SHARE_NAMESPACE = SELECT_NAMESPACE.with_for_update(read=True)
+
+#: Keeps tables out of the namespace while it is dropped.
+LOCK_NAMESPACE = SELECT_NAMESPACE.with_for_update()
+
+COUNT_TABLES = (
+    select(func.count()).select_from(tables).where(_live_table, tables.c.namespace_id == bindparam("in_namespace_id"))
+)
+
+CHANGE_NAMESPACE = (
+    update(namespaces)
+    .where(
+        _live_namespace,
+        namespaces.c.name == bindparam("namespace"),
+        namespaces.c.properties == bindparam("old_properties"),
+    )
+    .values(properties=bindparam("new_properties"))
+)
+
+DROP_NAMESPACE = (
+    update(namespaces)
+    .where(namespaces.c.namespace_id == bindparam("in_namespace_id"))
+    .values(dropped_at_ms=bindparam("now_ms"))
+)
+
+INSERT_TABLE = insert(tables)
+
+SELECT_TABLE_NAMES = (
+    select(tables.c.name)
+    .where(_live_table, tables.c.namespace_id == bindparam("in_namespace_id"))
+    .order_by(tables.c.name)
+)
+
+table_row = select(
+    tables.c.table_id,
+    namespaces.c.name.label("namespace"),
+    tables.c.name,
+    tables.c.location,
+    tables.c.version,
+    tables.c.pointer,
+    tables.c.created_at_ms,
+).join_from(tables, namespaces)
+
+SELECT_TABLE = table_row.where(
+    _live_table,
+    _live_namespace,
+    namespaces.c.name == bindparam("namespace"),
+    tables.c.name == bindparam("table"),
+)
+
+SELECT_TABLE_BY_ID = table_row.where(_live_table, tables.c.table_id == bindparam("id"))
+
+#: ``doomed``: None, or the time as well, when nobody is to undrop it.
+DROP_TABLE = (
+    update(tables)
+    .where(_live_table, tables.c.table_id == bindparam("id"))
+    .values(dropped_at_ms=bindparam("now_ms"), doomed_at_ms=bindparam("doomed"))
+)
+
+#: Only if nothing was committed since.
+DROP_TABLE_AT = DROP_TABLE.where(tables.c.version == bindparam("at_version"))
+
+#: The swap that makes a commit visible: no row is changed when another commit came first.
+SWAP_POINTER = (
+    update(tables)
+    .where(_live_table, tables.c.table_id == bindparam("id"), tables.c.version == bindparam("expected_version"))
+    .values(version=bindparam("next_version"), pointer=bindparam("next_pointer"))
+)
+
+INSERT_SNAPSHOT = insert(snapshots)
+
+history_row = select(
+    snapshots.c.seq,
+    snapshots.c.prev_snapshot_id,
+    snapshots.c.operation,
+    snapshots.c.row_count,
+    snapshots.c.block_count,
+    snapshots.c.segment_count,
+    snapshots.c.file_size_bytes,
+    snapshots.c.pointer,
+    snapshots.c.until_ms,
+).where(snapshots.c.table_id == bindparam("id"))
+
+SELECT_HISTORY = (
+    history_row.where(snapshots.c.seq < bindparam("before_seq"))
+    .order_by(snapshots.c.seq.desc())
+    .limit(bindparam("rows"))
+)
+
+SELECT_SNAPSHOT = history_row.where(snapshots.c.snapshot_id == bindparam("wanted"))
+
+SELECT_SNAPSHOT_AT = (
+    history_row.where(snapshots.c.timestamp_ms <= bindparam("at_ms")).order_by(snapshots.c.seq.desc()).limit(1)
+)
+
+#: Whether a snapshot is in the history still, asked by a transaction that holds the table's row.
+SELECT_KEPT = select(snapshots.c.seq).where(
+    snapshots.c.table_id == bindparam("id"), snapshots.c.seq == bindparam("wanted_seq")
+)
+
+#: How long a table's history has been, and how much of it is there.
+SELECT_EXTENT = (
+    select(
+        tables.c.created_at_ms,
+        tables.c.version,
+        select(func.count())
+        .select_from(snapshots)
+        .where(snapshots.c.table_id == tables.c.table_id)
+        .scalar_subquery()
+        .label("kept"),
+        select(func.max(snapshots.c.timestamp_ms))
+        .where(snapshots.c.table_id == tables.c.table_id)
+        .scalar_subquery()
+        .label("newest_ms"),
+    )
+).where(tables.c.table_id == bindparam("id"))
+
+INSERT_ANSWER = insert(idempotency)
+
+SELECT_ANSWER = select(
+    idempotency.c.key,
+    idempotency.c.scope,
+    idempotency.c.request_sha256,
+    idempotency.c.status,
+    idempotency.c.body,
+    idempotency.c.created_at_ms,
+).where(idempotency.c.key == bindparam("wanted_key"), idempotency.c.scope == bindparam("wanted_scope"))

@@ -1,0 +1,267 @@
+"""Histories of tables in the catalog's database: tags and leases keep snapshots; the others expire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+from sqlalchemy import Connection, RowMapping, and_, bindparam, delete, func, insert, or_, select, update
+
+from lamella.service.catalog import schema as sql
+from lamella.service.catalog.quotas import NO_QUOTAS, Quotas
+from lamella.service.catalog.records import HistoryEntry, LeaseRecord, StoredAnswer, TagRecord
+from lamella.service.catalog.schema import history_row, leases, snapshots, tables, tags
+from lamella.service.catalog.session import SqlSession, entry_record
+from lamella.snapshot.errors import (
+    AlreadyExists,
+    LeaseNotFound,
+    SnapshotExpired,
+    SnapshotNotFound,
+    TableNotFound,
+    TagNotFound,
+)
+from lamella.snapshot.ids import is_uuid7
+
+#: A lease is believed for so much longer than it says, since the clocks of replicas differ.
+LEASE_GRACE_MS: Final = 60_000
+
+_DELETE_DEAD_LEASES = delete(leases).where(
+    leases.c.table_id == bindparam("id"), leases.c.expires_at_ms <= bindparam("dead_ms")
+)
+_LEASED = select(leases.c.seq).where(leases.c.table_id == bindparam("id")).distinct()
+
+
+def leased_snapshots(connection: Connection, table_id: str, *, now_ms: int) -> set[int]:
+    """The snapshots (``seq``) that leases hold; forgets the dead leases. The caller holds the table's row."""
+    connection.execute(_DELETE_DEAD_LEASES, {"id": table_id, "dead_ms": now_ms - LEASE_GRACE_MS})
+    return set(connection.execute(_LEASED, {"id": table_id}).scalars())
+
+
+#: Clocks of replicas differ by less than this; only the choice between two kinds of "not there" depends on it.
+_CLOCKS_MS = 60_000
+
+#: Holds a table's row, dropped or not, until the transaction ends.
+LOCK_TABLE = (
+    select(tables.c.version, tables.c.dropped_at_ms).where(tables.c.table_id == bindparam("id")).with_for_update()
+)
+
+_FORGET_DEAD_TAGS = delete(tags).where(tags.c.table_id == bindparam("id"), tags.c.expires_at_ms <= bindparam("now_ms"))
+_TAGGED = select(tags.c.seq).where(tags.c.table_id == bindparam("id")).distinct()
+_TIMES = select(snapshots.c.seq, snapshots.c.timestamp_ms).where(
+    snapshots.c.table_id == bindparam("id"), snapshots.c.seq.in_(bindparam("wanted", expanding=True))
+)
+_NOTE_GAP = (
+    update(snapshots)
+    .where(snapshots.c.table_id == bindparam("id"), snapshots.c.seq == bindparam("before"))
+    .values(until_ms=bindparam("gap_ms"))
+)
+_DELETE = delete(snapshots).where(
+    snapshots.c.table_id == bindparam("id"), snapshots.c.seq.in_(bindparam("wanted", expanding=True))
+)
+_AT_ONCE = 500
+
+
+def require_kept(connection: Connection, table_id: str, seq: int) -> None:
+    """Raise SnapshotExpired unless the snapshot is in the history; the caller holds the table's row."""
+    if connection.execute(sql.SELECT_KEPT, {"id": table_id, "wanted_seq": seq}).first() is None:
+        raise SnapshotExpired("the snapshot expired meanwhile", table_id=table_id)
+
+
+class SqlExpiry(SqlSession):
+    """The part of :class:`~lamella.service.catalog.port.Catalog` that forgets snapshots."""
+
+    def expire_snapshots(self, table_id: str, seqs: Sequence[int], *, now_ms: int) -> list[int]:
+        with self._transaction(None) as connection:
+            held = connection.execute(LOCK_TABLE, {"id": table_id}).mappings().first()
+            if held is None:
+                return []
+            connection.execute(_FORGET_DEAD_TAGS, {"id": table_id, "now_ms": now_ms})
+            protected = {held["version"], *connection.execute(_TAGGED, {"id": table_id}).scalars()}
+            protected |= leased_snapshots(connection, table_id, now_ms=now_ms)
+            wanted = sorted(set(seqs) - protected)
+            times: dict[int, int] = {}
+            for start in range(0, len(wanted), _AT_ONCE):
+                some = {"id": table_id, "wanted": wanted[start : start + _AT_ONCE]}
+                times.update((row.seq, row.timestamp_ms) for row in connection.execute(_TIMES, some))
+            if not times:
+                return []
+            # What stands before a gap says when it ceased to be current: a time in the gap must not find it.
+            gaps = [{"id": table_id, "before": seq - 1, "gap_ms": at_ms} for seq, at_ms in times.items()]
+            connection.execute(_NOTE_GAP, gaps)
+            removed = sorted(times)
+            for start in range(0, len(removed), _AT_ONCE):
+                connection.execute(_DELETE, {"id": table_id, "wanted": removed[start : start + _AT_ONCE]})
+        return removed
+
+    def _in_force(self, entry: HistoryEntry, timestamp_ms: int) -> HistoryEntry:
+        if entry.until_ms is not None and timestamp_ms >= entry.until_ms:
+            raise SnapshotExpired("the snapshot of that time has expired", timestamp_ms=timestamp_ms)
+        return entry
+
+    def _missing_time(self, table_id: str, timestamp_ms: int) -> SnapshotNotFound:
+        for row in self._rows(sql.SELECT_EXTENT, {"id": table_id}):
+            if timestamp_ms >= row["created_at_ms"]:
+                return SnapshotExpired("the snapshot of that time has expired", timestamp_ms=timestamp_ms)
+        return SnapshotNotFound("the table did not exist at that time", timestamp_ms=timestamp_ms)
+
+    def _missing_snapshot(self, table_id: str, snapshot_id: str) -> SnapshotNotFound:
+        """Expired ids are not kept. One that was made while the table lived, where the history has gaps, is taken
+        for an expired one."""
+        for row in self._rows(sql.SELECT_EXTENT, {"id": table_id}):
+            has_gaps = row["kept"] < row["version"]
+            if has_gaps and is_uuid7(snapshot_id):
+                made_ms = UUID(snapshot_id).int >> 80
+                if row["created_at_ms"] - _CLOCKS_MS <= made_ms <= row["newest_ms"] + _CLOCKS_MS:
+                    text = f"snapshot {snapshot_id} is not in the table's history any more"
+                    return SnapshotExpired(text, snapshot_id=snapshot_id)
+        return SnapshotNotFound(f"the table has no snapshot {snapshot_id}", snapshot_id=snapshot_id)
+
+
+_of_table = tags.c.table_id == bindparam("id")
+_named = and_(_of_table, tags.c.name == bindparam("tag"))
+_alive = or_(tags.c.expires_at_ms.is_(None), tags.c.expires_at_ms > bindparam("now_ms"))
+_tagged_snapshot = and_(tags.c.table_id == snapshots.c.table_id, tags.c.seq == snapshots.c.seq)
+
+_SELECT_TAGS = (
+    select(
+        tags.c.table_id,
+        tags.c.name,
+        tags.c.seq,
+        snapshots.c.snapshot_id,
+        snapshots.c.timestamp_ms,
+        tags.c.created_at_ms,
+        tags.c.expires_at_ms,
+    )
+    .join_from(tags, snapshots, _tagged_snapshot)
+    .where(_alive)
+)
+_SELECT_ALL = _SELECT_TAGS.where(_of_table)
+_SELECT_ONE = _SELECT_TAGS.where(_named)
+_SELECT_TAGGED = history_row.join(tags, _tagged_snapshot).where(_named, _alive)
+_INSERT_TAG = insert(tags)
+_MOVE = update(tags).where(_named, _alive).values(seq=bindparam("to_seq"), expires_at_ms=bindparam("until_ms"))
+_DROP = delete(tags).where(_named, _alive)
+_DELETE_DEAD_TAG = delete(tags).where(_named, tags.c.expires_at_ms <= bindparam("now_ms"))
+
+
+class SqlTags(SqlSession):
+    """The part of :class:`~lamella.service.catalog.port.Catalog` that knows tags."""
+
+    def tags(self, table_id: str, *, now_ms: int) -> list[TagRecord]:
+        found = [_tag(row) for row in self._rows(_SELECT_ALL, {"id": table_id, "now_ms": now_ms})]
+        return sorted(found, key=lambda tag: tag.name)  # databases differ in how they collate
+
+    def tag(self, table_id: str, name: str, *, now_ms: int) -> TagRecord:
+        for row in self._rows(_SELECT_ONE, {"id": table_id, "tag": name, "now_ms": now_ms}):
+            return _tag(row)
+        raise _no_tag(name)
+
+    def tagged(self, table_id: str, name: str, *, now_ms: int) -> HistoryEntry:
+        for row in self._rows(_SELECT_TAGGED, {"id": table_id, "tag": name, "now_ms": now_ms}):
+            return entry_record(row)
+        raise _no_tag(name)
+
+    def put_tag(self, tag: TagRecord, *, move: bool, now_ms: int, remember: StoredAnswer | None = None) -> None:
+        which = {"id": tag.table_id, "tag": tag.name, "now_ms": now_ms}
+        with self._transaction(remember) as connection:
+            # Whoever expires snapshots holds the same row: what is found here stays until the tag protects it.
+            held = connection.execute(LOCK_TABLE, {"id": tag.table_id}).mappings().first()
+            if held is None or held["dropped_at_ms"] is not None:
+                raise TableNotFound("the table was dropped", table_id=tag.table_id)
+            require_kept(connection, tag.table_id, tag.seq)
+            if move:
+                moved = connection.execute(_MOVE, {**which, "to_seq": tag.seq, "until_ms": tag.expires_at_ms})
+                if moved.rowcount != 1:
+                    raise _no_tag(tag.name)
+                return
+            connection.execute(_DELETE_DEAD_TAG, which)
+            if connection.execute(_SELECT_ONE, which).first() is not None:
+                raise AlreadyExists(f"there is a tag {tag.name!r} already; say so to move it", tag=tag.name)
+            row = {
+                "table_id": tag.table_id,
+                "name": tag.name,
+                "seq": tag.seq,
+                "created_at_ms": tag.created_at_ms,
+                "expires_at_ms": tag.expires_at_ms,
+            }
+            connection.execute(_INSERT_TAG, row)
+
+    def drop_tag(self, table_id: str, name: str, *, now_ms: int, remember: StoredAnswer | None = None) -> None:
+        with self._transaction(remember) as connection:
+            if connection.execute(_DROP, {"id": table_id, "tag": name, "now_ms": now_ms}).rowcount != 1:
+                raise _no_tag(name)
+
+
+def _tag(row: RowMapping) -> TagRecord:
+    return TagRecord(**row)
+
+
+def _no_tag(name: str) -> TagNotFound:
+    return TagNotFound(f"the table has no tag {name!r}", tag=name)
+
+
+_leased_snapshot = and_(leases.c.table_id == snapshots.c.table_id, leases.c.seq == snapshots.c.seq)
+_this_lease = and_(leases.c.table_id == bindparam("id"), leases.c.lease_id == bindparam("lease"))
+
+_SELECT_LEASES = (
+    select(
+        leases.c.lease_id,
+        leases.c.table_id,
+        leases.c.seq,
+        snapshots.c.snapshot_id,
+        leases.c.owner,
+        leases.c.created_at_ms,
+        leases.c.expires_at_ms,
+    )
+    .join_from(leases, snapshots, _leased_snapshot)
+    .where(leases.c.table_id == bindparam("id"), leases.c.expires_at_ms > bindparam("now_ms"))
+    .order_by(leases.c.created_at_ms, leases.c.lease_id)
+)
+_COUNT = select(func.count()).where(leases.c.table_id == bindparam("id"), leases.c.expires_at_ms > bindparam("now_ms"))
+_INSERT_LEASE = insert(leases)
+_RENEW = (
+    update(leases)
+    .where(_this_lease, leases.c.expires_at_ms > bindparam("now_ms"))
+    .values(expires_at_ms=bindparam("until_ms"))
+)
+_RELEASE = delete(leases).where(_this_lease)
+
+
+class SqlLeases(SqlSession):
+    """The part of :class:`~lamella.service.catalog.port.Catalog` that knows leases."""
+
+    quotas: Quotas = NO_QUOTAS
+
+    def add_lease(self, lease: LeaseRecord) -> None:
+        with self._transaction(None) as connection:
+            # Whoever expires snapshots holds the same row: what is found here stays until the lease protects it.
+            held = connection.execute(LOCK_TABLE, {"id": lease.table_id}).mappings().first()
+            if held is None or held["dropped_at_ms"] is not None:
+                raise TableNotFound("the table was dropped", table_id=lease.table_id)
+            require_kept(connection, lease.table_id, lease.seq)
+            if self.quotas.table_leases is not None:
+                counted = {"id": lease.table_id, "now_ms": lease.created_at_ms}
+                self.quotas.check("table_leases", connection.execute(_COUNT, counted).scalar_one() + 1)
+            row = {
+                "lease_id": lease.lease_id,
+                "table_id": lease.table_id,
+                "seq": lease.seq,
+                "owner": lease.owner,
+                "created_at_ms": lease.created_at_ms,
+                "expires_at_ms": lease.expires_at_ms,
+            }
+            connection.execute(_INSERT_LEASE, row)
+
+    def renew_lease(self, table_id: str, lease_id: str, *, expires_at_ms: int, now_ms: int) -> None:
+        which = {"id": table_id, "lease": lease_id, "now_ms": now_ms, "until_ms": expires_at_ms}
+        with self._transaction(None) as connection:
+            if connection.execute(_RENEW, which).rowcount != 1:
+                raise LeaseNotFound(f"the table has no lease {lease_id}, or it ran out", lease_id=lease_id)
+
+    def release_lease(self, table_id: str, lease_id: str) -> None:
+        with self._transaction(None) as connection:
+            connection.execute(_RELEASE, {"id": table_id, "lease": lease_id})
+
+    def leases(self, table_id: str, *, now_ms: int) -> list[LeaseRecord]:
+        return [LeaseRecord(**row) for row in self._rows(_SELECT_LEASES, {"id": table_id, "now_ms": now_ms})]

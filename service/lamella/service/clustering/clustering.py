@@ -1,0 +1,191 @@
+"""The layout of tables: which cluster key they have, how well blocks lie on it, and which of them share a segment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from lamella.service.catalog import Catalog, TableRecord
+from lamella.service.commits.committer import Committer
+from lamella.service.history.history import History, cluster_key_info, trusted_manifests
+from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse, answered, finished
+from lamella.service.process.deadline import time_is_up
+from lamella.service.usage.filters import Recorder, as_recorded
+from lamella.snapshot.errors import CommitConflict, InvalidRequest, LamellaError
+from lamella.snapshot.manifest import ClusterKey, ClusterKind, SnapshotPointer
+from lamella.snapshot.schema.cluster_key import cluster_columns
+from lamella.snapshot.warehouse import CommitResult, Warehouse
+from lamella.snapshot.warehouse.layouts import Regrouped, Where
+from lamella.snapshot.warehouse.rearranging import Written
+from lamella.snapshot.wire import (
+    ClusteringAnswer,
+    ClusterKeyInfo,
+    ClusterKeyRequest,
+    RegroupAnswer,
+    RegroupRequest,
+)
+
+#: Recorded filters that are asked again, unless a question says otherwise, and at most.
+RECORDED: Final = 20
+MOST_RECORDED: Final = 1_000
+
+
+class Clustering:
+    """Answers about the layout of tables, and changes it without touching a block; ``timer`` gives seconds."""
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        warehouse: Warehouse,
+        history: History,
+        committer: Committer,
+        recorder: Recorder,
+        clock: Callable[[], int],
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._catalog = catalog
+        self._warehouse = warehouse
+        self._history = history
+        self._committer = committer
+        self._recorder = recorder
+        self._clock = clock
+        self._timer = timer
+
+    def key(self, record: TableRecord) -> ClusterKeyInfo:
+        """The cluster key in force."""
+        with trusted_manifests():
+            return cluster_key_info(self._warehouse.head(record.pointer))
+
+    def set_key(
+        self, record: TableRecord, request: ClusterKeyRequest, claim: IdempotencyKey
+    ) -> StoredResponse | Pending:
+        """Give a table another cluster key, or none, in one snapshot; nothing is written when it has that key.
+
+        Raises, at once or when it is waited for:
+            UnknownColumn, InvalidRequest: the columns; or a kind without columns.
+            SnapshotNotFound: ``base_snapshot_id``.
+            CommitConflict: the key is not that of ``base_snapshot_id``; ``snapshot_id`` is the current snapshot.
+        """
+        if request.kind != "linear" and not request.columns:
+            raise InvalidRequest("a kind is of a cluster key: name its columns")
+        expected = None
+        if request.base_snapshot_id is not None:
+            expected = self._history.pointer(record, snapshot_id=request.base_snapshot_id)
+
+        def check(base: SnapshotPointer) -> None:
+            if expected is None:
+                return
+            then, now = (_key_id(self._warehouse.head(pointer).cluster_key) for pointer in (expected, base))
+            if then != now:
+                raise CommitConflict(
+                    "the table's cluster key is another one by now",
+                    blocks=[],
+                    snapshot_id=base.snapshot_id,
+                    snapshot_is="current",
+                )
+
+        def step(base: SnapshotPointer) -> CommitResult:
+            check(base)
+            return self._warehouse.cluster(base, request.columns, request.kind, now_ms=self._clock())
+
+        with trusted_manifests():
+            head = self._warehouse.head(record.pointer)
+            check(record.pointer)
+        columns = cluster_columns(head.schema, request.columns)
+        now = head.cluster_key
+        if (columns, request.kind) == (() if now is None else now.columns, "linear" if now is None else now.kind):
+            return answered(self._catalog, claim, cluster_key_info(head))
+        return self._committer.alone(record, step, lambda result: cluster_key_info(result.snapshot), claim)
+
+    def figures(
+        self,
+        record: TableRecord,
+        columns: Sequence[str],
+        kind: ClusterKind,
+        *,
+        snapshot_id: str | None = None,
+        where: Where | None = None,
+        recorded: int = RECORDED,
+    ) -> ClusteringAnswer:
+        """How a snapshot is laid out for its key, or for another one.
+
+        Raises as :meth:`lamella.snapshot.warehouse.layouts.Layouts.clustering`, and SnapshotNotFound.
+        """
+        pointer = self._history.pointer(record, snapshot_id=snapshot_id)
+        filters = [as_recorded(each) for each in self._recorder.filters(record.table_id, recorded)] if recorded else []
+        with trusted_manifests():
+            return self._warehouse.layouts.clustering(pointer, columns, kind, where=where, recorded=filters)
+
+    def average_depth(self, record: TableRecord) -> float | None:
+        """The average depth of a table's blocks on its cluster key; None: it has none."""
+        with trusted_manifests():
+            return self._warehouse.layouts.average_depth(record.pointer)
+
+    def regroup(self, record: TableRecord, request: RegroupRequest, claim: IdempotencyKey) -> StoredResponse | Pending:
+        """Put blocks into other segments, part of those for which it is worth it.
+
+        Segments are written first, and then a snapshot has them in the place of the old ones. Groups of which others
+        wrote a segment anew meanwhile are given up.
+
+        Raises, at once or when it is waited for:
+            InvalidRequest, UnknownColumn: bounds that cannot be, no key that there can be, or the table has none.
+            StoreError: storage failed; nothing was committed.
+            Unavailable: its turn did not come in time, or a clean-up was at work; nothing was committed.
+        """
+        until = time_is_up(request.max_ms, self._timer)
+        guard = self._catalog.guard(record.table_id, (), since_ms=self._clock())
+        with trusted_manifests():
+            made = self._warehouse.layouts.regroup(record.pointer, request, until=until)
+        if not made.written:
+            nothing = _regrouped(record.pointer.snapshot_id, made, (), is_dry=request.dry_run)
+            return answered(self._catalog, claim, nothing)
+        done: list[Written] = []
+
+        def step(base: SnapshotPointer) -> CommitResult:
+            result, landed = self._warehouse.rearranging.commit(base, made.written, now_ms=self._clock())
+            done[:] = landed
+            return result
+
+        def again(error: LamellaError) -> Pending:
+            if not isinstance(error, CommitConflict):
+                raise error
+            current = self._catalog.table_by_id(record.table_id).pointer.snapshot_id
+            return finished(answered(self._catalog, claim, _regrouped(current, made, ())))
+
+        pending = self._committer.alone(
+            record, step, lambda result: _regrouped(result.pointer.snapshot_id, made, done), claim, guard=guard
+        )
+        return Pending(pending.answered, again)
+
+
+def _regrouped(snapshot_id: str, made: Regrouped, done: Sequence[Written], *, is_dry: bool = False) -> RegroupAnswer:
+    """What came of a part: of all that was written ``done`` is in the snapshot."""
+    groups = made.plan.groups
+    chosen = [number for number, each in enumerate(made.written) if any(each is one for one in done)]
+    if is_dry:
+        chosen = list(range(len(groups)))
+    replaced = sum(len(groups[number].segments) for number in chosen)
+    planned = made.plan.remaining + sum(len(group.segments) for group in groups)
+    saved = sum(groups[number].kept_before - groups[number].kept_after for number in chosen)
+    measured = None if not done else made.before
+    gained = sum(made.gains[number] for number in chosen) if done else 0.0
+    return RegroupAnswer(
+        snapshot_id=snapshot_id,
+        groups=len(chosen),
+        replaced=replaced,
+        made=sum(len(groups[number].blocks) for number in chosen),
+        blocks=sum(made.blocks[number] for number in chosen),
+        predicted_before=made.plan.kept_before,
+        predicted_after=made.plan.kept_before - saved,
+        reason=made.plan.reason,
+        remaining=planned - replaced,
+        given_up=0 if is_dry else len(made.written) - len(done),
+        measured_before=measured,
+        measured_after=None if measured is None else measured - gained,
+    )
+
+
+def _key_id(key: ClusterKey | None) -> int | None:
+    return None if key is None else key.key_id

@@ -1,0 +1,1 @@
+"""Registrations and commits: blocks, the queue of a table, group commit."""

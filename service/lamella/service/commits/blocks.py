@@ -1,0 +1,463 @@
+"""The blocks of a commit: the request, the files that it names, and the blocks as they will stand in manifests.
+
+Statistics that contradict themselves or the schema would make pruning skip rows, so such a block is refused; what is
+merely missing is fine and keeps the block in every answer.
+
+Those of a request's body wait in the queue with it, so that small appends can share a segment. Those of lists may be
+more than memory holds: they are taken a segment at a time, and each segment is written before the next one is looked
+at. What was written of a commit that is refused later belongs to no snapshot, and a clean-up removes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from lamella.service.catalog import Catalog, CommitGuard
+from lamella.service.config.settings import Settings
+from lamella.service.history.history import trusted_manifests
+from lamella.service.http.admission import read_json
+from lamella.service.indexes.part_check import MOST_COMMIT_PARTS, require_distinct
+from lamella.service.tables.names import require_own, require_places
+from lamella.service.telemetry.metrics import Metrics
+from lamella.snapshot.advice.recording import check_recording
+from lamella.snapshot.block_lists import Listed, checked_lists, listed_blocks
+from lamella.snapshot.carrying import CarryingPool
+from lamella.snapshot.cluster.block_sizes import block_target_of
+from lamella.snapshot.errors import (
+    BlocksRefused,
+    Conflict,
+    DuplicateBlock,
+    InvalidRequest,
+    LamellaError,
+    LimitExceeded,
+    ManifestError,
+    SchemaMismatch,
+    StoreError,
+    Unavailable,
+    UnknownColumn,
+)
+from lamella.snapshot.feedback import check_feedback
+from lamella.snapshot.layout import Places, Store
+from lamella.snapshot.layout.location import normal
+from lamella.snapshot.manifest import MOST_LEVEL, Block, SegmentRef, Snapshot
+from lamella.snapshot.manifest.block_key import BlockKeys, block_keys, bytes_of, keys_of, no_keys
+from lamella.snapshot.schema import Leaf
+from lamella.snapshot.schema.evolution import schema_at
+from lamella.snapshot.sketch import check as check_sketch
+from lamella.snapshot.source import refuse_properties
+from lamella.snapshot.stats import Bound, ColumnStats, from_bound
+from lamella.snapshot.stats.ranges import problem as range_problem
+from lamella.snapshot.vacuum import check_retention
+from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.wire import BlockListSent, CommitRequest, IndexPartsSent, NoNewMatches, RefusedFile
+
+_NAMED_BLOCKS: Final = 100
+_LOCAL_RUN: Final = 64
+
+
+class Intake:
+    """Looks at files in the store, ``threads`` at a time for one request."""
+
+    def __init__(self, store: Store, metrics: Metrics, threads: int) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._threads = threads
+
+    def expand(self, paths: Sequence[str], *, plain: bool) -> tuple[list[str], list[RefusedFile]]:
+        """Every location that the paths name, once each, in their order.
+
+        ``plain``: no folder that is another format's table.
+        """
+        found: dict[str, None] = {}
+        refused = []
+        for path in paths:
+            try:
+                locations = self._store.expand(path, plain=plain)
+            except LamellaError as error:
+                refused.append(RefusedFile(path=path, code=error.code, reason=error.message))
+                continue
+            for location in locations:
+                if location in found:
+                    reason = "the file is named twice in the request"
+                    refused.append(RefusedFile(path=location, code=DuplicateBlock.code, reason=reason))
+                found[location] = None
+        return list(found), refused
+
+    def unchanged(self, blocks: Sequence[Block]) -> tuple[list[Block], list[RefusedFile]]:
+        """The blocks whose files still are what their statistics came from."""
+
+        def checked(block: Block) -> Block:
+            stat = self._store.stat(block.location)
+            if (stat.size_bytes, stat.content_id) != (block.file_size, block.content_id):
+                raise Conflict("the file changed while it was being registered")
+            return block
+
+        return self.each(blocks, checked)
+
+    def each_at_once(
+        self, blocks: Sequence[Block], check: Callable[[Block], Block]
+    ) -> tuple[list[Block], list[RefusedFile]]:
+        """:meth:`each` for a check that waits for nothing, in the caller's thread."""
+        return _sorted([_attempt(check, block) for block in blocks])
+
+    def each(self, blocks: Sequence[Block], check: Callable[[Block], Block]) -> tuple[list[Block], list[RefusedFile]]:
+        """What ``check`` makes of the blocks, several at a time, and what it raised for the others; in their order."""
+        if len(blocks) < 2:
+            return self.each_at_once(blocks, check)
+        # Local files answer faster than threads hand over, so a thread takes several of a long list.
+        run = _LOCAL_RUN if len(blocks) > _LOCAL_RUN and all(b.location.startswith("file:") for b in blocks) else 1
+        parts = [blocks[at : at + run] for at in range(0, len(blocks), run)]
+        with CarryingPool(min(self._threads, len(parts))) as pool:
+            done = pool.map(lambda part: [_attempt(check, block) for block in part], parts)
+            return _sorted([each for part in done for each in part])
+
+    def refuse(self, refused: Sequence[RefusedFile], *, all_or_nothing: bool) -> None:
+        """Raise the error that says best why nothing was done: DuplicateBlock, StoreError or BlocksRefused."""
+        if not refused or not all_or_nothing:
+            return
+        self.count(refused)
+        codes = {entry.code for entry in refused}
+        listed = msgspec.to_builtins(refused)
+        first = refused[0]
+        where = "" if first.listed_in is None else f" (block {first.listed_at} of {first.listed_in})"
+        text = f"{len(refused)} files were refused, first {first.path!r}{where}: {first.reason}"
+        if codes == {DuplicateBlock.code}:
+            raise DuplicateBlock(text, blocks=[entry.path for entry in refused][:_NAMED_BLOCKS], refused=listed)
+        if StoreError.code in codes:
+            raise StoreError(text, refused=listed)
+        raise BlocksRefused(text, refused=listed)
+
+    def count(self, refused: Sequence[RefusedFile]) -> None:
+        """Add files that were not taken to the metrics."""
+        for entry in refused:
+            self._metrics.files_refused.labels(entry.code).inc()
+
+
+def _attempt(check: Callable[[Block], Block], block: Block) -> Block | RefusedFile:
+    try:
+        return check(block)
+    except LamellaError as error:
+        return RefusedFile(path=block.location, code=error.code, reason=error.message)
+
+
+def _sorted(done: Sequence[Block | RefusedFile]) -> tuple[list[Block], list[RefusedFile]]:
+    return [b for b in done if isinstance(b, Block)], [r for r in done if isinstance(r, RefusedFile)]
+
+
+def once(refused: Sequence[RefusedFile]) -> list[RefusedFile]:
+    """One entry for each file: the last one, since that a file is named twice is found before anything else."""
+    return list({entry.path: entry for entry in refused}.values())
+
+
+def duplicate(location: str) -> RefusedFile:
+    """What is said of a file that is in the table."""
+    return RefusedFile(path=location, code=DuplicateBlock.code, reason="the file is in the table already")
+
+
+def replaced(location: str) -> RefusedFile:
+    """What is said of a file that was in the table before."""
+    reason = (
+        "the file was in the table before, or lies in the folder of its blocks, and its rows may have been rewritten "
+        "or removed since; to register it all the same, set take_replaced (--take-replaced)"
+    )
+    return RefusedFile(path=location, code=DuplicateBlock.code, reason=reason)
+
+
+def refuse_doubled(member: str, locations: Sequence[str], kind: type[LamellaError]) -> None:
+    """Raise ``kind`` when a location is named twice."""
+    doubled = sorted(place for place, count in Counter(locations).items() if count > 1)
+    if doubled:
+        raise kind(f"{member} names {doubled[0]!r} twice", blocks=doubled[:_NAMED_BLOCKS])
+
+
+#: Of one block as JSON: statistics of some ten thousand columns.
+MOST_BYTES: Final = 8 << 20
+
+_DECODER = msgspec.json.Decoder(Block)
+
+
+def read_blocks(added: Sequence[msgspec.Raw]) -> list[Block]:
+    """Decode ``added`` of a commit request.
+
+    Raises:
+        InvalidRequest, LimitExceeded: one of them is no block; ``details.path`` says which and where.
+    """
+    blocks = []
+    for position, raw in enumerate(added):
+        path = f"$.added[{position}]"
+        if len(raw) > MOST_BYTES:
+            text = f"the block at {path} has {len(raw)} bytes; one may have {MOST_BYTES}"
+            raise LimitExceeded(text, limit="block_bytes", most=MOST_BYTES, path=path)
+        blocks.append(read_json(_DECODER, raw, root=path))
+    return blocks
+
+
+def check_block(block: Block, columns: Mapping[int, Leaf], *, last_key_id: int = -1) -> Block:
+    """The block with its location in the one spelling that manifests hold.
+
+    ``columns``: the table's leaves by id. ``last_key_id``: the greatest id that a cluster key of the table ever had
+    (-1: it never had one).
+
+    Raises:
+        InvalidRequest: a location, format or count that cannot be.
+        UnknownColumn: statistics of a column that the table does not have.
+        SchemaMismatch: statistics that do not fit the column, or each other.
+    """
+    location = normal(block.location)
+    if block.format != "parquet":
+        raise InvalidRequest(f"blocks are Parquet files, not {block.format!r}")
+    for name in ("row_count", "file_size", "block_size", "bloom_filter_index_size"):
+        if getattr(block, name) < 0:
+            raise InvalidRequest(f"{name} is {getattr(block, name)}")
+    if any(rows < 0 for rows in block.row_group_row_counts):
+        raise InvalidRequest("a row group has fewer than no rows")
+    if block.row_group_row_counts and sum(block.row_group_row_counts) != block.row_count:
+        raise InvalidRequest(f"the row groups have {sum(block.row_group_row_counts)} rows, not {block.row_count}")
+    clustered = block.cluster_stats
+    if clustered is not None and not 0 <= clustered.key_id <= last_key_id:
+        raise InvalidRequest(f"the table never had a cluster key with the id {clustered.key_id}")
+    if clustered is not None and not 0 <= clustered.level <= MOST_LEVEL:
+        raise InvalidRequest(f"a level of clustering is from 0 to {MOST_LEVEL}, not {clustered.level}")
+    for column_id in sorted({*block.col_stats, *block.col_metas, *block.sketches}):
+        if column_id not in columns:
+            raise UnknownColumn(f"the table has no column with id {column_id}", column_id=column_id)
+    for column_id, stats in block.col_stats.items():
+        problem = _contradiction(columns[column_id], stats, block.row_count)
+        if problem is not None:
+            name = columns[column_id].name
+            raise SchemaMismatch(f"column {name!r}: {problem}", column=name, column_id=column_id)
+    for column_id, sketch in block.sketches.items():
+        problem = check_sketch(columns[column_id].dtype, sketch)
+        if problem is not None:
+            name = columns[column_id].name
+            raise SchemaMismatch(f"column {name!r}: {problem}", column=name, column_id=column_id)
+    return msgspec.structs.replace(block, location=location)
+
+
+def _contradiction(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None:
+    """What is wrong with one column's statistics, None when nothing is."""
+    nulls = stats.null_count
+    if nulls is not None and not 0 <= nulls <= row_count:
+        return f"null_count is {nulls} in {row_count} rows"
+    for name in ("distinct_of_values", "in_memory_size"):
+        count = getattr(stats, name)
+        if count is not None and count < 0:
+            return f"{name} is {count}"
+    if stats.nan != "none" and not leaf.dtype.is_float:
+        return f"nan is {stats.nan!r} in a column of type {leaf.dtype}"
+    bounds = {name: bound for name, bound in (("min", stats.min), ("max", stats.max)) if bound is not None}
+    if not bounds:
+        return "there are ranges, but no bounds" if stats.ranges else None
+    if leaf.dtype.order is None:
+        return f"values of type {leaf.dtype} have no order, so no bounds"
+    if leaf.repeated:
+        return "a list or map holds several values in a row, so no bounds"
+    if stats.nan == "all" or nulls == row_count:
+        return "there are bounds, but no value that they could bound"
+    values = {}
+    for name, bound in bounds.items():
+        if _tags(bound) != 1:
+            return f"{name} has {_tags(bound)} values, not one"
+        try:
+            values[name] = from_bound(leaf.dtype, bound)
+        except (ManifestError, ValueError) as error:
+            return f"{name} is not a bound of type {leaf.dtype}: {error}"
+    try:
+        wrong = range_problem(leaf.dtype, stats.ranges, values.get("min"), values.get("max"))
+    except (ManifestError, ValueError) as error:
+        wrong = f"ranges are not of type {leaf.dtype}: {error}"
+    if wrong is not None:
+        return wrong
+    if len(values) == 2 and values["min"] > values["max"]:  # type: ignore[operator]  # one order per type
+        return "min is greater than max"
+    return None
+
+
+def _tags(bound: Bound) -> int:
+    return sum(value is not None for value in msgspec.structs.astuple(bound))
+
+
+_OPERATION: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+
+
+class CheckedRequest(msgspec.Struct, frozen=True):
+    """What a commit request asks for beside blocks: locations in the one spelling, members that are there or None."""
+
+    removed: tuple[str, ...]
+    lists: tuple[BlockListSent, ...]
+    index_parts: tuple[IndexPartsSent, ...]
+    part_locations: tuple[str, ...]
+    no_new_matches: NoNewMatches | None
+
+
+def check_request(request: CommitRequest) -> CheckedRequest:
+    """Raises InvalidRequest: nothing to do, a member that cannot be, or two that do not go together."""
+    lists = () if request.added_from is msgspec.UNSET else request.added_from
+    if not (request.added or lists or request.removed or request.properties):
+        raise InvalidRequest("the commit adds, removes and sets nothing")
+    check_retention(request.properties)
+    refuse_properties(request.properties)
+    check_feedback(request.properties)
+    check_recording(request.properties)
+    block_target_of(request.properties)
+    if _OPERATION.fullmatch(request.operation) is None:
+        raise InvalidRequest(f"{request.operation!r} is not an operation: a word such as 'append' or 'compact'")
+    removed = [normal(location) for location in request.removed]
+    refuse_doubled("removed", removed, InvalidRequest)
+    parts = () if request.index_parts is msgspec.UNSET else request.index_parts
+    locations: list[str] = []
+    if parts:
+        if not (request.added or lists):
+            raise InvalidRequest("index_parts are about added blocks, and there are none")
+        locations = require_distinct([part for of_index in parts for part in of_index.parts], MOST_COMMIT_PARTS)
+    unwanted = None if request.no_new_matches is msgspec.UNSET else request.no_new_matches
+    if unwanted is not None and request.base_snapshot_id is None:
+        raise InvalidRequest("no_new_matches is about what came since base_snapshot_id: give it")
+    return CheckedRequest(tuple(removed), lists, parts, tuple(locations), unwanted)
+
+
+def spelled(blocks: Sequence[Block]) -> list[str]:
+    """The locations of blocks in the one spelling; those that have none are refused where blocks are checked."""
+    found = []
+    for block in blocks:
+        with suppress(InvalidRequest):
+            found.append(normal(block.location))
+    return found
+
+
+#: Where a block of the request's body says that it stands: nowhere that must be told.
+_BODY: Final = ""
+
+
+class Added(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What a commit adds: ``blocks`` or, when some came in lists, ``segments``.
+
+    ``keys``: of all of them in their order, if something comes with them that needs these.
+    """
+
+    blocks: Sequence[Block] = ()
+    segments: tuple[SegmentRef, ...] = ()
+    keys: BlockKeys = msgspec.field(default_factory=no_keys)
+    guard: CommitGuard | None = None
+
+
+class AddedBlocks:
+    """Takes in what requests add."""
+
+    def __init__(
+        self, *, catalog: Catalog, warehouse: Warehouse, store: Store, intake: Intake, settings: Settings
+    ) -> None:
+        self._catalog = catalog
+        self._warehouse = warehouse
+        self._store = store
+        self._intake = intake
+        self._most_blocks = settings.commit_list_blocks
+        self._most_bytes = settings.max_body_bytes
+
+    def lists(self, table_id: str, sent: Sequence[BlockListSent]) -> tuple[BlockListSent, ...]:
+        """The lists of a request, of which nothing was read yet; raises InvalidRequest, LimitExceeded."""
+        folder = self._warehouse.table_location(table_id)
+        return checked_lists(folder, sent, most_blocks=self._most_blocks, most_bytes=self._most_bytes)
+
+    def taken(
+        self,
+        table_id: str,
+        places: Places,
+        request: CommitRequest,
+        lists: Sequence[BlockListSent],
+        parts: Sequence[str],
+        *,
+        versions: Snapshot,
+        unsaid: Snapshot,
+        since_ms: int,
+    ) -> Added:
+        """All that is added. ``parts``: locations of what comes with it; ``unsaid``: has the schema that blocks were
+        written with which do not say it; ``since_ms``: now.
+
+        Raises:
+            InvalidRequest, LimitExceeded, ObjectNotFound: no block, or a list that cannot be read.
+            LocationRefused: a block that may not be where it is.
+            BlocksRefused: a block's file or statistics.
+            DuplicateBlock: a block that is twice in the body.
+            StoreError: storage failed.
+            Unavailable: a clean-up is at work.
+        """
+        check = _Check(self._warehouse, self._store, table_id, versions, unsaid)
+        sent = read_blocks(request.added)
+        require_places(places, sent)
+        if not lists:
+            if not sent:
+                return Added()
+            guard = self._catalog.guard(table_id, [*spelled(sent), *parts], since_ms=since_ms)
+            blocks, refused = self._intake.each(sent, check)
+            self._intake.refuse(refused, all_or_nothing=True)
+            refuse_doubled("added", [block.location for block in blocks], DuplicateBlock)
+            return Added(blocks=blocks, keys=block_keys(blocks if parts else ()), guard=guard)
+        guard = self._catalog.guard(table_id, parts, since_ms=since_ms)
+        segments: list[SegmentRef] = []
+        keys: list[bytes] = []
+        for some in self._batches(sent, lists):
+            require_places(places, [each.block for each in some])
+            now = self._catalog.guard(table_id, spelled([each.block for each in some]), since_ms=since_ms)
+            if now.epochs != guard.epochs:
+                raise Unavailable("a clean-up deleted files while this commit was made; send it again", retry_after_s=0)
+            blocks, refused = self._intake.each([each.block for each in some], check)
+            self._intake.refuse(_placed(refused, some), all_or_nothing=True)
+            with trusted_manifests():
+                segments += self._warehouse.prepare(table_id, versions, blocks)
+            if parts:
+                keys.append(bytes_of(block_keys(blocks)))
+        guard = msgspec.structs.replace(guard, adds_files=True)
+        return Added(segments=tuple(segments), keys=keys_of(b"".join(keys)), guard=guard)
+
+    def _batches(self, sent: Sequence[Block], lists: Sequence[BlockListSent]) -> Iterator[list[Listed]]:
+        """As many blocks at a time as a segment has."""
+
+        def every() -> Iterator[Listed]:
+            yield from (Listed(block, _BODY, place) for place, block in enumerate(sent))
+            yield from listed_blocks(self._store, lists)
+
+        waiting = every()
+        while some := list(islice(waiting, self._warehouse.segment_blocks)):
+            yield some
+
+
+class _Check:
+    """What must hold of a block, and what the store says of its file."""
+
+    def __init__(self, warehouse: Warehouse, store: Store, table_id: str, versions: Snapshot, unsaid: Snapshot) -> None:
+        self._warehouse = warehouse
+        self._store = store
+        self._table_id = table_id
+        self._versions = versions
+        self._unsaid_id = unsaid.schema.schema_id
+        self._last_key_id = versions.greatest_cluster_key_id
+
+    def __call__(self, block: Block) -> Block:
+        require_own(self._warehouse, self._table_id, normal(block.location))
+        schema_id = self._unsaid_id if block.schema_id is None else block.schema_id
+        block = check_block(block, schema_at(self._versions, schema_id).by_id(), last_key_id=self._last_key_id)
+        stat = self._store.stat(block.location)
+        return msgspec.structs.replace(
+            block, file_size=stat.size_bytes, content_id=stat.content_id, schema_id=schema_id
+        )
+
+
+def _placed(refused: Sequence[RefusedFile], some: Sequence[Listed]) -> list[RefusedFile]:
+    """Refused files with the places of the lists that they came in."""
+    if not refused:
+        return []
+    places = {each.block.location: each for each in reversed(some) if each.location != _BODY}
+    return [
+        entry
+        if (place := places.get(entry.path)) is None
+        else msgspec.structs.replace(entry, listed_in=place.location, listed_at=place.number)
+        for entry in refused
+    ]

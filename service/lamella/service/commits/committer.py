@@ -1,0 +1,297 @@
+"""Registrations and commits: from a request to a new current snapshot.
+
+Files are looked at first, in the request's own thread. Then the change waits in its table's queue, where a leader
+folds it with others into one snapshot; one transaction of the catalog makes that current, puts it into the history
+and stores every caller's answer under its idempotency key. When another process comes first, the same segments are
+committed on its snapshot, so appends never conflict. A process that dies on the way leaves the table as it was, and
+objects that nothing refers to.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+from lamella.service.catalog import Catalog, CommitGuard, TableRecord
+from lamella.service.commits.blocks import AddedBlocks, Intake, check_request, duplicate, once, replaced
+from lamella.service.commits.group import GroupCommit
+from lamella.service.commits.queue import BlockChange, CommitQueue, MakeAnswer, Step
+from lamella.service.config.settings import Settings
+from lamella.service.history.history import History, schema_info, trusted_manifests
+from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse
+from lamella.service.indexes.part_check import PartCheck, left_out_parts
+from lamella.service.process.deadline import begin_within_s
+from lamella.service.tables.names import LocationRules, refused_places, require_own
+from lamella.service.telemetry.metrics import Metrics
+from lamella.service.telemetry.tracing import Traces
+from lamella.snapshot.errors import DuplicateBlock, InvalidRequest, LamellaError
+from lamella.snapshot.layout import Store
+from lamella.snapshot.manifest import Block, SnapshotPointer
+from lamella.snapshot.parquet import ingest
+from lamella.snapshot.source import refuse_added, refuse_columns, require_path_columns
+from lamella.snapshot.warehouse import CommitResult, Warehouse
+from lamella.snapshot.wire import CommitAnswer, CommitRequest, EvolveRequest, RefusedFile, Register, RegisterAnswer
+
+
+class Committer:
+    """The one place where tables change. What it returns is still to be waited for."""
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        warehouse: Warehouse,
+        store: Store,
+        history: History,
+        rules: LocationRules,
+        metrics: Metrics,
+        traces: Traces,
+        clock: Callable[[], int],
+        settings: Settings,
+    ) -> None:
+        self._catalog = catalog
+        self._warehouse = warehouse
+        self._store = store
+        self._history = history
+        self._rules = rules
+        self._clock = clock
+        self._metrics = metrics
+        self._traces = traces
+        self._threads = settings.ingest_threads
+        self._deadline_s = settings.commit_deadline_s
+        self._intake = Intake(store, metrics, settings.ingest_threads)
+        self._added = AddedBlocks(
+            catalog=catalog, warehouse=warehouse, store=store, intake=self._intake, settings=settings
+        )
+        self._parts = PartCheck(warehouse, store, threads=settings.ingest_threads)
+        group = GroupCommit(catalog=catalog, warehouse=warehouse, metrics=metrics, traces=traces, clock=clock)
+        self._queue: CommitQueue[BlockChange | Step, StoredResponse] = CommitQueue(
+            group.lead,
+            threads=settings.write_threads,
+            most_changes=settings.commit_group,
+            most_blocks=settings.commit_group_blocks,
+            linger_s=settings.commit_linger_ms / 1000,
+        )
+
+    def register(self, table: TableRecord, request: Register, claim: IdempotencyKey) -> Pending:
+        """Append the Parquet files that ``paths`` name.
+
+        Raises, here or when it is waited for:
+            InvalidRequest: no path at all.
+            LocationRefused: a path that leads out of the places that the table may use; nothing was looked at.
+            BlocksRefused: nothing was registered, or (``strict``) not everything could be.
+            DuplicateBlock: the same, and the only reason is that the files are in the table already.
+            StoreError: nothing was registered, and storage failed for some of the files.
+            Unavailable: its turn did not come in time, or a clean-up was at work; nothing was registered.
+        """
+        if not request.paths:
+            raise InvalidRequest("paths is empty")
+        takes_replaced = request.take_replaced is True
+        places = self._rules.of(table.namespace, table.table_id)
+        for path in request.paths:
+            places.require_all_below(path)
+        listed, refused = self._intake.expand(request.paths, plain=request.other_formats != "ignore")
+        found, outside = refused_places(places, listed)
+        refused += outside
+        guard = self._catalog.guard(table.table_id, found, since_ms=self._clock())
+        with trusted_manifests():
+            head = self._warehouse.head(table.pointer)
+            refuse_added(head.properties)
+            schema = head.schema
+            present = self._warehouse.has_blocks(table.pointer, found)
+            # Those of which any version counts; the others' footers have to be read first.
+            gone = set() if takes_replaced else self._warehouse.replaced(table.pointer, dict.fromkeys(found))
+        refused += [duplicate(location) for location in found if location in present]
+        refused += [replaced(location) for location in found if location in gone - present]
+        fresh = [location for location in found if location not in present | gone]
+
+        def gone_from(pointer: SnapshotPointer, blocks: Sequence[Block]) -> set[str]:
+            """Those of the blocks whose files were in the table before and may not come back."""
+            if takes_replaced:
+                return set()
+            return self._warehouse.replaced(pointer, {block.location: block.footer_sha256 for block in blocks})
+
+        def checked(block: Block) -> Block:
+            require_own(self._warehouse, table.table_id, block.location)
+            return block if request.path_columns == "ignore" else require_path_columns(block, schema)
+
+        # Footers wait for the store, values keep a core busy each.
+        workers = min(self._threads, os.cpu_count() or 1) if request.verify else self._threads
+        with self._traces.span("read files", {"lamella.files": len(fresh)}):
+            blocks, unreadable = ingest(self._store, fresh, schema, workers=workers, verify=request.verify)
+        refused += unreadable
+        blocks, unfit = self._intake.each_at_once(blocks, checked)
+        refused += unfit
+        blocks, changed = self._intake.unchanged(blocks)
+        with trusted_manifests():
+            returned = gone_from(table.pointer, blocks)
+        blocks = [block for block in blocks if block.location not in returned]
+        refused = once([*refused, *changed, *map(replaced, sorted(returned))])
+
+        def enrol(blocks: Sequence[Block], refused: Sequence[RefusedFile]) -> Pending:
+            self._intake.refuse(refused, all_or_nothing=request.strict or not blocks)
+
+            def answer(result: CommitResult) -> RegisterAnswer:
+                return RegisterAnswer(
+                    snapshot_id=result.pointer.snapshot_id,
+                    registered=len(blocks),
+                    row_count=sum(block.row_count for block in blocks),
+                    file_size_bytes=sum(block.file_size for block in blocks),
+                    refused=tuple(refused),
+                )
+
+            def again(error: LamellaError) -> Pending:
+                if not isinstance(error, DuplicateBlock):
+                    raise error
+                # Another request registered some of these files meanwhile; the others still can be.
+                with trusted_manifests():
+                    current = self._catalog.table_by_id(table.table_id).pointer
+                    taken = self._warehouse.has_blocks(current, [block.location for block in blocks])
+                    returned = gone_from(current, blocks) - taken
+                if not taken and not returned:
+                    raise error
+                more = [*map(duplicate, sorted(taken)), *map(replaced, sorted(returned))]
+                return enrol([b for b in blocks if b.location not in taken | returned], [*refused, *more])
+
+            change = BlockChange(claim=claim, answer=answer, blocks=blocks, guard=guard, only_new=not takes_replaced)
+            answered = self._submit(table, change, len(blocks))
+            if refused:
+                answered.add_done_callback(lambda done: self._count_if_done(done, refused))
+            return Pending(answered, again)
+
+        return enrol(blocks, refused)
+
+    def commit(self, table: TableRecord, request: CommitRequest, claim: IdempotencyKey) -> Pending:
+        """Add and remove blocks in one snapshot; all of it or nothing.
+
+        Raises, here or when it is waited for:
+            InvalidRequest: nothing to do, a member that cannot be, or a list of blocks that is not what it should be.
+            LocationRefused: an added block lies where the table may have none; it was not looked at.
+            BlocksRefused: an added block's file or statistics; ``refused`` lists each with its reason.
+            DuplicateBlock: an added block is in the table already, or twice in the request; or its file was in the
+                table before and left it, and ``take_replaced`` is not set.
+            CommitConflict: a removed block is no longer in the table, or no longer the file that was read at the base.
+            SnapshotNotFound: ``base_snapshot_id`` is not in the table's history.
+            NewMatches: blocks came since then that may match ``no_new_matches``.
+            SchemaConflict: with ``no_new_matches``, the columns changed since then; or a rollback took the columns
+                away that the added blocks were written with.
+            InvalidFilter, UnknownColumn, FilterTypeMismatch, LimitExceeded: its filter.
+            LimitExceeded: more blocks in lists than one commit may bring.
+            ObjectNotFound, StoreError: a list of blocks, or a part of an index.
+            Unavailable: its turn did not come in time, or a clean-up was at work; nothing was committed.
+        """
+        asked = check_request(request)
+        read_at = None
+        if request.base_snapshot_id is not None:
+            read_at = self._history.pointer(table, snapshot_id=request.base_snapshot_id)
+        lists = self._added.lists(table.table_id, asked.lists)
+        with trusted_manifests():
+            versions = self._warehouse.head(table.pointer)
+            if request.added or lists or request.removed:
+                refuse_added(versions.properties)
+            unsaid = versions if read_at is None else self._warehouse.head(read_at)
+            if asked.no_new_matches is not None and read_at is not None:
+                # Again where it counts; here so that a filter that cannot be asked is refused before files are read.
+                self._warehouse.new_matches(read_at, read_at, asked.no_new_matches)
+        added = self._added.taken(
+            table.table_id,
+            self._rules.of(table.namespace, table.table_id),
+            request,
+            lists,
+            asked.part_locations,
+            versions=versions,
+            unsaid=unsaid,
+            since_ms=self._clock(),
+        )
+        parts = self._parts.of_commit(table.table_id, versions, asked.index_parts, added.keys)
+
+        def answer(result: CommitResult) -> CommitAnswer:
+            return CommitAnswer(
+                snapshot_id=result.pointer.snapshot_id,
+                prev_snapshot_id=result.snapshot.prev_snapshot_id,
+                added=result.added,
+                removed=result.removed,
+                row_count=result.snapshot.summary.row_count,
+                block_count=result.snapshot.summary.block_count,
+                left_out_parts=left_out_parts(result.snapshot, asked.index_parts, parts),
+            )
+
+        change = BlockChange(
+            claim=claim,
+            answer=answer,
+            blocks=added.blocks,
+            segments=added.segments,
+            removed=asked.removed,
+            read_at=read_at,
+            operation=request.operation,
+            properties=request.properties,
+            index_parts=parts.additions,
+            no_new_matches=asked.no_new_matches,
+            guard=added.guard,
+            only_new=request.take_replaced is not True,
+        )
+        return Pending(self._submit(table, change, change.added + len(asked.removed)))
+
+    def evolve(self, table: TableRecord, request: EvolveRequest, claim: IdempotencyKey) -> Pending:
+        """Change the table's schema in one snapshot; no block and no segment is written again.
+
+        When another commit comes first, the changes are made to the schema that it left, unless ``base_schema_id``
+        insists on one.
+
+        Raises, when it is waited for:
+            InvalidRequest: no change, or nothing that would change.
+            UnknownColumn, InvalidSchema: a change that cannot be made; the message names the column.
+            SchemaConflict: the schema in force is not ``base_schema_id``.
+        """
+
+        def step(base: SnapshotPointer) -> CommitResult:
+            refuse_columns(self._warehouse.head(base).properties)
+            return self._warehouse.evolve(
+                base, request.changes, base_schema_id=request.base_schema_id, now_ms=self._clock()
+            )
+
+        return self.alone(table, step, lambda result: schema_info(result.snapshot), claim)
+
+    def alone(
+        self,
+        table: TableRecord,
+        step: Callable[[SnapshotPointer], CommitResult],
+        answer: MakeAnswer,
+        claim: IdempotencyKey,
+        *,
+        while_kept: int | None = None,
+        guard: CommitGuard | None = None,
+    ) -> Pending:
+        """A commit that shares its snapshot with no other, in its turn: a change of the schema, a rollback, ...
+
+        ``step`` writes the snapshot that follows a base, and is called again with a newer one when another process
+        came first; what it raises is the answer. ``while_kept``: only while the snapshot with this ``seq`` is in the
+        history. ``guard``: made before the objects were written that the step takes up, if it takes up any.
+        """
+        change = Step(claim=claim, answer=answer, step=step, while_kept=while_kept, guard=guard)
+        return Pending(self._submit(table, change, 0))
+
+    def close(self) -> None:
+        """Finish what is waiting and take nothing more."""
+        self._queue.close()
+
+    def _submit(self, table: TableRecord, change: BlockChange | Step, blocks: int) -> Future[StoredResponse]:
+        deadline_s = time.monotonic() + begin_within_s(self._deadline_s)
+        alone = isinstance(change, Step) or change.no_new_matches is not None
+        ended = self._metrics.process.commit_begun()
+        entry = self._queue.submit(
+            table.table_id,
+            change,
+            blocks=blocks,
+            alone=alone,
+            deadline_s=deadline_s,
+            place=self._traces.here(),
+        )
+        entry.answered.add_done_callback(lambda _: ended())
+        return entry.answered
+
+    def _count_if_done(self, done: Future[StoredResponse], refused: Sequence[RefusedFile]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            self._intake.count(refused)

@@ -1,0 +1,381 @@
+"""Group commit: changes to a table that are merged into one snapshot, made current by one swap, answered one by one.
+
+Appends of a group share their segments, since a segment for every small append would cost more than the rest of the
+commit. A change that cannot be made is refused alone. When another process swapped the pointer first, the group is
+folded again on the winner's snapshot with the segments that were written already.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+
+import msgspec
+
+from lamella.service.catalog import Catalog, CommitGuard, TableRecord
+from lamella.service.commits.queue import BlockChange, Entry, Step
+from lamella.service.history.history import history_entry, trusted_manifests
+from lamella.service.http.idempotency import StoredResponse, replay_of
+from lamella.service.telemetry.metrics import Metrics
+from lamella.service.telemetry.tracing import Traces
+from lamella.snapshot.errors import (
+    IdempotencyMismatch,
+    LamellaError,
+    OutcomeUnknown,
+    QuotaExceeded,
+    SnapshotNotFound,
+    StoreError,
+    TableNotFound,
+    Unavailable,
+)
+from lamella.snapshot.manifest import Block, SegmentRef, SnapshotPointer
+from lamella.snapshot.warehouse import ChangeSet, CommitResult, Warehouse
+
+Waiting = Entry[BlockChange | Step, StoredResponse]
+
+
+class SharedLeaves:
+    """Writes what the changes of one group add."""
+
+    def __init__(self, warehouse: Warehouse, table_id: str) -> None:
+        self._warehouse = warehouse
+        self._table_id = table_id
+        self._written: dict[tuple[int, ...], tuple[SegmentRef, ...]] = {}
+
+    def change_sets(
+        self, base: SnapshotPointer, group: Sequence[Waiting]
+    ) -> tuple[list[ChangeSet], list[list[Waiting]]]:
+        """The changes as change sets to be made on ``base``, and beside each the entries whose changes it has.
+
+        Appends that cannot fail on ``base`` are one change set. Any other change is one of its own, so that it can be
+        refused alone; those come behind.
+        """
+        shared, own = self._sorted(base, group)
+        members = [shared] if shared else []
+        members += [[entry] for entry in own]
+        return [self._change_set(base, entries) for entries in members], members
+
+    def _sorted(self, base: SnapshotPointer, group: Sequence[Waiting]) -> tuple[list[Waiting], list[Waiting]]:
+        plain = [entry for entry in group if _change(entry).is_plain_append]
+        if len(plain) < 2:
+            return [], list(group)
+        named = [block.location for entry in plain for block in _change(entry).blocks]
+        taken = self._warehouse.has_blocks(base, named)
+        new = [block for entry in plain if _change(entry).only_new for block in _change(entry).blocks]
+        replaced = self._warehouse.coming_back(base, new)
+        safe: set[int] = set()
+        for entry in plain:
+            places = [block.location for block in _change(entry).blocks]
+            comes_back = _change(entry).only_new and not replaced.isdisjoint(places)
+            if len(set(places)) == len(places) and taken.isdisjoint(places) and not comes_back:
+                taken.update(places)
+                safe.add(id(entry))
+        return [entry for entry in group if id(entry) in safe], [entry for entry in group if id(entry) not in safe]
+
+    def _change_set(self, base: SnapshotPointer, entries: Sequence[Waiting]) -> ChangeSet:
+        first = _change(entries[0])
+        return ChangeSet(
+            added=first.segments or self._segments(base, entries),
+            removed=first.removed,
+            read_at=first.read_at,
+            operation=first.operation,
+            properties=first.properties,
+            index_parts=first.index_parts,
+            no_new_matches=first.no_new_matches,
+            only_new=first.only_new and len(entries) == 1,
+        )
+
+    def _segments(self, base: SnapshotPointer, entries: Sequence[Waiting]) -> tuple[SegmentRef, ...]:
+        key = tuple(id(entry) for entry in entries)
+        found = self._written.get(key)
+        if found is None:
+            blocks: list[Block] = [block for entry in entries for block in _change(entry).blocks]
+            versions = self._warehouse.snapshot(base)
+            found = self._written[key] = self._warehouse.prepare(self._table_id, versions, blocks) if blocks else ()
+        return found
+
+
+def _change(entry: Waiting) -> BlockChange:
+    return cast(BlockChange, entry.change)  # steps come alone
+
+
+_FIRST_PAUSE_S: Final = 0.005
+_LONGEST_PAUSE_S: Final = 0.25
+#: How long, and for how many tables, a quota that was reached is asked about before anything is written.
+_FULL_S: Final = 5.0
+_FULL_KEPT: Final = 1_024
+
+
+class GroupCommit:
+    """Leads groups: :meth:`lead` answers every entry that it is given."""
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        warehouse: Warehouse,
+        metrics: Metrics,
+        traces: Traces,
+        clock: Callable[[], int],
+    ) -> None:
+        self._catalog = catalog
+        self._warehouse = warehouse
+        self._metrics = metrics
+        self._traces = traces
+        self._clock = clock
+        self._random = random.SystemRandom()
+        #: Until when a table is one that reached a quota a moment ago.
+        self._full: dict[str, float] = {}
+
+    def lead(self, table_id: str, group: Sequence[Waiting]) -> None:
+        """Commit what can be committed of a group, in one snapshot if possible, and answer all."""
+        now_s = time.monotonic()
+        self._metrics.group_size.observe(len(group))
+        for entry in group:
+            self._metrics.queue_seconds.observe(now_s - entry.queued_s)
+            self._traces.waited(entry.place, "commit queue", now_s - entry.queued_s)
+        places = [entry.place for entry in group]
+        with self._traces.for_all(places, "commit", {"lamella.commit.changes": len(group)}):
+            for number, part in enumerate(_without_twins(group)):
+                try:
+                    self._land(table_id, self._without_replays(part) if number else part)
+                except Exception as error:
+                    for entry in part:
+                        self._refuse(entry, error)
+
+    def _land(self, table_id: str, group: Sequence[Waiting]) -> None:
+        """Commit on the current snapshot, and again on a newer one each time another process came first."""
+        leaves = SharedLeaves(self._warehouse, table_id)
+        since_ms = self._clock()
+        pause_s = _FIRST_PAUSE_S
+        attempts = 0
+        while group := self._in_time(group):
+            guard = self._catalog.guard(table_id, (), since_ms=since_ms)
+            group = self._unswept(group, guard)
+            if not group:
+                return
+            group = self._with_room(table_id, group)
+            if not group:
+                return
+            record = self._catalog.table_by_id(table_id)
+            self._metrics.commit_attempts.inc()
+            attempts += 1
+            numbered = {"lamella.commit.attempt": attempts}
+            try:
+                with self._traces.span("commit prepare", numbered), trusted_manifests():
+                    attempt = self._fold(record.pointer, group, leaves)
+            except Exception as error:
+                if len(group) == 1 or isinstance(error, Unavailable | TableNotFound):
+                    raise
+                self._isolate(table_id, group, error)
+                return
+            try:
+                with self._traces.span("commit swap", numbered) as span:
+                    is_current = attempt.result is None or self._swap(record, attempt.result, attempt, guard)
+                    if span is not None:
+                        span.note({"lamella.commit.is_current": is_current})
+                if is_current:
+                    attempt.answer(self._metrics)
+                    return
+            except IdempotencyMismatch:
+                group = self._without_replays(group)
+            except QuotaExceeded as error:
+                if len(self._full) >= _FULL_KEPT:
+                    self._full = {}
+                self._full[table_id] = time.monotonic() + _FULL_S
+                if len(group) == 1:
+                    raise
+                self._isolate(table_id, group, error)
+                return
+            else:
+                self._metrics.commit_retries.inc()
+            # Some of it by chance, or two processes with the same rhythm would let the same one win every time.
+            time.sleep(self._random.uniform(0, pause_s))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _fold(self, base: SnapshotPointer, group: Sequence[Waiting], leaves: SharedLeaves) -> _Attempt:
+        """Write the snapshot that follows ``base``."""
+        first = group[0]
+        if isinstance(first.change, Step):
+            result = first.change.step(base)
+            return _Attempt(result, [(first, result)], [], first.change.while_kept)
+        sets, members = leaves.change_sets(base, group)
+        done = self._warehouse.commit_many(base, sets, now_ms=self._clock())
+        attempt = _Attempt(done.result, [], [], None)
+        for entries, outcome in zip(members, done.outcomes, strict=True):
+            for entry in entries:
+                if isinstance(outcome, LamellaError):
+                    if len(entries) > 1:
+                        raise outcome  # not the fault of each of them; they are tried one by one
+                    attempt.refused.append((entry, outcome))
+                else:
+                    assert done.result is not None and isinstance(entry.change, BlockChange)  # noqa: S101, PT018  # landed
+                    own = msgspec.structs.replace(
+                        done.result, added=entry.change.added, removed=len(entry.change.removed)
+                    )
+                    attempt.landed.append((entry, own))
+        return attempt
+
+    def _swap(self, record: TableRecord, result: CommitResult, attempt: _Attempt, guard: CommitGuard) -> bool:
+        """Make the attempt's snapshot current, with all answers; False: another commit came first."""
+        attempt.sealed = [entry.change.claim.seal(200, entry.change.answer(own)) for entry, own in attempt.landed]
+        rows = [sealed.stored for sealed in attempt.sealed if sealed.stored is not None]
+        after = history_entry(record.version + 1, result.pointer, result.snapshot)
+        # Of objects that were written before this group was led, a clean-up may have come by since then.
+        since_ms = min([guard.since_ms, *attempt.wrote_since_ms])
+        try:
+            return self._catalog.advance(
+                record.table_id,
+                after,
+                while_kept=attempt.while_kept,
+                guard=msgspec.structs.replace(guard, since_ms=since_ms, adds_files=attempt.adds_files),
+                remember=rows,
+            )
+        except OutcomeUnknown:
+            # What is in the history was committed, answers and all; what is not may still come.
+            if self._is_in_history(record.table_id, result.pointer.snapshot_id):
+                return True
+            raise
+
+    def _is_in_history(self, table_id: str, snapshot_id: str) -> bool:
+        try:
+            self._catalog.snapshot(table_id, snapshot_id)
+        except (SnapshotNotFound, Unavailable):
+            return False
+        return True
+
+    def _in_time(self, group: Sequence[Waiting]) -> Sequence[Waiting]:
+        """Those that still wait for an answer, without those whose time is over: they get one here."""
+        now_s = time.monotonic()
+        for entry in group:
+            if now_s > entry.deadline_s:
+                self._refuse(entry, Unavailable("the table is being committed to by too many at once", retry_after_s=1))
+        return [entry for entry in group if not entry.answered.done()]
+
+    def _unswept(self, group: Sequence[Waiting], now: CommitGuard) -> Sequence[Waiting]:
+        """Those whose files no clean-up can have deleted since they were looked at; the others are refused."""
+        for entry in group:
+            then = entry.change.guard
+            if then is not None and then.epochs != now.epochs:
+                text = "a clean-up deleted files while this commit was made; send it again"
+                self._refuse(entry, Unavailable(text, retry_after_s=0))
+        return [entry for entry in group if not entry.answered.done()]
+
+    def _without_replays(self, group: Sequence[Waiting]) -> Sequence[Waiting]:
+        """Those whose key nobody used; the others get the answer that is stored."""
+        for entry in group:
+            try:
+                earlier = replay_of(self._catalog, entry.change.claim)
+            except IdempotencyMismatch as error:
+                self._refuse(entry, error)
+            else:
+                if earlier is not None:
+                    entry.answer(earlier)
+        return [entry for entry in group if not entry.answered.done()]
+
+    def _with_room(self, table_id: str, group: Sequence[Waiting]) -> Sequence[Waiting]:
+        """Those that a quota which was reached a moment ago has room for; others are refused before they are written.
+
+        Only appends are looked at: what removes blocks as well is decided by the swap alone.
+        """
+        until_s = self._full.get(table_id)
+        if until_s is None:
+            return group
+        if time.monotonic() > until_s:
+            self._full.pop(table_id, None)
+            return group
+        for entry in group:
+            change = entry.change
+            if isinstance(change, BlockChange) and change.added and not change.removed:
+                size_bytes = sum(block.file_size for block in change.blocks)
+                try:
+                    self._catalog.check_room(table_id, blocks=change.added, size_bytes=size_bytes)
+                except QuotaExceeded as error:
+                    self._refuse(entry, error)
+        return [entry for entry in group if not entry.answered.done()]
+
+    def _isolate(self, table_id: str, group: Sequence[Waiting], error: Exception) -> None:
+        """Try the parts of a group that failed as a whole, so that only those fail whose fault it is.
+
+        What fails to be written for all appends together is nobody's fault in particular, and a store that is down
+        is not asked once for each.
+        """
+        shared = [entry for entry in group if isinstance(entry.change, BlockChange) and entry.change.is_plain_append]
+        own = [entry for entry in group if entry not in shared]
+        parts: list[Sequence[Waiting]] = [[entry] for entry in own]
+        if isinstance(error, StoreError) and not own:
+            raise error
+        parts[:0] = [shared] if own and shared else [[entry] for entry in shared]
+        for part in parts:
+            try:
+                self._land(table_id, part)
+            except Exception as failed:
+                for entry in part:
+                    self._refuse(entry, failed)
+
+    def _refuse(self, entry: Waiting, error: Exception) -> None:
+        if entry.answered.done():
+            return
+        code = error.code if isinstance(error, LamellaError) else LamellaError.code
+        if isinstance(error, QuotaExceeded):
+            self._metrics.limits.quotas_reached.labels(error.details["limit"]).inc()
+        self._metrics.commits_rejected.labels(code).inc()
+        entry.refuse(error)
+
+
+class _Attempt:
+    """A snapshot that was written for some entries, and what they get if it becomes current."""
+
+    def __init__(
+        self,
+        result: CommitResult | None,
+        landed: list[tuple[Waiting, CommitResult]],
+        refused: list[tuple[Waiting, LamellaError]],
+        while_kept: int | None,
+    ) -> None:
+        self.result = result
+        self.landed = landed
+        self.refused = refused
+        self.while_kept = while_kept
+        self.sealed: list[StoredResponse] = []
+
+    @property
+    def adds_files(self) -> bool:
+        """Whether blocks, or other objects, are added that a clean-up might have deleted."""
+        return any(entry.change.adds_files for entry, _ in self.landed)
+
+    @property
+    def wrote_since_ms(self) -> list[int]:
+        """The times since which objects were written that it takes up, of entries that wrote some themselves."""
+        times = (entry.change.wrote_since_ms for entry, _ in self.landed)
+        return [since_ms for since_ms in times if since_ms is not None]
+
+    def answer(self, metrics: Metrics) -> None:
+        """Give every entry what it gets."""
+        if self.result is not None:
+            metrics.committed(added=self.result.added, removed=self.result.removed)
+        for (entry, _), sealed in zip(self.landed, self.sealed, strict=True):
+            entry.answer(sealed)
+        for entry, error in self.refused:
+            metrics.commits_rejected.labels(error.code).inc()
+            entry.refuse(error)
+
+
+def _without_twins(group: Sequence[Waiting]) -> list[list[Waiting]]:
+    """The group in parts, of which none has a key twice: the second finds the answer of the first."""
+    parts: list[list[Waiting]] = [[]]
+    keys: list[set[tuple[str, str]]] = [set()]
+    for entry in group:
+        claim = entry.change.claim
+        name = (claim.key or "", claim.scope)
+        at = 0
+        while claim.key is not None and name in keys[at]:
+            at += 1
+            if at == len(parts):
+                parts.append([])
+                keys.append(set())
+        parts[at].append(entry)
+        keys[at].add(name)
+    return parts

@@ -1,0 +1,270 @@
+"""Where settings come from: options, environment variables, files that those name, a configuration file, defaults; and
+how they are shown without secrets.
+
+The first that has a setting wins, in that order. ``LAMELLA_<NAME>_FILE`` names a file with the value of a setting, as
+containers get their secrets; ``LAMELLA_CONFIG`` names a configuration file in TOML. A name that nobody knows is refused
+in the file; in the environment, which others use too, only one that looks like a mistyped setting.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Mapping, Set
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+from pydantic_settings import EnvSettingsSource, SettingsError
+
+from lamella.service.config.settings import ENV_PREFIX, Settings
+from lamella.snapshot.errors import InvalidSettings
+
+CONFIG: Final = ENV_PREFIX + "CONFIG"
+_FILE: Final = "_FILE"
+#: Variables of other parts of Lamella.
+_OTHERS: Final = frozenset(
+    ENV_PREFIX + name for name in ("CONFIG", "URL", "TOKEN", "TOKEN_FILE", "JOB_CHECKPOINT", "COMPLETE")
+)
+#: How like a setting's name a variable must be to be taken for a mistyped one.
+_MISTYPED: Final = 0.85
+_NEAR: Final = 0.6
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a setting's value comes from; ``name``: the variable, or the path of the file."""
+
+    place: Literal["option", "environment", "secret file", "file", "default"]
+    name: str | None = None
+
+    def __str__(self) -> str:
+        return self.place if self.name is None else f"{self.place} {self.name}"
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings, and where each comes from. ``warnings``: what may be a mistake and hinders nothing."""
+
+    settings: Settings
+    origins: dict[str, Origin]
+    config: str | None
+    warnings: tuple[str, ...]
+
+
+def load_settings(given: Mapping[str, Any] | None = None, *, config: str | None = None) -> Configuration:
+    """The settings in force. ``given``: options by name; ``config``: the configuration file, if an option names it.
+
+    An option that is None was not given; its name says that there is such an option.
+
+    Raises:
+        InvalidSettings: they cannot be used; ``problems`` lists all that is wrong, where each setting stands or how to
+            give it, and no values.
+    """
+    problems: list[str] = []
+    config = config if config is not None else os.environ.get(CONFIG) or None
+    origins = {name: Origin(place="default") for name in Settings.model_fields}
+    values: dict[str, Any] = {}
+    warnings: list[str] = []
+    if config is not None:
+        found, warnings = _of_config(Path(config), problems)
+        values |= found
+        origins |= {name: Origin(place="file", name=config) for name in found}
+    files, variables = _variables(problems, warnings)
+    for place, texts in (("secret file", files), ("environment", variables)):
+        for name, (source, text) in texts.items():
+            try:
+                values[name] = _read(name, text)
+            except SettingsError:
+                problems.append(f"{source}: not the JSON that {name} is written in")
+            origins[name] = Origin(place="environment" if place == "environment" else "secret file", name=source)
+    options = {name: value for name, value in (given or {}).items() if value is not None}
+    values |= options
+    origins |= {name: Origin(place="option") for name in options}
+    settings = None if problems else _settings(values, origins, frozenset(given or {}), problems)
+    if settings is None:
+        raise InvalidSettings("; ".join(problems), problems=problems)
+    return Configuration(settings=settings, origins=origins, config=config, warnings=tuple(warnings))
+
+
+def _settings(
+    values: Mapping[str, Any], origins: Mapping[str, Origin], options: Set[str], problems: list[str]
+) -> Settings | None:
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        problems += [_told(found, origins, options, values) for found in error.errors()]
+        return None
+
+
+def _told(found: ErrorDetails, origins: Mapping[str, Origin], options: Set[str], values: Mapping[str, Any]) -> str:
+    name = str(found["loc"][0]) if found["loc"] else ""
+    if found["type"] == "missing" and len(found["loc"]) == 1:
+        return _missing(name, options)
+    origin = origins.get(name)
+    place = ".".join(str(part) for part in found["loc"])
+    variable = ENV_PREFIX + name.upper()
+    match origin:
+        case Origin(place="file"):
+            where = f"{place} in {origin.name}"
+        case Origin(place="secret file" | "environment"):
+            where = f"{origin.name}"
+        case Origin(place="option"):
+            where = _option(name)
+        case _:
+            where = variable
+    hint = ""
+    if name == "port" and str(values.get(name)).startswith("tcp://"):
+        hint = (
+            " (Kubernetes sets it for a Service that is called lamella: give the pod enableServiceLinks: false, or the "
+            "Service another name)"
+        )
+    return f"{where}: {_wrong(found)}{hint}"
+
+
+def _missing(name: str, options: Set[str]) -> str:
+    """That a setting is needed, what it is, and every way to give it."""
+    variable = ENV_PREFIX + name.upper()
+    ways = [f"give {_option(name)}"] if name in options else []
+    ways.append(f"set {variable}, or {variable}{_FILE} to the path of a file that holds it")
+    ways.append(f"or write {name} into the configuration file that {'--config or ' if options else ''}{CONFIG} names")
+    text = (Settings.model_fields[name].description or "").rstrip(".")
+    return f"{variable}: the setting {name} is missing ({text}): {', '.join(ways)}"
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _wrong(found: ErrorDetails) -> str:
+    """What is wrong with a value, without the value, which may be a secret."""
+    of = found.get("ctx", {})
+    match found["type"]:
+        case "int_parsing" | "int_type" | "int_from_float":
+            return "must be a whole number"
+        case "float_parsing" | "float_type":
+            return "must be a number"
+        case "bool_parsing" | "bool_type":
+            return "must be true or false"
+        case "greater_than_equal":
+            return f"must be at least {of['ge']}"
+        case "less_than_equal":
+            return f"must be at most {of['le']}"
+        case "greater_than":
+            return f"must be more than {of['gt']}"
+        case "less_than":
+            return f"must be less than {of['lt']}"
+        case "string_too_short" if of["min_length"] == 1:
+            return "must not be empty"
+        case "literal_error":
+            return f"must be {of['expected']}"
+        case _:
+            return found["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+
+
+def _of_config(path: Path, problems: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """The settings of a configuration file, and what is to be said of it."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            found = tomllib.load(file)
+    except OSError as error:
+        problems.append(f"{path}: {error.strerror}")
+        return {}, []
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        problems.append(f"{path}: not TOML: {error}")
+        return {}, []
+    for name in found:
+        if name not in Settings.model_fields:
+            near = get_close_matches(name, Settings.model_fields, 1, _NEAR)
+            problems.append(f"{name} in {path} is no setting" + (f"; did you mean {near[0]}?" if near else ""))
+    secrets = [name for name in found if name in Settings.model_fields and not Settings.model_fields[name].repr]
+    warnings = []
+    if secrets and mode & (stat.S_IRGRP | stat.S_IROTH):
+        warnings.append(f"{path} holds {', '.join(secrets)}, and others than its owner may read it")
+    return {name: value for name, value in found.items() if name in Settings.model_fields}, warnings
+
+
+_Texts = dict[str, tuple[str, str]]
+
+
+def _variables(problems: list[str], warnings: list[str]) -> tuple[_Texts, _Texts]:
+    """The texts of settings, with where they stand: those in files that variables name, and those of variables."""
+    by_variable = {ENV_PREFIX + name.upper(): name for name in Settings.model_fields}
+    files: _Texts = {}
+    variables: _Texts = {}
+    for variable in sorted(os.environ):
+        if not variable.upper().startswith(ENV_PREFIX) or variable in _OTHERS:
+            continue
+        text, upper = os.environ[variable], variable.upper()
+        if upper in by_variable:
+            variables[by_variable[upper]] = variable, text
+        elif upper.endswith(_FILE) and upper.removesuffix(_FILE) in by_variable:
+            name = by_variable[upper.removesuffix(_FILE)]
+            try:
+                files[name] = variable, Path(text).read_text("utf-8").rstrip("\r\n")
+            except (OSError, UnicodeDecodeError) as error:
+                problems.append(f"{variable}: {getattr(error, 'strerror', None) or 'not UTF-8'}: {text}")
+        elif near := get_close_matches(upper.removeprefix(ENV_PREFIX).lower(), Settings.model_fields, 1, _MISTYPED):
+            problems.append(f"{variable} is no setting; did you mean {ENV_PREFIX}{near[0].upper()}?")
+        else:
+            warnings.append(f"{variable} is no setting, and is ignored")
+    problems += [
+        f"{variables[name][0]} and {files[name][0]} are both set; one of them must go"
+        for name in sorted(files.keys() & variables.keys())
+    ]
+    return files, variables
+
+
+def _read(name: str, text: str) -> Any:
+    """A variable's text as pydantic reads it: JSON where the setting is not a plain value."""
+    source = EnvSettingsSource(Settings)
+    source.env_vars = {(ENV_PREFIX + name).lower(): text}
+    return source().get(name)  # it leaves out what is null
+
+
+SET: Final = "(set, not shown)"
+NOT_SET: Final = "(not set)"
+_HIDDEN: Final = "***"
+#: The user and password of an address; a password may have slashes, although it should not.
+_USER: Final = re.compile(r"(?<=://)(?:[^/\s?#]*|[^\s@]*:\S*)@")
+#: Values in an address's query, and of a connection string's words. What may be shown there is not worth the risk.
+_QUERY: Final = re.compile(r"(?<=[?&;])([^=&;\s]+)=[^&;\s'\"]*")
+
+
+class ShownSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting. ``value``: its text; of a secret one only whether it is set."""
+
+    name: str
+    value: str
+    description: str
+    is_default: bool
+    is_secret: bool
+
+
+def shown_settings(settings: Settings) -> tuple[ShownSetting, ...]:
+    """All settings, in the order of docs/settings.md."""
+    return tuple(_shown(name, field, getattr(settings, name)) for name, field in Settings.model_fields.items())
+
+
+def without_secrets(text: str) -> str:
+    """A text without the credentials that stand in its addresses."""
+    return _QUERY.sub(rf"\1={_HIDDEN}", _USER.sub(_HIDDEN + "@", text))
+
+
+def _shown(name: str, field: FieldInfo, value: Any) -> ShownSetting:
+    is_default = not field.is_required() and value == field.default
+    is_secret = not field.repr
+    if is_secret:
+        text = NOT_SET if value is None or value == {} else SET
+    elif value is None:
+        text = NOT_SET
+    else:
+        text = without_secrets(value if isinstance(value, str) else msgspec.json.encode(value).decode())
+    return ShownSetting(
+        name=name, value=text, description=field.description or "", is_default=is_default, is_secret=is_secret
+    )

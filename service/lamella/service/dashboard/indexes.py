@@ -1,0 +1,490 @@
+"""Making an index by a form, with what it would cost and skip; dropping one, and restoring a dropped one.
+
+By what the manifests say; where they cannot tell what an index would skip, a few blocks are read and indexed in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamella.service.access import on_table
+from lamella.service.catalog import TableRecord
+from lamella.service.dashboard import words
+from lamella.service.dashboard.forms import KEY, Form
+from lamella.service.dashboard.job_fields import Field, filled, option_field, with_problem
+from lamella.service.dashboard.pages import ROOT, Page, Pages, link, table_of
+from lamella.service.dashboard.preview import (
+    FRESH_S,
+    MOST_READY,
+    WAIT_S,
+    BackgroundFigures,
+    Column,
+    Fact,
+    Listing,
+    Preview,
+    fact,
+    shortened,
+)
+from lamella.service.history.history import trusted_manifests
+from lamella.service.http.idempotency import IdempotencyKey, Pending
+from lamella.service.http.problem import status_of
+from lamella.service.services import Services
+from lamella.snapshot.errors import (
+    AlreadyExists,
+    FilterTypeMismatch,
+    InvalidFilter,
+    InvalidRequest,
+    LamellaError,
+    LimitExceeded,
+    StoreError,
+    UnknownColumn,
+)
+from lamella.snapshot.index.definition import defined
+from lamella.snapshot.wire import (
+    AdviceRequest,
+    Cost,
+    CreateIndex,
+    Forecast,
+    IndexChange,
+    IndexKind,
+    IndexSize,
+    JobInfo,
+    SubmitJob,
+    WhatIfAnswer,
+    WhatIfRequest,
+)
+
+_RECORDED: Final = 50
+#: Blocks that are read when the manifests cannot tell.
+SAMPLED: Final = 32
+_LISTED: Final = 20
+_COLUMNS: Final = (
+    Column(name="Filter"),
+    Column(name="Times", is_number=True),
+    Column(name="Reads now", is_number=True),
+    Column(name="With the index", is_number=True),
+)
+
+
+def size_of(services: Services, table: TableRecord, change: IndexChange) -> IndexSize | None:
+    """How large an index would be over all blocks; None: that cannot be told beforehand.
+
+    Raises as :meth:`lamella.service.advice.advice.Advice.what_if`.
+    """
+    # any filter will do: it is not what is asked about
+    asked = WhatIfRequest(index=change, filters=(f"({change.expression}) IS NOT NULL",), time_zone=change.time_zone)
+    return services.advice.what_if(table, asked).size
+
+
+def index_preview(services: Services, table: TableRecord, request: CreateIndex) -> Preview:
+    """What comes of an index, by what the manifests and the recorded filters say; else by a sample of blocks.
+
+    Raises:
+        AlreadyExists: the name is taken, perhaps by a dropped index.
+        InvalidRequest, InvalidFilter, UnknownColumn: the name, kind, options or expression.
+    """
+    taken = {index.name.lower() for index in services.indexes.list(table, dropped=True).indexes}
+    if request.name.lower() in taken:
+        raise AlreadyExists(
+            f"the table has an index {request.name!r} already, perhaps a dropped one", name=request.name
+        )
+    with trusted_manifests():
+        head = services.warehouse.head(table.pointer)
+    made = defined(
+        index_id="",
+        name=request.name,
+        kind=request.kind,
+        expression=request.expression,
+        options=request.options,
+        schema=head.schema,
+        time_zone=request.time_zone,
+        now_ms=0,
+    )
+    change = IndexChange(kind=made.kind, expression=made.expression, options=made.options, time_zone=request.time_zone)
+    blocks = head.summary.block_count
+    facts = [fact("Over", f"{made.expression} ({made.dtype})"), fact("Blocks that are indexed", blocks)]
+    if not blocks:
+        return Preview(says="The table has no blocks yet. Commits index what they add.", facts=tuple(facts))
+    filters = services.advice.recorded(table).filters
+    answer: WhatIfAnswer | None = None
+    if filters:
+        try:
+            answer = _foretold(services, table, change)
+        except InvalidRequest:
+            answer = None  # none of those that were recorded can be asked again
+    size = size_of(services, table, change) if answer is None else answer.size
+    facts += _size_facts(size)
+    facts += _score_facts(services, table, change, {leaf.name for leaf in head.schema.leaves()})
+    if answer is None:
+        return Preview(
+            says=f"{words.plural(blocks, 'block')} are indexed by a job.",
+            facts=tuple(facts),
+            notes=("No filter of users was recorded that could be asked again, so nobody knows what they would gain.",),
+        )
+    facts.append(fact("A recorded filter reads now", _cost(answer.now)))
+    facts.append(fact("With the index", words.CANNOT_TELL if answer.then is None else _cost(answer.then)))
+    filters_then = _by_filter(answer.filters)
+    return Preview(
+        says=_effect(answer, filters_then),
+        tone="good" if any(each.is_helped for each in filters_then) else "warn",
+        facts=tuple(facts),
+        listing=Listing(
+            caption="Recorded filters, those that gain most first",
+            columns=_COLUMNS,
+            rows=tuple(
+                (shortened(each.filter, 300), words.count(each.times), _blocks(each.now), each.told)
+                for each in filters_then[:_LISTED]
+            ),
+        ),
+        notes=(
+            f"Measured by an index in memory over {words.plural(answer.blocks_read, 'block')} that were read."
+            if answer.measured
+            else "Estimated from the manifests; no data was read.",
+        ),
+    )
+
+
+def _foretold(services: Services, table: TableRecord, change: IndexChange) -> WhatIfAnswer:
+    """What the recorded filters would read: by the manifests, or by a sample where these cannot tell of some filter."""
+    asked = WhatIfRequest(index=change, recorded=_RECORDED)
+    answer = services.advice.what_if(table, asked)
+    if not answer.unknown:
+        return answer
+    try:
+        return services.advice.what_if(table, msgspec.structs.replace(asked, sample_blocks=SAMPLED))
+    except StoreError:  # the blocks cannot be read now: it stays unknown
+        return answer
+
+
+def _effect(answer: WhatIfAnswer, filters: Sequence[_Then]) -> str:
+    """What is known of the filters, in a sentence or two."""
+    helped, unknown = sum(each.is_helped for each in filters), sum(each.then is None for each in filters)
+    many = words.plural(len(filters), "recorded filter")
+    untold = f"What {unknown} of {many} would read cannot be told." if unknown else ""
+    if unknown == len(filters):
+        return f"Whether the index helps cannot be told beforehand: {answer.filters[0].reason}."
+    if helped and answer.then is not None:
+        gain = f"{max(answer.now.blocks - answer.then.blocks, 0):,.1f} blocks"
+        return f"It helps {helped} of {many}: {gain} less on average. {untold}".rstrip()
+    return f"The index helps none of the {words.plural(len(filters) - unknown, 'recorded filter')}. {untold}".rstrip()
+
+
+class _Then(msgspec.Struct, frozen=True):
+    """A filter, and how many blocks it reads now and with the index, on average of the constants tried.
+
+    ``then`` None: that cannot be told, for the ``reason``.
+    """
+
+    filter: str
+    times: int
+    now: float
+    then: float | None
+    reason: str
+
+    @property
+    def is_helped(self) -> bool:
+        """It would read less."""
+        return self.then is not None and self.then < self.now
+
+    @property
+    def gain(self) -> float:
+        """Blocks that are not read any more, of all times that it was asked."""
+        return 0.0 if self.then is None else (self.now - self.then) * self.times
+
+    @property
+    def told(self) -> str:
+        """What it would read, in words."""
+        return f"{words.CANNOT_TELL}: {self.reason}" if self.then is None else _blocks(self.then)
+
+
+def _by_filter(forecasts: Sequence[Forecast]) -> list[_Then]:
+    """Those that gain most first. A filter whose constants are not kept was tried with several."""
+    by_text: dict[str, list[Forecast]] = {}
+    for each in forecasts:
+        by_text.setdefault(each.filter, []).append(each)
+    found = []
+    for text, same in by_text.items():
+        known = [(each.now.blocks, each.then.blocks) for each in same if each.then is not None]
+        found.append(
+            _Then(
+                filter=text,
+                times=max(each.times for each in same),
+                now=fmean(now for now, _ in known) if known else fmean(each.now.blocks for each in same),
+                then=fmean(then for _, then in known) if known else None,
+                reason=next((each.reason for each in same if each.reason), ""),
+            )
+        )
+    return sorted(found, key=lambda each: -each.gain)
+
+
+def _blocks(count: float) -> str:
+    return f"{words.count(round(count, 1))} blocks"
+
+
+def _size_facts(size: IndexSize | None) -> list[Fact]:
+    if size is None or size.size_bytes is None:
+        reason = "" if size is None or not size.reason else f": {size.reason}"
+        return [fact("Size", f"cannot be told beforehand{reason}")]
+    most = "" if size.is_counted else "at most "
+    share = "" if size.share is None else f", {words.percent(size.share)} of the data"
+    return [
+        fact("Size", f"{most}{words.size(size.size_bytes)}{share}"),
+        fact("Bytes a block", f"{most}{words.size(size.bytes_per_block)}"),
+        fact("Different values a block", f"{most}{words.count(round(size.distinct_per_block, 1))}"),
+    ]
+
+
+def _score_facts(services: Services, table: TableRecord, change: IndexChange, columns: set[str]) -> list[Fact]:
+    """How much such an index skips beyond bounds; only known of plain columns."""
+    if change.expression not in columns:
+        return []
+    asked = AdviceRequest(columns=(change.expression,), kinds=(change.kind,), options={change.kind: change.options})
+    for score in services.advice.advise(table, asked).scores:
+        if score.kind != change.kind or score.layer != "block":
+            continue
+        told = f"{score.least:.0f} to {score.most:.0f}" if score.score is None else f"{score.score:.0f}"
+        if math.isclose(score.least, 0) and math.isclose(score.most, 100) and score.score is None:
+            told = "manifests cannot tell"
+        reason = f" ({score.reason})" if score.reason else ""
+        return [fact("Score, of 100", told + reason)]
+    return []
+
+
+def _cost(cost: Cost) -> str:
+    return f"{words.count(round(cost.blocks, 1))} blocks, {words.size(cost.bytes)}"
+
+
+INDEXES: Final = ROOT + "/tables/{namespace}/{table}/indexes"
+_NEW: Final = INDEXES + "/new"
+_ONE: Final = INDEXES + "/{index}"
+_MOST_COLUMNS: Final = 500
+_JOB: Final = msgspec.json.Decoder(JobInfo)
+_OF_EXPRESSION: Final = (InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded)
+
+
+class IndexForm(msgspec.Struct, frozen=True, kw_only=True):
+    """An index as a form or an address asks for it, right or wrong."""
+
+    kind: IndexKind
+    fields: tuple[Field, ...]
+    values: dict[str, Any]
+    problem: str = ""
+
+    @property
+    def is_right(self) -> bool:
+        """Nothing is wrong, as far as can be seen."""
+        return not self.problem and not any(each.problem for each in self.fields)
+
+    @property
+    def request(self) -> CreateIndex:
+        """What the service is asked for, once all is right."""
+        options = {name: value for name, value in self.values.items() if name not in _PLAIN_NAMES}
+        return CreateIndex(
+            name=self.values["name"],
+            kind=self.kind.name,
+            expression=self.values["expression"],
+            options=options,
+            time_zone=self.values.get("time_zone", "UTC"),
+        )
+
+    @property
+    def carried(self) -> tuple[tuple[str, str], ...]:
+        """All that was typed, for a form that sends it again."""
+        return (("kind", self.kind.name), *((each.parameter, each.text) for each in self.fields if each.text))
+
+
+_PLAIN: Final = (
+    Field(
+        name="name",
+        parameter="name",
+        label="Name",
+        help="A word of letters, digits and _.",
+        type=str,
+        required=True,
+    ),
+    Field(
+        name="expression",
+        parameter="expression",
+        label="Over",
+        help="A column, or an expression of the filter language such as lower(name).",
+        type=str,
+        required=True,
+    ),
+    Field(
+        name="time_zone",
+        parameter="time_zone",
+        label="Time zone",
+        help="Of functions in the expression that have one. UTC unless it is said.",
+        type=str,
+        advanced=True,
+    ),
+)
+_PLAIN_NAMES: Final = frozenset(field.name for field in _PLAIN)
+
+
+class IndexChangePages:
+    """Draws them, and has the changes made."""
+
+    def __init__(self, services: Services, pages: Pages) -> None:
+        self._services = services
+        self._pages = pages
+        self._ready: BackgroundFigures[Preview] = BackgroundFigures(
+            services.when_closing, MOST_READY, name="ui-index-previews", fresh_s=FRESH_S
+        )
+
+    async def show_new(self, request: Request) -> Response:
+        kind = self._kind(request.query_params.get("kind", ""))
+        if kind is None:
+            record = await self._services.read(lambda: table_of(self._services, request))
+            values = {"namespace": record.namespace, "table": record.name, "tab": "indexes"}
+            kinds = self._services.indexes.kinds().kinds
+            return self._pages.html(request, "index_kinds.html", {**values, "kinds": kinds}, title="New index")
+        asked, preview, waits = _asked(kind, request.query_params), None, False
+        if "preview" in request.query_params and asked.is_right:
+            try:
+                preview = await self._services.read(lambda: self._preview(request, asked.request))
+                waits = preview is None
+            except (InvalidRequest, AlreadyExists) as error:
+                asked = _placed(asked, error)
+        return await self._drawn(request, asked, preview, waits=waits)
+
+    async def create(self, request: Request) -> Response:
+        form = await self._pages.form(request)
+        kind = self._kind(form.text("kind"))
+        if kind is None:
+            raise InvalidRequest(f"there is no index kind {form.text('kind')!r}", parameter="kind")
+        asked = _asked(kind, form.fields)
+        if not asked.is_right:
+            return await self._drawn(request, asked, None, status=400)
+
+        def work(claim: IdempotencyKey) -> Pending:
+            return self._services.indexes.create(table_of(self._services, request), asked.request, claim)
+
+        try:
+            await self._pages.change(request, form, work)
+        except (InvalidRequest, AlreadyExists) as error:
+            return await self._drawn(request, _placed(asked, error), None, status=status_of(type(error)))
+        names = request.path_params
+        job = SubmitJob(
+            kind="index_refresh",
+            table=f"{names['namespace']}.{names['table']}",
+            arguments={"index": asked.request.name},
+            unique=True,
+        )
+        # the same sending of the form, and another thing that is done once for it
+        further = form if form.key is None else Form({**form.fields, KEY: f"{form.key}.fill"}, form.body)
+        done = await self._pages.change(request, further, lambda claim: self._services.jobs.submit(job, claim))
+        return self._pages.see(link("jobs", _JOB.decode(done).job_id, done="index_made"))
+
+    async def show_drop(self, request: Request) -> Response:
+        return await self._confirm(request, "index_drop.html", "Drop index")
+
+    async def show_restore(self, request: Request) -> Response:
+        return await self._confirm(request, "index_restore.html", "Restore index")
+
+    async def drop(self, request: Request) -> Response:
+        return await self._changed(request, self._services.indexes.drop, "index_dropped")
+
+    async def restore(self, request: Request) -> Response:
+        return await self._changed(request, self._services.indexes.restore, "index_restored")
+
+    def pages(self) -> tuple[Page, ...]:
+        return (
+            Page(_NEW, self.show_new, "ui_new_index", on_table("maintain")),
+            Page(_NEW, self.create, "ui_create_index", on_table("maintain"), "POST"),
+            Page(_ONE + "/drop", self.show_drop, "ui_index_to_drop", on_table("maintain")),
+            Page(_ONE + "/drop", self.drop, "ui_drop_index", on_table("maintain"), "POST"),
+            Page(_ONE + "/restore", self.show_restore, "ui_index_to_restore", on_table("maintain")),
+            Page(_ONE + "/restore", self.restore, "ui_restore_index", on_table("maintain"), "POST"),
+        )
+
+    def _preview(self, request: Request, wanted: CreateIndex) -> Preview | None:
+        """What comes of an index; None: that is being worked out, and takes longer than a page may."""
+        record = table_of(self._services, request)
+        key = (record.table_id, record.pointer.snapshot_id, msgspec.json.encode(wanted, order="sorted"))
+        return self._ready.peek(key, lambda: index_preview(self._services, record, wanted), wait_s=WAIT_S)
+
+    def _kind(self, name: str) -> IndexKind | None:
+        return next((each for each in self._services.indexes.kinds().kinds if each.name == name), None)
+
+    async def _drawn(
+        self,
+        request: Request,
+        asked: IndexForm,
+        preview: Preview | None,
+        *,
+        status: int | None = None,
+        waits: bool = False,
+    ) -> Response:
+        def read() -> dict[str, Any]:
+            record = table_of(self._services, request)
+            with trusted_manifests():
+                leaves = self._services.warehouse.head(record.pointer).schema.leaves()
+            columns = tuple(leaf.name for leaf in leaves[:_MOST_COLUMNS])
+            return {
+                "namespace": record.namespace,
+                "table": record.name,
+                "tab": "indexes",
+                "asked": asked,
+                "plain": [_suggested(each, columns) for each in asked.fields if not each.advanced],
+                "advanced": [each for each in asked.fields if each.advanced],
+                "preview": preview,
+                "waits": waits,
+            }
+
+        values = await self._services.read(read)
+        wrong = "preview" in request.query_params and preview is None and not waits
+        return self._pages.html(
+            request, "index_new.html", values, status=status or (400 if wrong else 200), title="New index"
+        )
+
+    async def _confirm(self, request: Request, template: str, title: str) -> Response:
+        def read() -> dict[str, Any]:
+            record = table_of(self._services, request)
+            info = self._services.indexes.show(record, request.path_params["index"])
+            return {"namespace": record.namespace, "table": record.name, "tab": "indexes", "index": info}
+
+        values = await self._services.read(read)
+        return self._pages.html(request, template, values, title=f"{title} {values['index'].name}")
+
+    async def _changed(self, request: Request, change: Any, done: str) -> Response:
+        form = await self._pages.form(request)
+        names = request.path_params
+
+        def work(claim: IdempotencyKey) -> Pending:
+            pending: Pending = change(table_of(self._services, request), names["index"], claim)
+            return pending
+
+        await self._pages.change(request, form, work)
+        return self._pages.see(link("tables", names["namespace"], names["table"], "indexes", done=done))
+
+
+def _asked(kind: IndexKind, texts: Mapping[str, str]) -> IndexForm:
+    """What a form or an address asks for. Only a form that was filled is told what is missing."""
+    fields, values = filled((*_PLAIN, *(option_field(option) for option in kind.options)), texts)
+    if "preview" not in texts and KEY not in texts:
+        fields = tuple(msgspec.structs.replace(each, problem=each.problem if each.text else "") for each in fields)
+    return IndexForm(kind=kind, fields=fields, values=values)
+
+
+def _placed(asked: IndexForm, error: LamellaError) -> IndexForm:
+    """What was asked for, with an error beside the field that it is about, or above all of them."""
+    names = [name for name in error.details if name in {field.name for field in asked.fields}]
+    if isinstance(error, _OF_EXPRESSION):
+        names = ["expression"]
+    at = error.details.get("position") if names == ["expression"] else None
+    fields = with_problem(asked.fields, names[0], error.message, at) if names else None
+    if fields is None:
+        return msgspec.structs.replace(asked, problem=error.message)
+    return msgspec.structs.replace(asked, fields=fields)
+
+
+def _suggested(field: Field, columns: tuple[str, ...]) -> Field:
+    return msgspec.structs.replace(field, suggestions=columns) if field.name == "expression" else field

@@ -1,0 +1,428 @@
+"""What a job would do, before it is added: which blocks, rows, objects and files it would touch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, cast
+
+import msgspec
+import numpy as np
+
+from lamella.service.catalog import TableRecord
+from lamella.service.dashboard import words
+from lamella.service.dashboard.indexes import size_of
+from lamella.service.dashboard.preview import Column, Fact, Listing, Preview, fact, nothing_kept
+from lamella.service.history.history import trusted_manifests
+from lamella.service.services import Services
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.jobs import JobKind
+from lamella.snapshot.prune.verdict import ALL, NONE
+from lamella.snapshot.vacuum import duration_ms
+from lamella.snapshot.verify.sampling import Deep, how_many
+from lamella.snapshot.wire import (
+    IndexChange,
+    PlanAnswer,
+    PlanRequest,
+    PruneRequest,
+    RefreshTable,
+    RefreshTableAnswer,
+    RegroupAnswer,
+    RegroupRequest,
+    VacuumAnswer,
+    VacuumRequest,
+)
+
+_LISTED: Final = 20
+_REFRESH: Final = msgspec.json.Decoder(RefreshTableAnswer)
+_HISTORY: Final = 100
+
+
+class _Matches(msgspec.Struct, frozen=True):
+    """The blocks of a snapshot by what a filter says of them: how many, their rows and bytes."""
+
+    total: int
+    rows_total: int
+    whole: tuple[int, int, int]
+    part: tuple[int, int, int]
+
+
+class Touches:
+    """Looks it up; changes nothing."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def delete(self, table: TableRecord, values: Mapping[str, Any]) -> Preview:
+        """Blocks that go by metadata alone, and blocks that are read."""
+        found = self._matches(table, values["where"], values.get("time_zone", "UTC"))
+        rows = found.whole[1] + found.part[1]
+        if not found.whole[0] + found.part[0]:
+            return Preview(says="No block can hold a row of this filter, so nothing would be deleted.", tone="warn")
+        notes = []
+        if rows == found.rows_total:
+            notes.append("That may be every row of the table.")
+        if not found.part[0]:
+            says = f"All {words.plural(found.whole[1], 'row')} of {words.plural(found.whole[0], 'block')} go."
+        else:
+            says = (
+                f"At most {words.plural(rows, 'row')} go, of {words.plural(found.whole[0] + found.part[0], 'block')}."
+            )
+        return Preview(
+            says=f"{says} Older snapshots keep them until a clean-up.",
+            tone="warn",
+            facts=(
+                _of_blocks("Blocks that go by metadata alone, unread", found.whole),
+                _of_blocks("Blocks that are read, and written anew where rows match", found.part),
+                fact("Blocks that stay as they are", found.total - found.whole[0] - found.part[0]),
+                fact("Rows at most", f"{words.count(rows)} of {words.count(found.rows_total)}"),
+            ),
+            notes=tuple(notes),
+        )
+
+    def update(self, table: TableRecord, values: Mapping[str, Any]) -> Preview:
+        """Blocks that are written anew; raises InvalidRequest: a column that is not there."""
+        with trusted_manifests():
+            leaves = self._services.warehouse.head(table.pointer).schema.leaves()
+        columns = {leaf.name.partition(".")[0].lower() for leaf in leaves}
+        unknown = [name for name in values["set"] if name.partition(".")[0].lower() not in columns]
+        if unknown:
+            raise InvalidRequest(f"there is no column {unknown[0]!r}", path="$.arguments.set")
+        found = self._matches(table, values.get("where"), "UTC")
+        count, rows, size_bytes = (a + b for a, b in zip(found.whole, found.part, strict=True))
+        if not count:
+            return Preview(says="No block can hold a row of this filter, so nothing would change.", tone="warn")
+        return Preview(
+            says=f"At most {words.plural(rows, 'row')} change, and {words.plural(count, 'block')} are written anew.",
+            tone="warn",
+            facts=(
+                fact("Columns that are set", ", ".join(values["set"])),
+                _of_blocks("Blocks in which every row changes", found.whole),
+                _of_blocks("Blocks in which some may", found.part),
+                fact("Bytes that are read", words.size(size_bytes)),
+                fact("Rows at most", f"{words.count(rows)} of {words.count(found.rows_total)}"),
+            ),
+            notes=("Spark computes the values, so the worker needs it.",),
+        )
+
+    def index_refresh(self, table: TableRecord, values: Mapping[str, Any]) -> Preview:
+        """Blocks that the index does not know; raises IndexNotFound."""
+        info = self._services.indexes.show(table, values["index"])
+        coverage = info.coverage
+        if info.dropped_ms is not None or info.not_usable is not None or coverage is None:
+            reason = info.not_usable or "it was dropped; restore it first"
+            return Preview(says=f"The index is not in use: {reason}.", tone="warn")
+        mode = values.get("mode", "incremental")
+        blocks = coverage.not_indexed if mode == "incremental" else coverage.blocks
+        known = f"{words.count(coverage.indexed)} of {words.plural(coverage.blocks, 'block')}"
+        facts = [
+            fact("Index", f"{info.kind} over {info.expression}"),
+            fact("It knows", known),
+            fact("It does not know", words.plural(coverage.not_indexed, "block")),
+        ]
+        if coverage.stale:
+            facts.append(fact("Of these replaced since", coverage.stale))
+        per_block = info.bytes_per_block
+        if not info.parts and blocks:
+            change = IndexChange(
+                kind=info.kind, expression=info.expression, options=info.options, time_zone=info.time_zone
+            )
+            size = size_of(self._services, table, change)
+            per_block = (size.bytes_per_block or 0.0) if size is not None else 0.0
+        if blocks and per_block:
+            facts.append(fact("Size of what is added", f"about {words.size(per_block * blocks)}"))
+        if not blocks:
+            return Preview(says="The index knows every block; there is nothing to do.", tone="warn", facts=tuple(facts))
+        how = {"full": "read and indexed anew", "quick": "indexed, as far as no row must be read"}.get(mode, "indexed")
+        return Preview(says=f"{words.plural(blocks, 'block')} would be {how}.", tone="good", facts=tuple(facts))
+
+    def vacuum(self, table: TableRecord, values: Mapping[str, Any]) -> Preview:
+        """Snapshots that would expire, and objects that would be deleted."""
+        older_than = values.get("older_than")
+        try:
+            if older_than is not None:
+                duration_ms(older_than)
+        except InvalidRequest as error:
+            raise InvalidRequest(error.message, path="$.arguments.older_than") from error
+        asked = VacuumRequest(
+            older_than=older_than,
+            include_external_blocks=values.get("include_external_blocks", False),
+        )
+        return _cleaned(self._services.vacuum.vacuum(table, asked), self._services.clock())
+
+    def vacuum_dropped(self, values: Mapping[str, Any]) -> Preview:
+        """Dropped tables whose files would be deleted."""
+        asked = VacuumRequest(include_external_blocks=values.get("include_external_blocks", False))
+        return _cleaned(self._services.vacuum.purge_dropped(asked), self._services.clock())
+
+    def verify(self, table: TableRecord, values: Mapping[str, Any]) -> Preview:
+        """What would be looked at; raises SnapshotNotFound, InvalidRequest."""
+        pointer = self._services.history.pointer(table, snapshot_id=values.get("snapshot"))
+        with trusted_manifests():
+            head = self._services.warehouse.snapshot(pointer)
+        blocks = head.summary.block_count
+        opens = not values.get("no_files", False)
+        deep = Deep(sample=values.get("sample"), blocks=values.get("blocks"), filters=values.get("filters", 0))
+        deep.check()
+        if not values.get("deep") and (deep.sample is not None or deep.blocks is not None):
+            raise InvalidRequest("these say how much is read of values: choose deep too", path="$.arguments.deep")
+        if values.get("deep") and not opens:
+            raise InvalidRequest("values are in the blocks' files, which are read for it", path="$.arguments.no_files")
+        read = how_many(deep, blocks) if values.get("deep") else 0
+        facts = [
+            fact("Snapshots, at most", values.get("history", _HISTORY)),
+            fact("Segments", head.segment_count),
+            fact("Blocks", blocks),
+            fact("Files whose footers are read", blocks if opens else "none"),
+            fact("Blocks whose values are read", read if read else "none"),
+        ]
+        repairs = bool(values.get("repair"))
+        says = f"{words.plural(blocks, 'block')} of {words.plural(head.segment_count, 'segment')} would be looked at."
+        if repairs:
+            return Preview(
+                says=f"{says} Damaged companions are written again; nothing else is changed.", facts=tuple(facts)
+            )
+        return Preview(says=f"{says} Nothing is changed.", tone="good", facts=tuple(facts))
+
+    def refresh(self, table: TableRecord, values: Mapping[str, Any]) -> Preview:
+        """Files of the source that are not in the table as they are now; raises InvalidRequest: it has no source."""
+        asked = RefreshTable(
+            mode="dry_run", location=values.get("location"), allow_empty=values.get("allow_empty", False)
+        )
+        sealed = self._services.external.refresh(table, asked, nothing_kept(self._services))
+        answer = _REFRESH.decode(cast("Any", sealed).body)
+        changed = answer.added + answer.removed + answer.replaced
+        facts = (
+            fact("Files that are new", answer.added),
+            fact("Files that are gone", answer.removed),
+            fact("Files that are others now", answer.replaced),
+            fact("Files as before", answer.unchanged),
+            fact("Changes of columns", answer.schema_changes),
+        )
+        if values.get("full") and not changed:
+            return Preview(says=f"All {words.plural(answer.unchanged, 'file')} would be opened again.", facts=facts)
+        if not changed and not answer.schema_changes:
+            return Preview(says="The table is as its source is; there is nothing to do.", tone="warn", facts=facts)
+        return Preview(
+            says=f"{words.plural(answer.added + answer.replaced, 'file')} would be opened, "
+            f"{words.plural(answer.removed, 'block')} would leave the table.",
+            tone="good",
+            facts=facts,
+        )
+
+    def _matches(self, table: TableRecord, where: str | None, time_zone: str) -> _Matches:
+        """Raises InvalidFilter, UnknownColumn, FilterTypeMismatch."""
+        with trusted_manifests():
+            found = self._services.warehouse.find(table.pointer, PruneRequest(filter=where, time_zone=time_zone))
+            blocks = self._services.warehouse.layer_maps.of(table.pointer)
+            codes = self._services.warehouse.layer_maps.verdicts(found, blocks)
+
+        def counted(chosen: Any) -> tuple[int, int, int]:
+            return (
+                int(np.count_nonzero(chosen)),
+                int(blocks.row_count[chosen].sum()),
+                int(blocks.file_size[chosen].sum()),
+            )
+
+        return _Matches(
+            total=len(blocks),
+            rows_total=int(blocks.row_count.sum()),
+            whole=counted(codes == ALL),
+            part=counted((codes != ALL) & (codes != NONE)),
+        )
+
+
+def _of_blocks(name: str, counts: tuple[int, int, int]) -> Fact:
+    blocks, rows, size_bytes = counts
+    return fact(name, f"{words.count(blocks)} with {words.plural(rows, 'row')}, {words.size(size_bytes)}")
+
+
+def _cleaned(answer: VacuumAnswer, now_ms: int) -> Preview:
+    total = answer.deleted
+    going = [fate for fate in answer.snapshots if fate.expires]
+    so_far = answer.next_page_token is not None
+    facts = [
+        fact("Snapshots that expire", f"{words.count(len(going))} of {words.count(len(answer.snapshots))}"),
+        fact("Objects that are deleted", f"{words.count(total.objects)}, {words.size(total.size_bytes)}"),
+        *(
+            fact(f"Of these {kind.replace('_', ' ')}", f"{words.count(each.objects)}, {words.size(each.size_bytes)}")
+            for kind, each in answer.garbage.items()
+        ),
+        fact("Objects that are needed", answer.live.objects),
+        fact("Too young to be judged", answer.young.objects),
+        fact("Not Lamella's, and left alone", answer.unknown.objects),
+    ]
+    if answer.tables:
+        facts.append(fact("Dropped tables that are purged", len(answer.tables)))
+    notes = [f"{left.location} stays: {left.reason}." for left in answer.left[:_LISTED]]
+    if so_far:
+        notes.insert(0, "These are the objects that were looked at first; a job looks at all of them.")
+    if not going and not total.objects and not answer.tables:
+        says = "Nothing would be deleted so far." if so_far else "There is nothing to clean up."
+        return Preview(says=says, tone="warn", facts=tuple(facts), notes=tuple(notes))
+    rows = tuple((fate.snapshot_id, words.ago(fate.timestamp_ms, now_ms), fate.reason) for fate in going[:_LISTED])
+    more = f"; the first {_LISTED} of {len(going):,}" if len(going) > _LISTED else ""
+    columns = tuple(Column(name=name) for name in ("Snapshot", "Made", "Why"))
+    return Preview(
+        says=f"{words.plural(len(going), 'snapshot')} would expire, and {words.plural(total.objects, 'object')} "
+        f"({words.size(total.size_bytes)}) would be deleted. Neither can be taken back.",
+        tone="warn",
+        facts=tuple(facts),
+        listing=Listing(caption=f"Snapshots that expire{more}", columns=columns, rows=rows) if rows else None,
+        notes=tuple(notes),
+    )
+
+
+_BOUNDS: Final = ("max_bytes", "max_blocks", "target_rows", "target_bytes", "target_depth", "min_gain")
+_REGROUP: Final = msgspec.json.Decoder(RegroupAnswer)
+_COLUMNS: Final = tuple(
+    Column(name=name, is_number=True)
+    for name in ("Task", "Blocks", "Rows", "Size", "Become", "Look-up reads less", "Bytes less")
+)
+
+
+class Previews:
+    """Makes them, by kind; those of kinds that other packages bring say that there is none."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        touches = Touches(services)
+        self._made: dict[str, Callable[[TableRecord, Mapping[str, Any]], Preview]] = {
+            "compact": lambda table, values: self._rewriting(table, "compact", values),
+            "recluster": lambda table, values: self._rewriting(table, "recluster", values),
+            "regroup": self._regrouping,
+            "index_refresh": touches.index_refresh,
+            "delete": touches.delete,
+            "update": touches.update,
+            "vacuum": touches.vacuum,
+            "verify": touches.verify,
+            "refresh": touches.refresh,
+        }
+        self._vacuum_dropped = touches.vacuum_dropped
+
+    def of(self, kind: JobKind, table: str | None, values: Mapping[str, Any]) -> Preview:
+        """What a job with these arguments would do now.
+
+        Raises:
+            NamespaceNotFound, TableNotFound: the table.
+            LamellaError: the job would fail at once with it: a filter that cannot be read, no cluster key.
+        """
+        if kind.name == "vacuum_dropped":
+            return self._vacuum_dropped(values)
+        record = None
+        if table is not None:
+            namespace, _, name = table.rpartition(".")
+            record = self._services.table(namespace, name)
+        make = self._made.get(kind.name)
+        if make is None or record is None:
+            return Preview(says=f"{kind.text} What exactly, the service cannot tell beforehand.")
+        return make(record, values)
+
+    def _rewriting(
+        self, table: TableRecord, job: Literal["compact", "recluster"], values: Mapping[str, Any]
+    ) -> Preview:
+        bounds = {name: values[name] for name in _BOUNDS if name in values}
+        asked = msgspec.structs.replace(PlanRequest(job=job, filter=values.get("where")), **bounds)
+        with trusted_manifests():
+            plan = self._services.warehouse.planning.plan(table.pointer, asked)
+        blocks = sum(len(task.blocks) for task in plan.tasks)
+        if not blocks:
+            return Preview(
+                says=f"Nothing is to be done: {plan.reason}.", tone="warn", facts=self._as_it_is(table, plan)
+            )
+        size_bytes = sum(task.file_size_bytes for task in plan.tasks)
+        pieces = sum(task.pieces for task in plan.tasks)
+        share = words.percent(size_bytes / plan.file_size_bytes_total if plan.file_size_bytes_total else None)
+        facts = [
+            fact("Tasks", len(plan.tasks)),
+            fact("Blocks that are rewritten", f"{words.count(blocks)} of {words.count(plan.blocks_total)}"),
+            fact("Bytes that are rewritten", f"{words.size(size_bytes)}, {share} of the table"),
+            fact("Into", f"about {_blocks(pieces)}"),
+        ]
+        if job == "recluster":
+            saved = sum(task.blocks_saved for task in plan.tasks)
+            saved_bytes = sum(task.bytes_saved for task in plan.tasks)
+            text = f"{_less(saved, f'{abs(saved):.1f} blocks')}, {_less(saved_bytes, words.size(abs(saved_bytes)))}"
+            facts.append(fact("A look-up of a thousandth of the rows reads", text))
+        left = []
+        if plan.remaining_blocks:
+            left.append(_blocks(plan.remaining_blocks))
+        if plan.remaining_bytes:
+            left.append(words.size(plan.remaining_bytes))
+        facts.append(fact("Left for later runs", f"about {', '.join(left)}" if left else "nothing"))
+        does = "are written together into" if job == "compact" else "are sorted anew, into"
+        return Preview(
+            says=f"{_blocks(blocks)} ({words.size(size_bytes)}) {does} about {_blocks(pieces)}.",
+            tone="good",
+            facts=(*facts, *self._as_it_is(table, plan)),
+            listing=_tasks(plan, job),
+            notes=(words.sentence(f"{plan.reason}."),) if plan.reason else (),
+        )
+
+    def _as_it_is(self, table: TableRecord, plan: PlanAnswer) -> tuple[Fact, ...]:
+        """How deep blocks lie on the table's cluster key now."""
+        if not plan.cluster_key or not plan.blocks_total:
+            return ()
+        figures = self._services.clustering.figures(table, (), "linear", snapshot_id=plan.snapshot_id, recorded=0)
+        depth = figures.depth
+        about = "" if depth.is_exact else ", of a sample"
+        return (
+            fact("Cluster key", f"{', '.join(plan.cluster_key)} ({plan.cluster_kind})"),
+            fact("Depth now", f"{depth.average_depth:.1f} on average, {depth.max_depth} at most{about}"),
+            fact("Small blocks now", f"{words.count(figures.small_blocks)} of {words.count(figures.blocks)}"),
+        )
+
+    def _regrouping(self, table: TableRecord, values: Mapping[str, Any]) -> Preview:
+        by = tuple(filter(None, (part.strip() for part in str(values.get("by", "")).split(","))))
+        asked = RegroupRequest(
+            key=by,
+            kind=values.get("kind", "linear"),
+            max_segments=values.get("max_segments"),
+            target_depth=values.get("target_depth"),
+            min_gain=values.get("min_gain"),
+            dry_run=True,
+        )
+        sealed = self._services.clustering.regroup(table, asked, nothing_kept(self._services))
+        answer = _REGROUP.decode(cast("Any", sealed).body)
+        if not answer.groups:
+            return Preview(says=f"Nothing is to be done: {answer.reason}.", tone="warn")
+        return Preview(
+            says=f"{words.plural(answer.replaced, 'segment')} become {words.count(answer.made)}. No data is written.",
+            tone="good",
+            facts=(
+                fact("Segments replaced", answer.replaced),
+                fact("Segments made", answer.made),
+                fact("Blocks that move", answer.blocks),
+                fact(
+                    "A look-up of a thousandth of the rows is sent to",
+                    f"{answer.predicted_before:.1f} segments now, {answer.predicted_after:.1f} then, as predicted",
+                ),
+                fact("Left for later parts", words.plural(answer.remaining, "segment")),
+            ),
+            notes=(words.sentence(f"{answer.reason}."),) if answer.reason else (),
+        )
+
+
+def _less(saved: float, text: str) -> str:
+    return f"{text} {'less' if saved >= 0 else 'more'}"
+
+
+def _blocks(count: int) -> str:
+    return words.plural(count, "block")
+
+
+def _tasks(plan: PlanAnswer, job: str) -> Listing:
+    columns = _COLUMNS if job == "recluster" else _COLUMNS[:-2]
+    rows = [
+        (
+            words.count(number),
+            words.count(len(task.blocks)),
+            words.count(task.row_count),
+            words.size(task.file_size_bytes),
+            words.count(task.pieces),
+            f"{task.blocks_saved:.2f}",
+            f"{'-' if task.bytes_saved < 0 else ''}{words.size(abs(task.bytes_saved))}",
+        )[: len(columns)]
+        for number, task in enumerate(plan.tasks[:_LISTED], 1)
+    ]
+    more = f"; the first {_LISTED} of {len(plan.tasks):,}" if len(plan.tasks) > _LISTED else ""
+    return Listing(caption=f"Tasks, those that help most first{more}", columns=columns, rows=tuple(rows))

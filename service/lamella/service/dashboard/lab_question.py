@@ -1,0 +1,243 @@
+"""The question of the prune lab, what is wrong with it, and how filters are written."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+
+from lamella.service.dashboard import words
+from lamella.service.dashboard.pages import At, text_of
+from lamella.snapshot.errors import InvalidFilter, InvalidRequest, UnknownColumn
+from lamella.snapshot.expression.moments import zone
+from lamella.snapshot.manifest import Snapshot
+from lamella.snapshot.schema import Leaf, Schema
+from lamella.snapshot.warehouse.bounds_text import stats_text
+from lamella.snapshot.wire import PruneRequest
+
+#: Columns that a page has buttons for, and examples of the table's own.
+MOST_COLUMNS: Final = 60
+_MOST_EXAMPLES: Final = 5
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Form(msgspec.Struct, frozen=True):
+    """A kind of predicate or term, with examples."""
+
+    name: str
+    examples: tuple[str, ...]
+
+
+#: What prunes. Everything else is unknown: it rules out nothing, and the page says so.
+FORMS: Final = (
+    Form("Comparisons", ("a = 4", "a <> 4", "a >= 4", "a <=> NULL")),
+    Form("Ranges and lists", ("a BETWEEN 1 AND 2", "a IN (1, 2, 3)", "a NOT IN (1, 2)")),
+    Form("Null and NaN", ("a IS NULL", "a IS NOT NULL", "isnan(x)")),
+    Form("Text", ("s LIKE 'ab%'", "startswith(s, 'ab')", "lower(s) = 'ab'", "left(s, 2) = 'ab'")),
+    Form("Dates and times", ("day >= DATE '2024-01-31'", "t < TIMESTAMP '2024-01-31 12:00:00'", "year(day) = 2024")),
+    Form("Arithmetic and casts", ("a * 2 > 98", "abs(a) < 5", "CAST(t AS DATE) = DATE '2024-01-31'")),
+    Form("Two columns", ("a < b", "datediff(t, day) > 7")),
+    Form("JSON in text", ("get_json_object(s, '$.user.id') = '7'",)),
+    Form("Joined", ("a > 4 AND s = 'x'", "a > 4 OR b IS NULL", "NOT (a > 4)")),
+)
+
+
+def own_examples(head: Snapshot) -> tuple[str, ...]:
+    """Predicates over the table's own columns, with values that occur there: those of its cluster key first."""
+    leaves = head.schema.leaves()
+    key = () if head.cluster_key is None else head.cluster_key.columns
+    ordered = [leaf for leaf in leaves if leaf.name in key] + [leaf for leaf in leaves if leaf.name not in key]
+    found: list[str] = []
+    kinds: set[str] = set()
+    for leaf in ordered:
+        if leaf.dtype.name in kinds or leaf.repeated:
+            continue
+        for example in _examples(head, leaf):
+            kinds.add(leaf.dtype.name)
+            found.append(example)
+            if len(found) == _MOST_EXAMPLES:
+                return tuple(found)
+    return tuple(found)
+
+
+def column_names(head: Snapshot) -> tuple[str, ...]:
+    """The columns as they stand in a filter."""
+    return tuple(_spelled(leaf) for leaf in head.schema.leaves()[:MOST_COLUMNS] if not leaf.repeated)
+
+
+def _examples(head: Snapshot, leaf: Leaf) -> Iterator[str]:
+    stats = head.summary.col_stats.get(leaf.id)
+    if stats is None:
+        return
+    bounds = stats_text(leaf.dtype, stats)
+    if bounds.min is not None and not bounds.is_cut:
+        yield f"{_spelled(leaf)} {'=' if leaf.dtype.is_text else '<='} {bounds.min}"
+
+
+def _spelled(leaf: Leaf) -> str:
+    return ".".join(part if _PLAIN.fullmatch(part) else "`" + part.replace("`", "``") + "`" for part in leaf.path)
+
+
+#: A filter stands in a page several times, and in its address.
+MOST_CHARACTERS: Final = 8_000
+_LINE_CHARACTERS: Final = 100
+_QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+_ALIKE: Final = 0.6
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """What is wrong with one field.
+
+    ``excerpt``: the line of the filter and a line of carets below it; ``at``: the place in the filter as scripts of
+    browsers count it, in UTF-16. ``near``: names that may have been meant.
+    """
+
+    message: str
+    excerpt: str = ""
+    at: int | None = None
+    near: tuple[str, ...] = ()
+
+
+class Typed(msgspec.Struct, frozen=True):
+    """The fields of the form as they were typed."""
+
+    filter: str = ""
+    at: At = At()
+    columns: str = ""
+    limit: str = ""
+    zone: str = ""
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether there is a question at all."""
+        return bool(self.filter or self.limit)
+
+    @property
+    def time_zone(self) -> str:
+        """UTC unless it is given."""
+        return self.zone or "UTC"
+
+    def state(self, **changes: object) -> dict[str, str]:
+        """The fields for the address of a page, without empty ones."""
+        values = {
+            "filter": self.filter,
+            "at": self.at.text,
+            "columns": self.columns,
+            "limit": self.limit,
+            "zone": self.zone,
+            **changes,
+        }
+        return {name: str(value) for name, value in values.items() if value not in (None, "", False)}
+
+
+class Question(msgspec.Struct, frozen=True):
+    """``request`` is None when one of the fields is wrong; ``troubles`` by the fields' names."""
+
+    request: PruneRequest | None
+    troubles: Mapping[str, Trouble]
+
+
+def typed_of(request: Request) -> Typed:
+    """What a page is asked for."""
+    return Typed(
+        filter=text_of(request, "filter"),
+        at=At(text_of(request, "at")),
+        columns=text_of(request, "columns"),
+        limit=text_of(request, "limit"),
+        zone=text_of(request, "zone"),
+    )
+
+
+def question_of(typed: Typed, schema: Schema) -> Question:
+    """The prune that is asked for; whether the filter can be read, the prune itself says."""
+    troubles: dict[str, Trouble] = {}
+    limit, columns = None, None
+    if len(typed.filter) > MOST_CHARACTERS:
+        troubles["filter"] = Trouble(
+            f"The filter has {len(typed.filter):,} characters; the lab takes {MOST_CHARACTERS:,}, the REST API more"
+        )
+    if typed.limit:
+        if typed.limit.isascii() and typed.limit.isdigit() and len(typed.limit) <= 15:
+            limit = int(typed.limit)
+        else:
+            troubles["limit"] = Trouble("A number of rows")
+    if zone(typed.time_zone) is None:
+        troubles["zone"] = Trouble(f"There is no time zone {typed.zone!r}; write UTC, Europe/Paris or +02:00")
+    if typed.columns:
+        columns = tuple(dict.fromkeys(filter(None, (name.strip() for name in typed.columns.split(",")))))
+        for name in columns:
+            try:
+                schema.select([name])
+            except UnknownColumn as error:
+                troubles["columns"] = Trouble(words.sentence(error.message), near=_near(name, schema))
+                break
+    if troubles:
+        return Question(None, troubles)
+    request = PruneRequest(filter=typed.filter or None, columns=columns, limit=limit, time_zone=typed.time_zone)
+    return Question(request, {})
+
+
+def filter_trouble(error: InvalidRequest, text: str, schema: Schema) -> Trouble:
+    """What is wrong with a filter."""
+    near: tuple[str, ...] = ()
+    column, literal = error.details.get("column"), error.details.get("literal")
+    start, length = None, 1
+    if isinstance(error, InvalidFilter):
+        position = error.details.get("position")
+        start = position if isinstance(position, int) else None
+        length = max(len(str(error.details.get("near") or "")), 1)
+    elif isinstance(error, UnknownColumn) and column is not None:
+        near = _near(str(column), schema)
+        start, length = _place_of(str(column), text)
+    else:
+        for part in (literal, column):
+            if part is not None and start is None:
+                start, length = _place_of(str(part), text)
+    if start is None:
+        return Trouble(words.sentence(error.message), near=near)
+    start = max(min(start, len(text)), 0)
+    at = len(text[:start].encode("utf-16-le", "surrogatepass")) // 2
+    return Trouble(words.sentence(error.message), _excerpt(text, start, length), at, near)
+
+
+def _near(name: str, schema: Schema) -> tuple[str, ...]:
+    by_lowered = {leaf.name.lower(): leaf.name for leaf in schema.leaves()}
+    return tuple(by_lowered[each] for each in get_close_matches(name.lower(), by_lowered, n=3, cutoff=_ALIKE))
+
+
+def _place_of(part: str, text: str) -> tuple[int | None, int]:
+    """Where a name or a constant stands in a filter, and how long it is there."""
+    if part.startswith("'"):
+        found = text.find(part)
+        return (None, 1) if found < 0 else (found, len(part))
+    bare = _QUOTED.sub(lambda quoted: "\0" * len(quoted[0]), text)
+    spelled = r"\.".join(f"`?{re.escape(each)}`?" for each in part.split("."))
+    match = re.search(rf"(?<![\w`.]){spelled}(?![\w`])", bare, re.IGNORECASE)
+    return (None, 1) if match is None else (match.start(), len(match[0]))
+
+
+def _excerpt(text: str, start: int, length: int) -> str:
+    """The line with the place, cut where it is long, and carets under the place."""
+    begin = text.rfind("\n", 0, start) + 1
+    end = text.find("\n", start)
+    line, column = text[begin : len(text) if end < 0 else end], start - begin
+    left = max(column - _LINE_CHARACTERS // 2, 0)
+    shown = line[left : left + _LINE_CHARACTERS]
+    before, after = "…" if left else "", "…" if left + _LINE_CHARACTERS < len(line) else ""
+    place = shown[: column - left]
+    marked = shown[column - left : column - left + length]
+    carets = "^" * max(sum(map(_width, marked)), 1)
+    padding = "".join("\t" if each == "\t" else " " * _width(each) for each in before + place)
+    return f"{before}{shown}{after}\n{padding}{carets}"
+
+
+def _width(character: str) -> int:
+    """Columns that a character takes in a font of one width."""
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

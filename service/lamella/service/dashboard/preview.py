@@ -1,0 +1,348 @@
+"""Facts in words, previews, and figures that take longer than a page may and are made beside the requests."""
+
+from __future__ import annotations
+
+import copy
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, Final, Generic, Literal, TypeVar
+
+import msgspec
+from markupsafe import escape
+
+from lamella.service.dashboard import words
+from lamella.service.http.idempotency import IdempotencyKey, claim
+from lamella.service.services import Services
+from lamella.snapshot.errors import Overloaded
+from lamella.snapshot.wire import JobError, JobInfo, JobLine, Progress
+
+#: JSON that is shown of a value at most; the REST API has all of it.
+_MOST_CHARACTERS: Final = 20_000
+_MOST_DEPTH: Final = 3
+_MOST_FACTS: Final = 60
+_TONES: Final = {"succeeded": "good", "failed": "bad", "running": "warn"}
+#: What stands before and after in a result, and what it is called.
+_BEFORE_AFTER: Final = (
+    ("blocks_before", "blocks_after", "Blocks"),
+    ("bytes_before", "bytes_after", "Size"),
+    ("predicted_before", "predicted_after", "Segments that a look-up is sent to, predicted"),
+    ("measured_before", "measured_after", "Segments that a look-up is sent to, measured"),
+)
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is known, by name."""
+
+    name: str
+    text: str
+
+
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
+    """A progress bar: ``done`` of ``total`` (None: nobody knows), as numbers and in words."""
+
+    done: int
+    total: int | None
+    text: str
+    message: str = ""
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """A job in a listing. ``since``: what happened last, and when. ``problem``: of its last attempt that failed."""
+
+    job: JobInfo
+    tone: str
+    since: str
+    since_ms: int
+    bar: Bar | None
+    problem: str
+    can_cancel: bool
+    can_retry: bool
+
+
+def fact(name: str, text: object) -> Fact:
+    """A fact of which the value is text, or a number."""
+    return Fact(name=name, text=words.count(text) if isinstance(text, int | float) else str(text))
+
+
+def line_of(job: JobInfo, now_ms: int) -> Line:
+    """A job as a line."""
+    since, since_ms = _since(job, now_ms)
+    return Line(
+        job=job,
+        tone=_TONES.get(job.state, ""),
+        since=since,
+        since_ms=since_ms,
+        bar=None if job.is_finished else bar_of(job.progress),
+        problem="" if job.error is None else shortened(f"{job.error.code}: {job.error.detail}", 200),
+        can_cancel=not job.is_finished and not job.cancel_requested,
+        can_retry=job.state in ("failed", "cancelled") or (job.state == "queued" and job.not_before_ms > now_ms),
+    )
+
+
+def bar_of(progress: Progress | None) -> Bar | None:
+    """How far a job is; None: it has not said."""
+    if progress is None:
+        return None
+    form = words.size if progress.unit == "bytes" else words.count
+    unit = "" if progress.unit in ("", "bytes") else f" {progress.unit}"
+    total = progress.total if progress.total else None
+    text = f"{form(progress.done)}{unit}" if total is None else f"{form(progress.done)} of {form(total)}{unit}"
+    if total is None and not progress.done:
+        text = ""
+    return Bar(done=progress.done, total=total, text=text, message=shortened(progress.message, 300))
+
+
+def facts_of_job(job: JobInfo) -> tuple[Fact, ...]:
+    """What stands of a job beside its times."""
+    found = [
+        fact("Asked for by", job.origin if job.origin_name is None else f"{job.origin} {job.origin_name}"),
+        fact("Attempts", f"{job.attempts} of {job.max_attempts}"),
+        fact("Priority", job.priority),
+    ]
+    if job.worker is not None:
+        found.append(fact("Worker", job.worker))
+    if job.timeout_s is not None:
+        found.append(fact("An attempt may take", words.span(job.timeout_s)))
+    if job.started_ms is not None and job.finished_ms is not None:
+        found.append(fact("Took", words.span((job.finished_ms - job.started_ms) / 1000)))
+    return tuple(found)
+
+
+def facts_of_result(result: object) -> tuple[Fact, ...]:
+    """What a job answered, as far as it is made of names and values."""
+    if not isinstance(result, Mapping):
+        return () if result is None else (fact("Answer", shortened(_json(result), 300)),)
+    found: list[Fact] = []
+    seen: set[str] = set()
+    for before, after, name in _BEFORE_AFTER:
+        if _is_number(result.get(before)) and _is_number(result.get(after)):
+            seen.update((before, after))
+            found.append(fact(name, f"{_spelled(before, result[before])} → {_spelled(after, result[after])}"))
+    _collect(found, "", {name: value for name, value in result.items() if name not in seen}, 0)
+    return tuple(found[:_MOST_FACTS])
+
+
+def error_facts(error: JobError) -> tuple[Fact, ...]:
+    """The details of an error, as facts."""
+    found: list[Fact] = []
+    _collect(found, "", error.details, 0)
+    return tuple(found[:_MOST_FACTS])
+
+
+def shown_json(value: object) -> str:
+    """A value as JSON on several lines, cut where it is very long."""
+    return shortened(msgspec.json.format(_json(value), indent=2), _MOST_CHARACTERS)
+
+
+def shortened(text: str, most: int) -> str:
+    """A text, cut where it is longer than so many characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def end_of(lines: Sequence[JobLine], most_bytes: int) -> list[JobLine]:
+    """The last lines that together take no more room than that on a page; always one, if there is any."""
+    found: list[JobLine] = []
+    left = most_bytes
+    for line in reversed(lines):
+        left -= len(escape(line.text).encode()) + 120
+        if found and left < 0:
+            break
+        found.append(line)
+    return found[::-1]
+
+
+def _since(job: JobInfo, now_ms: int) -> tuple[str, int]:
+    if job.finished_ms is not None:
+        return "ended", job.finished_ms
+    if job.state == "running" and job.started_ms is not None:
+        return "started", job.started_ms
+    if job.not_before_ms > now_ms:
+        return "is due", job.not_before_ms
+    return "asked for", job.created_ms
+
+
+def _collect(found: list[Fact], before: str, values: Mapping[Any, Any], depth: int) -> None:
+    for key, value in values.items():
+        if len(found) >= _MOST_FACTS:
+            return
+        name = f"{before}{_name(str(key))}"
+        if isinstance(value, Mapping):
+            if depth < _MOST_DEPTH:
+                _collect(found, f"{name}: ", value, depth + 1)
+        elif isinstance(value, list):
+            if value:
+                found.append(fact(name, _listed(value)))
+        elif value is not None and value != "":
+            found.append(fact(name, _spelled(str(key), value)))
+
+
+def _listed(values: list[Any]) -> str:
+    if all(isinstance(value, str | int | float) for value in values) and len(values) <= 10:
+        return shortened(", ".join(str(value) for value in values), 300)
+    return words.plural(len(values), "entry", "entries")
+
+
+def _spelled(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        if name.endswith("_ms") and isinstance(value, int) and value > 1_000_000_000_000:
+            return words.moment(value)
+        return words.size(value) if "bytes" in name else words.count(value)
+    return shortened(str(value), 300)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _name(key: str) -> str:
+    return words.sentence(shortened(key.removesuffix("_ms").removesuffix("_bytes").replace("_", " "), 80))
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of a listing."""
+
+    name: str
+    is_number: bool = False
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of texts."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """``says`` in one sentence what would be done; ``tone``: "warn" when there is nothing to do, or no way back."""
+
+    says: str
+    tone: Literal["", "good", "warn"] = ""
+    facts: tuple[Fact, ...] = ()
+    listing: Listing | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked before something is taken away: ``asks`` names it, ``says`` what comes of it, ``act`` is on the
+    button. ``carried``: fields of the form that does it; ``back``: the address for one who leaves it as it is.
+    """
+
+    asks: str
+    says: str
+    act: str
+    back: str
+    facts: tuple[Fact, ...] = ()
+    warnings: tuple[str, ...] = ()
+    carried: tuple[tuple[str, str], ...] = ()
+
+
+def nothing_kept(services: Services) -> IdempotencyKey:
+    """A claim for asking a mutation what it would do: it has no key, so that nothing is stored."""
+    return claim(None, "GET", "", "", b"", services.clock())
+
+
+_T = TypeVar("_T")
+
+#: Answers to what somebody typed that are kept, what a page waits for one that is not there yet, and how long one is
+#: shown that does not rest on a snapshot alone.
+MOST_READY: Final = 64
+WAIT_S: Final = 0.15
+FRESH_S: Final = 60.0
+#: A failure may pass. Until then it is told again: a page that is loaded anew must not begin the same work at once.
+_FAILURE_S: Final = 10.0
+
+
+class _Kept(Generic[_T]):
+    """A value or a failure, there or being made; ``made_s``: since when it is there."""
+
+    def __init__(self, future: Future[_T], timer: Callable[[], float]) -> None:
+        self.future = future
+        self.made_s = math.inf
+        future.add_done_callback(lambda _: setattr(self, "made_s", timer()))
+
+
+class BackgroundFigures(Generic[_T]):
+    """Keeps the last ``most`` values by key; one thread makes them, one after another, until the service ends.
+
+    A key stands for all that a value rests on, so that a value never goes stale; else it is made anew when it is asked
+    for and older than ``fresh_s``. ``when_closing`` is told what to call when the service ends.
+    ``timer`` gives seconds.
+    """
+
+    def __init__(
+        self,
+        when_closing: Callable[[Callable[[], None]], object],
+        most: int,
+        *,
+        name: str,
+        fresh_s: float = math.inf,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._most = most
+        self._name = name
+        self._fresh_s = fresh_s
+        self._timer = timer
+        self._lock = threading.Lock()
+        self._values: OrderedDict[Hashable, _Kept[_T]] = OrderedDict()
+        self._pool: ThreadPoolExecutor | None = None
+        when_closing(self.close)
+
+    def peek(self, key: Hashable, make: Callable[[], _T], *, wait_s: float = 0.0) -> _T | None:
+        """The value, or None while it is being made and ``wait_s`` are over.
+
+        Raises what ``make`` raised, for some seconds; and Overloaded when too many are being made.
+        """
+        future = self._future(key, make)
+        wait([future], wait_s)
+        if not future.done():
+            return None
+        error = future.exception()
+        if error is not None:
+            raise copy.copy(error) from error.__cause__  # else it would gather the frames of all who ask
+        return future.result()
+
+    def close(self) -> None:
+        """Begin nothing more; what is being made ends by itself, and nobody waits for it."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _future(self, key: Hashable, make: Callable[[], _T]) -> Future[_T]:
+        with self._lock:
+            found = self._values.get(key)
+            if found is not None and not self._is_over(found):
+                self._values.move_to_end(key)
+                return found.future
+            if found is None and len(self._values) >= self._most:
+                self._drop_oldest()
+            if self._pool is None:  # made when it is needed, so that a fork before that does no harm
+                self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self._name)
+            made = self._pool.submit(make)
+            self._values[key] = _Kept(made, self._timer)
+            return made
+
+    def _is_over(self, kept: _Kept[_T]) -> bool:
+        if not kept.future.done():
+            return False
+        if kept.future.cancelled():
+            return True
+        longest_s = self._fresh_s if kept.future.exception() is None else _FAILURE_S
+        return self._timer() - kept.made_s > longest_s
+
+    def _drop_oldest(self) -> None:
+        """Forget the value that was asked for the longest ago, but none that is being made."""
+        for key, value in self._values.items():
+            if value.future.done():
+                del self._values[key]
+                return
+        raise Overloaded("too much is being worked out already; load the page again in a while", retry_after_s=5)

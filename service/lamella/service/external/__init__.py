@@ -1,0 +1,1 @@
+"""External tables: brought up to date with the files of their source."""

@@ -1,0 +1,428 @@
+"""External tables: what a source and a table differ in, and refreshes; the files stay somebody else's.
+
+A refresh asks the source, compares, reads the files that are new or others by now, and commits all of it as one
+snapshot: what was added, removed and replaced, and changes of the columns. So a reader sees one state of the source.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Final, Literal
+
+import msgspec
+
+from lamella.service.catalog import Catalog, TableRecord
+from lamella.service.commits.blocks import Intake
+from lamella.service.commits.committer import Committer
+from lamella.service.config.settings import Settings
+from lamella.service.history.history import trusted_manifests
+from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse, answered, finished
+from lamella.service.tables.names import LocationRules, require_own
+from lamella.snapshot.errors import (
+    CommitConflict,
+    DuplicateBlock,
+    InvalidRequest,
+    LamellaError,
+    ObjectNotFound,
+    SchemaConflict,
+    StoreError,
+)
+from lamella.snapshot.layout import Places, Store, normal
+from lamella.snapshot.manifest import Block, SegmentRef, Snapshot, SnapshotPointer
+from lamella.snapshot.manifest.block_key import Identity
+from lamella.snapshot.source import (
+    PREFIX,
+    REFUSED,
+    VERSION,
+    Difference,
+    Evolution,
+    Reader,
+    SourceFile,
+    SourceState,
+    Taken,
+    difference,
+    evolution,
+    source_of,
+    take,
+)
+from lamella.snapshot.warehouse import CommitResult, Warehouse
+from lamella.snapshot.wire import (
+    ExternalSource,
+    RefreshProgress,
+    RefreshTable,
+    RefreshTableAnswer,
+    RefusedFile,
+    SourceMode,
+)
+
+_LOCATION: Final = PREFIX + "location"
+
+
+class RefreshPlan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """What is to be done. ``head`` is the table as it was compared, ``rereads``: every file is opened."""
+
+    source: ExternalSource
+    head: Snapshot
+    state: SourceState
+    evolution: Evolution
+    difference: Difference
+    strict: bool
+    rereads: bool
+    mode: SourceMode
+
+    @cached_property
+    def to_read(self) -> tuple[SourceFile, ...]:
+        """The files to be opened."""
+        found = (*self.difference.added, *self.difference.replaced)
+        return (*found, *self.difference.unchanged) if self.rereads else found
+
+    def expected(self, snapshot_id: str) -> RefreshTableAnswer:
+        """What a refresh would do, as far as that can be told without opening a file."""
+        again = len(self.difference.unchanged) if self.evolution.rereads else 0
+        return RefreshTableAnswer(
+            snapshot_id=snapshot_id,
+            mode=self.mode,
+            changed=False,
+            added=len(self.difference.added),
+            removed=len(self.difference.removed),
+            replaced=len(self.difference.replaced) + again,
+            unchanged=len(self.difference.unchanged) - again,
+            source_version=self.state.version,
+            schema_changes=sum(map(len, self.evolution.steps)),
+            refused=self.state.refused,
+        )
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What is committed. ``added``, ``gone``, ``replaced``, ``unchanged``: numbers of files."""
+
+    blocks: tuple[Block, ...]
+    removed: tuple[str, ...]
+    refused: tuple[RefusedFile, ...]
+    properties: dict[str, str]
+    added: int
+    gone: int
+    replaced: int
+    unchanged: int
+    source_version: str | None
+    schema_changes: int
+
+    @property
+    def is_nothing(self) -> bool:
+        """The table is what it should be already."""
+        return not (self.blocks or self.removed or self.properties or self.schema_changes)
+
+    @property
+    def storage_failed(self) -> bool:
+        """A file could not be reached, which says nothing about it: nothing may be concluded."""
+        return any(each.code == StoreError.code for each in self.refused)
+
+    def answer(self, snapshot_id: str, mode: SourceMode, *, changed: bool) -> RefreshTableAnswer:
+        """What the caller is told."""
+        return RefreshTableAnswer(
+            snapshot_id=snapshot_id,
+            mode=mode,
+            changed=changed,
+            added=self.added,
+            removed=self.gone,
+            replaced=self.replaced,
+            unchanged=self.unchanged,
+            source_version=self.source_version,
+            schema_changes=self.schema_changes,
+            refused=self.refused,
+        )
+
+
+def plan_refresh(
+    warehouse: Warehouse,
+    reader: Reader,
+    places: Places,
+    pointer: SnapshotPointer,
+    head: Snapshot,
+    request: RefreshTable,
+) -> RefreshPlan:
+    """Ask the source of a table and compare; opens no data file.
+
+    Raises:
+        InvalidRequest: the table has no source, or one that cannot be followed, or that shows no file any more.
+        LocationRefused: the source is where the table may have no files.
+        InvalidSchema: the source's columns changed in a way that a table cannot follow.
+        ObjectNotFound, StoreError: the source is not there, or could not be read.
+    """
+    source = source_of(head.properties)
+    if source is None:
+        raise InvalidRequest("the table has no source: its files are registered, not followed")
+    if request.location is not None:
+        if source.kind != "iceberg" or source.location is None:
+            raise InvalidRequest("location is the metadata file of an Iceberg table that is known by one")
+        source = msgspec.structs.replace(source, location=normal(request.location))
+    state = reader.read(source, head.properties, places)
+    if source.kind == "directory" and not state.files and head.summary.block_count and not request.allow_empty:
+        raise InvalidRequest(
+            f"{source.location} shows no Parquet file, and the table has {head.summary.block_count}; if that is so, "
+            "say allow_empty",
+            location=source.location,
+        )
+    steps = evolution(head, head.properties, state)
+    with trusted_manifests():
+        found = difference(_held(warehouse, pointer), state.files)
+    return RefreshPlan(
+        source=source,
+        head=head,
+        state=state,
+        evolution=steps,
+        difference=found,
+        strict=source.kind != "directory" if request.strict is None else request.strict,
+        rereads=request.mode == "full" or steps.rereads,
+        mode=request.mode,
+    )
+
+
+def outcome_of(
+    warehouse: Warehouse, pointer: SnapshotPointer, plan: RefreshPlan, taken: Taken, *, is_full: bool
+) -> Outcome:
+    """What is to be committed after the files were read.
+
+    A file that was listed and is gone by now is simply not there, where nothing but the listing said that it was.
+    """
+    found = plan.difference
+    is_told = plan.source.kind != "directory"
+    refused = [*plan.state.refused, *(r for r in taken.refused if is_told or r.code != ObjectNotFound.code)]
+    added_places = {file.location for file in found.added}
+    fresh = {block.location: block for block in taken.blocks}
+    same: set[str] = set()
+    if is_full and not plan.evolution.rereads:
+        with trusted_manifests():
+            same = {block.location for block in _blocks(warehouse, pointer) if _is_same(block, fresh)}
+    blocks = tuple(block for block in taken.blocks if block.location not in same)
+    reread = [file.location for file in plan.to_read if file.location not in added_places]
+    lost = [place for place in reread if place not in fresh]
+    replaced = [place for place in reread if place in fresh and place not in same]
+    unread = 0 if plan.rereads else len(found.unchanged)
+    properties = dict(plan.evolution.properties)
+    before = plan.head.properties
+    if plan.source.location is not None and before.get(_LOCATION) != plan.source.location:
+        properties[_LOCATION] = plan.source.location
+    if int(before.get(REFUSED, "0")) != len(refused):
+        properties[REFUSED] = str(len(refused))
+    outcome = Outcome(
+        blocks=blocks,
+        removed=(*found.removed, *lost, *replaced),
+        refused=tuple(refused),
+        properties=properties,
+        added=len(blocks) - len(replaced),
+        gone=len(found.removed) + len(lost),
+        replaced=len(replaced),
+        unchanged=unread + len(same),
+        source_version=plan.state.version,
+        schema_changes=sum(map(len, plan.evolution.steps)),
+    )
+    if outcome.is_nothing or plan.state.version is None:
+        return outcome
+    return msgspec.structs.replace(outcome, properties={**properties, VERSION: plan.state.version})
+
+
+def _is_same(held: Block, fresh: dict[str, Block]) -> bool:
+    block = fresh.get(held.location)
+    if block is None or block.written_with != held.written_with:
+        return False
+    return msgspec.structs.replace(block, schema_id=held.schema_id, sketches={}) == held
+
+
+def _held(warehouse: Warehouse, pointer: SnapshotPointer) -> Iterator[Identity]:
+    for ref in warehouse.segments(pointer):
+        yield from warehouse.identities(ref)
+
+
+def _blocks(warehouse: Warehouse, pointer: SnapshotPointer) -> Iterator[Block]:
+    for ref in warehouse.segments(pointer):
+        yield from warehouse.segment(ref).blocks
+
+
+OPERATION: Final = "refresh"
+#: How often a refresh is made when other changes keep coming first.
+_TRIES: Final = 4
+
+
+class External:
+    """Refreshes external tables."""
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        warehouse: Warehouse,
+        store: Store,
+        reader: Reader,
+        committer: Committer,
+        intake: Intake,
+        rules: LocationRules,
+        clock: Callable[[], int],
+        settings: Settings,
+    ) -> None:
+        self._catalog = catalog
+        self._warehouse = warehouse
+        self._store = store
+        self._reader = reader
+        self._committer = committer
+        self._intake = intake
+        self._rules = rules
+        self._clock = clock
+        self._threads = settings.ingest_threads
+        self._lock = threading.Lock()
+        self._under_way: dict[str, _Watch] = {}
+
+    def refresh(self, table: TableRecord, request: RefreshTable, claim: IdempotencyKey) -> StoredResponse | Pending:
+        """Bring a table up to date with its source; all of it or nothing.
+
+        Raises, here or when it is waited for:
+            InvalidRequest: the table has no source, or the source cannot be followed; nothing was changed.
+            LocationRefused: the source is where the table may have no files.
+            InvalidSchema: the source's columns changed in a way that a table cannot follow.
+            BlocksRefused: a file was refused where none may be; ``refused`` lists each with its reason.
+            ObjectNotFound, StoreError: the source is not there, or could not be read.
+            Unavailable, CommitConflict: others kept coming first, or a clean-up was at work.
+        """
+        return self._refresh(table.table_id, request, claim, _TRIES)
+
+    def progress(self, table: TableRecord) -> RefreshProgress:
+        """How far the refresh is that this process has under way."""
+        with self._lock:
+            watch = self._under_way.get(table.table_id)
+        return RefreshProgress(running=False) if watch is None else watch.shown()
+
+    def _refresh(
+        self, table_id: str, request: RefreshTable, claim: IdempotencyKey, tries: int
+    ) -> StoredResponse | Pending:
+        with self._watched(table_id) as watch:
+            record = self._catalog.table_by_id(table_id)
+            with trusted_manifests():
+                head = self._warehouse.head(record.pointer)
+            places = self._rules.of(record.namespace, table_id)
+            plan = plan_refresh(self._warehouse, self._reader, places, record.pointer, head, request)
+            if request.mode == "dry_run":
+                return answered(self._catalog, claim, plan.expected(record.pointer.snapshot_id))
+            guard = self._catalog.guard(table_id, [file.location for file in plan.to_read], since_ms=self._clock())
+            taken = self._taken(table_id, plan, request, watch)
+            outcome = outcome_of(self._warehouse, record.pointer, plan, taken, is_full=request.mode == "full")
+            self._intake.refuse(outcome.refused, all_or_nothing=plan.strict or outcome.storage_failed)
+            self._intake.count(outcome.refused)
+            if outcome.is_nothing:
+                unchanged = outcome.answer(record.pointer.snapshot_id, request.mode, changed=False)
+                return answered(self._catalog, claim, unchanged)
+            step = self._step(record, plan, outcome)
+
+            def answer(result: CommitResult) -> RefreshTableAnswer:
+                return outcome.answer(result.pointer.snapshot_id, request.mode, changed=True)
+
+            def again(error: LamellaError) -> Pending:
+                if not isinstance(error, CommitConflict | DuplicateBlock | SchemaConflict) or tries <= 1:
+                    raise error
+                following = self._refresh(table_id, request, claim, tries - 1)
+                return following if isinstance(following, Pending) else finished(following)
+
+            watch.phase = "committing"
+            pending = self._committer.alone(record, step, answer, claim, guard=guard)
+        return Pending(pending.answered, again)
+
+    def _taken(self, table_id: str, plan: RefreshPlan, request: RefreshTable, watch: _Watch) -> Taken:
+        """The files as blocks; what is said of those that cannot be any."""
+        watch.total = len(plan.to_read)
+        watch.phase = "reading"
+        taken = take(
+            self._store,
+            plan.to_read,
+            plan.state,
+            plan.evolution,
+            workers=self._threads,
+            verify=request.verify,
+            on_done=watch.one,
+        )
+
+        def owned(block: Block) -> Block:
+            require_own(self._warehouse, table_id, block.location)
+            return block
+
+        blocks, foreign = self._intake.each_at_once(taken.blocks, owned)
+        blocks, changed = self._intake.unchanged(blocks)
+        return Taken(blocks, [*taken.refused, *foreign, *changed])
+
+    def _step(
+        self, record: TableRecord, plan: RefreshPlan, outcome: Outcome
+    ) -> Callable[[SnapshotPointer], CommitResult]:
+        """Writes the snapshot that follows one with the blocks that the plan was made for."""
+        prepared: list[Sequence[SegmentRef]] = []
+
+        def step(base: SnapshotPointer) -> CommitResult:
+            self._require_same(record.pointer, base, plan)
+            if not prepared:
+                versions = self._warehouse.seen_after(base, plan.evolution.steps)
+                prepared.append(self._warehouse.prepare(record.table_id, versions, outcome.blocks))
+            return self._warehouse.commit(
+                base,
+                added=prepared[0],
+                removed=outcome.removed,
+                read_at=record.pointer,
+                operation=OPERATION,
+                properties=outcome.properties,
+                schemas=plan.evolution.steps,
+                now_ms=self._clock(),
+            )
+
+        return step
+
+    def _require_same(self, read_at: SnapshotPointer, base: SnapshotPointer, plan: RefreshPlan) -> None:
+        """Raise when the blocks or columns changed since the source was compared with them."""
+        if base.snapshot_id == read_at.snapshot_id:
+            return
+        then, now = self._warehouse.snapshot(read_at), self._warehouse.snapshot(base)
+        if then.schema.schema_id != now.schema.schema_id:
+            schema_id = now.schema.schema_id
+            raise SchemaConflict(
+                "the table's columns changed meanwhile", schema_id=schema_id, snapshot_id=base.snapshot_id
+            )
+        if (then.groups, then.segments, then.properties) != (now.groups, now.segments, now.properties):
+            raise CommitConflict(
+                "the table changed while its source was read",
+                blocks=list(plan.difference.removed[:1]),
+                snapshot_id=base.snapshot_id,
+                snapshot_is="current",
+            )
+
+    @contextmanager
+    def _watched(self, table_id: str) -> Iterator[_Watch]:
+        watch = _Watch(self._clock())
+        with self._lock:
+            self._under_way[table_id] = watch
+        try:
+            yield watch
+        finally:
+            with self._lock:
+                if self._under_way.get(table_id) is watch:
+                    del self._under_way[table_id]
+
+
+class _Watch(msgspec.Struct):
+    """How far a refresh is; written by its thread, read by others."""
+
+    started_ms: int
+    phase: Literal["listing", "reading", "committing"] = "listing"
+    total: int = 0
+    done: int = 0
+
+    def one(self) -> None:
+        """One more file."""
+        self.done += 1
+
+    def shown(self) -> RefreshProgress:
+        """As others see it."""
+        return RefreshProgress(
+            running=True,
+            phase=self.phase,
+            files_done=self.done,
+            files_total=self.total,
+            started_ms=self.started_ms,
+        )

@@ -1,0 +1,112 @@
+"""``.../refresh``: a table brought up to date with the source that it follows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamella.service.access import on_table
+from lamella.service.http.admission import read_json
+from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse
+from lamella.service.http.routing import IDEMPOTENCY_KEY, TABLE, Operation, json_response, require_json
+from lamella.service.process.threads import Threads
+from lamella.service.services import Services
+from lamella.snapshot.errors import (
+    BlocksRefused,
+    CommitConflict,
+    IdempotencyMismatch,
+    InvalidRequest,
+    InvalidSchema,
+    LocationRefused,
+    NamespaceNotFound,
+    ObjectNotFound,
+    OutcomeUnknown,
+    Overloaded,
+    QuotaExceeded,
+    StoreError,
+    TableNotFound,
+    Unavailable,
+)
+from lamella.snapshot.wire import RefreshProgress, RefreshTable, RefreshTableAnswer
+
+_REFRESH: Final = msgspec.json.Decoder(RefreshTable)
+#: Refreshes at work at once in a process, and requests that wait for their turn; one more is refused.
+_AT_ONCE: Final = 2
+_WAITING: Final = 16
+
+
+class ExternalRoutes:
+    """Refresh external tables, and say how far that is."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._threads = Threads(_AT_ONCE, most_waiting=_WAITING, what="refreshes of external tables")
+
+    async def refresh_table(self, request: Request) -> Response:
+        require_json(request)
+        body = await request.body()
+        namespace, name = request.path_params["namespace"], request.path_params["table"]
+
+        def work(claim: IdempotencyKey) -> StoredResponse | Pending:
+            asked = read_json(_REFRESH, body)
+            return self._services.external.refresh(self._services.catalog.table(namespace, name), asked, claim)
+
+        return await self._services.mutate(request, work, body, threads=self._threads)
+
+    async def refresh_progress(self, request: Request) -> Response:
+        namespace, name = request.path_params["namespace"], request.path_params["table"]
+
+        def work() -> RefreshProgress:
+            return self._services.external.progress(self._services.catalog.table(namespace, name))
+
+        return json_response(await self._services.read(work))
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What these routes are."""
+        missing = (NamespaceNotFound, TableNotFound)
+        return (
+            Operation(
+                method="POST",
+                path=TABLE + "/refresh",
+                handler=self.refresh_table,
+                needs=on_table("write"),
+                summary="Bring an external table up to date with its source",
+                tag="Blocks",
+                description="The source (a directory, a Delta or an Iceberg table) is compared with the table; files "
+                "that are new or others by now are read, and all of it is one snapshot. When nothing changed there is "
+                "no new snapshot. A source that would give wrong rows is refused, with the files and the reason.",
+                request_type=RefreshTable,
+                answer_type=RefreshTableAnswer,
+                parameters=(IDEMPOTENCY_KEY,),
+                errors=(
+                    InvalidRequest,
+                    LocationRefused,
+                    InvalidSchema,
+                    BlocksRefused,
+                    ObjectNotFound,
+                    Overloaded,
+                    *missing,
+                    CommitConflict,
+                    QuotaExceeded,
+                    IdempotencyMismatch,
+                    StoreError,
+                    Unavailable,
+                    OutcomeUnknown,
+                ),
+            ),
+            Operation(
+                method="GET",
+                path=TABLE + "/refresh",
+                handler=self.refresh_progress,
+                needs=on_table("read"),
+                summary="See how far a refresh is",
+                tag="Blocks",
+                description="Of the refresh that the process which answers has under way; with several processes "
+                "another one may have it.",
+                answer_type=RefreshProgress,
+                errors=missing,
+            ),
+        )

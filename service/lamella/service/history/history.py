@@ -1,0 +1,264 @@
+"""Reading a table's state: which snapshot is asked for, and manifests as they were written."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
+from lamella.service.http.page_token import PageTokens, no_token
+from lamella.snapshot.errors import (
+    InvalidRequest,
+    ManifestError,
+    ObjectNotFound,
+    SegmentNotFound,
+    SnapshotNotFound,
+    TagNotFound,
+)
+from lamella.snapshot.expression.moments import instant_us, zone
+from lamella.snapshot.ids import canonical_id
+from lamella.snapshot.layout import Store
+from lamella.snapshot.manifest import Snapshot, SnapshotPointer
+from lamella.snapshot.manifest.codec import check_hash
+from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.wire import ClusterKeyInfo, SchemaInfo, SegmentBlocks, SnapshotInfo, SnapshotList, TableInfo
+
+_MAX_MS = (1 << 63) - 1
+_OF = "this listing"
+
+
+@contextmanager
+def trusted_manifests() -> Iterator[None]:
+    """Around reads of what the catalog points at: there, a missing object is damage, not a mistake of the client."""
+    try:
+        yield
+    except ObjectNotFound as error:
+        raise ManifestError(f"an object of the table is gone: {error.message}", **error.details) from error
+
+
+def table_info(record: TableRecord, snapshot: Snapshot) -> TableInfo:
+    """A table as it stands; ``snapshot`` is the whole one, since its segments are counted."""
+    summary, key = snapshot.summary, snapshot.cluster_key
+    return TableInfo(
+        namespace=record.namespace,
+        name=record.name,
+        table_id=record.table_id,
+        location=record.location,
+        snapshot_id=snapshot.snapshot_id,
+        timestamp_ms=snapshot.timestamp_ms,
+        schema=snapshot.schema,
+        cluster_key=() if key is None else key.columns,
+        cluster_kind="linear" if key is None else key.kind,
+        cluster_key_id=None if key is None else key.key_id,
+        properties=snapshot.properties,
+        row_count=summary.row_count,
+        block_count=summary.block_count,
+        segment_count=snapshot.segment_count,
+        file_size_bytes=summary.compressed_byte_size,
+        schemas=snapshot.history[:-1],
+        schema_ids_in_use=snapshot.schema_ids_in_use,
+        distinct_of_values={
+            leaf.name: stats.distinct_of_values
+            for leaf in snapshot.schema.leaves()
+            if (stats := summary.col_stats.get(leaf.id)) is not None and stats.distinct_of_values is not None
+        },
+    )
+
+
+def cluster_key_info(snapshot: Snapshot) -> ClusterKeyInfo:
+    """The cluster key of a snapshot."""
+    key = snapshot.cluster_key
+    if key is None:
+        return ClusterKeyInfo(snapshot_id=snapshot.snapshot_id)
+    return ClusterKeyInfo(snapshot_id=snapshot.snapshot_id, columns=key.columns, kind=key.kind, key_id=key.key_id)
+
+
+def schema_info(snapshot: Snapshot) -> SchemaInfo:
+    """The schemas of a table as of a snapshot."""
+    return SchemaInfo(
+        snapshot_id=snapshot.snapshot_id,
+        schema=snapshot.schema,
+        schemas=snapshot.history[:-1],
+        schema_ids_in_use=snapshot.schema_ids_in_use,
+    )
+
+
+def history_entry(seq: int, pointer: SnapshotPointer, snapshot: Snapshot) -> HistoryEntry:
+    """What the catalog keeps of a snapshot."""
+    return HistoryEntry(
+        seq=seq,
+        pointer=pointer,
+        prev_snapshot_id=snapshot.prev_snapshot_id,
+        operation=snapshot.operation,
+        row_count=snapshot.summary.row_count,
+        block_count=snapshot.summary.block_count,
+        segment_count=snapshot.segment_count,
+        file_size_bytes=snapshot.summary.compressed_byte_size,
+    )
+
+
+def instant_ms(timestamp: int | str, time_zone: str) -> int:
+    """A request's ``timestamp`` in Unix milliseconds: a number is one already, text is ISO 8601.
+
+    Text without a zone is read in ``time_zone``.
+
+    Raises:
+        InvalidRequest: no such time or time zone.
+    """
+    if isinstance(timestamp, int):
+        if not 0 <= timestamp <= _MAX_MS:
+            raise InvalidRequest(f"timestamp {timestamp} is not a time in Unix milliseconds", timestamp=timestamp)
+        return timestamp
+    if zone(time_zone) is None:
+        raise InvalidRequest(f"there is no time zone {time_zone!r}", time_zone=time_zone)
+    found = instant_us(timestamp, time_zone)
+    if found is None:
+        raise InvalidRequest(
+            f"{timestamp!r} is not a time such as 2026-01-31T12:00:00Z", timestamp=timestamp, time_zone=time_zone
+        )
+    return found // 1000
+
+
+def instant_of(text: str) -> int | str:
+    """A time in a query, as it would stand in a body: digits alone are Unix milliseconds."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else text
+
+
+class History:
+    """Snapshots of tables, past and present. A snapshot is named by its id, by a tag, or by a time.
+
+    ``clock`` gives Unix milliseconds; it decides which tags are alive.
+    """
+
+    def __init__(
+        self, catalog: Catalog, warehouse: Warehouse, store: Store, clock: Callable[[], int], tokens: PageTokens
+    ) -> None:
+        self._catalog = catalog
+        self._warehouse = warehouse
+        self._store = store
+        self._clock = clock
+        self._tokens = tokens
+
+    def pointer(
+        self,
+        record: TableRecord,
+        *,
+        snapshot_id: str | None = None,
+        timestamp: int | str | None = None,
+        time_zone: str = "UTC",
+    ) -> SnapshotPointer:
+        """The snapshot that a request asks for; the current one when it names none.
+
+        ``snapshot_id``: an id, or else a tag.
+
+        Raises:
+            InvalidRequest: both an id and a time, or no time that can be read.
+            SnapshotNotFound: not in the table's history (SnapshotExpired: not any more), no such tag, or before the
+                table's first snapshot.
+        """
+        if snapshot_id is None and timestamp is None:
+            return record.pointer
+        if timestamp is None and snapshot_id == record.pointer.snapshot_id:
+            return record.pointer
+        if snapshot_id is None and timestamp is not None:
+            timestamp = instant_ms(timestamp, time_zone)
+            if timestamp >= record.pointer.timestamp_ms:
+                return record.pointer
+        return self.entry(record, snapshot_id=snapshot_id, timestamp=timestamp, time_zone=time_zone).pointer
+
+    def entry(
+        self,
+        record: TableRecord,
+        *,
+        snapshot_id: str | None = None,
+        timestamp: int | str | None = None,
+        time_zone: str = "UTC",
+    ) -> HistoryEntry:
+        """As :meth:`pointer`, the snapshot's place in the history."""
+        if snapshot_id is not None and timestamp is not None:
+            raise InvalidRequest("give snapshot_id or timestamp, not both")
+        if timestamp is not None:
+            at_ms = instant_ms(timestamp, time_zone)
+            if at_ms < record.pointer.timestamp_ms:
+                return self._catalog.snapshot_at(record.table_id, at_ms)
+        if snapshot_id is None:
+            return self._catalog.snapshot(record.table_id, record.pointer.snapshot_id)
+        canonical = canonical_id(snapshot_id)
+        if canonical is not None:
+            return self._catalog.snapshot(record.table_id, canonical)
+        try:
+            return self._catalog.tagged(record.table_id, snapshot_id, now_ms=self._clock())
+        except TagNotFound as error:
+            raise SnapshotNotFound(
+                f"the table has no tag {snapshot_id!r}, and an id is a UUID", snapshot_id=snapshot_id
+            ) from error
+
+    def page(
+        self, record: TableRecord, *, page_size: int, page_token: str | None, newest: HistoryEntry | None = None
+    ) -> SnapshotList:
+        """Part of the history, newest first, from ``newest`` on; a token goes on behind the page that it came with.
+
+        Raises InvalidPageToken for a token that is none of ours.
+        """
+        before_seq = None if newest is None else newest.seq + 1
+        if page_token is not None:
+            before_seq = self._seq_of(record, page_token)
+        entries = self._catalog.history(record.table_id, before_seq=before_seq, limit=page_size + 1)
+        shown = entries[:page_size]
+        names: dict[str, list[str]] = defaultdict(list)
+        for tag in self._catalog.tags(record.table_id, now_ms=self._clock()):
+            names[tag.snapshot_id].append(tag.name)
+        more = len(entries) > page_size
+        return SnapshotList(
+            snapshots=tuple(_info(entry, names.get(entry.pointer.snapshot_id, ())) for entry in shown),
+            next_page_token=self._tokens.write(b"%d" % shown[-1].seq, _OF, record.table_id) if more else None,
+        )
+
+    def _seq_of(self, record: TableRecord, token: str) -> int:
+        number = self._tokens.read(token, _OF, record.table_id)
+        if not (number.isdigit() and len(number) <= 18):
+            raise no_token(_OF)
+        return int(number)
+
+    def snapshot_json(self, record: TableRecord, snapshot_id: str) -> bytes:
+        """A snapshot's manifest, byte for byte."""
+        manifest = self.pointer(record, snapshot_id=snapshot_id).manifest
+        with trusted_manifests():
+            data = self._store.read(manifest.location)
+        check_hash(data, manifest.sha256, manifest.location)
+        return data
+
+    def segment_json(self, record: TableRecord, segment_id: str, snapshot_id: str | None) -> bytes:
+        """The manifest of a segment of that (or the current) snapshot, byte for byte."""
+        pointer = self.pointer(record, snapshot_id=snapshot_id)
+        with trusted_manifests():
+            return self._warehouse.segment_bytes(pointer, _segment_id(segment_id))
+
+    def segment_blocks(self, record: TableRecord, segment_id: str, snapshot_id: str | None) -> SegmentBlocks:
+        """The addresses of the blocks of a segment of that (or the current) snapshot."""
+        pointer = self.pointer(record, snapshot_id=snapshot_id)
+        with trusted_manifests():
+            return self._warehouse.blocks_of(pointer, _segment_id(segment_id))
+
+
+def _segment_id(text: str) -> str:
+    canonical = canonical_id(text)
+    if canonical is None:
+        raise SegmentNotFound(f"the snapshot has no segment {text!r}; ids are UUIDs", segment_id=text)
+    return canonical
+
+
+def _info(entry: HistoryEntry, tags: Sequence[str]) -> SnapshotInfo:
+    return SnapshotInfo(
+        snapshot_id=entry.pointer.snapshot_id,
+        prev_snapshot_id=entry.prev_snapshot_id,
+        timestamp_ms=entry.pointer.timestamp_ms,
+        operation=entry.operation,
+        row_count=entry.row_count,
+        block_count=entry.block_count,
+        segment_count=entry.segment_count,
+        file_size_bytes=entry.file_size_bytes,
+        tags=tuple(tags),
+        number=entry.seq,
+    )

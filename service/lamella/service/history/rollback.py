@@ -1,0 +1,81 @@
+"""Rolling tables back: a new snapshot with the blocks of an older one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from lamella.service.catalog import TableRecord
+from lamella.service.commits.committer import Committer
+from lamella.service.history.history import History
+from lamella.service.http.idempotency import IdempotencyKey, Pending
+from lamella.service.tables.names import LocationRules, require_places
+from lamella.snapshot.errors import CommitConflict, InvalidRequest
+from lamella.snapshot.ids import canonical_id
+from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.warehouse import CommitResult, Warehouse
+from lamella.snapshot.wire import RollbackAnswer, RollbackRequest
+
+
+class Rollback:
+    """Takes back what was committed after a snapshot, without taking anything out of the history."""
+
+    def __init__(
+        self,
+        *,
+        warehouse: Warehouse,
+        history: History,
+        committer: Committer,
+        rules: LocationRules,
+        clock: Callable[[], int],
+    ) -> None:
+        self._warehouse = warehouse
+        self._history = history
+        self._committer = committer
+        self._rules = rules
+        self._clock = clock
+
+    def run(self, table: TableRecord, request: RollbackRequest, claim: IdempotencyKey) -> Pending:
+        """Make the new snapshot current; what others commit meanwhile is taken back too, unless there is a base.
+
+        Raises, at once or when it is waited for:
+            InvalidRequest: both or none of ``snapshot_id`` and ``timestamp``, or the current snapshot.
+            SnapshotNotFound: no such snapshot, or it has expired.
+            CommitConflict: ``base_snapshot_id`` is not the current snapshot; ``snapshot_id`` is.
+            BlocksGone: files of that snapshot are missing or were replaced.
+            LocationRefused: a file of it is where the table may have none any more.
+        """
+        if (request.snapshot_id is None) == (request.timestamp is None):
+            raise InvalidRequest("give exactly one of snapshot_id and timestamp")
+        target = self._history.entry(
+            table, snapshot_id=request.snapshot_id, timestamp=request.timestamp, time_zone=request.time_zone
+        )
+        target_id = target.pointer.snapshot_id
+        allow = partial(require_places, self._rules.of(table.namespace, table.table_id))
+
+        def step(base: SnapshotPointer) -> CommitResult:
+            _check(request, base.snapshot_id, target_id)
+            return self._warehouse.rollback(base, target.pointer, now_ms=self._clock(), allow=allow)
+
+        def answer(result: CommitResult) -> RollbackAnswer:
+            return RollbackAnswer(
+                snapshot_id=result.pointer.snapshot_id,
+                prev_snapshot_id=result.snapshot.prev_snapshot_id or "",
+                restored_snapshot_id=target_id,
+                added=result.added,
+                removed=result.removed,
+                row_count=result.snapshot.summary.row_count,
+                block_count=result.snapshot.summary.block_count,
+            )
+
+        return self._committer.alone(table, step, answer, claim, while_kept=target.seq)
+
+
+def _check(request: RollbackRequest, base_id: str, target_id: str) -> None:
+    wanted = request.base_snapshot_id
+    if wanted is not None and (canonical_id(wanted) or wanted) != base_id:
+        raise CommitConflict(
+            f"the current snapshot is {base_id}, not {wanted}", blocks=[], snapshot_id=base_id, snapshot_is="current"
+        )
+    if target_id == base_id:
+        raise InvalidRequest("that snapshot is the current one", snapshot_id=base_id)

@@ -1,0 +1,90 @@
+"""Tags: names for snapshots, which stay in the history as long as a tag names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from lamella.service.catalog import Catalog, TableRecord, TagRecord
+from lamella.service.history.history import History
+from lamella.service.http.idempotency import IdempotencyKey, StoredResponse
+from lamella.service.tables.names import check_name
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.wire import TagInfo, TagList, TagRequest
+
+_MAX_MS: Final = (1 << 53) - 1
+
+
+class Tags:
+    """The tags of tables."""
+
+    def __init__(self, catalog: Catalog, history: History, clock: Callable[[], int]) -> None:
+        self._catalog = catalog
+        self._history = history
+        self._clock = clock
+
+    def list(self, table: TableRecord) -> TagList:
+        """The tags that are alive, by name."""
+        found = self._catalog.tags(table.table_id, now_ms=self._clock())
+        return TagList(tags=tuple(_info(tag) for tag in found))
+
+    def put(self, table: TableRecord, request: TagRequest, claim: IdempotencyKey) -> StoredResponse:
+        """Make a tag, or move one.
+
+        Raises:
+            InvalidRequest: the name, a time that is over or none, or two of them; an id and a timestamp.
+            SnapshotNotFound: no such snapshot, or it has expired.
+            AlreadyExists: there is a tag of that name, and ``move`` was not said.
+            TagNotFound: there is none to be moved.
+        """
+        name = check_name("tag", request.name)
+        now_ms = self._clock()
+        expires_at_ms = _end(request, now_ms)
+        entry = self._history.entry(
+            table, snapshot_id=request.snapshot_id, timestamp=request.timestamp, time_zone=request.time_zone
+        )
+        created_at_ms = now_ms
+        if request.move:
+            before = self._catalog.tag(table.table_id, name, now_ms=now_ms)
+            created_at_ms = before.created_at_ms
+            expires_at_ms = before.expires_at_ms if expires_at_ms is None else expires_at_ms
+        tag = TagRecord(
+            table_id=table.table_id,
+            name=name,
+            seq=entry.seq,
+            snapshot_id=entry.pointer.snapshot_id,
+            timestamp_ms=entry.pointer.timestamp_ms,
+            created_at_ms=created_at_ms,
+            expires_at_ms=expires_at_ms,
+        )
+        sealed = claim.seal(200 if request.move else 201, _info(tag))
+        self._catalog.put_tag(tag, move=request.move, now_ms=now_ms, remember=sealed.stored)
+        return sealed
+
+    def drop(self, table: TableRecord, name: str, claim: IdempotencyKey) -> StoredResponse:
+        """Raises TagNotFound. The snapshot stays as long as the table's retention lets it."""
+        sealed = claim.seal(204)
+        self._catalog.drop_tag(table.table_id, name, now_ms=self._clock(), remember=sealed.stored)
+        return sealed
+
+
+def _end(request: TagRequest, now_ms: int) -> int | None:
+    """When the tag ends."""
+    if request.expires_at_ms is not None and request.max_age_ms is not None:
+        raise InvalidRequest("give expires_at_ms or max_age_ms, not both")
+    end_ms = request.expires_at_ms
+    if request.max_age_ms is not None:
+        end_ms = now_ms + request.max_age_ms
+    if end_ms is not None and not now_ms < end_ms <= _MAX_MS:
+        raise InvalidRequest("a tag ends after now, and not in more than 285,000 years", now_ms=now_ms)
+    return end_ms
+
+
+def _info(tag: TagRecord) -> TagInfo:
+    return TagInfo(
+        name=tag.name,
+        snapshot_id=tag.snapshot_id,
+        timestamp_ms=tag.timestamp_ms,
+        created_at_ms=tag.created_at_ms,
+        expires_at_ms=tag.expires_at_ms,
+    )

@@ -1,0 +1,1 @@
+"""HTTP without features: routing, middleware, errors, negotiation, responses, limits, idempotency."""

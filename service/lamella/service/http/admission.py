@@ -1,0 +1,324 @@
+"""What stands between a permitted request and its handler: its body within limits, a turn, and its deadline.
+
+It comes after access control, since places are shared among those who ask. Health probes and metrics do not come
+through here, so that a busy process is still seen to be alive.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Final, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lamella.service.access.principal import actor_of
+from lamella.service.config.settings import Settings
+from lamella.service.http.concurrency import ConcurrencyLimit
+from lamella.service.process.deadline import begin_change, begin_read, end, requested_s
+from lamella.service.telemetry.metrics import Metrics
+from lamella.snapshot.errors import BodyTooLarge, InvalidRequest, LimitExceeded, Overloaded, Unavailable
+
+
+class BodyReader:
+    """Holds ``most_bytes`` of bodies that come in parts, and half of that for one ``whose`` if it is ``shared``.
+
+    Belongs to one event loop. A body that comes alone may have more. Those that are there as a whole when they are
+    asked for are not counted: of each connection the server holds no more than 64 KiB and what it read last, which is
+    up to 256 KiB.
+    """
+
+    def __init__(self, *, most_bytes: int, shared: bool, metrics: Metrics) -> None:
+        self._most_bytes = most_bytes
+        self._own_bytes = most_bytes // 2 if shared else most_bytes
+        self._held_bytes = 0
+        self._held_by: Counter[str] = Counter()
+        self._metrics = metrics.limits
+
+    async def read(self, request: Request, whose: str, limit_bytes: int) -> int:
+        """Read a body, which ``request.body()`` gives from now on.
+
+        Returns:
+            The bytes that are held for it until :meth:`forget` is told of them.
+
+        Raises:
+            BodyTooLarge: more than ``limit_bytes``.
+            ClientDisconnect: the client went away before its end.
+            Overloaded: too much is held already.
+        """
+        message = await request.receive()
+        body = message.get("body", b"")
+        if len(body) > limit_bytes:
+            raise too_large(limit_bytes)
+        if message["type"] != "http.request":
+            raise ClientDisconnect
+        if not message.get("more_body", False):
+            request._body = bytes(body)  # where Starlette itself looks for it
+            return 0
+        parts = [body]
+        size_bytes = len(body)
+        self._check(whose, 0, size_bytes)
+        self._hold(whose, size_bytes)
+        try:
+            while message.get("more_body", False):
+                message = await request.receive()
+                if message["type"] != "http.request":
+                    raise ClientDisconnect
+                part = message.get("body", b"")
+                if size_bytes + len(part) > limit_bytes:
+                    raise too_large(limit_bytes)
+                self._check(whose, size_bytes, len(part))
+                parts.append(part)
+                size_bytes += len(part)
+                self._hold(whose, len(part))
+        except BaseException:
+            self.forget(whose, size_bytes)
+            raise
+        request._body = b"".join(parts)
+        return size_bytes
+
+    def forget(self, whose: str, size_bytes: int) -> None:
+        """A body is not held any more."""
+        if size_bytes:
+            self._hold(whose, -size_bytes)
+            if not self._held_by[whose]:
+                del self._held_by[whose]
+
+    def _hold(self, whose: str, size_bytes: int) -> None:
+        self._held_bytes += size_bytes
+        self._held_by[whose] += size_bytes
+        self._metrics.body_bytes.set(self._held_bytes)
+
+    def _check(self, whose: str, mine_bytes: int, more_bytes: int) -> None:
+        if self._held_bytes == mine_bytes:
+            return
+        is_over = self._held_bytes + more_bytes > self._most_bytes
+        if is_over or (self._held_by[whose] > mine_bytes and self._held_by[whose] + more_bytes > self._own_bytes):
+            self._metrics.refused.labels("body", "bytes").inc()
+            raise Overloaded("the requests that are under way are too large together", retry_after_s=1, limit="bytes")
+
+
+def too_large(limit_bytes: int) -> BodyTooLarge:
+    """What is said of a body that is larger than it may be."""
+    return BodyTooLarge(f"the body is larger than {limit_bytes} bytes", limit_bytes=limit_bytes, limit="body_bytes")
+
+
+class BodyLimitMiddleware:
+    """Answers 413 to a body of more than ``limit_bytes``.
+
+    A request that announces its size is answered before it reaches a route. One in chunks is stopped where it passes
+    the limit: reading it raises :class:`BodyTooLarge` in the route. No more than the limit is ever held in memory.
+    ``refuse`` makes the answer.
+    """
+
+    def __init__(self, app: ASGIApp, *, limit_bytes: int, refuse: Callable[[Request, Exception], Response]) -> None:
+        self._app = app
+        self._limit_bytes = limit_bytes
+        self._refuse = refuse
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        announced, in_chunks = b"", False
+        for name, value in scope["headers"]:
+            if name == b"content-length":
+                announced = value
+            elif name == b"transfer-encoding":
+                in_chunks = True
+        if announced.isdigit():
+            if int(announced) > self._limit_bytes:
+                await self._refuse(Request(scope), self._too_large())(scope, receive, send)
+                return
+            if not in_chunks:  # the server hands on no more than what was announced
+                await self._app(scope, receive, send)
+                return
+        received = 0
+
+        async def counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self._limit_bytes:
+                raise self._too_large()
+            return message
+
+        await self._app(scope, counted, send)
+
+    def _too_large(self) -> BodyTooLarge:
+        return too_large(self._limit_bytes)
+
+
+#: Values that a body may have. Small ones take up to thirty times their text once they are read; this bounds that.
+MOST_VALUES: Final = 4_000_000
+#: Of a body whose values stay text for now, such as the blocks of a commit.
+MOST_RAW_VALUES: Final = 16_000_000
+
+_T = TypeVar("_T")
+_TOO_LONG: Final = re.compile(r"Expected `(?P<kind>\w+)` of length <= (?P<most>\d+)")
+_UNITS: Final = {"str": "characters", "bytes": "bytes"}
+_PLACE: Final = re.compile(r"(?P<message>.*) - at (?P<key>`key` in )?`\$(?P<path>.*)`", re.DOTALL)
+
+
+def read_json(
+    decoder: msgspec.json.Decoder[_T],
+    data: bytes | msgspec.Raw,
+    *,
+    root: str = "$",
+    most_values: int = MOST_VALUES,
+) -> _T:
+    """What ``decoder`` makes of ``data``; ``root`` is the JSON path at which ``data`` stands in the request.
+
+    Raises:
+        InvalidRequest: not JSON, or not of that form; then ``details.path`` is the JSON path of the mistake.
+        LimitExceeded: nested too deeply, more than ``most_values`` values, or a member that is longer than it may be.
+    """
+    if len(data) > most_values and _separators(data) > most_values:
+        raise LimitExceeded(f"the body has more than {most_values} values", limit="json_values", most=most_values)
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        found = _PLACE.fullmatch(str(error))
+        message, path = (found["message"], root + found["path"]) if found else (str(error), root)
+        where = f"a key of {path}" if found and found["key"] else path
+        too_long = _TOO_LONG.fullmatch(message)
+        if too_long is not None:
+            text = f"{where} has more than {too_long['most']} {_UNITS.get(too_long['kind'], 'entries')}"
+            raise LimitExceeded(text, limit="length", most=int(too_long["most"]), path=path) from error
+        raise InvalidRequest(f"{message} at {where}", path=path) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"the body is not JSON: {error}") from error
+    except RecursionError as error:
+        raise LimitExceeded("the body is nested too deeply", limit="depth", path=root) from error
+
+
+def _separators(data: bytes | msgspec.Raw) -> int:
+    """At least as many as there are values: each comes first in what it is in, or behind a comma."""
+    text = bytes(data)
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+#: Larger requests are not looked at on the event loop.
+QUICK_BODY_BYTES: Final = 2_048
+#: What a body may have of an operation that needs no large one.
+SMALL_BODY_BYTES: Final = 1 << 20
+
+
+class Admission:
+    """Belongs to one event loop."""
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        is_shared = settings.auth  # without, all are one
+        self._reads = ConcurrencyLimit(
+            "read",
+            at_once=settings.requests_at_once,
+            waiting=settings.requests_waiting,
+            wait_s=settings.request_wait_s,
+            shared=is_shared,
+            metrics=metrics,
+        )
+        self._wide = ConcurrencyLimit(
+            "wide",
+            at_once=settings.wide_prunes_at_once,
+            waiting=settings.requests_waiting,
+            wait_s=None,  # what is before it is bounded by its cost
+            shared=is_shared,
+            metrics=metrics,
+            most_cost=settings.wide_prunes_tests,
+        )
+        self._changes = ConcurrencyLimit(
+            "change",
+            at_once=settings.changes_at_once,
+            waiting=0,
+            wait_s=settings.request_wait_s,
+            shared=is_shared,
+            metrics=metrics,
+        )
+        self._bodies = BodyReader(most_bytes=settings.body_memory_bytes, shared=is_shared, metrics=metrics)
+        self._most_body_bytes = settings.max_body_bytes
+        self._deadline_s = settings.request_deadline_s
+        self._late = metrics.limits.late
+
+    def reading(self, request: Request) -> AbstractAsyncContextManager[None]:
+        """A place for a request that only reads; raises as :meth:`admitted`."""
+        return self._reads.held(actor_of(request))
+
+    def check_testing(self, request: Request, block_tests: int) -> None:
+        """Raises Overloaded where :meth:`testing` would."""
+        self._wide.check_cost(actor_of(request), block_tests)
+
+    def testing(self, request: Request, block_tests: int) -> AbstractAsyncContextManager[None]:
+        """A place for a request that tests so many blocks, beside those of others; raises as :meth:`admitted`."""
+        return self._wide.held(actor_of(request), block_tests)
+
+    def admitted(
+        self, handler: Handler, *, changes: bool, has_body: bool, is_large: bool, takes_place: bool = True
+    ) -> Handler:
+        """A handler that is called once there is a place for its request, with the body read.
+
+        ``takes_place`` False: the handler itself takes one (:meth:`reading`, :meth:`testing`) unless it can answer on
+        the event loop, in a moment.
+
+        Its caller knows by then who asks. The handler's work is given up when the request's time is over, unless it
+        ``changes`` something. The answer is sent without the place: slow clients take none.
+
+        Raises, beside what the handler raises:
+            BodyTooLarge, InvalidRequest: its body, or how long it says that it waits.
+            Overloaded: too much is under way.
+            Unavailable: its time is over.
+        """
+        places, bodies, late = self._changes if changes else self._reads, self._bodies, self._late
+        most_bytes = self._most_body_bytes if is_large else min(SMALL_BODY_BYTES, self._most_body_bytes)
+        deadline_s = self._deadline_s
+
+        async def admitted(request: Request) -> Response:
+            whose = actor_of(request)
+            waits_s = requested_s(request.scope)
+            held_bytes = 0
+            if has_body:
+                if not is_large:
+                    _check_announced(request, most_bytes)
+                if takes_place or not _is_small(request):
+                    places.check(whose)
+                held_bytes = await bodies.read(request, whose, most_bytes)
+            try:
+                if changes:
+                    begin_change(waits_s)
+                else:
+                    begin_read(deadline_s, waits_s)
+                if not takes_place:
+                    return await handler(request)
+                if not places.take(whose):
+                    await places.wait(whose)
+                try:
+                    return await handler(request)
+                finally:
+                    places.give_back(whose)
+            except Unavailable as error:
+                if error.details.get("reason") == "deadline":
+                    late.inc()
+                raise
+            finally:
+                end()
+                bodies.forget(whose, held_bytes)
+
+        return admitted
+
+
+def _is_small(request: Request) -> bool:
+    """Whether a body is announced that is read at once."""
+    announced = request.headers.get("content-length", "")
+    return announced.isdigit() and len(announced) <= 18 and int(announced) <= QUICK_BODY_BYTES
+
+
+def _check_announced(request: Request, most_bytes: int) -> None:
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and (len(announced) > 18 or int(announced) > most_bytes):
+        raise too_large(most_bytes)

@@ -1,0 +1,185 @@
+"""Concurrency limits: how many requests are at work at once, and how many wait for a turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final, Literal
+
+from lamella.service.telemetry.metrics import Metrics
+from lamella.snapshot.errors import Overloaded
+from lamella.snapshot.patience import left_s, too_late
+
+#: What is taken or refused: requests for which there is a place, or large answers that have their turn.
+What = Literal["requests", "large_answers"]
+#: What a request is refused for where it is not for want of a place: one principal has all that it may have, or the
+#: requests that are at work and wait have too much to do.
+_OF_ONE: Final = "share"
+_WORK: Final = "work"
+
+
+class ConcurrencyLimit:
+    """``at_once`` requests are at work, and ``waiting`` more wait for ``wait_s`` at most (None: as long as they may).
+
+    Belongs to one event loop, so it needs no lock.
+
+    One ``whose`` has half of the places and half of the line at most, or all of both without ``shared``. Those who wait
+    are served in turn: the next place goes to the next one of them, and with each to the request that came first. So
+    nobody waits behind another one's line. ``kind`` names the places in metrics, ``what`` in errors.
+
+    Requests that say what they ``cost`` are held against ``most_cost``, at work and waiting together (None: any cost);
+    of one ``whose`` against half of it. One that costs more than that is let in when it comes alone.
+    """
+
+    def __init__(
+        self,
+        kind: Literal["read", "wide", "change", "answer"],
+        *,
+        at_once: int,
+        waiting: int,
+        wait_s: float | None,
+        shared: bool,
+        metrics: Metrics,
+        what: What = "requests",
+        most_cost: int | None = None,
+    ) -> None:
+        self._most_cost = most_cost
+        self._own_cost = None if most_cost is None else (max(1, most_cost // 2) if shared else most_cost)
+        self._cost = 0
+        self._cost_by: Counter[str] = Counter()
+        self._at_once = at_once
+        self._wait_s = wait_s
+        self._most_waiting = waiting
+        self._own = max(1, at_once // 2) if shared else at_once
+        self._own_waiting = (waiting + 1) // 2 if shared else waiting
+        self._held = 0
+        self._waiting = 0
+        self._held_by: Counter[str] = Counter()
+        self._lines: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        self._what = what
+        limits = (what, _OF_ONE) if most_cost is None else (what, _OF_ONE, _WORK)
+        self._refused = {limit: metrics.limits.refused.labels(kind, limit) for limit in limits}
+        self._shown = metrics.limits.waiting.labels(kind)
+
+    def take(self, whose: str) -> bool:
+        """Take a place if there is one; False: it is to be waited for."""
+        # Where a place is free, whoever waits has all that it may have.
+        if self._held < self._at_once and self._held_by[whose] < self._own:
+            self._held += 1
+            self._held_by[whose] += 1
+            return True
+        return False
+
+    def check(self, whose: str) -> None:
+        """Raises Overloaded when there is neither a place nor room in the line."""
+        is_full = self._held >= self._at_once
+        if not is_full and self._held_by[whose] < self._own:
+            return
+        limit = self._what if is_full else _OF_ONE
+        if self._waiting < self._most_waiting:
+            if len(self._lines.get(whose, ())) < self._own_waiting:
+                return
+            limit = _OF_ONE
+        raise self._overloaded(limit)
+
+    @asynccontextmanager
+    async def held(self, whose: str, cost: int = 0) -> AsyncIterator[None]:
+        """Wait for a place for work of that cost, and give it back at the end; raises as :meth:`wait`."""
+        self.check_cost(whose, cost)
+        self._cost += cost
+        self._cost_by[whose] += cost
+        try:
+            await self.wait(whose)
+            try:
+                yield
+            finally:
+                self.give_back(whose)
+        finally:
+            self._cost -= cost
+            self._cost_by[whose] -= cost
+            if not self._cost_by[whose]:
+                del self._cost_by[whose]
+
+    def check_cost(self, whose: str, cost: int) -> None:
+        """Raises Overloaded when work of that cost would be too much beside what is there."""
+        if self._most_cost is None or self._own_cost is None:
+            return
+        own = self._cost_by[whose]
+        if self._cost and self._cost + cost > self._most_cost:
+            raise self._overloaded(_WORK)
+        if own and own + cost > self._own_cost:
+            raise self._overloaded(_OF_ONE)
+
+    async def wait(self, whose: str) -> None:
+        """Wait for a place and take it.
+
+        Raises:
+            Overloaded: too many wait, or its turn did not come.
+            Unavailable: the request's time was over before its turn came.
+        """
+        if self.take(whose):
+            return
+        self.check(whose)
+        turn = asyncio.get_running_loop().create_future()
+        self._lines.setdefault(whose, deque()).append(turn)
+        self._waiting += 1
+        self._shown.set(self._waiting)
+        left, wait_s = left_s(), self._wait_s
+        is_last = left is not None and (wait_s is None or left <= wait_s)
+        try:
+            async with asyncio.timeout(left if is_last else wait_s):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():
+                self.give_back(whose)  # its turn came at the very moment that it gave up
+            else:
+                self._leave(whose, turn)
+            if isinstance(error, TimeoutError):
+                raise (too_late() if is_last else self._overloaded(self._what)) from error
+            raise
+
+    def give_back(self, whose: str) -> None:
+        """Let the next one have a place."""
+        self._held -= 1
+        left = self._held_by[whose] - 1
+        if left:
+            self._held_by[whose] = left
+        else:
+            del self._held_by[whose]
+        if self._waiting:
+            self._hand_on()
+
+    def _overloaded(self, limit: str) -> Overloaded:
+        self._refused[limit].inc()
+        whose = " of yours" if limit == _OF_ONE else ""
+        text = f"too many {self._what.replace('_', ' ')}{whose} are under way"
+        if limit == _WORK:
+            text = "the requests that are under way have too much to do already"
+        return Overloaded(text, retry_after_s=1, limit=limit)
+
+    def _hand_on(self) -> None:
+        for whose, line in self._lines.items():
+            # One that gave up leaves by itself, in a moment.
+            turn = next((each for each in line if not each.done()), None)
+            if turn is not None and self._held_by[whose] < self._own:
+                line.remove(turn)
+                self._waiting -= 1
+                self._shown.set(self._waiting)
+                if line:
+                    self._lines.move_to_end(whose)
+                else:
+                    del self._lines[whose]
+                self._held += 1
+                self._held_by[whose] += 1
+                turn.set_result(None)
+                return
+
+    def _leave(self, whose: str, turn: asyncio.Future[None]) -> None:
+        line = self._lines[whose]
+        line.remove(turn)
+        if not line:
+            del self._lines[whose]
+        self._waiting -= 1
+        self._shown.set(self._waiting)

@@ -1,0 +1,517 @@
+"""Client connections as uvicorn and httptools serve them, and an end for those that take too long.
+
+A client that opens connections and says nothing, or says it slowly, or takes its answers slowly, costs a little memory
+each, and what it costs together is bounded here. No such client keeps others out: a new connection ends the one that
+has been without a request for longest.
+
+uvicorn gives a connection a time only between an answer and the next byte. So a connection tells :class:`Connections`
+what it is waiting for, keeps the head of each request within bounds, and takes on no more requests than can be begun
+soon. What it answers itself are problem documents, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import resource
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+from itertools import chain
+from typing import Any, Final, Literal, Protocol
+
+import msgspec
+from httptools import HttpParserError
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from lamella.service.config.settings import Settings
+from lamella.service.http.problem import MEDIA_TYPE, problem_bytes, problem_response, retry_after_s
+from lamella.service.process.health import PATHS
+from lamella.service.telemetry.metrics import Metrics
+from lamella.snapshot.errors import HeadersTooLarge, InvalidRequest, LamellaError, Overloaded, TooSlow, Unavailable
+
+#: Scope state by which a server's connections find this.
+STATE: Final = "lamella.connections"
+
+#: Scope member that holds until when a request may be begun.
+BEGIN_UNTIL: Final = "lamella.begin_until"
+
+#: What must come, or be taken, within the time for it, unless less is left.
+STEP_BYTES: Final = 64 << 10
+_TICK_S: Final = 1.0
+#: Requests that are begun in one round of the event loop.
+_A_ROUND: Final = 1
+#: Files that a process may have open beside its connections: of the catalog, the store, the cache.
+_OTHER_FILES: Final = 1_024
+
+Reason = Literal["head", "body", "answer", "crowded", "refused", "unused"]
+
+
+class ConnectionWatch(Protocol):
+    """A connection, as far as it is watched."""
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes of the request at hand that have come."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of answers that the client has not taken yet."""
+
+    @property
+    def is_held_back(self) -> bool:
+        """True while the service itself takes no more of the request."""
+
+    def end(self, error: LamellaError | None = None) -> None:
+        """Close it, with an answer where the client can still be given one."""
+
+
+class _Mark(msgspec.Struct):
+    """How far something was, and when."""
+
+    since_s: float
+    done_bytes: int = 0
+
+
+class Connections:
+    """Belongs to one event loop. ``timer`` gives seconds that only go up."""
+
+    def __init__(self, settings: Settings, metrics: Metrics, timer: Callable[[], float] = time.monotonic) -> None:
+        self._most = settings.connections_max
+        self._most_unstarted = settings.requests_at_once + settings.requests_waiting
+        self.head_bytes = settings.header_bytes_max
+        self._wait_s = settings.request_wait_s
+        self._most_slow = settings.slow_readers_max
+        self._head_s = settings.header_timeout_s
+        self._body_s = settings.body_stall_s
+        # Twice as much as a body may have: a client whose body is a little too large is to read that it is.
+        self._most_rest_bytes = 2 * settings.max_body_bytes
+        self._answer_s = settings.answer_stall_s
+        # The server closes them itself after that time; but closing waits until all was taken.
+        self._unused_s = settings.keep_alive_s + settings.answer_stall_s
+        self._tick_s = min(_TICK_S, self._head_s / 4, self._body_s / 4, self._answer_s / 4)
+        self._timer = timer
+        self._metrics = metrics.limits
+        self._refused = metrics.limits.refused.labels("any", "requests")
+        #: Requests that have come and are not begun.
+        self.unstarted = 0
+        # In each of these, those come first that have been there for longest. Who is slow is not quiet.
+        self._all: dict[ConnectionWatch, None] = {}
+        self._quiet: dict[ConnectionWatch, float] = {}
+        self._heads: dict[ConnectionWatch, float] = {}
+        self._bodies: dict[ConnectionWatch, _Mark] = {}
+        self._rests: dict[ConnectionWatch, _Mark] = {}
+        self._slow: dict[ConnectionWatch, _Mark] = {}
+        self._tick: asyncio.TimerHandle | None = None
+        self._counted: tuple[ASGIApp, ASGIApp] | None = None
+        # Requests that wait to be begun, and how many were in this round of the event loop.
+        self._turns: deque[Callable[[], None]] = deque()
+        self._begun = 0
+        self._is_counting = False
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._all)
+
+    def make_room(self) -> int:
+        """Have the system let this process open enough files; returns how many connections it takes, maybe fewer."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = self._most + _OTHER_FILES
+        if 0 <= soft < wanted:
+            soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            self._most = max(1, min(self._most, soft - _OTHER_FILES))
+        return self._most
+
+    def opened(self, connection: ConnectionWatch) -> bool:
+        """A client has connected; False: there is no room for it, and it was told so."""
+        if len(self._all) >= self._most:
+            # Who sends what nobody reads has less of a right to stay than who has sent nothing yet.
+            first = next(chain(self._rests, self._quiet), None)
+            if first is None:
+                self._cut(connection, "refused", Unavailable(_FULL, retry_after_s=1, limit="connections"))
+                return False
+            self._cut(first, "crowded")
+        self._all[connection] = None
+        now_s = self._timer()
+        self._quiet[connection] = self._heads[connection] = now_s
+        self._metrics.connections.set(len(self._all))
+        if self._tick is None:
+            self._tick = asyncio.get_running_loop().call_later(self._tick_s, self._look)
+        return True
+
+    def head_begun(self, connection: ConnectionWatch) -> None:
+        """A part of a request's head has come."""
+        if connection in self._all:
+            self._heads.setdefault(connection, self._timer())
+
+    def body_begun(self, connection: ConnectionWatch) -> None:
+        """A part of a request's body has come, or is to come."""
+        if connection in self._bodies or connection not in self._all:
+            return
+        rest = self._rests.get(connection)
+        if rest is None:
+            self._bodies[connection] = _Mark(self._timer())
+        elif connection.received_bytes - rest.done_bytes > self._most_rest_bytes:
+            self._cut(connection, "body")
+
+    def head_ended(self, connection: ConnectionWatch) -> None:
+        """The head is there: the connection has a request."""
+        self._quiet.pop(connection, None)
+        self._heads.pop(connection, None)
+
+    def body_ended(self, connection: ConnectionWatch) -> None:
+        """The request is there."""
+        self._bodies.pop(connection, None)
+        self._rests.pop(connection, None)
+
+    def answered_early(self, connection: ConnectionWatch) -> None:
+        """The request was answered before its body had come, so that nobody reads the rest.
+
+        Clients may send all before they look for an answer. So the rest has the time of one step, and the size of two
+        bodies, however steadily it comes.
+        """
+        if connection in self._all:
+            self._bodies.pop(connection, None)
+            self._rests[connection] = _Mark(self._timer(), connection.received_bytes)
+
+    def answered(self, connection: ConnectionWatch) -> None:
+        """The connection has no request any more; until its client has taken the answer, it is not idle."""
+        if connection in self._all and connection not in self._slow:
+            self._quiet.pop(connection, None)
+            self._quiet[connection] = self._timer()
+
+    def held_up(self, connection: ConnectionWatch) -> None:
+        """The client takes its answer slower than it is sent."""
+        if connection not in self._all or connection in self._slow:
+            return
+        if len(self._slow) >= self._most_slow:
+            self._cut(next(iter(self._slow)), "answer")
+        self._quiet.pop(connection, None)
+        self._slow[connection] = _Mark(self._timer(), connection.unsent_bytes)
+
+    def went_on(self, connection: ConnectionWatch) -> None:
+        """The client has taken almost all; whoever has no request then is to say so (:meth:`answered`)."""
+        self._slow.pop(connection, None)
+
+    def closed(self, connection: ConnectionWatch) -> None:
+        """It is gone."""
+        if connection in self._all:
+            for kept in (self._all, self._quiet, self._heads, self._bodies, self._rests, self._slow):
+                kept.pop(connection, None)
+            self._metrics.connections.set(len(self._all))
+
+    def begin_until_s(self) -> float:
+        """Until when a request that comes now may be begun, by the timer."""
+        return self._timer() + self._wait_s
+
+    def begin(self, start: Callable[[], None]) -> None:
+        """Have a request begun, in its turn: few in each round of the event loop.
+
+        A round takes all that clients have sent by then, but one new connection (uvloop). When all requests of a round
+        were begun in it, new clients would wait for hundreds of others' requests.
+        """
+        self.unstarted += 1
+        if not self._is_counting:
+            self._is_counting = True
+            asyncio.get_running_loop().call_soon(self._next_round)
+        if self._begun < _A_ROUND:
+            self._start(start)
+        else:
+            self._turns.append(start)
+
+    def _start(self, start: Callable[[], None]) -> None:
+        self._begun += 1
+        try:
+            start()
+        except BaseException:
+            self.unstarted -= 1  # it will not be, so nobody counts it down
+            raise
+
+    def _next_round(self) -> None:
+        self._begun = 0
+        self._is_counting = bool(self._turns)
+        if self._is_counting:  # first, since a request that cannot be begun must not keep the others from it
+            asyncio.get_running_loop().call_soon(self._next_round)
+        while self._turns and self._begun < _A_ROUND:
+            self._start(self._turns.popleft())
+
+    @property
+    def is_busy(self) -> bool:
+        """True when as many requests have come and not begun as may be."""
+        return self.unstarted >= self._most_unstarted
+
+    def refused(self) -> None:
+        """A request was refused because of that."""
+        self._refused.inc()
+
+    def counted(self, app: ASGIApp) -> ASGIApp:
+        """The application, which counts the requests that it begins, and refuses those that waited too long."""
+        if self._counted is None or self._counted[0] is not app:
+
+            async def begun(scope: Scope, receive: Receive, send: Send) -> None:
+                self.unstarted -= 1
+                if self._timer() > scope[BEGIN_UNTIL]:
+                    self.refused()
+                    await busy_response()(scope, receive, send)
+                else:
+                    await app(scope, receive, send)
+
+            self._counted = app, begun
+        return self._counted[1]
+
+    def _look(self) -> None:
+        now_s = self._timer()
+        for connection in _late(self._heads, now_s - self._head_s):
+            is_begun = connection.received_bytes > 0
+            self._cut(connection, "head", TooSlow(_HEAD_LATE, retry_after_s=1, limit="head") if is_begun else None)
+        for connection in _late(self._quiet, now_s - self._unused_s):
+            self._cut(connection, "unused")
+        for connection in _late_marks(self._bodies, now_s - self._body_s):
+            done_bytes = self._bodies.pop(connection).done_bytes
+            if connection.is_held_back or connection.received_bytes - done_bytes >= STEP_BYTES:
+                self._bodies[connection] = _Mark(now_s, connection.received_bytes)
+            else:
+                self._cut(connection, "body", TooSlow(_BODY_LATE, retry_after_s=1, limit="body"))
+        for connection in _late_marks(self._rests, now_s - self._body_s):
+            self._cut(connection, "body")
+        for connection in _late_marks(self._slow, now_s - self._answer_s):
+            if self._slow.pop(connection).done_bytes - connection.unsent_bytes >= STEP_BYTES:
+                self._slow[connection] = _Mark(now_s, connection.unsent_bytes)
+            else:
+                self._cut(connection, "answer")
+        self._tick = asyncio.get_running_loop().call_later(self._tick_s, self._look) if self._all else None
+
+    def _cut(self, connection: ConnectionWatch, reason: Reason, error: LamellaError | None = None) -> None:
+        self.closed(connection)
+        self._metrics.connections_cut.labels(reason).inc()
+        connection.end(error)
+
+
+def busy() -> Overloaded:
+    """What a request is told that comes while too many wait to be begun, or waited too long itself."""
+    return Overloaded("too many requests are under way", retry_after_s=1, limit="requests")
+
+
+def busy_response() -> Response:
+    """The same as a response."""
+    return problem_response(busy())
+
+
+_FULL: Final = "the service has as many connections as it takes"
+_HEAD_LATE: Final = "the head of the request did not come in time"
+_BODY_LATE: Final = "the body of the request does not come on"
+
+
+def _late(since: dict[ConnectionWatch, float], before_s: float) -> list[ConnectionWatch]:
+    found = []
+    for connection, since_s in since.items():
+        if since_s > before_s:
+            break
+        found.append(connection)
+    return found
+
+
+def _late_marks(marks: dict[ConnectionWatch, _Mark], before_s: float) -> list[ConnectionWatch]:
+    found = []
+    for connection, mark in marks.items():
+        if mark.since_s > before_s:
+            break
+        found.append(connection)
+    return found
+
+
+#: More headers than clients, and proxies before them, have a use for.
+MOST_HEADERS: Final = 128
+#: Requests that a client may send ahead of their answers.
+MOST_AHEAD: Final = 8
+
+_NOTHING, _HEAD, _BODY = range(3)
+
+
+class _Refused(HttpParserError):
+    """Ends the reading of what a client sends."""
+
+
+class ClientConnection(HttpToolsProtocol):
+    """One connection. The state of the app's lifespan has the :class:`Connections` that it is one of."""
+
+    def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], _loop: Any = None) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._kept: Connections = app_state[STATE]
+        self.app: Any = self._kept.counted(self.app)
+        self._coming = _NOTHING
+        self._head_bytes = 0
+        self._is_long = False
+        self._refusal: LamellaError | None = None
+        self.received_bytes = 0
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of answers that the client has not taken yet."""
+        return self.transport.get_write_buffer_size()
+
+    @property
+    def is_held_back(self) -> bool:
+        """True while the service itself takes no more of the request."""
+        return self.flow.read_paused
+
+    def end(self, error: LamellaError | None = None) -> None:
+        """Close it, with an answer where the client can still be given one."""
+        if self.unsent_bytes or self.transport.is_closing():
+            self.transport.abort()  # to close it would be to wait until all is taken
+            return
+        if error is not None and self._can_be_answered:
+            self._write_problem(error, is_last=True)
+        self.transport.close()
+
+    # What the transport calls.
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._kept.opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._kept.closed(self)
+
+    def data_received(self, data: bytes) -> None:
+        kept = self._kept
+        self._is_long = self._head_bytes + len(data) > kept.head_bytes
+        super().data_received(data)
+        if self._coming == _NOTHING:
+            return
+        self.received_bytes += len(data)
+        if self._coming == _BODY:
+            kept.body_begun(self)
+            if len(self.headers) > MOST_HEADERS:  # of the trailer: those before the body are counted there
+                self.end()
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > kept.head_bytes:
+            self.end(_too_large(kept.head_bytes))
+        else:
+            kept.head_begun(self)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._kept.held_up(self)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._kept.went_on(self)
+        if self._is_idle:
+            self._begin_idling()  # only now: the time without a request is not the time that the answer took
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._coming = _HEAD
+        self.received_bytes = 0
+        if len(self.pipeline) >= MOST_AHEAD:
+            self._refuse(InvalidRequest(f"more than {MOST_AHEAD} requests were sent ahead", limit="pipeline"))
+
+    def on_headers_complete(self) -> None:
+        limit_bytes = self._kept.head_bytes
+        if self._is_long and len(self.url) + sum(len(n) + len(v) + 4 for n, v in self.headers) > limit_bytes:
+            self._refuse(_too_large(limit_bytes))
+        if len(self.headers) > MOST_HEADERS:
+            self._refuse(HeadersTooLarge(f"there are more than {MOST_HEADERS} headers", limit="headers"))
+        self._head_bytes = 0
+        self._coming = _BODY
+        self._kept.head_ended(self)
+        super().on_headers_complete()
+        self.headers = []  # those of the trailer come here
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._coming = _NOTHING
+        self._kept.body_ended(self)
+        if self._is_idle:
+            # It was answered before all of it had come, and what came since then ended the time of the connection.
+            self._begin_idling()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close what was idle for too long; who still takes an answer is not idle."""
+        if not self.flow.write_paused:
+            super().timeout_keep_alive_handler()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what cannot be read as HTTP."""
+        self.end(self._refusal or InvalidRequest(msg))
+
+    # What requests call.
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._is_idle:
+            self._kept.answered(self)
+        elif self.cycle.response_complete:
+            self._kept.answered_early(self)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        kept, is_urgent = self._kept, cycle.scope["path"] in PATHS
+        if kept.is_busy and not is_urgent:
+            kept.refused()
+            cycle.response_started = cycle.response_complete = True
+            is_last = not cycle.keep_alive or cycle.scope["method"] == "HEAD"
+            self._write_problem(busy(), is_last=is_last, has_body=cycle.scope["method"] != "HEAD")
+            if is_last:
+                self.transport.close()
+            self.on_response_complete()
+            return
+        if is_urgent:
+            cycle.scope[BEGIN_UNTIL] = math.inf  # type: ignore[typeddict-unknown-key]  # a member of ours
+            kept.unstarted += 1
+            super()._start_asgi_task(cycle, app)
+        else:
+            cycle.scope[BEGIN_UNTIL] = kept.begin_until_s()  # type: ignore[typeddict-unknown-key]
+            kept.begin(partial(super()._start_asgi_task, cycle, app))
+
+    @property
+    def _is_idle(self) -> bool:
+        """True when the last request was answered, and has come to its end, or as far as it ever will."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or not cycle.response_complete:
+            return False
+        return self._coming != _BODY or self.transport.is_closing()
+
+    def _begin_idling(self) -> None:
+        self._kept.answered(self)
+        if self.transport.is_closing():
+            return
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    @property
+    def _can_be_answered(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        if self._coming == _BODY:
+            return cycle is not None and not cycle.response_started
+        return cycle is None or cycle.response_complete
+
+    def _refuse(self, error: LamellaError) -> None:
+        self._refusal = error
+        raise _Refused(error.message)
+
+    def _write_problem(self, error: LamellaError, *, is_last: bool, has_body: bool = True) -> None:
+        status, body = problem_bytes(error)
+        headers = [*self.server_state.default_headers, (b"content-type", MEDIA_TYPE.encode())]
+        headers.append((b"content-length", b"%d" % len(body)))
+        if isinstance(error, Unavailable):
+            headers.append((b"retry-after", b"%d" % retry_after_s(error)))
+        if is_last:
+            headers.append((b"connection", b"close"))
+        head = b"".join(b"%b: %b\r\n" % header for header in headers)
+        line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
+        self.transport.write(b"".join((line, head, b"\r\n", body if has_body else b"")))
+
+
+def _too_large(limit_bytes: int) -> HeadersTooLarge:
+    return HeadersTooLarge(f"the head of the request is larger than {limit_bytes} bytes", limit="header_bytes")

@@ -1,0 +1,161 @@
+"""Mutations as requests: limited by queue, done once for each idempotency key, waited for, answered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamella.service.access import actor_of
+from lamella.service.access.principal import ANONYMOUS
+from lamella.service.catalog import Catalog
+from lamella.service.config.settings import Settings
+from lamella.service.http.idempotency import (
+    IdempotencyKey,
+    Pending,
+    StoredResponse,
+    answer_of,
+    claim,
+    replay_of,
+    resolve,
+)
+from lamella.service.http.problem import MEDIA_TYPE, problem_bytes
+from lamella.service.http.routing import JSON
+from lamella.service.process.deadline import begin_within_s
+from lamella.service.process.threads import BatchDeletion, Threads, ThreadUse
+from lamella.service.telemetry.metrics import Metrics
+from lamella.snapshot.errors import LamellaError, Overloaded, Unavailable
+
+
+class QueueLimit:
+    """Counts what is inside. Belongs to one event loop, so it needs no lock.
+
+    ``most_waiting``: mutations of one table at once; ``most_bytes``: their bodies, over all tables. A body that is
+    larger than that is let in when it comes alone.
+    """
+
+    def __init__(self, *, most_waiting: int, most_bytes: int, metrics: Metrics) -> None:
+        self._most_waiting = most_waiting
+        self._most_bytes = most_bytes
+        self._metrics = metrics
+        self._inside: Counter[str] = Counter()
+        self._bytes = 0
+
+    @contextmanager
+    def enter(self, table: str, size_bytes: int) -> Iterator[None]:
+        """Be inside until the end; ``table`` is any text that tells tables apart.
+
+        Raises:
+            Overloaded: too much is inside already; nothing was done.
+        """
+        if self._inside[table] >= self._most_waiting:
+            self._metrics.mutations_refused.labels("table").inc()
+            raise Overloaded(
+                f"{self._most_waiting} mutations of this table are waiting already", retry_after_s=1, limit="table"
+            )
+        if self._bytes and self._bytes + size_bytes > self._most_bytes:
+            self._metrics.mutations_refused.labels("bytes").inc()
+            raise Overloaded("the mutations that are waiting are too large together", retry_after_s=1, limit="bytes")
+        self._inside[table] += 1
+        self._bytes += size_bytes
+        try:
+            yield
+        finally:
+            self._bytes -= size_bytes
+            self._inside[table] -= 1
+            if not self._inside[table]:
+                del self._inside[table]
+
+
+#: What a route wants done; it runs in a thread.
+Work = Callable[[IdempotencyKey], StoredResponse | Pending]
+
+
+class Mutations:
+    """Runs mutations, ``write_threads`` of them at once; those that wait for their turn take no thread."""
+
+    def __init__(self, settings: Settings, catalog: Catalog, metrics: Metrics, clock: Callable[[], int]) -> None:
+        self._settings = settings
+        self._catalog = catalog
+        self._metrics = metrics
+        self._clock = clock
+        self._threads = Threads(settings.write_threads)
+        self._forgetting = BatchDeletion(
+            clock,
+            settings.idempotency_ttl_s * 1000,
+            lambda before_ms, limit: catalog.forget_answers(before_ms=before_ms, limit=limit),
+        )
+        self._door = QueueLimit(
+            most_waiting=settings.mutation_queue, most_bytes=settings.mutation_queue_bytes, metrics=metrics
+        )
+
+    @property
+    def thread_use(self) -> ThreadUse:
+        """How busy the threads are."""
+        return self._threads.use
+
+    async def run(
+        self, request: Request, work: Work, body: bytes, threads: Threads | None = None, key: str | None = None
+    ) -> Response:
+        """The response to a mutation. ``threads``: for work that takes long, so that it takes no commit's place.
+        ``key``: where it does not stand in the header ``Idempotency-Key``.
+
+        Raises:
+            LamellaError: what ``work`` raises, unless the key has an answer.
+            Overloaded: too many are waiting.
+        """
+        key = request.headers.get("idempotency-key") if key is None else key
+        claimed = claim(key, _asking(request), request.url.path, request.url.query, body, self._clock())
+        place = "/".join(request.path_params.get(part, "") for part in ("namespace", "table"))
+        with self._door.enter(place, len(body)):
+            try:
+                own = self._threads if threads is None else threads
+                outcome = await own.run(lambda: self._begin(claimed, work))
+                while isinstance(outcome, Pending):
+                    outcome = await self._wait(outcome, own)
+            except LamellaError as error:
+                if key is None:
+                    raise
+                failed = error  # Python forgets the name of an exception at the end of its clause
+                outcome = await self._threads.run(
+                    lambda: resolve(
+                        self._catalog, claimed, failed, lambda: problem_bytes(failed, instance=request.url.path)
+                    ),
+                    is_begun=True,
+                )
+        if self._forgetting.is_due:
+            await self._threads.run(self._forget_old_answers, is_begun=True)
+        return self._response(outcome)
+
+    def _begin(self, claimed: IdempotencyKey, work: Work) -> StoredResponse | Pending:
+        return replay_of(self._catalog, claimed) or work(claimed)
+
+    async def _wait(self, pending: Pending, threads: Threads) -> StoredResponse | Pending:
+        try:
+            return await answer_of(pending.answered, begin_within_s(self._settings.commit_deadline_s))
+        except LamellaError as error:
+            again, failed = pending.again, error
+            if again is None:
+                raise
+        return await threads.run(lambda: again(failed), is_begun=True)
+
+    def _response(self, sealed: StoredResponse) -> Response:
+        headers = {}
+        if sealed.replayed:
+            self._metrics.replays.inc()
+            headers["Idempotency-Replayed"] = "true"
+        media_type = MEDIA_TYPE if sealed.status >= 400 else JSON
+        return Response(sealed.body, sealed.status, headers, media_type if sealed.body else None)
+
+    def _forget_old_answers(self) -> None:
+        with suppress(Unavailable):  # the mutation itself is done; the next one tries again
+            self._forgetting.run()
+
+
+def _asking(request: Request) -> str:
+    """The method, and who asks if that is known: a key of one principal is no key to the answers of another."""
+    actor = actor_of(request)
+    return request.method if actor == ANONYMOUS else f"{actor} {request.method}"

@@ -1,0 +1,146 @@
+"""What a client accepts (RFC 9110, sections 12.4.2 to 12.5.3), and compression of responses with gzip or zstd."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Final, Literal, Protocol
+
+import pyarrow as pa
+
+Coding = Literal["zstd", "gzip"]
+
+#: The content codings that answers can have, the cheapest first.
+CODINGS: Final[tuple[Coding, ...]] = ("zstd", "gzip")
+
+
+def media_type(accept: str, offered: Sequence[str]) -> str:
+    """The media type of ``offered`` that an ``Accept`` header prefers; of equals the first, and also when it has none.
+
+    An answer in a form that was not asked for says so by its ``Content-Type``, which RFC 9110 prefers to refusing.
+    """
+    if accept in ("", "*/*", offered[0]):
+        return offered[0]
+    weights = _weights(accept)
+    best, best_weight = offered[0], 0.0
+    for kind in offered:
+        ranges = (kind, kind.partition("/")[0] + "/*", "*/*")
+        weight = next((weights[each] for each in ranges if each in weights), 0.0)
+        if weight > best_weight:
+            best, best_weight = kind, weight
+    return best
+
+
+def coding(accept_encoding: str) -> Coding | None:
+    """The coding that an ``Accept-Encoding`` header prefers; None: the answer as it is."""
+    if accept_encoding in ("", "identity"):
+        return None
+    weights = _weights(accept_encoding)
+    others = weights.get("*", 0.0)
+    best: Coding | None = None
+    best_weight = weights.get("identity", 0.0)
+    for each in CODINGS:
+        weight = weights.get(each, others)
+        if weight > 0 and (weight > best_weight or (best is None and weight == best_weight)):
+            best, best_weight = each, weight
+    return best
+
+
+def _weights(header: str) -> dict[str, float]:
+    """The weight of each element, in lower case; elements that cannot be read are left out."""
+    found: dict[str, float] = {}
+    for element in header.split(","):
+        name, *parameters = (part.strip() for part in element.split(";"))
+        weight = _weight(parameters)
+        if name and weight is not None:
+            found[name.lower()] = weight
+    return found
+
+
+def _weight(parameters: Sequence[str]) -> float | None:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "q":
+            digits = value.strip()
+            if not (digits.isascii() and digits.replace(".", "", 1).isdigit() and len(digits) <= 5):
+                return None
+            return min(float(digits), 1.0)
+    return 1.0
+
+
+#: Answers of fewer bytes are sent as they are: they fit into a few packets, and compressing them takes longer.
+LEAST_BYTES: Final = 16 << 10
+
+# Metadata compresses well at any level, and the lowest keeps up with a network.
+_GZIP_LEVEL: Final = 1
+_GZIP_WRAPPER: Final = 31  # zlib's number for: 32 KiB window, gzip header and trailer
+
+Data = bytes | memoryview
+
+
+class Compressor(Protocol):
+    """One stream of compressed bytes."""
+
+    def add(self, data: Data) -> bytes:
+        """Take data; gives what is ready, maybe nothing."""
+
+    def end(self) -> bytes:
+        """The rest, with the end of the stream."""
+
+
+def compressor(coding: Coding) -> Compressor:
+    """A new stream in that coding."""
+    return _Zstd() if coding == "zstd" else _Gzip()
+
+
+def compressed(data: bytes, coding: Coding) -> bytes:
+    """All of it at once."""
+    stream = compressor(coding)
+    return stream.add(data) + stream.end()
+
+
+class _Gzip:
+    def __init__(self) -> None:
+        self._stream = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WRAPPER)
+
+    def add(self, data: Data) -> bytes:
+        return self._stream.compress(data)
+
+    def end(self) -> bytes:
+        return self._stream.flush()
+
+
+class _Zstd:
+    def __init__(self) -> None:
+        self._sink = _Sink()
+        self._stream = pa.CompressedOutputStream(pa.PythonFile(self._sink, mode="w"), "zstd")
+
+    def add(self, data: Data) -> bytes:
+        self._stream.write(data)
+        return self._sink.taken()
+
+    def end(self) -> bytes:
+        self._stream.close()
+        return self._sink.taken()
+
+
+class _Sink:
+    """What was written since it was last taken."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._written: list[bytes] = []
+
+    def write(self, data: bytes) -> int:
+        self._written.append(bytes(data))
+        return len(data)
+
+    def taken(self) -> bytes:
+        written, self._written = self._written, []
+        return b"".join(written)
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
+    def close(self) -> None:
+        self.closed = True

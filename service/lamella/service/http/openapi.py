@@ -1,0 +1,267 @@
+"""The OpenAPI description, written from the operations and their types, and ``/docs``: the same as one HTML page."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from html import escape
+from typing import Any, Final
+
+import msgspec
+
+from lamella.service.http.problem import ENVELOPES, MEDIA_TYPE, envelope_of, status_of
+from lamella.service.http.routing import IDEMPOTENCY_KEY, IF_NONE_MATCH, JSON, TIMEOUT, Operation
+from lamella.snapshot.errors import (
+    BodyTooLarge,
+    InvalidRequest,
+    LamellaError,
+    LimitExceeded,
+    Overloaded,
+    PermissionDenied,
+    RateLimited,
+    Unauthenticated,
+    Unavailable,
+)
+from lamella.snapshot.manifest import Block
+from lamella.snapshot.wire import Problem
+
+#: What any request can be refused for that is not open to all.
+_REFUSALS: Final = (InvalidRequest, Unauthenticated, PermissionDenied, RateLimited, Overloaded, Unavailable)
+
+VERSION: Final = "3.1.0"
+_REF: Final = "#/components/schemas/{name}"
+#: Keywords of a schema that hold values, not schemas.
+_VALUES: Final = frozenset(("default", "enum", "const", "examples", "example"))
+_SCHEME: Final = "key"
+_BEARER: Final = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "An API key, or a token of the OpenID Connect issuer; where the service asks for one (`auth`).",
+}
+_PATH_PARAMETER: Final = re.compile(r"{(\w+)}")
+_PATH_TEXTS: Final = {
+    "namespace": "Name of a namespace.",
+    "table": "Name of a table.",
+    "snapshot_id": "Id of a snapshot.",
+    "segment_id": "Id of a segment.",
+    "tag": "A tag's name.",
+    "lease_id": "Id of a lease.",
+    "index": "Name of a skip index.",
+    "job_id": "Id of a job.",
+    "schedule": "Name of a schedule.",
+    "key": "Name of an API key.",
+    "share": "Name of a share: `lamella`.",
+    "plan_id": "Id of a plan.",
+}
+
+
+def describe(operations: Sequence[Operation], *, title: str, version: str, description: str) -> dict[str, Any]:
+    """The whole document."""
+    types = [t for o in operations for t in (o.request_type, o.answer_type) if t is not None]
+    of_errors = [Problem, *(each.kind for each in ENVELOPES)]
+    schemas, components = msgspec.json.schema_components([*types, *of_errors, Block], ref_template=_REF)
+    schema_of = dict(zip([id(t) for t in types], schemas[: len(types)], strict=True))
+    _name_added_blocks(components)
+    for schema in (*components.values(), *schemas):
+        _give_items(schema)
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schema_of)
+    return {
+        "openapi": VERSION,
+        "info": {"title": title, "version": version, "description": description},
+        "paths": paths,
+        "components": {"schemas": components, "securitySchemes": {_SCHEME: _BEARER}},
+    }
+
+
+def _name_added_blocks(components: dict[str, Any]) -> None:
+    # They are decoded one by one, so that an error can name the block, and the struct says only "anything".
+    added = components.get("CommitRequest", {}).get("properties", {}).get("added")
+    if added is not None:
+        added["items"] = {"$ref": _REF.format(name="Block")}
+
+
+def _give_items(schema: Any) -> None:
+    """Give every array within a schema the items that generators of clients ask for.
+
+    Many of them stop at ``"items": false``, or leave out each operation that has an array without ``items``. An array
+    of fixed length says in ``items`` what any of its members is; their sequence stands in its description.
+    """
+    if isinstance(schema, list):
+        for each in schema:
+            _give_items(each)
+    if not isinstance(schema, dict):
+        return
+    if schema.get("type") == "array" and "prefixItems" in schema:
+        members = schema.pop("prefixItems")
+        kinds = [kind for number, kind in enumerate(members) if kind not in members[:number]]
+        schema["items"] = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+        if len(kinds) > 1:
+            schema.setdefault("description", f"In this order: {', '.join(map(_named, members))}.")
+    elif schema.get("type") == "array":
+        schema.setdefault("items", {})
+    for name, each in schema.items():
+        if name not in _VALUES:
+            _give_items(each)
+
+
+def _named(schema: dict[str, Any]) -> str:
+    """What a member of an array is, in a word or two."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    kind = schema.get("type", "any value")
+    return f"array of {_named(schema['items'])}" if kind == "array" and schema.get("items") else str(kind)
+
+
+def _operation(operation: Operation, schema_of: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": operation.operation_id,
+        "summary": operation.summary,
+        "tags": [operation.tag],
+        "responses": _responses(operation, schema_of),
+    }
+    described["description"] = " ".join(filter(None, (operation.description, operation.needs.text)))
+    described["security"] = [{_SCHEME: []}] if operation.needs.place != "nobody" else []
+    parameters = [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": _PATH_TEXTS[name],
+            "schema": {"type": "string"},
+        }
+        for name in _PATH_PARAMETER.findall(operation.path)
+    ]
+    parameters += [
+        {"name": p.name, "in": p.place, "required": False, "description": p.description, "schema": p.schema}
+        for p in (*operation.parameters, *((TIMEOUT,) if operation.is_admitted else ()))
+    ]
+    if parameters:
+        described["parameters"] = parameters
+    if operation.request_type is not None:
+        schema = schema_of[id(operation.request_type)]
+        described["requestBody"] = {"required": True, "content": {operation.request_media_type: {"schema": schema}}}
+    return described
+
+
+def _responses(operation: Operation, schema_of: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    done: dict[str, Any] = {"description": "Done."}
+    if operation.answer_type is not None:
+        done["content"] = {operation.media_type: {"schema": schema_of[id(operation.answer_type)]}}
+    elif operation.status != 204:
+        done["content"] = {operation.media_type: {"schema": {"type": "string"}}}
+    for media_type in operation.other_media_types:
+        done["content"][media_type] = {"schema": {"type": "string", "format": "binary"}}
+    if IDEMPOTENCY_KEY in operation.parameters:
+        done["headers"] = {
+            "Idempotency-Replayed": {
+                "description": "`true` when this is the stored answer of an earlier request with the same key.",
+                "schema": {"type": "string", "enum": ["true"]},
+            }
+        }
+    responses = {str(operation.status): done}
+    if IF_NONE_MATCH in operation.parameters:
+        responses["304"] = {"description": "The client has it: nothing changed since the `ETag` that it names."}
+    by_status: dict[int, list[type[LamellaError]]] = {}
+    refusals = _REFUSALS if operation.needs.place != "nobody" else ()
+    bodies = (BodyTooLarge, LimitExceeded) if operation.request_type is not None else ()
+    envelope = envelope_of(operation.path)
+    for kind in dict.fromkeys((*operation.errors, *refusals, *bodies)):
+        status = status_of(kind) if envelope is None else envelope.status(kind, status_of(kind))
+        by_status.setdefault(status, []).append(kind)
+    for status, kinds in sorted(by_status.items()):
+        responses[str(status)] = _problem(operation.path, ", ".join(f"`{kind.code}`" for kind in kinds))
+    responses["default"] = _problem(operation.path, "any other error")
+    return responses
+
+
+def _problem(path: str, codes: str) -> dict[str, Any]:
+    envelope = envelope_of(path)
+    if envelope is not None:
+        schema = {"$ref": _REF.format(name=envelope.kind.__name__)}
+        return {"description": f"An error: {codes}.", "content": {JSON: {"schema": schema}}}
+    return {
+        "description": f"A problem document: {codes}.",
+        "content": {MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}},
+    }
+
+
+_STYLE: Final = """
+:root{color-scheme:light dark;font:16px/1.5 system-ui,sans-serif}
+body{max-width:60rem;margin:2rem auto;padding:0 1rem}
+code,pre{font:0.875rem/1.45 ui-monospace,monospace}
+pre{overflow:auto;padding:.75rem;border:1px solid #8884;border-radius:.4rem}
+details{border:1px solid #8884;border-radius:.4rem;margin:.5rem 0;padding:.4rem .8rem}
+summary{cursor:pointer}
+summary b{display:inline-block;min-width:4.5rem}
+table{border-collapse:collapse;width:100%}
+td,th{border-bottom:1px solid #8884;padding:.3rem .6rem .3rem 0;text-align:left;vertical-align:top}
+"""
+
+#: The page may show its own style and nothing else.
+CONTENT_SECURITY_POLICY: Final = (
+    "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; style-src 'sha256-"
+    + base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+    + "'"
+)
+
+
+def reference_page(document: dict[str, Any]) -> str:
+    """The page for an OpenAPI document."""
+    info = document["info"]
+    by_tag: dict[str, list[str]] = {}
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            by_tag.setdefault(operation["tags"][0], []).append(_operation_html(method.upper(), path, operation))
+    sections = "".join(f"<h2>{escape(tag)}</h2>{''.join(parts)}" for tag, parts in by_tag.items())
+    schemas = "".join(_schema(name, schema) for name, schema in sorted(document["components"]["schemas"].items()))
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{escape(info['title'])} API</title><style>{_STYLE}</style></head><body>"
+        f"<h1>{escape(info['title'])} <small>{escape(info['version'])}</small></h1><p>{escape(info['description'])}</p>"
+        '<p>For programs: <a href="openapi.json">openapi.json</a></p>'
+        f"{sections}<h2>Values</h2>{schemas}</body></html>"
+    )
+
+
+def _operation_html(method: str, path: str, operation: dict[str, Any]) -> str:
+    parts = [f"<p>{escape(operation['description'])}</p>"] if "description" in operation else []
+    if "parameters" in operation:
+        rows = "".join(
+            f"<tr><td><code>{escape(p['name'])}</code></td><td>{escape(p['in'])}</td>"
+            f"<td>{escape(p['description'])}</td></tr>"
+            for p in operation["parameters"]
+        )
+        parts.append(f"<table><tr><th>parameter</th><th>in</th><th></th></tr>{rows}</table>")
+    if "requestBody" in operation:
+        parts.append(f"<p>Body: {_content(operation['requestBody'])}</p>")
+    rows = "".join(
+        f"<tr><td>{escape(status)}</td><td>{escape(response['description'])}</td><td>{_content(response)}</td></tr>"
+        for status, response in operation["responses"].items()
+    )
+    parts.append(f"<table><tr><th>status</th><th></th><th>body</th></tr>{rows}</table>")
+    return (
+        f'<details id="{escape(operation["operationId"])}"><summary><b>{method}</b> <code>{escape(path)}</code> '
+        f"{escape(operation['summary'])}</summary>{''.join(parts)}</details>"
+    )
+
+
+def _content(holder: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{_link(body['schema'])} <small>{escape(kind)}</small>" for kind, body in holder.get("content", {}).items()
+    )
+
+
+def _link(schema: dict[str, Any]) -> str:
+    name = schema.get("$ref", "").rpartition("/")[2]
+    return f'<a href="#schema-{escape(name)}"><code>{escape(name)}</code></a>' if name else "text"
+
+
+def _schema(name: str, schema: dict[str, Any]) -> str:
+    body = escape(msgspec.json.format(msgspec.json.encode(schema), indent=2).decode())
+    title = f"<summary><code>{escape(name)}</code></summary>"
+    return f'<details id="schema-{escape(name)}">{title}<pre>{body}</pre></details>'

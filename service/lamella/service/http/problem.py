@@ -1,0 +1,163 @@
+"""Errors as RFC 9457 problem documents: one table from error class to HTTP status, and nothing else decides one.
+
+Below the paths of another protocol they have that protocol's form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from lamella.service.iceberg.errors import iceberg_error, iceberg_status, oauth_error
+from lamella.snapshot.errors import (
+    BlocksRefused,
+    BodyTooLarge,
+    Conflict,
+    HeadersTooLarge,
+    InvalidRequest,
+    LamellaError,
+    LocationRefused,
+    ManifestError,
+    NotExpressible,
+    NotFound,
+    NotParquet,
+    Overloaded,
+    PermissionDenied,
+    SchemaMismatch,
+    SnapshotExpired,
+    StoreError,
+    TooSlow,
+    Unauthenticated,
+    Unavailable,
+    ValueOutsideFile,
+)
+from lamella.snapshot.iceberg.wire import IcebergError, OAuthError
+from lamella.snapshot.sharing.items import SharingError
+from lamella.snapshot.wire import Problem
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """``made`` gives the body of an error that is answered with a status at a path; ``kind`` is its type.
+
+    ``status`` gives the status that an error has there, of the one that it has elsewhere.
+    """
+
+    prefix: str
+    kind: Any
+    made: Callable[[LamellaError, int, str], object]
+    status: Callable[[type[LamellaError], int], int] = lambda _kind, status: status
+
+    def covers(self, path: str) -> bool:
+        """Whether answers to requests for a path have this form."""
+        return path == self.prefix or path.startswith(self.prefix + "/")
+
+
+def _sharing(error: LamellaError, _status: int, _path: str) -> SharingError:
+    return SharingError(error_code=error.code.upper(), message=error.message)
+
+
+ENVELOPES: Final = (
+    Envelope("/delta-sharing", SharingError, _sharing),
+    Envelope("/iceberg/v1/oauth", OAuthError, oauth_error),  # before what it is below
+    Envelope("/iceberg", IcebergError, iceberg_error, iceberg_status),
+)
+
+
+def envelope_of(path: str) -> Envelope | None:
+    """The form of errors at a path; None: problem documents."""
+    return next((each for each in ENVELOPES if each.covers(path)), None)
+
+
+#: HTTP status by class; a class that is not listed has that of its nearest listed ancestor. See docs/errors.md.
+STATUS: Final[dict[type[LamellaError], int]] = {
+    LamellaError: 500,
+    InvalidRequest: 400,
+    SchemaMismatch: 422,
+    ValueOutsideFile: 422,
+    BlocksRefused: 422,
+    BodyTooLarge: 413,
+    HeadersTooLarge: 431,
+    LocationRefused: 403,
+    NotExpressible: 406,
+    Unauthenticated: 401,
+    PermissionDenied: 403,
+    NotParquet: 422,
+    NotFound: 404,
+    SnapshotExpired: 410,
+    Conflict: 409,
+    ManifestError: 500,
+    StoreError: 502,
+    Unavailable: 503,
+    Overloaded: 429,
+    TooSlow: 408,
+}
+
+MEDIA_TYPE: Final = "application/problem+json"
+TYPE_PREFIX: Final = "urn:lamella:error:"
+_JSON: Final = "application/json"
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=str)
+
+
+def status_of(kind: type[LamellaError]) -> int:
+    """The HTTP status of an error class."""
+    return next(STATUS[ancestor] for ancestor in kind.__mro__ if ancestor in STATUS)
+
+
+def title_of(kind: type[LamellaError]) -> str:
+    """The same short text for every problem of a class."""
+    return kind.code.replace("_", " ").capitalize()
+
+
+def problem_of(error: LamellaError, *, instance: str | None = None, status: int | None = None) -> Problem:
+    """The document of an error; ``instance`` is the path that was asked."""
+    kind = type(error)
+    return Problem(
+        type=TYPE_PREFIX + kind.code,
+        title=title_of(kind),
+        status=status_of(kind) if status is None else status,
+        detail=error.message,
+        code=kind.code,
+        instance=instance,
+        details=error.details,
+    )
+
+
+def problem_bytes(error: LamellaError, *, instance: str | None = None) -> tuple[int, bytes]:
+    """The status and body that :func:`problem_response` sends for an error."""
+    document = problem_of(error, instance=instance)
+    return document.status, _ENCODER.encode(document)
+
+
+def retry_after_s(error: Unavailable) -> int:
+    """The value of ``Retry-After``: whole seconds, and never none."""
+    return max(1, math.ceil(float(error.details.get("retry_after_s", 1))))
+
+
+def problem_response(
+    error: LamellaError,
+    *,
+    instance: str | None = None,
+    status: int | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """The answer to a request that failed so. ``Unavailable`` tells the client when to come back.
+
+    Below the paths of another protocol it has that protocol's form.
+    """
+    document = problem_of(error, instance=instance, status=status)
+    path = instance or ""
+    envelope = envelope_of(path)
+    sent = dict(headers or {})
+    if isinstance(error, Unavailable):
+        sent["Retry-After"] = str(retry_after_s(error))
+    if isinstance(error, Unauthenticated):
+        sent["WWW-Authenticate"] = "Bearer"  # RFC 9110, section 11.6.1: a 401 has one
+    if envelope is not None:
+        answered = envelope.status(type(error), document.status)
+        return Response(_ENCODER.encode(envelope.made(error, answered, path)), answered, sent, _JSON)
+    return Response(_ENCODER.encode(document), document.status, sent, MEDIA_TYPE)

@@ -1,0 +1,296 @@
+"""Responses: media type by ``Accept``, coding by ``Accept-Encoding``, streamed when large; entity tags and 304.
+
+A tag is made of what the answer is a function of, mostly the pointer to a snapshot; so a client that has the answer
+costs no manifest. Tags are weak, since one answer can be sent in several codings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamella.service import release
+from lamella.service.access.principal import actor_of
+from lamella.service.catalog import TableRecord
+from lamella.service.history.history import trusted_manifests
+from lamella.service.http.negotiation import CODINGS, LEAST_BYTES, Coding, coding, compressed, compressor, media_type
+from lamella.service.http.routing import JSON, PreparedResponse
+from lamella.service.http.streaming import PIECE_BYTES, WHOLE_BYTES, LargeAnswers, Pieces, StreamedResponse, Turn
+from lamella.service.services import Services
+from lamella.snapshot.prune.answer import answer_of
+from lamella.snapshot.prune.encode import (
+    SegmentTexts,
+    arrow_chunks,
+    has_arrow_form,
+    json_chunks,
+    msgpack_chunks,
+)
+from lamella.snapshot.prune.found import Found
+from lamella.snapshot.prune.ranges import ranges_of
+from lamella.snapshot.prune.runs import runs_of
+
+ARROW: Final = "application/vnd.apache.arrow.stream"
+MSGPACK: Final = "application/vnd.msgpack"
+#: JSON, a value in each line.
+NDJSON: Final = "application/x-ndjson"
+#: The name that MessagePack had before it was registered.
+PLAIN_MSGPACK: Final = "application/msgpack"
+
+#: Answers of more blocks, or of more runs of blocks, are encoded in a thread unless their texts are kept.
+_FEW_BLOCKS: Final = 500
+
+_FORMS: Final = (JSON, ARROW, MSGPACK, PLAIN_MSGPACK)
+_WITHOUT_ARROW: Final = (JSON, MSGPACK, PLAIN_MSGPACK)
+_JSON: Final = msgspec.json.Encoder().encode
+_MSGPACK: Final = msgspec.msgpack.Encoder().encode
+_VARY: Final = (b"vary", b"Accept, Accept-Encoding")
+#: For answers that let whoever has them read blocks.
+_NO_STORE: Final = "no-store"
+_CONTENT_TYPES: Final = {form: (b"content-type", form.encode()) for form in (*_FORMS, NDJSON)}
+_CONTENT_ENCODINGS: Final = {each: (b"content-encoding", each.encode()) for each in CODINGS}
+
+Data = bytes | memoryview
+
+
+class ResponseFormat(msgspec.Struct, frozen=True):
+    """What the client said of the form of its answer."""
+
+    accept: str
+    coding: Coding | None
+
+    @classmethod
+    def of(cls, request: Request) -> ResponseFormat:
+        """Read the headers."""
+        accept = accept_encoding = ""
+        for name, value in request.scope["headers"]:
+            if name == b"accept":
+                accept = f"{accept},{value.decode('latin-1')}" if accept else value.decode("latin-1")
+            elif name == b"accept-encoding":
+                joined = f"{accept_encoding}," if accept_encoding else ""
+                accept_encoding = joined + value.decode("latin-1")
+        return cls(accept, coding(accept_encoding))
+
+    def form(self, found: Found) -> str:
+        """The media type of the answer."""
+        return media_type(self.accept, _FORMS if has_arrow_form(found) else _WITHOUT_ARROW)
+
+
+class BufferedResponse(msgspec.Struct, frozen=True):
+    """An answer as bytes, not compressed. ``is_secret``: no cache may keep it."""
+
+    form: str
+    data: bytes
+    is_secret: bool = False
+
+
+class StreamingResponse(msgspec.Struct, frozen=True):
+    """A large answer, of which the first ``WHOLE_BYTES`` are made; not compressed."""
+
+    form: str
+    chunks: Iterator[Data]
+    is_secret: bool = False
+
+
+def encode_now(found: Found, wanted: ResponseFormat, texts: SegmentTexts) -> BufferedResponse | None:
+    """The answer, when encoding it takes no longer than a thread would; else None.
+
+    Of answers of more than 500 blocks no companion is opened.
+    """
+    form = wanted.form(found)
+    if form == ARROW:
+        return None
+    encode: Callable[[object], bytes] = _JSON if form == JSON else _MSGPACK
+    if found.shape == "ranges" and found.parts is not None:
+        runs = runs_of(found.parts)
+        if len(runs) > _FEW_BLOCKS:
+            return None
+        return BufferedResponse(
+            form, encode(msgspec.structs.replace(found.answer, block_ranges=ranges_of(found, runs)))
+        )
+    data = texts.answer(found, opening=False) if form == JSON else None
+    if data is None and found.block_count <= _FEW_BLOCKS:
+        data = encode(answer_of(found))
+    return None if data is None else BufferedResponse(form, data)
+
+
+def encode_response(found: Found, wanted: ResponseFormat, texts: SegmentTexts) -> BufferedResponse | StreamingResponse:
+    """Encode an answer as far as it goes into ``WHOLE_BYTES``."""
+    answer = _encoded(found, wanted, texts)
+    return answer if found.urls is None else msgspec.structs.replace(answer, is_secret=True)
+
+
+def _encoded(found: Found, wanted: ResponseFormat, texts: SegmentTexts) -> BufferedResponse | StreamingResponse:
+    form = wanted.form(found)
+    if form == ARROW:
+        return begin_streaming(form, arrow_chunks(found))
+    data = texts.answer(found, opening=True) if form == JSON else None
+    if data is not None:
+        return BufferedResponse(form, data)
+    if found.block_count <= _FEW_BLOCKS:
+        return BufferedResponse(form, (_JSON if form == JSON else _MSGPACK)(answer_of(found)))
+    return begin_streaming(form, json_chunks(found) if form == JSON else msgpack_chunks(found))
+
+
+def begin_streaming(
+    form: str, chunks: Iterator[Data], *, is_secret: bool = False
+) -> BufferedResponse | StreamingResponse:
+    """Make of an answer what goes into ``WHOLE_BYTES``."""
+    begin: list[Data] = []
+    size_bytes = 0
+    for chunk in chunks:
+        begin.append(chunk)
+        size_bytes += len(chunk)
+        if size_bytes > WHOLE_BYTES:
+            return StreamingResponse(form, chain(begin, chunks), is_secret)
+    return BufferedResponse(form, b"".join(begin), is_secret)
+
+
+async def respond_large(
+    found: Found, wanted: ResponseFormat, large: LargeAnswers, texts: SegmentTexts, request: Request
+) -> Response:
+    """The response of a large answer, which is encoded once it has its turn; raises as :func:`respond`."""
+    turn = await large.turn(actor_of(request))
+    try:
+        with trusted_manifests():
+            answer = await large.run(lambda: encode_response(found, wanted, texts))
+        return await respond(answer, wanted, large, request, turn)
+    except BaseException:
+        turn.give_back()
+        raise
+
+
+async def respond(
+    answer: BufferedResponse | StreamingResponse,
+    wanted: ResponseFormat,
+    large: LargeAnswers,
+    request: Request,
+    turn: Turn | None = None,
+) -> Response:
+    """The response; raises Overloaded, Unavailable when a large one does not get its turn.
+
+    ``turn``: the one that it has already.
+    """
+    code, kind = wanted.coding, _CONTENT_TYPES[answer.form]
+    if isinstance(answer, BufferedResponse):
+        if turn is not None:
+            turn.give_back()
+        kinds = (kind, (b"cache-control", _NO_STORE.encode())) if answer.is_secret else (kind,)
+        if len(answer.data) < LEAST_BYTES:
+            return PreparedResponse(answer.data, kinds)
+        if code is None:
+            return PreparedResponse(answer.data, (_VARY, *kinds))
+        data = await large.run(lambda: compressed(answer.data, code))
+        return PreparedResponse(data, (_VARY, _CONTENT_ENCODINGS[code], *kinds))
+    headers = {"Vary": "Accept, Accept-Encoding"}
+    if answer.is_secret:
+        headers["Cache-Control"] = _NO_STORE
+    if code is not None:
+        headers["Content-Encoding"] = code
+    pieces = Pieces(answer.chunks, None if code is None else compressor(code))
+    if turn is None:
+        turn = await large.turn(actor_of(request))
+    return StreamedResponse(pieces, large, turn, headers, answer.form)
+
+
+async def respond_json(
+    data: bytes, large: LargeAnswers, request: Request, headers: Mapping[str, str] | None = None
+) -> Response:
+    """The response of JSON that was made as a whole, and coded as ``headers`` say; raises as :func:`respond`.
+
+    A large one has a turn, too, so that no more of them are held than that for clients that take them slowly.
+    """
+    if len(data) <= WHOLE_BYTES:
+        return Response(data, headers=headers, media_type=JSON)
+    parts = (memoryview(data)[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
+    return StreamedResponse(Pieces(parts, None), large, await large.turn(actor_of(request)), headers or {}, JSON)
+
+
+#: Ask again each time; the answer is short when nothing changed.
+REVALIDATE: Final = "no-cache"
+#: For what never changes: keep it for a year, which is as long as HTTP counts, and do not ask again.
+IMMUTABLE: Final = "max-age=31536000, immutable"
+
+_TAG: Final = re.compile(r'(?:W/)?("[^"]*")')
+
+
+def entity_tag(*parts: str) -> str:
+    """The tag of an answer that is a function of these texts and of the release."""
+    digest = hashlib.blake2b(digest_size=12)
+    for part in (release(), *parts):
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return f'W/"{digest.hexdigest()}"'
+
+
+def snapshot_of(record: TableRecord) -> str:
+    """The id of a table's current snapshot."""
+    return record.pointer.snapshot_id
+
+
+def content_tag(data: bytes) -> str:
+    """The tag of an answer by its bytes."""
+    return f'W/"{hashlib.blake2b(data, digest_size=12).hexdigest()}"'
+
+
+def matches_tag(request: Request, tag: str) -> bool:
+    """True when the client says that it has the answer with this tag."""
+    given = request.headers.get("if-none-match")
+    return given is not None and tag.removeprefix("W/") in _TAG.findall(given)
+
+
+async def respond_conditional(
+    services: Services,
+    request: Request,
+    tag_of: Callable[[TableRecord], str],
+    make: Callable[[TableRecord], bytes],
+    *,
+    cache: str = REVALIDATE,
+    at_once: bool = False,
+) -> Response:
+    """The JSON that ``make`` gives for the table that is asked for, or 304.
+
+    ``tag_of`` comes first; ``at_once`` says that it reads nothing, so that it may run on the event loop.
+    """
+    namespace, name = request.path_params["namespace"], request.path_params["table"]
+    if at_once and services.catalog.is_instant and "if-none-match" in request.headers:
+        record = services.catalog.current(namespace, name)
+        if record is not None and matches_tag(request, tag := tag_of(record)):
+            return _not_modified(tag, cache)
+    code = coding(request.headers.get("accept-encoding", ""))
+
+    def work() -> tuple[str, bytes | None, bool]:
+        record = services.table(namespace, name)
+        tag = tag_of(record)
+        if matches_tag(request, tag):
+            return tag, None, False
+        data = make(record)
+        if code is None or len(data) < LEAST_BYTES:
+            return tag, data, False
+        return tag, compressed(data, code), True
+
+    tag, data, is_compressed = await services.read(work)
+    if data is None or request.headers.get("if-none-match", "").strip() == "*":
+        return _not_modified(tag, cache)
+    headers = {"ETag": tag, "Cache-Control": cache, "Vary": "Accept-Encoding"}
+    if is_compressed and code is not None:
+        headers["Content-Encoding"] = code
+    return await respond_json(data, services.large_answers, request, headers)
+
+
+def _not_modified(tag: str, cache: str) -> Response:
+    return Response(None, 304, {"ETag": tag, "Cache-Control": cache, "Vary": "Accept-Encoding"})
+
+
+def tagged_by_content(request: Request, data: bytes) -> Response:
+    """JSON with a tag of its own bytes, or 304: for an answer that is a function of more than a pointer."""
+    tag = content_tag(data)
+    if matches_tag(request, tag) or request.headers.get("if-none-match", "").strip() == "*":
+        return _not_modified(tag, REVALIDATE)
+    return Response(data, headers={"ETag": tag, "Cache-Control": REVALIDATE}, media_type=JSON)

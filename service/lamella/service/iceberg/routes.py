@@ -1,0 +1,468 @@
+"""Routes of the Iceberg REST catalog: settings, namespaces, tables, tokens; scans.
+
+The secret is an API key (or a token of the issuer), and the access token that is given for it is that same text: it
+holds as long and lets do as much, and nothing is to be kept of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+from urllib.parse import parse_qs, unquote_plus
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamella.service.access import ANYBODY, ASKED, NOBODY, on_table, principal_of, require_sight
+from lamella.service.catalog import TableRecord
+from lamella.service.http.admission import read_json
+from lamella.service.http.page_token import PageTokens
+from lamella.service.http.responses import (
+    BufferedResponse,
+    ResponseFormat,
+    StreamingResponse,
+    begin_streaming,
+    respond,
+    tagged_by_content,
+)
+from lamella.service.http.routing import (
+    ICEBERG,
+    ICEBERG_NAMESPACE,
+    ICEBERG_NAMESPACES,
+    ICEBERG_TABLE,
+    ICEBERG_TABLES,
+    IF_NONE_MATCH,
+    JSON,
+    OF_A_FILTER,
+    OF_A_SNAPSHOT,
+    Operation,
+    Parameter,
+    json_response,
+    require_json,
+    whole_number,
+)
+from lamella.service.services import Services
+from lamella.snapshot.errors import (
+    InvalidPageToken,
+    InvalidRequest,
+    NamespaceNotFound,
+    NotExpressible,
+    PlanTaskNotFound,
+    TableNotFound,
+    Unauthenticated,
+)
+from lamella.snapshot.iceberg.wire import (
+    AccessToken,
+    CompletedPlan,
+    Credentials,
+    FetchScanTasks,
+    IcebergConfig,
+    IcebergIdentifier,
+    IcebergNamespace,
+    IcebergNamespaces,
+    IcebergTables,
+    LoadedTable,
+    PlanTableScan,
+    ScanTasks,
+    TokenRequest,
+)
+
+_TABLE: Final = "/v1/{prefix}/namespaces/{namespace}/tables/{table}"
+#: What is served, in the specification's terms. Clients ask for nothing else.
+ENDPOINTS: Final = (
+    "GET /v1/{prefix}/namespaces",
+    "GET /v1/{prefix}/namespaces/{namespace}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables",
+    f"GET {_TABLE}",
+    f"HEAD {_TABLE}",
+    f"GET {_TABLE}/credentials",
+    f"POST {_TABLE}/metrics",
+    f"POST {_TABLE}/plan",
+    f"GET {_TABLE}/plan/{{plan-id}}",
+    f"DELETE {_TABLE}/plan/{{plan-id}}",
+    f"POST {_TABLE}/tasks",
+)
+#: pyiceberg 0.12 reads these here, and not from a table's config; 0.11 has a name of its own.
+_SERVER_SIDE: Final = {"scan-planning-mode": "server", "rest-scan-planning-enabled": "true"}
+_PAGE: Final = (
+    Parameter(name="pageSize", description="So many names at most; all when not given.", schema={"type": "integer"}),
+    Parameter(name="pageToken", description="`next-page-token` of the answer before; empty: the first page."),
+)
+_MOST: Final = 1_000_000
+_OF: Final = "this listing"
+
+
+class IcebergCatalogRoutes:
+    """Namespaces are those of the service, each of one level."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def iceberg_config(self, _request: Request) -> Response:
+        return json_response(IcebergConfig(defaults={}, overrides=dict(_SERVER_SIDE), endpoints=ENDPOINTS))
+
+    async def iceberg_namespaces(self, request: Request) -> Response:
+        rights = principal_of(request).rights
+        parent = request.query_params.get("parent")
+        found = await self._services.read(self._services.catalog.namespaces)
+        names = [each.name for each in found if rights.sees(each.name)]
+        if parent:
+            if parent not in names:
+                raise NamespaceNotFound(f"there is no namespace {parent!r}", namespace=parent)
+            names = []  # namespaces have none below them
+        page, token = _page(request, names, self._services.page_tokens, "")
+        return json_response(IcebergNamespaces(namespaces=tuple((name,) for name in page), next_page_token=token))
+
+    async def iceberg_namespace(self, request: Request) -> Response:
+        name = request.path_params["namespace"]
+        require_sight(request, name)
+        found = await self._services.read(lambda: self._services.catalog.namespace(name))
+        if request.method == "HEAD":
+            return Response(None, 204)
+        return json_response(IcebergNamespace(namespace=(found.name,), properties=dict(found.properties)))
+
+    async def iceberg_tables(self, request: Request) -> Response:
+        namespace = request.path_params["namespace"]
+        rights = require_sight(request, namespace).rights
+        found = await self._services.read(lambda: self._services.catalog.tables(namespace))
+        names = [name for name in found if rights.may("read", namespace, name)]
+        page, token = _page(request, names, self._services.page_tokens, namespace)
+        identifiers = tuple(IcebergIdentifier(namespace=(namespace,), name=name) for name in page)
+        return json_response(IcebergTables(identifiers=identifiers, next_page_token=token))
+
+    async def load_iceberg_table(self, request: Request) -> Response:
+        namespace, name = request.path_params["namespace"], request.path_params["table"]
+        services = self._services
+        which = request.query_params.get("snapshots", "all")
+        if which not in ("all", "refs"):
+            raise InvalidRequest(f"snapshots is all or refs, not {which!r}", parameter="snapshots")
+        if request.method == "HEAD":
+            await services.read(lambda: services.table(namespace, name))
+            return Response(None, 204)
+
+        def work() -> bytes:
+            record = services.table(namespace, name)
+            metadata = services.iceberg_history.metadata(record, only_refs=which == "refs")
+            loaded = LoadedTable(
+                # Java's client looks how large it is when it reads a table's metadata tables, and does not open it.
+                metadata_location=record.pointer.manifest.location,
+                metadata=metadata,
+                config={**_SERVER_SIDE, **services.settings.iceberg_properties},
+            )
+            return msgspec.json.encode(loaded)
+
+        return tagged_by_content(request, await services.read(work))
+
+    async def iceberg_credentials(self, request: Request) -> Response:
+        namespace, name = request.path_params["namespace"], request.path_params["table"]
+        await self._services.read(lambda: self._services.table(namespace, name))
+        return json_response(Credentials(storage_credentials=()))
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What these routes are."""
+        missing = (NamespaceNotFound, TableNotFound)
+        return (
+            Operation(
+                method="GET",
+                path=ICEBERG + "/config",
+                handler=self.iceberg_config,
+                needs=ANYBODY,
+                summary="What an Iceberg client is to know first",
+                tag="Iceberg",
+                description="A `warehouse` may be named; there is one.",
+                parameters=(Parameter(name="warehouse", description="Not looked at."),),
+                answer_type=IcebergConfig,
+            ),
+            Operation(
+                method="GET",
+                path=ICEBERG_NAMESPACES,
+                handler=self.iceberg_namespaces,
+                needs=ANYBODY,
+                summary="List the namespaces for Iceberg clients",
+                tag="Iceberg",
+                parameters=(*_PAGE, Parameter(name="parent", description="Namespaces below this one: there are none.")),
+                answer_type=IcebergNamespaces,
+                errors=(InvalidRequest, InvalidPageToken, NamespaceNotFound),
+            ),
+            Operation(
+                method="GET",
+                path=ICEBERG_NAMESPACE,
+                handler=self.iceberg_namespace,
+                needs=ASKED,
+                summary="Look at a namespace as Iceberg clients do",
+                tag="Iceberg",
+                answer_type=IcebergNamespace,
+                errors=(NamespaceNotFound,),
+            ),
+            Operation(
+                method="GET",
+                path=ICEBERG_TABLES,
+                handler=self.iceberg_tables,
+                needs=ASKED,
+                summary="List a namespace's tables for Iceberg clients",
+                tag="Iceberg",
+                parameters=_PAGE,
+                answer_type=IcebergTables,
+                errors=(InvalidRequest, InvalidPageToken, NamespaceNotFound),
+            ),
+            Operation(
+                method="GET",
+                path=ICEBERG_TABLE,
+                handler=self.load_iceberg_table,
+                needs=on_table("read"),
+                summary="Load a table's Iceberg metadata",
+                tag="Iceberg",
+                description="Format version 2. Snapshots have the numbers of the table's history as ids; the newest "
+                "1,000 and tagged ones are there.",
+                parameters=(
+                    Parameter(
+                        name="snapshots",
+                        description="`all`, or `refs`: only those that a branch or tag names.",
+                        schema={"type": "string", "enum": ["all", "refs"]},
+                    ),
+                    IF_NONE_MATCH,
+                ),
+                answer_type=LoadedTable,
+                errors=(*OF_A_SNAPSHOT, NotExpressible),
+            ),
+            Operation(
+                method="GET",
+                path=ICEBERG_TABLE + "/credentials",
+                handler=self.iceberg_credentials,
+                needs=on_table("read"),
+                summary="Credentials for a table's storage: none",
+                tag="Iceberg",
+                description="The service gives its own to nobody; clients have theirs.",
+                answer_type=Credentials,
+                errors=missing,
+            ),
+        )
+
+
+def _page(request: Request, names: Sequence[str], tokens: PageTokens, scope: str) -> tuple[Sequence[str], str | None]:
+    """The names of the page that is asked for, and the token of the next one."""
+    size = whole_number(request, "pageSize", _MOST, 1, _MOST)
+    token = request.query_params.get("pageToken")
+    if token:
+        behind = tokens.read(token, _OF, scope, parameter="pageToken")
+        names = [name for name in names if name.encode() > behind]
+    page = names[:size]
+    return page, tokens.write(page[-1].encode(), _OF, scope) if len(names) > size else None
+
+
+_PLAN: Final = msgspec.json.Decoder(PlanTableScan)
+_TASKS: Final = msgspec.json.Decoder(FetchScanTasks)
+_REPORT: Final = msgspec.json.Decoder(dict[str, Any])
+_PLAN_ID: Final = ICEBERG_TABLE + "/plan/{plan_id}"
+
+
+class IcebergScanRoutes:
+    """Plans are whole when they are answered: nothing is held between two requests."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def plan_table_scan(self, request: Request) -> Response:
+        require_json(request)
+        body = await request.body()
+        scans = self._services.iceberg_scans
+        return await self._answer(request, lambda record, most: scans.plan(record, read_json(_PLAN, body), most))
+
+    async def fetch_scan_tasks(self, request: Request) -> Response:
+        require_json(request)
+        body = await request.body()
+        scans = self._services.iceberg_scans
+        return await self._answer(
+            request, lambda record, most: scans.tasks(record, read_json(_TASKS, body).plan_task, most)
+        )
+
+    async def fetch_plan(self, request: Request) -> Response:
+        plan_id, scans = request.path_params["plan_id"], self._services.iceberg_scans
+        return await self._answer(request, lambda record, most: scans.fetched(record, plan_id, most))
+
+    async def cancel_plan(self, request: Request) -> Response:
+        plan_id, services = request.path_params["plan_id"], self._services
+        namespace, name = request.path_params["namespace"], request.path_params["table"]
+        await services.read(lambda: services.iceberg_scans.cancel(services.table(namespace, name), plan_id))
+        return Response(None, 204)
+
+    async def report_iceberg_metrics(self, request: Request) -> Response:
+        require_json(request)
+        read_json(_REPORT, await request.body())
+        namespace, name = request.path_params["namespace"], request.path_params["table"]
+        await self._services.read(lambda: self._services.table(namespace, name))
+        return Response(None, 204)
+
+    async def _answer(self, request: Request, ask: Callable[[TableRecord, int | None], Iterator[bytes]]) -> Response:
+        namespace, name = request.path_params["namespace"], request.path_params["table"]
+        services, wanted = self._services, ResponseFormat.of(request)
+
+        def work(most_tests: int | None) -> BufferedResponse | StreamingResponse:
+            return begin_streaming(JSON, ask(services.table(namespace, name), most_tests))
+
+        return await respond(await services.weighed(request, work), wanted, services.large_answers, request)
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What these routes are."""
+        missing = (NamespaceNotFound, TableNotFound)
+        return (
+            Operation(
+                method="POST",
+                path=ICEBERG_TABLE + "/plan",
+                handler=self.plan_table_scan,
+                takes_own_place=True,
+                needs=on_table("read"),
+                changes=False,
+                is_question=True,
+                is_large=True,
+                summary="Plan a scan of an Iceberg client",
+                tag="Iceberg",
+                description="The answer is always `completed`: files, each with what is left of the filter in it, and "
+                "plan tasks for those that do not fit. A file in which every row is proven to match has `true`.",
+                request_type=PlanTableScan,
+                answer_type=CompletedPlan,
+                errors=(*OF_A_SNAPSHOT, *OF_A_FILTER, NotExpressible),
+            ),
+            Operation(
+                method="POST",
+                path=ICEBERG_TABLE + "/tasks",
+                handler=self.fetch_scan_tasks,
+                takes_own_place=True,
+                needs=on_table("read"),
+                changes=False,
+                is_question=True,
+                is_large=True,
+                summary="Fetch a part of a plan",
+                tag="Iceberg",
+                description="Any replica serves it. It may have further plan tasks where the filter is large.",
+                request_type=FetchScanTasks,
+                answer_type=ScanTasks,
+                errors=(*OF_A_SNAPSHOT, PlanTaskNotFound),
+            ),
+            Operation(
+                method="GET",
+                path=_PLAN_ID,
+                handler=self.fetch_plan,
+                takes_own_place=True,
+                needs=on_table("read"),
+                summary="Fetch a plan again",
+                tag="Iceberg",
+                description="It is made anew of its id. Plans of large filters and of ranges of snapshots are not "
+                "known once they are answered.",
+                answer_type=CompletedPlan,
+                errors=(*OF_A_SNAPSHOT, PlanTaskNotFound),
+            ),
+            Operation(
+                method="DELETE",
+                path=_PLAN_ID,
+                handler=self.cancel_plan,
+                needs=on_table("read"),
+                changes=False,
+                summary="Give up a plan",
+                tag="Iceberg",
+                description="Nothing is held for a plan, so nothing happens.",
+                status=204,
+                errors=(*missing, PlanTaskNotFound),
+            ),
+            Operation(
+                method="POST",
+                path=ICEBERG_TABLE + "/metrics",
+                handler=self.report_iceberg_metrics,
+                needs=on_table("read"),
+                changes=False,
+                summary="Report of a scan",
+                tag="Iceberg",
+                description="Taken, and not kept.",
+                request_type=dict[str, Any],
+                status=204,
+                errors=(InvalidRequest, *missing),
+            ),
+        )
+
+
+FORM: Final = "application/x-www-form-urlencoded"
+#: What a token is, by RFC 8693, section 3.
+_ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105  # a name, and no secret
+_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+_MOST_FIELDS: Final = 20
+#: Neither RFC 6749 nor its clients want it kept (section 5.1).
+_NO_STORE: Final = {"Cache-Control": "no-store"}
+
+
+class IcebergTokenRoutes:
+    """Say who a client is. ``clock`` gives Unix milliseconds."""
+
+    def __init__(self, services: Services, clock: Callable[[], int]) -> None:
+        self._services = services
+        self._clock = clock
+
+    async def iceberg_token(self, request: Request) -> Response:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != FORM:
+            raise InvalidRequest(f"send the body as Content-Type: {FORM}, not {kind or 'without one'}")
+        fields = _fields(await request.body())
+        grant = fields.get("grant_type")
+        if grant == "client_credentials":
+            shown = fields.get("client_secret") or _basic(request)
+        elif grant == _EXCHANGE:
+            shown = fields.get("subject_token")
+        else:
+            kind = "unsupported_grant_type"
+            raise InvalidRequest("grant_type is client_credentials, or a token exchange", oauth_error=kind)
+        if not shown:
+            raise InvalidRequest("there is no client_secret (or subject_token): an API key belongs there")
+        expires_ms = None
+        if self._services.gate.is_on:
+            expires_ms = (await self._services.gate.log_in(request, shown)).expires_ms
+        left_s = msgspec.UNSET if expires_ms is None else max(0, (expires_ms - self._clock()) // 1000)
+        answer = AccessToken(access_token=shown, issued_token_type=_ACCESS_TOKEN, expires_in=left_s)
+        response = json_response(answer)
+        response.headers.update(_NO_STORE)
+        return response
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What these routes are."""
+        return (
+            Operation(
+                method="POST",
+                path=ICEBERG + "/oauth/tokens",
+                handler=self.iceberg_token,
+                needs=NOBODY,
+                changes=False,
+                summary="OAuth2 client credentials for Iceberg clients",
+                tag="Iceberg",
+                description="`client_secret` is an API key, or a token of the issuer; `client_id` is not looked at. "
+                "The access token is the same text. Refused as RFC 6749 has it, with `error` and `error_description`.",
+                request_type=TokenRequest,
+                request_media_type=FORM,
+                answer_type=AccessToken,
+                errors=(InvalidRequest, Unauthenticated),
+            ),
+        )
+
+
+def _fields(body: bytes) -> dict[str, str]:
+    """The fields of a form; raises InvalidRequest when it is none, or has a field twice (RFC 6749, section 3.2)."""
+    try:
+        found = parse_qs(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
+    except ValueError as error:
+        raise InvalidRequest("the body is no form") from error
+    if any(len(values) > 1 for values in found.values()):
+        raise InvalidRequest("the form has a field twice")
+    return {name: values[0] for name, values in found.items()}
+
+
+def _basic(request: Request) -> str | None:
+    """The secret of HTTP Basic authentication, which is form-encoded first (RFC 6749, section 2.3.1)."""
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        _, _, secret = base64.b64decode(given.strip(), validate=True).decode("utf-8").partition(":")
+    except (binascii.Error, ValueError):
+        return None
+    return unquote_plus(secret)

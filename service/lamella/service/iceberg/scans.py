@@ -1,0 +1,407 @@
+"""Snapshots of a table by their Iceberg ids, and scans of Iceberg clients in parts that any replica can serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, pairwise
+from typing import Any, Final
+
+import msgspec
+
+from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
+from lamella.service.history.history import trusted_manifests
+from lamella.snapshot.errors import (
+    InvalidPageToken,
+    InvalidRequest,
+    LimitExceeded,
+    NotExpressible,
+    PlanTaskNotFound,
+    SnapshotExpired,
+    SnapshotNotFound,
+)
+from lamella.snapshot.iceberg.file_members import FileMembers
+from lamella.snapshot.iceberg.metadata import PastSnapshot, readable_schemas, require_named, table_metadata
+from lamella.snapshot.iceberg.plan import (
+    MOST_BYTES,
+    PlannedBlock,
+    blocks_of,
+    enough,
+    part_sizes,
+    ranges,
+    spread,
+    task_bytes,
+    tasks_json,
+    within,
+)
+from lamella.snapshot.iceberg.plan_task import END, START, PlanTask, PlanTasks
+from lamella.snapshot.iceberg.residual import IcebergResiduals
+from lamella.snapshot.iceberg.terms import filter_for
+from lamella.snapshot.iceberg.wire import MOST_CHARACTERS, PlanTableScan
+from lamella.snapshot.manifest import Snapshot
+from lamella.snapshot.prune.found import Found
+from lamella.snapshot.prune.kept import Kept
+from lamella.snapshot.prune.paging import Position
+from lamella.snapshot.schema import Schema
+from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.wire import DiffAnswer, DiffRequest, PruneRequest
+
+#: The newest snapshots, which the metadata lists beside those that are tagged.
+MOST_SNAPSHOTS: Final = 1_000
+
+
+class IcebergHistory:
+    """Every method waits for the catalog. ``clock`` gives Unix milliseconds; it decides which tags are alive."""
+
+    def __init__(self, catalog: Catalog, warehouse: Warehouse, clock: Callable[[], int]) -> None:
+        self._catalog = catalog
+        self._warehouse = warehouse
+        self._clock = clock
+
+    def entry(self, record: TableRecord, number: int) -> HistoryEntry:
+        """The snapshot with an id; raises InvalidRequest when there is none (any more)."""
+        is_there = 1 <= number <= record.version
+        found = self._catalog.history(record.table_id, before_seq=number + 1, limit=1) if is_there else []
+        if not found or found[0].seq != number:
+            raise InvalidRequest(
+                f"the table has no snapshot with the id {number}, or has it no more", snapshot_id=number
+            )
+        return found[0]
+
+    def head(self, entry: HistoryEntry) -> Snapshot:
+        """A snapshot without its segments."""
+        with trusted_manifests():
+            return self._warehouse.head(entry.pointer)
+
+    def readable(self, record: TableRecord, head: Snapshot) -> None:
+        """Raise NotExpressible for a snapshot of the table that no Iceberg client would read rightly."""
+        with trusted_manifests():
+            current = self._warehouse.head(record.pointer)
+        schemas = readable_schemas(current)
+        if head.snapshot_id == current.snapshot_id:
+            return
+        require_named(head)
+        if schemas is None:
+            raise NotExpressible(
+                "a name has stood for two columns of this table, so that only its current snapshot can be read as "
+                "Iceberg: files of earlier ones say only names"
+            )
+        if head.schema.schema_id not in schemas:
+            raise NotExpressible("the snapshot has a column that Iceberg has no type for")
+
+    def metadata(self, record: TableRecord, *, only_refs: bool) -> dict[str, Any]:
+        """The table's metadata; raises NotExpressible."""
+        with trusted_manifests():
+            head = self._warehouse.head(record.pointer)
+        # Of a snapshot that came meanwhile, the metadata says nothing yet.
+        tags = [tag for tag in self._catalog.tags(record.table_id, now_ms=self._clock()) if tag.seq <= record.version]
+        before = record.version + 1
+        newest = self._catalog.history(record.table_id, before_seq=before, limit=1 if only_refs else MOST_SNAPSHOTS)
+        listed = {entry.seq: entry for entry in newest}
+        for tag in tags:
+            if tag.seq not in listed:
+                listed |= {e.seq: e for e in self._catalog.history(record.table_id, before_seq=tag.seq + 1, limit=1)}
+        entries = [listed[seq] for seq in sorted(listed)]
+        return table_metadata(
+            head,
+            self._past(entries, head.history),
+            {tag.name: tag.seq for tag in tags},
+            current=record.version,
+            location=record.location,
+            only_refs=only_refs,
+        )
+
+    def _past(self, entries: Sequence[HistoryEntry], schemas: Sequence[Schema]) -> list[PastSnapshot]:
+        schema_ids = self._schema_ids(entries) if len(schemas) > 1 else [schemas[0].schema_id] * len(entries)
+        return [
+            PastSnapshot(
+                number=entry.seq,
+                parent=None if entry.prev_snapshot_id is None else entry.seq - 1,
+                timestamp_ms=entry.pointer.timestamp_ms,
+                operation=entry.operation,
+                row_count=entry.row_count,
+                block_count=entry.block_count,
+                file_size_bytes=entry.file_size_bytes,
+                schema_id=schema_id,
+            )
+            for entry, schema_id in zip(entries, schema_ids, strict=True)
+        ]
+
+    def _schema_ids(self, entries: Sequence[HistoryEntry]) -> list[int]:
+        """The schema of each. Ids only grow along a history, so only snapshots around a change have to be looked at."""
+        found = [0] * len(entries)
+
+        def fill(low: int, high: int) -> None:
+            if high - low > 1 and found[low] == found[high]:
+                found[low + 1 : high] = [found[low]] * (high - low - 1)
+            elif high - low > 1:
+                middle = (low + high) // 2
+                found[middle] = self.head(entries[middle]).schema.schema_id
+                fill(low, middle)
+                fill(middle, high)
+
+        if entries:
+            found[0], found[-1] = (self.head(entries[at]).schema.schema_id for at in (0, -1))
+            fill(0, len(entries) - 1)
+        return found
+
+
+#: Snapshots that an incremental scan looks at.
+MOST_STEPS: Final = 1_000
+#: Blocks that one of them adds and removes.
+_MOST_CHANGED: Final = 250_000
+#: An answer that was made does not know a longer id; plans with such requests cannot be fetched by it.
+_MOST_ID: Final = 2_000
+#: Operations that put the same rows into other files.
+_SAME_ROWS: Final = frozenset({"compact", "recluster"})
+
+Note = Callable[[TableRecord, PlanTableScan, Found], None]
+#: What a prune keeps, what is left of the filter, and what a task takes at most, in bytes.
+_Planned = tuple[Found, IcebergResiduals, int]
+
+
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A scan of one snapshot: ``spoken`` is the schema that its names are of."""
+
+    entry: HistoryEntry
+    head: Snapshot
+    spoken: Schema
+    spoken_by: str
+    request: PlanTableScan
+
+
+class IcebergScans:
+    """Plans scans of tables that whoever asks may read; every method waits for the catalog.
+
+    ``note`` is told of each plan of a snapshot.
+    """
+
+    def __init__(
+        self, catalog: Catalog, warehouse: Warehouse, history: IcebergHistory, secret: bytes, note: Note
+    ) -> None:
+        self._catalog = catalog
+        self._warehouse = warehouse
+        self._history = history
+        self._tasks = PlanTasks(secret)
+        self._note = note
+
+    def plan(self, record: TableRecord, request: PlanTableScan, most_tests: int | None = None) -> Iterator[bytes]:
+        """A whole plan as JSON, piece by piece: its first files, and tokens for the others.
+
+        Raises:
+            InvalidRequest: no such snapshot; a filter that cannot be read (its subclasses); a range of snapshots of
+                which one does not only add files.
+            NotExpressible: no Iceberg client would read the snapshot rightly.
+            LimitExceeded: a range of snapshots that is too long.
+            NotNow: it takes more than ``most_tests``.
+        """
+        if request.start_snapshot_id is not None or request.end_snapshot_id is not None:
+            return self._incremental(record, request, most_tests)
+        asked = self._asked(record, request)
+        task = self._tasks.first(record.table_id, asked.head.snapshot_id, asked.spoken_by, request)
+        return self._completed(self._first(record, asked, task, most_tests), self._plan_id(task))
+
+    def tasks(self, record: TableRecord, token: str, most_tests: int | None = None) -> Iterator[bytes]:
+        """The files of one part of a plan as JSON.
+
+        Raises PlanTaskNotFound for what is no part of one of the table, NotNow for more than ``most_tests``.
+        """
+        task, request = self._read(record, token)
+        asked = self._again(record, task, request)
+        return _object(self._part(asked, task, self._found(asked, most_tests)))
+
+    def fetched(self, record: TableRecord, plan_id: str, most_tests: int | None = None) -> Iterator[bytes]:
+        """A plan once more; raises PlanTaskNotFound, NotNow for more than ``most_tests``."""
+        task, request = self._read(record, plan_id)
+        if (task.start, task.stop) != (START, END):
+            raise PlanTaskNotFound("this is a part of a plan, and no plan")
+        first = self._first(record, self._again(record, task, request), task, most_tests)
+        return self._completed(first, plan_id)
+
+    def cancel(self, record: TableRecord, plan_id: str) -> None:
+        """Nothing is held for a plan, so there is nothing to give up; raises PlanTaskNotFound."""
+        if not plan_id.startswith(_WITHOUT_ID):
+            self._read(record, plan_id)
+
+    def _asked(self, record: TableRecord, request: PlanTableScan) -> _Asked:
+        number = record.version if request.snapshot_id is None else request.snapshot_id
+        entry = self._history.entry(record, number)
+        spoken_by = entry.pointer if request.use_snapshot_schema else record.pointer
+        head = self._history.head(entry)
+        self._history.readable(record, head)
+        with trusted_manifests():
+            spoken = self._warehouse.head(spoken_by).schema
+        return _Asked(entry=entry, head=head, spoken=spoken, spoken_by=spoken_by.snapshot_id, request=request)
+
+    def _again(self, record: TableRecord, task: PlanTask, request: PlanTableScan) -> _Asked:
+        """What a task was a part of; the names are those of the schema that was in force then."""
+        try:
+            entry, spoken_by = (
+                self._catalog.snapshot(record.table_id, each) for each in (task.snapshot_id, task.spoken)
+            )
+        except (SnapshotNotFound, SnapshotExpired) as error:
+            raise PlanTaskNotFound("the snapshot of this plan is not in the table's history any more") from error
+        head = self._history.head(entry)
+        spoken = self._history.head(spoken_by).schema
+        return _Asked(entry=entry, head=head, spoken=spoken, spoken_by=task.spoken, request=request)
+
+    def _read(self, record: TableRecord, token: str) -> tuple[PlanTask, PlanTableScan]:
+        try:
+            task, request = self._tasks.read(token)
+        except InvalidPageToken as error:
+            raise PlanTaskNotFound("this is no plan task of this service") from error
+        if task.table_id != record.table_id:
+            raise PlanTaskNotFound("this plan task is another table's")
+        return task, request
+
+    def _plan_id(self, task: PlanTask) -> str:
+        written = self._tasks.write(task)
+        return written if len(written) <= _MOST_ID else f"{_WITHOUT_ID}{task.snapshot_id}"
+
+    def _first(self, record: TableRecord, asked: _Asked, task: PlanTask, most_tests: int | None) -> Iterator[bytes]:
+        """All of a plan: fewer files where fewer are enough, and else its first part."""
+        planned = self._found(asked, most_tests)
+        found, residuals, each_bytes = planned
+        self._note(record, asked.request, found)
+        wanted = asked.request.min_rows_requested
+        if wanted:
+            few = enough(found.parts or (), residuals, wanted, part_sizes(each_bytes, 1)[0])
+            if few is not None:
+                return _tasks(tasks_json(few, self._members(asked)))
+        return self._part(asked, task, planned)
+
+    def _part(self, asked: _Asked, task: PlanTask, planned: _Planned) -> Iterator[bytes]:
+        found, residuals, each_bytes = planned
+        parts: Sequence[Kept] = found.parts or ()
+        token_characters = len(self._tasks.write(task))
+        cuts = [(task.start, task.stop)]
+        most_tasks, most_tokens = part_sizes(each_bytes, token_characters)
+        if token_characters < MOST_CHARACTERS:
+            cuts = ranges(parts, task.start, task.stop, most_tasks)
+        else:
+            _require_few(found.block_count, each_bytes)
+        mine = blocks_of(within(parts, *cuts[0]), residuals)
+        tokens = [self._token(task, *cut) for cut in spread(cuts[1:], most_tokens)] if len(cuts) > 1 else []
+        return _tasks(tasks_json(mine, self._members(asked)), tokens)
+
+    def _token(self, task: PlanTask, start: Position, stop: Position) -> str:
+        return self._tasks.write(msgspec.structs.replace(task, start=start, stop=stop))
+
+    def _found(self, asked: _Asked, most_tests: int | None) -> _Planned:
+        """What a prune keeps, what is left of the filter, and what a task takes at most, in bytes."""
+        request, schema = asked.request, asked.head.schema
+        sensitive = request.case_sensitive
+        filter = filter_for(request.filter, asked.spoken, schema, case_sensitive=sensitive)
+        residuals = IcebergResiduals(filter, schema, case_sensitive=sensitive)
+        columns = len(asked.spoken.select(request.stats_fields or (), case_sensitive=sensitive))
+        with trusted_manifests():
+            found = self._warehouse.find_predicate(
+                asked.entry.pointer,
+                filter.predicate,
+                PruneRequest(case_sensitive=sensitive),
+                most_tests=most_tests,
+            )
+        return found, residuals, task_bytes(filter.size_bytes, columns)
+
+    def _members(self, asked: _Asked) -> FileMembers | None:
+        names = asked.request.stats_fields
+        if not names:
+            return None
+        ids = asked.spoken.select(names, case_sensitive=asked.request.case_sensitive)
+        pointer = asked.entry.pointer
+        return FileMembers(asked.head, ids, lambda row: self._warehouse.blocks_at(pointer, row))
+
+    def _incremental(self, record: TableRecord, request: PlanTableScan, most_tests: int | None) -> Iterator[bytes]:
+        start, end = request.start_snapshot_id, request.end_snapshot_id
+        if start is None or end is None or request.snapshot_id is not None:
+            raise InvalidRequest("give start-snapshot-id and end-snapshot-id, or snapshot-id, or none of them")
+        if start > end:
+            raise InvalidRequest("start-snapshot-id is a later snapshot than end-snapshot-id")
+        if end - start > MOST_STEPS:
+            raise LimitExceeded(
+                f"an incremental scan looks at {MOST_STEPS} snapshots at most",
+                limit="changes_snapshots",
+                most=MOST_STEPS,
+            )
+        self._history.entry(record, end)
+        entries = self._catalog.history(record.table_id, before_seq=end + 1, limit=end - start + 1)[::-1]
+        if [entry.seq for entry in entries] != list(range(start, end + 1)):
+            raise InvalidRequest(f"a snapshot between {start} and {end} has expired", snapshot_id=start)
+        count = 0
+        pieces: list[bytes] = []
+        for before, after in pairwise(entries):
+            blocks, members, each_bytes = self._appended(record, request, before, after, most_tests)
+            count += len(blocks)
+            _require_few(count, each_bytes)
+            if blocks:
+                pieces.append(tasks_json(blocks, members))
+        return self._completed(_tasks(b",".join(pieces)), f"{_WITHOUT_ID}{entries[-1].pointer.snapshot_id}")
+
+    def _appended(
+        self,
+        record: TableRecord,
+        request: PlanTableScan,
+        before: HistoryEntry,
+        after: HistoryEntry,
+        most_tests: int | None,
+    ) -> tuple[list[PlannedBlock], FileMembers | None, int]:
+        """The blocks that a snapshot added, as far as they may match, and what the task of one takes at most."""
+        with trusted_manifests():
+            change = self._warehouse.diff(
+                before.pointer, after.pointer, DiffRequest(), most_blocks=_MOST_CHANGED, most_tests=most_tests
+            )
+        if not change.added or _has_same_rows(after, change):
+            return [], None, 0
+        if change.removed:
+            raise InvalidRequest(
+                f"snapshot {after.seq} ({after.operation}) both adds and removes files, so nobody knows which of its "
+                "rows are new: scan up to the snapshot before it, and from it on",
+                snapshot_id=after.seq,
+            )
+        asked = self._asked(record, msgspec.structs.replace(request, snapshot_id=after.seq, use_snapshot_schema=False))
+        found, residuals, each_bytes = self._found(asked, most_tests)
+        added = {block.location for block in change.added}
+        blocks = [
+            block
+            for block in blocks_of(found.parts or (), residuals)
+            if block.part.companion.text_at("location", block.row) in added
+        ]
+        return blocks, self._members(asked), each_bytes
+
+    def _completed(self, members: Iterator[bytes], plan_id: str) -> Iterator[bytes]:
+        return _object(chain([b'"status":"completed","plan-id":%b,' % msgspec.json.encode(plan_id)], members))
+
+
+#: Such a plan was answered as a whole, and cannot be fetched again.
+_WITHOUT_ID: Final = "answered-"
+
+
+def _require_few(count: int, each_bytes: int) -> None:
+    """Raise LimitExceeded when a plan that has no parts would have so many files."""
+    most = MOST_BYTES // max(1, each_bytes)
+    if count > most:
+        raise LimitExceeded(
+            f"a plan that has no parts may have {most} files of {each_bytes} bytes each: ask with a shorter filter, "
+            "for fewer snapshots or for fewer statistics",
+            limit="plan_bytes",
+            most=MOST_BYTES,
+        )
+
+
+def _has_same_rows(after: HistoryEntry, change: DiffAnswer) -> bool:
+    """Whether a snapshot only put rows into other files."""
+    came, went = (sum(block.row_count for block in blocks) for blocks in (change.added, change.removed))
+    return after.operation in _SAME_ROWS and came == went
+
+
+def _tasks(files: bytes, tokens: Sequence[str] = ()) -> Iterator[bytes]:
+    yield b'"file-scan-tasks":['
+    yield files
+    yield b"]"
+    if tokens:
+        yield b',"plan-tasks":' + msgspec.json.encode(tokens)
+
+
+def _object(members: Iterable[bytes]) -> Iterator[bytes]:
+    yield b"{"
+    yield from members
+    yield b"}"

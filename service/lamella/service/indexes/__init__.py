@@ -1,0 +1,1 @@
+"""Skip indexes: definitions, their parts, and the routes."""

@@ -1,0 +1,332 @@
+"""Policies of tables: rules over how a table is, and the jobs that they add."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from lamella.service.catalog import Catalog, PolicyRecord, RuleFired, StoredJson, TableRecord
+from lamella.service.config.settings import Settings
+from lamella.service.history.history import trusted_manifests
+from lamella.service.http.idempotency import IdempotencyKey, StoredResponse
+from lamella.service.jobs.queue import LONGEST_S, MOST_PRIORITY, arguments_text, check_range, json_value, new_job
+from lamella.service.telemetry.metrics import Metrics
+from lamella.snapshot.errors import InvalidRequest, LamellaError
+from lamella.snapshot.ids import Ids
+from lamella.snapshot.jobs import check_arguments, job_kind_named
+from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.wire import Policy, PolicyInfo, Rule, RuleFinding
+
+
+class Measurements(msgspec.Struct, frozen=True):
+    """A figure of a table, or None and why there is none."""
+
+    value: float | None
+    reason: str = ""
+
+
+class Conditions(Protocol):
+    """Measures one thing at a time, when a rule needs it. All may raise ManifestError, StoreError and Unavailable."""
+
+    def small_blocks(self, table: TableRecord, /) -> Measurements:
+        """Blocks that compaction would not leave alone."""
+        ...
+
+    def average_depth(self, table: TableRecord, /) -> Measurements:
+        """In how many blocks a value of the cluster key lies, on average."""
+        ...
+
+    def indexes(self, table: TableRecord, /) -> list[str]:
+        """The names of the indexes in use."""
+        ...
+
+    def not_indexed_blocks(self, table: TableRecord, index: str, /) -> Measurements:
+        """Blocks that an index does not know."""
+        ...
+
+    def snapshots(self, table: TableRecord, at_most: int, /) -> Measurements:
+        """Snapshots in the history; the count stops at ``at_most``."""
+        ...
+
+
+class SnapshotConditions:
+    """From the table's summaries, its indexes and its history.
+
+    ``depth``: the average depth of a table's cluster key; None: of a table that has no key.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        warehouse: Warehouse,
+        depth: Callable[[TableRecord], float | None] | None = None,
+    ) -> None:
+        self._catalog = catalog
+        self._warehouse = warehouse
+        self._depth = depth
+
+    def small_blocks(self, table: TableRecord) -> Measurements:
+        """From the summary of the snapshot, or from its blocks where the table has a block size of its own."""
+        with trusted_manifests():
+            return Measurements(self._warehouse.planning.imperfect_blocks(table.pointer))
+
+    def average_depth(self, table: TableRecord) -> Measurements:
+        """By ``depth``."""
+        if self._depth is None:
+            return Measurements(None, "this service does not measure it")
+        found = self._depth(table)
+        return Measurements(found) if found is not None else Measurements(None, "the table has no cluster key")
+
+    def indexes(self, table: TableRecord) -> list[str]:
+        """From the head of the snapshot alone."""
+        with trusted_manifests():
+            return [
+                index.name for index in self._warehouse.head(table.pointer).skip_indexes if index.dropped_ms is None
+            ]
+
+    def not_indexed_blocks(self, table: TableRecord, index: str) -> Measurements:
+        """Reads the index's directories and the companions of all segments."""
+        with trusted_manifests():
+            found = [each for each in self._warehouse.head(table.pointer).skip_indexes if each.name == index]
+            if not found:
+                return Measurements(None, "there is no such index")
+            (coverage,) = self._warehouse.index_blocks.coverage(table.pointer, found)
+        return Measurements(coverage.not_indexed)
+
+    def snapshots(self, table: TableRecord, at_most: int) -> Measurements:
+        """From the catalog."""
+        return Measurements(len(self._catalog.history(table.table_id, limit=at_most)))
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a policy decides: a job of ``kind``, when ``measure`` gives ``threshold`` or more.
+
+    ``key``: stands for it among what rules asked for before. ``what``: the figure's name. ``measure`` is called only
+    where nothing else decides.
+    """
+
+    key: str
+    kind: str
+    rule: Rule
+    arguments: dict[str, Any]
+    what: str = ""
+    threshold: float | None = None
+    measure: Callable[[], Measurements] = lambda: Measurements(None)
+
+
+def cases_of(policy: Policy, table: TableRecord, conditions: Conditions) -> Iterator[Case]:
+    """What a policy decides of a table. May raise as ``conditions`` does."""
+    if policy.compact is not None:
+        yield Case(
+            key="compact",
+            kind="compact",
+            rule=policy.compact,
+            arguments=policy.compact.arguments,
+            what="small blocks",
+            threshold=policy.compact.small_blocks,
+            measure=partial(conditions.small_blocks, table),
+        )
+    if policy.recluster is not None:
+        yield Case(
+            key="recluster",
+            kind="recluster",
+            rule=policy.recluster,
+            arguments=policy.recluster.arguments,
+            what="average depth",
+            threshold=policy.recluster.average_depth,
+            measure=partial(conditions.average_depth, table),
+        )
+    if policy.index_refresh is not None:
+        for index in conditions.indexes(table):
+            if policy.index_refresh.indexes is None or index in policy.index_refresh.indexes:
+                yield Case(
+                    key=f"index_refresh:{index}",
+                    kind="index_refresh",
+                    rule=policy.index_refresh,
+                    arguments={**policy.index_refresh.arguments, "index": index},
+                    what="blocks that are not indexed",
+                    threshold=policy.index_refresh.not_indexed_blocks,
+                    measure=partial(conditions.not_indexed_blocks, table, index),
+                )
+    if policy.vacuum is not None:
+        yield Case(
+            key="vacuum",
+            kind="vacuum",
+            rule=policy.vacuum,
+            arguments=policy.vacuum.arguments,
+            what="snapshots",
+            threshold=policy.vacuum.snapshots,
+            measure=partial(conditions.snapshots, table, policy.vacuum.snapshots or 0),
+        )
+    by_time = {"regroup": policy.regroup, "verify": policy.verify, "refresh": policy.refresh}
+    for kind, rule in by_time.items():
+        if rule is not None:
+            yield Case(key=kind, kind=kind, rule=rule, arguments=rule.arguments)
+
+
+def findings_of(
+    policy: Policy, table: TableRecord, conditions: Conditions, fired: Mapping[str, RuleFired], now_ms: int
+) -> list[tuple[Case, RuleFinding]]:
+    """What each rule says now; ``fired``: when rules last asked for a job.
+
+    A figure that cannot be measured decides nothing, and its finding says so.
+
+    Raises ManifestError, StoreError, Unavailable: not even the table's indexes can be told.
+    """
+    return [(case, _find(case, fired.get(case.key), now_ms)) for case in cases_of(policy, table, conditions)]
+
+
+def _find(case: Case, last: RuleFired | None, now_ms: int) -> RuleFinding:
+    due, reason, measured = _decide(case, last, now_ms)
+    return RuleFinding(rule=case.key, due=due, reason=reason, measured=measured, threshold=case.threshold)
+
+
+def _decide(case: Case, last: RuleFired | None, now_ms: int) -> tuple[bool, str, float | None]:
+    """Whether a case is due, why or why not, and what was measured."""
+    since_ms = None if last is None else now_ms - last.at_ms
+    rule = case.rule
+    if since_ms is not None and since_ms < rule.cool_down_s * 1000:
+        return False, f"asked less than {rule.cool_down_s} s ago", None
+    if rule.every_s is not None and (since_ms is None or since_ms >= rule.every_s * 1000):
+        return True, f"every {rule.every_s} s", None
+    if case.threshold is None:
+        return False, f"not {rule.every_s} s ago yet", None
+    try:
+        found = case.measure()
+    except LamellaError as error:
+        return False, f"could not be measured: {error.message}", None
+    if found.value is None:
+        return False, f"could not be measured: {found.reason}", None
+    if found.value >= case.threshold:
+        return True, f"{found.value:g} {case.what}, {case.threshold:g} or more", found.value
+    return False, f"{found.value:g} {case.what}, fewer than {case.threshold:g}", found.value
+
+
+_POLICY: Final = StoredJson(Policy, "a policy")
+_FINDINGS: Final = StoredJson(tuple[RuleFinding, ...], "the findings of a policy")
+#: Ten years.
+_LONGEST_EVERY_S: Final = 10 * 366 * 86_400
+_LARGEST: Final = (1 << 53) - 1
+_NOT_THRESHOLDS: Final = frozenset((*(field.name for field in msgspec.structs.fields(Rule)), "indexes"))
+
+
+class Policies:
+    """Keeps policies, and asks for what is due by them."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        conditions: Conditions,
+        metrics: Metrics,
+        ids: Ids,
+        clock: Callable[[], int],
+        settings: Settings,
+    ) -> None:
+        self._catalog = catalog
+        self._conditions = conditions
+        self._metrics = metrics
+        self._ids = ids
+        self._clock = clock
+        self._settings = settings
+
+    def put(self, table: TableRecord, policy: Policy) -> PolicyInfo:
+        """Make or replace a table's policy; it is checked soon.
+
+        Raises:
+            InvalidRequest: a rule that is never due, arguments that its kind does not take, a number out of its range.
+            TableNotFound: it was dropped meanwhile.
+        """
+        for field in msgspec.structs.fields(policy):
+            rule = getattr(policy, field.name)
+            if rule is not None:
+                _check(field.name, rule)
+        text = json_value("policy", policy, self._settings.job_value_bytes)
+        now_ms = self._clock()
+        self._catalog.put_policy(PolicyRecord(table_id=table.table_id, policy=text or "{}", updated_ms=now_ms))
+        return PolicyInfo(policy=policy, updated_ms=now_ms)
+
+    def get(self, table: TableRecord) -> PolicyInfo:
+        """Raises PolicyNotFound."""
+        record = self._catalog.policy(table.table_id)
+        return PolicyInfo(
+            policy=_POLICY.decode(record.policy),
+            updated_ms=record.updated_ms,
+            checked_ms=record.checked_ms or None,
+            findings=tuple(_with_last(each, record.fired) for each in _FINDINGS.decode(record.findings)),
+        )
+
+    def drop(self, table: TableRecord, claim: IdempotencyKey) -> StoredResponse:
+        """Raises PolicyNotFound. Jobs that it asked for stay."""
+        sealed = claim.seal(204)
+        self._catalog.drop_policy(table.table_id, remember=sealed.stored)
+        return sealed
+
+    def check(self, record: PolicyRecord) -> list[str]:
+        """Ask for the jobs that a policy's rules want now; the ids of those that are new.
+
+        Nothing when another service is at it, or the policy changed meanwhile.
+
+        Raises TableNotFound, ManifestError, StoreError, Unavailable; the policy is checked again next time.
+        """
+        now_ms = self._clock()
+        if not self._catalog.begin_check(record, now_ms=now_ms):
+            return []
+        table = self._catalog.table_by_id(record.table_id)
+        found = findings_of(_POLICY.decode(record.policy), table, self._conditions, record.fired, now_ms)
+        jobs = {
+            case.key: new_job(
+                str(self._ids.new()),
+                job_kind_named(case.kind),
+                table,
+                arguments_text(check_arguments(job_kind_named(case.kind), case.arguments)),
+                origin="policy",
+                now_ms=now_ms,
+                max_attempts=self._settings.job_max_attempts,
+                origin_name=case.key[:255],
+                priority=case.rule.priority,
+                timeout_s=case.rule.timeout_s,
+            )
+            for case, finding in found
+            if finding.due
+        }
+        findings = msgspec.json.encode([finding for _, finding in found]).decode()
+        done = self._catalog.end_check(record.table_id, began_ms=now_ms, findings=findings, jobs=jobs)
+        fresh = [key for key, each in done.items() if each.is_new]
+        for key in fresh:
+            self._metrics.job_enqueued(jobs[key].kind, "policy")
+        return [done[key].job_id for key in fresh]
+
+
+def _with_last(finding: RuleFinding, fired: Mapping[str, RuleFired]) -> RuleFinding:
+    last = fired.get(finding.rule)
+    return finding if last is None else replace(finding, last_ms=last.at_ms, last_job_id=last.job_id)
+
+
+def _check(kind: str, rule: Rule) -> None:
+    thresholds = {
+        field.name: getattr(rule, field.name)
+        for field in msgspec.structs.fields(rule)
+        if field.name not in _NOT_THRESHOLDS
+    }
+    if rule.every_s is None and all(value is None for value in thresholds.values()):
+        wanted = " or ".join([*thresholds, "every_s"])
+        raise InvalidRequest(f"the rule {kind} is never due: give it {wanted}", path=f"$.{kind}")
+    for name, value in thresholds.items():
+        if value is not None and not 1 <= value <= _LARGEST:
+            raise InvalidRequest(f"{name} is a number from 1, not {value}", path=f"$.{kind}.{name}")
+    if rule.every_s is not None:
+        check_range(f"{kind}.every_s", rule.every_s, 1, _LONGEST_EVERY_S)
+    if rule.timeout_s is not None:
+        check_range(f"{kind}.timeout_s", rule.timeout_s, 1, LONGEST_S)
+    check_range(f"{kind}.cool_down_s", rule.cool_down_s, 0, _LONGEST_EVERY_S)
+    check_range(f"{kind}.priority", rule.priority, -MOST_PRIORITY, MOST_PRIORITY)
+    arguments = dict(rule.arguments)
+    if kind == "index_refresh":
+        if "index" in arguments:
+            raise InvalidRequest("name the indexes in `indexes`, not in the arguments", path=f"$.{kind}.arguments")
+        arguments["index"] = "any"  # the rule itself puts in which
+    check_arguments(job_kind_named(kind), arguments, root=f"$.{kind}.arguments")

@@ -1,0 +1,1 @@
+"""Vacuum, leases, verification and the health of tables."""

@@ -1,0 +1,392 @@
+"""How tables are: measured in the background, one table at a time, with findings of what should be done.
+
+To measure a large table takes seconds, so pages look at what is known (:meth:`TableHealths.peek`) and come back.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+from lamella.service.catalog import Catalog, HistoryEntry, StoredJson, TableRecord
+from lamella.service.history.history import trusted_manifests
+from lamella.service.jobs.policies import Conditions
+from lamella.service.maintenance.vacuum import Vacuum
+from lamella.snapshot.errors import LamellaError, PolicyNotFound
+from lamella.snapshot.jobs import job_kinds
+from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.wire import Policy, Rule
+
+#: What can be found.
+FindingCode = Literal["small_blocks", "depth", "depth_growing", "not_indexed", "retention", "no_cluster_key"]
+
+
+class Remedy(msgspec.Struct, frozen=True, kw_only=True):
+    """The job that helps: its kind and its arguments, as :class:`~lamella.snapshot.wire.SubmitJob` takes them."""
+
+    kind: str
+    arguments: dict[str, Any] = {}
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that should be done for a table. ``text``: one sentence with the figures.
+
+    ``remedy`` None: no job does it, or its kind is not installed here.
+    """
+
+    code: FindingCode
+    severity: Literal["warn", "info"]
+    text: str
+    remedy: Remedy | None = None
+
+
+class IndexHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """What an index in use knows of the blocks; see :class:`~lamella.snapshot.wire.Coverage`."""
+
+    name: str
+    kind: str
+    blocks: int
+    not_indexed: int
+    stale: int
+
+
+class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """How a table was at a snapshot, measured at ``measured_ms``.
+
+    ``small_blocks``: blocks that compaction would not leave alone. ``average_depth``: in how many blocks a value of the
+    cluster key lies (None: there is no key); ``depth_day_ago``, ``depth_week_ago``: what it was then on the same key
+    (None: no snapshot of then is in the history, or it had another key). ``expired_snapshots``: how many a vacuum would
+    expire now. ``missing``: by the name of a member, why it could not be measured; such a member is None, or empty.
+    """
+
+    table_id: str
+    snapshot_id: str
+    timestamp_ms: int
+    measured_ms: int
+    row_count: int | None = None
+    block_count: int | None = None
+    segment_count: int | None = None
+    file_size_bytes: int | None = None
+    small_blocks: int | None = None
+    cluster_key: tuple[str, ...] = ()
+    cluster_kind: str | None = None
+    average_depth: float | None = None
+    depth_day_ago: float | None = None
+    depth_week_ago: float | None = None
+    indexes: tuple[IndexHealth, ...] = ()
+    snapshots: int | None = None
+    oldest_ms: int | None = None
+    expired_snapshots: int | None = None
+    findings: tuple[Finding, ...] = ()
+    missing: dict[str, str] = {}
+
+
+#: Every load leaves some small blocks behind; these are more than that, and enough for a job to be worth its start.
+_SMALL_BLOCKS: Final = 32
+_SMALL_SHARE: Final = 0.1
+#: Twice what reclustering aims at: it would about halve what a look-up reads.
+_DEPTH: Final = 4.0
+#: How much deeper than before: less comes and goes with single loads.
+_GROWTH: Final = 1.5
+_GROWTH_LEAST: Final = 0.5
+#: Blocks that an index does not know are read: a twentieth is noticed, half makes it of little use.
+_NOT_INDEXED_SHARE: Final = 0.05
+_NOT_INDEXED_MUCH: Final = 0.5
+#: A daily vacuum of a table that is committed to every half hour leaves half of these.
+_EXPIRED: Final = 100
+#: Of smaller tables a prune reads little, however they are laid out.
+_LARGE_BLOCKS: Final = 1_000
+
+
+def findings_of(health: TableHealth, policy: Policy, *, has_filters: bool) -> tuple[Finding, ...]:
+    """What the figures say, the gravest first. ``has_filters``: filters of the table were recorded."""
+    found = [
+        *_small_blocks(health, policy),
+        *_depth(health, policy),
+        *(each for index in health.indexes for each in _not_indexed(index, policy)),
+        *_retention(health, policy),
+        *(_no_key(health) if has_filters else ()),
+    ]
+    return tuple(sorted(found, key=lambda finding: finding.severity != "warn"))
+
+
+def _small_blocks(health: TableHealth, policy: Policy) -> Iterator[Finding]:
+    small, blocks = health.small_blocks, health.block_count
+    if not small or not blocks:
+        return
+    rule = policy.compact
+    own = None if rule is None else rule.small_blocks
+    if small >= own if own is not None else small >= max(_SMALL_BLOCKS, _SMALL_SHARE * blocks):
+        text = f"{small:,} of {blocks:,} blocks are smaller than compaction leaves them."
+        yield Finding(code="small_blocks", severity="warn", text=text, remedy=_job("compact", rule))
+
+
+def _depth(health: TableHealth, policy: Policy) -> Iterator[Finding]:
+    depth = health.average_depth
+    if depth is None:
+        return
+    rule = policy.recluster
+    least = _DEPTH if rule is None or rule.average_depth is None else rule.average_depth
+    remedy = _job("recluster", rule)
+    if depth >= least:
+        text = f"A value of the cluster key lies in {depth:.1f} blocks on average; {least:g} or more are too many."
+        yield Finding(code="depth", severity="warn", text=text, remedy=remedy)
+    for before, when in ((health.depth_week_ago, "a week ago"), (health.depth_day_ago, "a day ago")):
+        if before is not None and depth >= before * _GROWTH and depth - before >= _GROWTH_LEAST:
+            text = f"A value of the cluster key lies in {depth:.1f} blocks on average; {when} it was {before:.1f}."
+            yield Finding(code="depth_growing", severity="info", text=text, remedy=remedy)
+            return
+
+
+def _not_indexed(index: IndexHealth, policy: Policy) -> Iterator[Finding]:
+    if not index.not_indexed:
+        return
+    rule = policy.index_refresh
+    if rule is not None and rule.indexes is not None and index.name not in rule.indexes:
+        rule = None
+    own = None if rule is None else rule.not_indexed_blocks
+    share = index.not_indexed / index.blocks
+    if index.not_indexed < own if own is not None else share < _NOT_INDEXED_SHARE:
+        return
+    yield Finding(
+        code="not_indexed",
+        severity="warn" if own is not None or share >= _NOT_INDEXED_MUCH else "info",
+        text=f"Index {index.name!r} does not know {index.not_indexed:,} of {index.blocks:,} blocks, which are read.",
+        remedy=_job("index_refresh", rule, {"index": index.name}),
+    )
+
+
+def _retention(health: TableHealth, policy: Policy) -> Iterator[Finding]:
+    expired, snapshots = health.expired_snapshots, health.snapshots
+    if not expired or not snapshots:
+        return
+    rule = policy.vacuum
+    own = None if rule is None else rule.snapshots
+    if snapshots >= own if own is not None else expired >= _EXPIRED:
+        text = f"{expired:,} of {snapshots:,} snapshots are past their retention and would expire with a vacuum."
+        yield Finding(code="retention", severity="warn", text=text, remedy=_job("vacuum", rule, {"execute": True}))
+
+
+def _no_key(health: TableHealth) -> Iterator[Finding]:
+    if not health.cluster_key and health.block_count is not None and health.block_count >= _LARGE_BLOCKS:
+        text = f"The table has {health.block_count:,} blocks, is asked with filters, and has no cluster key."
+        yield Finding(code="no_cluster_key", severity="info", text=text)
+
+
+def _job(kind: str, rule: Rule | None, arguments: Mapping[str, Any] | None = None) -> Remedy | None:
+    """The job as the policy would ask for it."""
+    if kind not in job_kinds():
+        return None
+    return Remedy(kind=kind, arguments={**({} if rule is None else rule.arguments), **(arguments or {})})
+
+
+#: Tables of which the figures are kept, and that wait to be measured.
+_MOST_KEPT: Final = 1_000
+_MOST_WAITING: Final = 1_000
+#: Retention and what was a day ago change although the snapshot does not.
+_FRESH_MS: Final = 300_000
+_DAY_MS: Final = 86_400_000
+_LOG: Final = logging.getLogger("lamella.health")
+_POLICY: Final = StoredJson(Policy, "a policy")
+_T = TypeVar("_T")
+
+
+class _Parts:
+    """Members that could be measured, and why others could not."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.missing: dict[str, str] = {}
+
+    def measure(self, names: Sequence[str], look: Callable[[], tuple[Any, ...]]) -> None:
+        """Some members at once, which fail together."""
+        try:
+            with trusted_manifests():
+                self.values.update(zip(names, look(), strict=True))
+        except LamellaError as error:
+            self.missing.update(dict.fromkeys(names, error.message))
+        except Exception as error:  # a mistake of ours: the rest is shown all the same, and pages do not wait for it
+            _LOG.warning("the health of a table could not be measured", exc_info=error)
+            self.missing.update(dict.fromkeys(names, "the service failed; its log has the reason"))
+
+
+class TableHealths:
+    """Measures tables. ``clock`` gives Unix milliseconds."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        warehouse: Warehouse,
+        conditions: Conditions,
+        vacuum: Vacuum,
+        clock: Callable[[], int],
+    ) -> None:
+        self._catalog = catalog
+        self._warehouse = warehouse
+        self._conditions = conditions
+        self._vacuum = vacuum
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._held: OrderedDict[str, TableHealth] = OrderedDict()
+        self._waiting: dict[str, tuple[str, Future[TableHealth]]] = {}
+        self._thread: ThreadPoolExecutor | None = None
+        # By snapshot, which never changes: the key and the depth on it. Only the one thread uses it.
+        self._depths: OrderedDict[str, tuple[int | None, float | None]] = OrderedDict()
+
+    def peek(self, record: TableRecord) -> TableHealth | None:
+        """What is known of a table; waits for nothing.
+
+        When that is nothing, or older than the table's snapshot or a few minutes, the table is measured soon. Until
+        then it is what was known before, perhaps of an earlier snapshot (``snapshot_id``).
+        """
+        held = self._known(record.table_id)
+        if not self._is_fresh(held, record):
+            self._ask(record)
+        return held
+
+    def get(self, record: TableRecord) -> TableHealth:
+        """The figures of a table as ``record`` has it; waits for them. What fails is left out of them."""
+        held = self._known(record.table_id)
+        if held is not None and self._is_fresh(held, record):
+            return held
+        return self._ask(record, must=True).result()
+
+    def close(self) -> None:
+        """End the thread, once it is done with the table that it is at."""
+        if self._thread is not None:
+            self._thread.shutdown(cancel_futures=True)
+
+    def _known(self, table_id: str) -> TableHealth | None:
+        with self._lock:
+            held = self._held.get(table_id)
+            if held is not None:
+                self._held.move_to_end(table_id)
+            return held
+
+    def _is_fresh(self, held: TableHealth | None, record: TableRecord) -> bool:
+        is_same = held is not None and held.snapshot_id == record.pointer.snapshot_id
+        return held is not None and is_same and self._clock() - held.measured_ms < _FRESH_MS
+
+    def _ask(self, record: TableRecord, *, must: bool = False) -> Future[TableHealth]:
+        """Have a table measured, unless somebody did. Without ``must`` it may be left out where too many wait."""
+        with self._lock:
+            waiting = self._waiting.get(record.table_id)
+            if waiting is not None and (not must or waiting[0] == record.pointer.snapshot_id):
+                return waiting[1]
+            if not must and len(self._waiting) >= _MOST_WAITING:
+                return Future()
+            if self._thread is None:  # made when it is needed, so that a fork before that does no harm
+                self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="table-health")
+            future = self._thread.submit(self._measure_and_keep, record)
+            self._waiting[record.table_id] = (record.pointer.snapshot_id, future)
+        future.add_done_callback(lambda done: self._is_done(record.table_id, done))
+        return future
+
+    def _is_done(self, table_id: str, done: Future[TableHealth]) -> None:
+        with self._lock:
+            waiting = self._waiting.get(table_id)
+            if waiting is not None and waiting[1] is done:
+                del self._waiting[table_id]
+
+    def _measure_and_keep(self, record: TableRecord) -> TableHealth:
+        health = self._measure(record)
+        with self._lock:
+            self._held[record.table_id] = health
+            self._held.move_to_end(record.table_id)
+            while len(self._held) > _MOST_KEPT:
+                self._held.popitem(last=False)
+        return health
+
+    def _measure(self, record: TableRecord) -> TableHealth:
+        parts = _Parts()
+        table_id, pointer, now_ms = record.table_id, record.pointer, self._clock()
+        kept: list[HistoryEntry] = []
+
+        def counts() -> tuple[Any, ...]:
+            entry = self._catalog.snapshot(table_id, pointer.snapshot_id)
+            return entry.row_count, entry.block_count, entry.segment_count, entry.file_size_bytes
+
+        def key() -> tuple[Any, ...]:
+            found = self._warehouse.head(pointer).cluster_key
+            return ((), None) if found is None else (found.columns, found.kind)
+
+        def history() -> tuple[Any, ...]:
+            kept[:] = self._catalog.kept(table_id)
+            return len(kept), kept[-1].pointer.timestamp_ms if kept else None
+
+        def small() -> tuple[Any, ...]:
+            found = self._conditions.small_blocks(record).value
+            return (None if found is None else int(found),)
+
+        parts.measure(("row_count", "block_count", "segment_count", "file_size_bytes"), counts)
+        parts.measure(("small_blocks",), small)
+        parts.measure(("cluster_key", "cluster_kind"), key)
+        parts.measure(("average_depth",), lambda: (self._depth(pointer)[1],))
+        parts.measure(("indexes",), lambda: (self._indexes(pointer),))
+        parts.measure(("snapshots", "oldest_ms"), history)
+        parts.measure(("depth_day_ago",), lambda: (self._depth_then(pointer, kept, now_ms - _DAY_MS),))
+        parts.measure(("depth_week_ago",), lambda: (self._depth_then(pointer, kept, now_ms - 7 * _DAY_MS),))
+        parts.measure(("expired_snapshots",), lambda: (self._expired(record, kept),))
+        health = TableHealth(
+            table_id=table_id,
+            snapshot_id=pointer.snapshot_id,
+            timestamp_ms=pointer.timestamp_ms,
+            measured_ms=now_ms,
+            missing=parts.missing,
+            **parts.values,
+        )
+        parts.measure(("findings",), lambda: (self._findings(health),))
+        return msgspec.structs.replace(health, findings=parts.values.get("findings", ()), missing=parts.missing)
+
+    def _findings(self, health: TableHealth) -> tuple[Finding, ...]:
+        try:
+            policy = _POLICY.decode(self._catalog.policy(health.table_id).policy)
+        except PolicyNotFound:
+            policy = Policy()
+        return findings_of(health, policy, has_filters=bool(self._catalog.recorded(health.table_id, limit=1)))
+
+    def _indexes(self, pointer: SnapshotPointer) -> tuple[IndexHealth, ...]:
+        used = [index for index in self._warehouse.head(pointer).skip_indexes if index.dropped_ms is None]
+        if not used:
+            return ()
+        covered = self._warehouse.index_blocks.coverage(pointer, used)
+        found = [
+            IndexHealth(
+                name=index.name,
+                kind=index.kind,
+                blocks=coverage.blocks,
+                not_indexed=coverage.not_indexed,
+                stale=coverage.stale,
+            )
+            for index, coverage in zip(used, covered, strict=True)
+        ]
+        return tuple(sorted(found, key=lambda each: each.name))
+
+    def _expired(self, record: TableRecord, kept: Sequence[HistoryEntry]) -> int:
+        return sum(decision.expires for decision in self._vacuum.foreseen(record, kept))
+
+    def _depth_then(self, pointer: SnapshotPointer, kept: Sequence[HistoryEntry], at_ms: int) -> float | None:
+        """The depth at an earlier time on the key of now; ``kept``: the history, the newest first."""
+        then = next((entry for entry in kept if entry.pointer.timestamp_ms <= at_ms), None)
+        if then is None or (then.until_ms is not None and then.until_ms <= at_ms):
+            return None
+        key_id, depth = self._depth(then.pointer)
+        return depth if key_id == self._depth(pointer)[0] else None
+
+    def _depth(self, pointer: SnapshotPointer) -> tuple[int | None, float | None]:
+        """The number of a snapshot's cluster key, and the average depth of its blocks on it; None: it has none."""
+        found = self._depths.get(pointer.snapshot_id)
+        if found is None:
+            key = self._warehouse.head(pointer).cluster_key
+            depth = self._warehouse.layouts.average_depth(pointer)
+            found = self._depths[pointer.snapshot_id] = (None if key is None else key.key_id, depth)
+            while len(self._depths) > _MOST_KEPT:
+                self._depths.popitem(last=False)
+        return found

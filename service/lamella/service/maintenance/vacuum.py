@@ -1,0 +1,555 @@
+"""Vacuum: snapshots expire in the catalog; then what no snapshot needs is marked, checked once more, and deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+import msgspec
+
+from lamella.service.catalog import Catalog, HistoryEntry, SweepMark, TableRecord
+from lamella.service.catalog.snapshots import LEASE_GRACE_MS
+from lamella.service.history.history import trusted_manifests
+from lamella.service.http.page_token import PageTokens, no_token
+from lamella.service.telemetry.metrics import Metrics
+from lamella.snapshot.errors import InvalidRequest, ObjectNotFound
+from lamella.snapshot.layout import Anywhere, ListedObject, Places, Store
+from lamella.snapshot.manifest import Block, SnapshotPointer
+from lamella.snapshot.source import KIND
+from lamella.snapshot.vacuum import (
+    BlockSet,
+    Decision,
+    Found,
+    LiveSet,
+    Retention,
+    Tally,
+    decide,
+    duration_ms,
+    judged,
+    object_name,
+    read_retention,
+    versions,
+)
+from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.wire import LeftObject, ObjectCount, SnapshotFate, VacuumAnswer, VacuumRequest
+
+#: So many objects are named in one answer; the others are only counted.
+NAMED: Final = 20
+_OF: Final = "this table's vacuum"
+
+
+class VacuumReport:
+    """Counts while a clean-up is at work."""
+
+    def __init__(self, *, executed: bool, before_ms: int) -> None:
+        self._executed = executed
+        self._before_ms = before_ms
+        self._garbage: dict[str, Tally] = {}
+        self._others = {"live": Tally(), "young": Tally(), "unknown": Tally()}
+        self._unknowns: list[str] = []
+        self._left: list[LeftObject] = []
+        self.fates: tuple[SnapshotFate, ...] = ()
+        self.tables: list[str] = []
+
+    def stays(self, found: Found) -> None:
+        """Count an object that is not garbage."""
+        self._others[found.verdict] = self._others[found.verdict].plus(found.size_bytes)
+        if found.verdict == "unknown" and len(self._unknowns) < NAMED:
+            self._unknowns.append(found.location)
+
+    def goes(self, kind: str, size_bytes: int) -> None:
+        """Count an object that was deleted, or would be."""
+        self._garbage[kind] = self._garbage.get(kind, Tally()).plus(size_bytes)
+
+    def is_left(self, location: str, reason: str) -> None:
+        """Note an object that nothing needs and that stays all the same."""
+        if len(self._left) < NAMED:
+            self._left.append(LeftObject(location=location, reason=reason))
+
+    def decided(self, decisions: tuple[Decision, ...], expired: set[int] | None) -> None:
+        """Note what becomes of the snapshots; ``expired``: those that really went (None: nothing was done)."""
+        fates = []
+        for decision in decisions:
+            expires, reason = decision.expires, decision.reason
+            if expired is not None and expires and decision.version.seq not in expired:
+                expires, reason = False, "tagged, leased or expired meanwhile"
+            version = decision.version
+            fates.append(
+                SnapshotFate(
+                    snapshot_id=version.snapshot_id,
+                    timestamp_ms=version.timestamp_ms,
+                    expires=expires,
+                    reason=reason,
+                )
+            )
+        self.fates = tuple(fates)
+
+    def answer(self, *, next_page_token: str | None) -> VacuumAnswer:
+        """All of it; None: this was the last part."""
+        return VacuumAnswer(
+            executed=self._executed,
+            before_ms=self._before_ms,
+            snapshots=self.fates,
+            garbage={kind: _count(tally) for kind, tally in sorted(self._garbage.items())},
+            live=_count(self._others["live"]),
+            young=_count(self._others["young"]),
+            unknown=_count(self._others["unknown"]),
+            unknowns=tuple(self._unknowns),
+            left=tuple(self._left),
+            tables=tuple(self.tables),
+            next_page_token=next_page_token,
+        )
+
+
+def write_token(tokens: PageTokens, location: str, folder: str) -> str:
+    """The token for the part behind a location in a folder."""
+    return tokens.write(location.encode(), _OF, folder)
+
+
+def read_token(tokens: PageTokens, token: str, folder: str) -> str:
+    """The location that a part goes on behind; raises InvalidPageToken for no token, or one of another folder."""
+    location = tokens.read(token, _OF, folder).decode("utf-8", "replace")
+    if not location.startswith(folder + "/"):
+        raise no_token(_OF)
+    return location
+
+
+def _count(tally: Tally) -> ObjectCount:
+    return ObjectCount(**msgspec.structs.asdict(tally))
+
+
+_UNNAMED: Final = "it is gone, so nothing says which external files only this snapshot had; they stay"
+_OUTSIDE: Final = "it lies where the table may use nothing (any more), so it is not the table's to delete"
+_FOLLOWED: Final = "the table follows a source, whose files are not Lamella's to delete; they stay"
+
+
+class ExternalBlocks:
+    """Looks at the blocks of every table, since a file may be registered in several."""
+
+    def __init__(self, catalog: Catalog, warehouse: Warehouse, store: Store) -> None:
+        self._catalog = catalog
+        self._warehouse = warehouse
+        self._store = store
+
+    def needed(self, *, without: AbstractSet[str] = frozenset()) -> BlockSet:
+        """The blocks of all snapshots of all tables, except those snapshots; dropped tables count until their end.
+
+        Raises:
+            ManifestError, HashMismatch, UnsupportedFormat, StoreError: one of them cannot be read.
+        """
+        tables = self._catalog.tables_with_files()
+
+        def is_gone(pointer: SnapshotPointer) -> bool:
+            return all(entry.pointer != pointer for table_id in tables for entry in self._catalog.kept(table_id))
+
+        found = BlockSet(self._warehouse, is_gone)
+        for table_id in tables:
+            pointers = (entry.pointer for entry in self._catalog.kept(table_id))
+            found.add(pointer for pointer in pointers if pointer.snapshot_id not in without)
+        return found
+
+    def of(
+        self,
+        table_id: str,
+        gone: Sequence[HistoryEntry],
+        places: Places,
+        report: VacuumReport,
+        *,
+        without: AbstractSet[str],
+        now_ms: int,
+        half_deleted: bool = False,
+    ) -> list[SweepMark]:
+        """The files that only the snapshots ``gone`` need, as long as they are the files that were registered.
+
+        Files outside of ``places`` stay. ``half_deleted``: an earlier part condemned these files and then deleted some
+        of the snapshots' manifests.
+
+        Raises as :meth:`needed`.
+        """
+        if not gone:
+            return []
+        needed = self.needed(without=without)
+        condemned: dict[str, SweepMark] = {}
+        for block in self._blocks(gone, needed, None if half_deleted else report):
+            if block.location in needed or block.location in condemned or self._is_inside(block.location):
+                continue
+            reason = self._changed(block) if places.allows(block.location) else _OUTSIDE
+            if reason is None:
+                condemned[block.location] = SweepMark(
+                    location=block.location,
+                    table_id=table_id,
+                    kind="external",
+                    size_bytes=block.file_size,
+                    condemned_at_ms=now_ms,
+                )
+            elif reason:
+                report.is_left(block.location, reason)
+        return list(condemned.values())
+
+    def _blocks(self, gone: Sequence[HistoryEntry], needed: BlockSet, report: VacuumReport | None) -> Iterable[Block]:
+        seen: set[str] = set()
+        for entry in gone:
+            try:
+                if KIND in self._warehouse.head(entry.pointer).properties:
+                    if report is not None:
+                        report.is_left(entry.pointer.manifest.location, _FOLLOWED)
+                    continue
+                for ref in needed.others(entry.pointer):
+                    if ref.segment_id not in seen:
+                        yield from self._warehouse.segment(ref).blocks
+                        seen.add(ref.segment_id)
+            except ObjectNotFound:
+                # It left the history, so from then on another clean-up may delete it.
+                if report is not None:
+                    report.is_left(entry.pointer.manifest.location, _UNNAMED)
+
+    def _is_inside(self, location: str) -> bool:
+        """What is below the warehouse belongs to its tables, whose own clean-up knows it by its name."""
+        return location.startswith(self._warehouse.table_location(""))
+
+    def _changed(self, block: Block) -> str | None:
+        """Why the file must stay; None: it may go; empty: it is gone."""
+        if block.content_id is None:
+            return "it is not known whether this is the file that was registered"
+        try:
+            stat = self._store.stat(block.location)
+        except ObjectNotFound:
+            return ""
+        if stat.content_id != block.content_id:
+            return "another file has taken the place of the one that was registered"
+        return None
+
+
+#: So many objects are deleted in one request to the store.
+BATCH: Final = 1_000
+_EXTERNAL: Final = "external"
+
+
+class Sweep:
+    """One table's deletions in one part of a clean-up; without ``execute`` they are only counted.
+
+    ``root``: its folder. ``doomed``: it is a dropped table of which nothing is needed.
+    ``newest_ms``: the newest name time among what is condemned. ``young``: something was too young to be judged.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: Store,
+        metrics: Metrics,
+        external: ExternalBlocks,
+        places: Places,
+        table_id: str,
+        report: VacuumReport,
+        *,
+        root: str,
+        execute: bool,
+        doomed: bool,
+    ) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._metrics = metrics
+        self._external = external
+        self._places = places
+        self._report = report
+        self._root = root
+        self._execute = execute
+        self._doomed = doomed
+        self.table_id = table_id
+        self.newest_ms = 0
+        self.young = False
+
+    def condemn(self, objects: Sequence[SweepMark]) -> None:
+        """Note objects that are to be deleted; after this no commit takes them up."""
+        if not self._execute:
+            for one in objects:
+                self._report.goes(one.kind, one.size_bytes)
+        elif objects:
+            self._catalog.condemn(self.table_id, objects, watermark_ms=self.newest_ms)
+
+    def finish(self, live: LiveSet) -> bool:
+        """Delete everything that is condemned, also by a part that did not get here; True: all of it is gone.
+
+        What is needed is read from the catalog again first: a commit that became current before the objects were
+        condemned is in there, and none that came after could take one of them up.
+        """
+        if not self._execute:
+            return True
+        if not self._doomed:
+            live.add(entry.pointer for entry in self._catalog.kept(self.table_id))
+        blocks: BlockSet | None = None
+        clean = True
+        for batch in self._batches():
+            if blocks is None and any(one.kind == _EXTERNAL for one in batch):
+                blocks = self._external.needed()
+            doomed = {one.location: one for one in batch if not self._is_needed(one, live, blocks)}
+            failed = self._store.delete_many(doomed)
+            for location, reason in failed.items():
+                clean = False
+                self._report.is_left(location, reason)
+            for location, one in doomed.items():
+                if location not in failed:
+                    self._report.goes(one.kind, one.size_bytes)
+                    self._metrics.vacuumed(one.kind, one.size_bytes)
+            done = [one.location for one in batch if one.location not in failed]
+            self._catalog.acquit(self.table_id, done)
+        return clean
+
+    def _is_needed(self, one: SweepMark, live: LiveSet, blocks: BlockSet | None) -> bool:
+        if one.kind == _EXTERNAL:
+            # Rules may have come since it was condemned.
+            return blocks is None or one.location in blocks or not self._places.allows(one.location)
+        name = object_name(self._root, one.location)
+        return name is None or live.holds(name, one.location)  # what is outside of the folder is not ours to delete
+
+    def _batches(self) -> Iterator[list[SweepMark]]:
+        after = ""
+        while batch := self._catalog.condemned(self.table_id, after=after, limit=BATCH):
+            yield batch
+            after = batch[-1].location
+
+
+#: A part ends after about so long, besides reading what the snapshots need.
+PART_S: Final = 10.0
+
+
+class Vacuum:
+    """Cleans up tables, part by part.
+
+    ``min_age_ms``: younger objects are never garbage; must be longer than any commit or job takes. ``max_objects``:
+    objects that one part looks at when the request does not say.
+    """
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        warehouse: Warehouse,
+        store: Store,
+        metrics: Metrics,
+        clock: Callable[[], int],
+        retention: Retention,
+        min_age_ms: int,
+        drop_grace_ms: int,
+        max_objects: int,
+        places_of: Callable[[TableRecord], Places] = lambda _: Anywhere(),
+        tokens: PageTokens | None = None,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._catalog = catalog
+        self._warehouse = warehouse
+        self._store = store
+        self._metrics = metrics
+        self._clock = clock
+        self._retention = retention
+        self._min_age_ms = min_age_ms
+        self._drop_grace_ms = drop_grace_ms
+        self._max_objects = max_objects
+        self._timer = timer
+        self._external = ExternalBlocks(catalog, warehouse, store)
+        self._places_of = places_of
+        self._tokens = PageTokens() if tokens is None else tokens
+
+    def vacuum(self, record: TableRecord, request: VacuumRequest) -> VacuumAnswer:
+        """One part of a table's clean-up.
+
+        Raises:
+            InvalidRequest: an age or number that cannot be, or a table that is not in this warehouse.
+            InvalidPageToken: the token is none, or of another table.
+            ManifestError, StoreError: what is needed cannot be read; nothing was deleted in this part.
+        """
+        root = self._owned(record)
+        now_ms = self._clock()
+        report = VacuumReport(executed=request.execute, before_ms=now_ms - self._min_age_ms)
+        behind = None if request.page_token is None else read_token(self._tokens, request.page_token, root)
+        entries = self._catalog.kept(record.table_id)
+        retention, decisions = self._decide(record, entries, request, now_ms)
+        going = {decision.version.seq for decision in decisions if decision.expires}
+        if behind is None:
+            if request.execute and going:
+                going = set(self._catalog.expire_snapshots(record.table_id, sorted(going), now_ms=now_ms))
+                self._metrics.snapshots_expired.inc(len(going))
+            report.decided(decisions, going if request.execute else None)
+        if not retention.enabled:
+            return report.answer(next_page_token=None)
+        gone = [entry for entry in entries if entry.seq in going]
+        sweep = self._sweep(record, report, request, doomed=False)
+        live = self._live(record.table_id)
+        with trusted_manifests():
+            if request.execute:
+                live.add(entry.pointer for entry in self._catalog.kept(record.table_id))
+            else:
+                live.add(entry.pointer for entry in entries if entry.seq not in going)
+            if request.include_external_blocks and behind is None:
+                without = set() if request.execute else {entry.pointer.snapshot_id for entry in gone}
+                places = self._places_of(record)
+                condemned = self._external.of(record.table_id, gone, places, report, without=without, now_ms=now_ms)
+                sweep.condemn(condemned)
+            behind = self._look(root, behind, live, sweep, report, request)
+            sweep.finish(live)
+        return report.answer(next_page_token=None if behind is None else write_token(self._tokens, behind, root))
+
+    def foreseen(self, record: TableRecord, entries: Sequence[HistoryEntry]) -> tuple[Decision, ...]:
+        """What a clean-up would decide of each snapshot of a table's history now; nothing is done.
+
+        Raises InvalidRequest (a retention property), ManifestError, StoreError, Unavailable.
+        """
+        return self._decide(record, entries, VacuumRequest(), self._clock())[1]
+
+    def purge_dropped(self, request: VacuumRequest) -> VacuumAnswer:
+        """One part of the clean-up of dropped tables whose grace is over. Raises as :meth:`vacuum`."""
+        if request.older_than is not None or request.page_token is not None:
+            raise InvalidRequest("dropped tables are purged by their grace; older_than and page_token mean nothing")
+        now_ms = self._clock()
+        report = VacuumReport(executed=request.execute, before_ms=now_ms - self._min_age_ms)
+        dropped_before_ms = now_ms - self._drop_grace_ms
+        left_over = False
+        for found in self._catalog.dropped_before(dropped_before_ms):
+            record = found.record
+            root = self._owned(record)
+            held = self._catalog.leases(record.table_id, now_ms=now_ms - LEASE_GRACE_MS)
+            if held and not found.doomed:
+                report.is_left(root, f"leased by {', '.join(sorted({lease.owner for lease in held}))}")
+                continue
+            if request.execute and not self._catalog.doom_table(
+                record.table_id, dropped_before_ms=dropped_before_ms, now_ms=now_ms
+            ):
+                continue  # it was undropped meanwhile
+            report.tables.append(record.table_id)
+            sweep = self._sweep(record, report, request, doomed=True)
+            live = self._live(record.table_id)
+            if request.include_external_blocks:
+                with trusted_manifests():
+                    gone = self._catalog.kept(record.table_id)
+                    without = {entry.pointer.snapshot_id for entry in gone}
+                    external = self._external.of(
+                        record.table_id,
+                        gone,
+                        self._places_of(record),
+                        report,
+                        without=without,
+                        now_ms=now_ms,
+                        half_deleted=found.doomed,
+                    )
+                    sweep.condemn(external)
+            behind = self._look(root, None, live, sweep, report, request)
+            clean = sweep.finish(live)
+            if behind is not None:
+                left_over = True
+                continue
+            if request.execute and clean and not sweep.young:
+                self._catalog.forget_table(record.table_id)
+        # It only says that there is more: no token is taken here.
+        return report.answer(next_page_token=write_token(self._tokens, "", "dropped") if left_over else None)
+
+    def _live(self, table_id: str) -> LiveSet:
+        def is_gone(pointer: SnapshotPointer) -> bool:
+            return all(entry.pointer != pointer for entry in self._catalog.kept(table_id))
+
+        return LiveSet(self._warehouse, self._warehouse.table_location(table_id), is_gone)
+
+    def _sweep(self, record: TableRecord, report: VacuumReport, request: VacuumRequest, *, doomed: bool) -> Sweep:
+        return Sweep(
+            self._catalog,
+            self._store,
+            self._metrics,
+            self._external,
+            self._places_of(record),
+            record.table_id,
+            report,
+            root=self._warehouse.table_location(record.table_id),
+            execute=request.execute,
+            doomed=doomed,
+        )
+
+    def _look(
+        self,
+        root: str,
+        behind: str | None,
+        live: LiveSet,
+        sweep: Sweep,
+        report: VacuumReport,
+        request: VacuumRequest,
+    ) -> str | None:
+        """Judge what is in the folder; returns the last location that was looked at, None at the folder's end."""
+        most = self._most(request)
+        deadline_s = self._timer() + PART_S
+        before_ms = self._clock() - self._min_age_ms
+        last: str | None = None
+        ended = True
+
+        def listed() -> Iterator[ListedObject]:
+            nonlocal last, ended
+            for number, found in enumerate(self._store.list(root + "/", start_after=behind)):
+                if number == most or (number and self._timer() > deadline_s):
+                    ended = False
+                    return
+                last = found.location
+                yield found
+
+        garbage = []
+        for found in judged(listed(), root, live, before_ms=before_ms):
+            if found.verdict != "garbage" or found.name is None:
+                report.stays(found)
+                sweep.young = sweep.young or found.verdict == "young"
+                continue
+            garbage.append(
+                SweepMark(
+                    location=found.location,
+                    table_id=sweep.table_id,
+                    kind=found.name.kind,
+                    size_bytes=found.size_bytes,
+                    condemned_at_ms=self._clock(),
+                )
+            )
+            sweep.newest_ms = max(sweep.newest_ms, found.name.made_ms)
+        sweep.condemn(garbage)
+        return None if ended else last
+
+    def _most(self, request: VacuumRequest) -> int:
+        if request.max_objects is None:
+            return self._max_objects
+        if not 1 <= request.max_objects <= self._max_objects:
+            raise InvalidRequest(f"max_objects is a number from 1 to {self._max_objects}, not {request.max_objects}")
+        return request.max_objects
+
+    def _decide(
+        self, record: TableRecord, entries: Sequence[HistoryEntry], request: VacuumRequest, now_ms: int
+    ) -> tuple[Retention, tuple[Decision, ...]]:
+        with trusted_manifests():
+            properties = self._warehouse.head(record.pointer).properties
+        retention = read_retention(properties, self._retention)
+        if request.older_than is not None:
+            older_ms = duration_ms(request.older_than)
+            retention = Retention(max_age_ms=older_ms, min_snapshots=retention.min_snapshots, enabled=retention.enabled)
+        # Nothing that was current within the minimum age: whoever was told of its blocks may still be reading them.
+        retention = Retention(
+            max_age_ms=max(retention.max_age_ms, self._min_age_ms),
+            min_snapshots=retention.min_snapshots,
+            enabled=retention.enabled,
+        )
+        tags = _by_snapshot((tag.snapshot_id, tag.name) for tag in self._catalog.tags(record.table_id, now_ms=now_ms))
+        held = self._catalog.leases(record.table_id, now_ms=now_ms - LEASE_GRACE_MS)
+        history = versions((e.seq, e.pointer.snapshot_id, e.pointer.timestamp_ms, e.until_ms) for e in entries)
+        leases = _by_snapshot((lease.snapshot_id, lease.owner) for lease in held)
+        return retention, decide(history, retention, tags=tags, leases=leases, now_ms=now_ms)
+
+    def _owned(self, record: TableRecord) -> str:
+        """The table's folder, which must be the one that this warehouse gives it."""
+        root = self._warehouse.table_location(record.table_id)
+        if record.location != root or not record.table_id or "/" in record.table_id:
+            raise InvalidRequest(
+                f"table '{record.namespace}.{record.name}' is at {record.location}, which is not its folder in this "
+                "warehouse; nothing is deleted there",
+                location=record.location,
+            )
+        return root
+
+
+def _by_snapshot(pairs: Iterator[tuple[str, str]]) -> Mapping[str, Sequence[str]]:
+    found: dict[str, list[str]] = {}
+    for snapshot_id, name in pairs:
+        found.setdefault(snapshot_id, []).append(name)
+    return found

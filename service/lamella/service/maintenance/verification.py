@@ -1,0 +1,154 @@
+"""Verifications, part by part: each request does some steps of one and says where the next goes on.
+
+Long work thus needs no open connection, survives a restart, and may go on at another replica.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
+from lamella.service.history.history import History
+from lamella.service.http.page_token import PageTokens, no_token
+from lamella.service.process.deadline import time_is_up
+from lamella.service.usage.feedback import FeedbackCheck
+from lamella.snapshot.errors import InvalidPageToken, InvalidRequest, StoreError
+from lamella.snapshot.layout import Store
+from lamella.snapshot.verify import Deep, Options, Recorded, Verification
+from lamella.snapshot.wire import VerifyAnswer, VerifyRequest
+
+_MOST_HISTORY: Final = 1_000_000
+
+
+class _Place(msgspec.Struct, frozen=True, array_like=True):
+    """Where a verification goes on: of which snapshot, with which ``seq``, at which step, of which request.
+
+    ``steps``: how many there were then; 0: that is not known.
+    """
+
+    snapshot_id: str
+    seq: int
+    step: int
+    asked: str
+    steps: int = 0
+
+
+_PLACE: Final = msgspec.json.Decoder(_Place)
+_OF: Final = "a verification"
+
+
+class Verifications:
+    """Verifies tables. ``warehouse_url`` is the folder of all tables; ``timer`` gives seconds."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        history: History,
+        store: Store,
+        warehouse_url: str,
+        *,
+        tokens: PageTokens,
+        page_companions: bool,
+        workers: int,
+        feedback: FeedbackCheck | None = None,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._catalog = catalog
+        self._history = history
+        self._store = store
+        self._warehouse_url = warehouse_url
+        self._tokens = tokens
+        self._page_companions = page_companions
+        self._workers = workers
+        self._feedback = feedback
+        self._timer = timer
+
+    def verify(self, record: TableRecord, request: VerifyRequest) -> VerifyAnswer:
+        """Do a part.
+
+        Raises:
+            InvalidRequest: options that cannot be.
+            InvalidPageToken: the token is none, or of another request.
+            SnapshotNotFound: no such snapshot in the history.
+            StoreError: the store failed at the manifest of the snapshot or of a group, or gives another tree than
+                before; nothing is lost by asking for the same part again.
+        """
+        if not 0 <= request.history <= _MOST_HISTORY:
+            raise InvalidRequest(f"history is a number from 0 to {_MOST_HISTORY}, not {request.history}")
+        is_over = time_is_up(request.max_ms, self._timer)
+        place = self._place(record, request)
+        pointer = self._history.pointer(record, snapshot_id=place.snapshot_id)
+        options = Options(
+            files=request.files,
+            pages=self._page_companions if request.pages is None else request.pages,
+            history=(place.seq, request.history),
+            deep=_deep(request),
+            repair=request.repair,
+            workers=self._workers,
+        )
+        verification = Verification(
+            self._store,
+            self._warehouse_url,
+            record.table_id,
+            pointer,
+            options,
+            lambda below, limit: self._records(record.table_id, below, limit),
+        )
+        if place.steps not in (0, verification.steps):
+            # Steps are known by their numbers. With others some would be left out, and nobody would know.
+            raise StoreError(
+                f"the store gives a tree of {verification.steps} steps, and gave one of {place.steps} before; ask again"
+            )
+        answer = verification.run(place.step, until=lambda _done: is_over())
+        if options.deep is not None and place.step == 0 and self._feedback is not None:
+            answer = self._feedback.added_to(answer, record, pointer, options.deep)
+        if answer.steps_done >= answer.steps:
+            return answer
+        following = msgspec.structs.replace(place, step=answer.steps_done, steps=answer.steps)
+        token = self._tokens.write_place(following, _OF, record.table_id)
+        return msgspec.structs.replace(answer, next_page_token=token)
+
+    def _place(self, record: TableRecord, request: VerifyRequest) -> _Place:
+        asked = _digest(request)
+        if request.page_token is not None:
+            place = self._tokens.read_place(_PLACE, request.page_token, _OF, record.table_id)
+            if not (place.step >= 0 and 0 <= place.seq < 1 << 63):
+                raise no_token(_OF)
+            if place.asked != asked:
+                raise InvalidPageToken("page_token belongs to another request", parameter="page_token")
+            return place
+        pointer = self._history.pointer(record, snapshot_id=request.snapshot_id, timestamp=request.timestamp)
+        if pointer.snapshot_id == record.pointer.snapshot_id:
+            seq = record.version
+        else:
+            seq = self._catalog.snapshot(record.table_id, pointer.snapshot_id).seq
+        return _Place(pointer.snapshot_id, seq, 0, asked)
+
+    def _records(self, table_id: str, below: int, limit: int) -> Sequence[Recorded]:
+        return [recorded(entry) for entry in self._catalog.history(table_id, before_seq=below, limit=limit)]
+
+
+def _deep(request: VerifyRequest) -> Deep | None:
+    deep = Deep(sample=request.sample, blocks=request.blocks, seed=request.seed, filters=request.filters)
+    deep.check()
+    if not request.deep and (request.sample is not None or request.blocks is not None):
+        raise InvalidRequest("sample and blocks say how much deep reads; set deep too")
+    if request.deep and not request.files:
+        raise InvalidRequest("deep reads the blocks' files; do not set files to false")
+    return deep if request.deep else None
+
+
+def recorded(entry: HistoryEntry) -> Recorded:
+    """What a verification is to know of a snapshot of the history."""
+    return Recorded(**{name: getattr(entry, name) for name in Recorded.__struct_fields__})
+
+
+def _digest(request: VerifyRequest) -> str:
+    """What a request asks for, but for how it is cut into parts."""
+    same = msgspec.structs.replace(request, max_ms=None, page_token=None)
+    return hashlib.sha256(msgspec.json.encode(same)).hexdigest()[:16]

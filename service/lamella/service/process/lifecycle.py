@@ -1,0 +1,126 @@
+"""Where a process stands (starting, serving, stopping), and how SIGTERM and SIGINT stop it.
+
+Whoever runs the server (uvicorn) stops it by a signal handler of its own: it takes no new connections, waits for what
+is running, and ends the app. Ours comes before it, so that a proxy can notice first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from types import FrameType
+from typing import Any, Final
+
+from fastapi import FastAPI
+from structlog.typing import FilteringBoundLogger
+
+from lamella.service.config.settings import Settings
+from lamella.snapshot.errors import Unavailable
+
+#: What answers carry while the process is being stopped, so that clients ask elsewhere on a new connection.
+_LAST_ANSWER: Final = ((b"connection", b"close"),)
+
+
+class Lifecycle:
+    """Read by the probes and by every answer. Changed from a signal handler, so it takes no lock."""
+
+    def __init__(self) -> None:
+        self.is_started = False
+        self.is_draining = False
+        #: Headers that every answer gets.
+        self.headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    def drain(self) -> None:
+        """From now on the process is not ready, whatever else it still does."""
+        self.is_draining = True
+        self.headers = _LAST_ANSWER
+
+    def require_serving(self) -> None:
+        """Raises Unavailable once the process is being stopped."""
+        if self.is_draining:
+            raise Unavailable("the service is being stopped; ask another replica", retry_after_s=1, reason="draining")
+
+
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+#: How long the end itself may take, after running requests had their time; something is stuck then.
+CLOSING_S: Final = 15.0
+
+
+def drain_on_signals(
+    app: FastAPI, lifecycle: Lifecycle, settings: Settings, log: FilteringBoundLogger, *, is_alone: bool
+) -> None:
+    """Have the app drain for ``drain_s`` when a signal comes, before the server hears of it.
+
+    ``is_alone``: nobody else starts and stops this process, and a second signal ends it at once. A worker process gets
+    signals twice when its whole group gets them, so it leaves that to the process that started it.
+    """
+    inner = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(started: FastAPI) -> AsyncIterator[Any]:
+        with _handled(_Drain(lifecycle, settings, log, is_alone=is_alone)):
+            async with inner(started) as state:
+                yield state
+
+    app.router.lifespan_context = lifespan
+
+
+def end_by(number: int) -> None:
+    """End this process as the signal does when nobody handles it."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+class _Drain:
+    """A signal handler for the running event loop."""
+
+    def __init__(self, lifecycle: Lifecycle, settings: Settings, log: FilteringBoundLogger, *, is_alone: bool) -> None:
+        self.servers: dict[int, Any] = {}
+        self._lifecycle = lifecycle
+        self._drain_s = settings.drain_s
+        self._most_s = settings.drain_s + settings.shutdown_grace_s + CLOSING_S
+        self._log = log
+        self._is_alone = is_alone
+        self._loop = asyncio.get_running_loop()
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        if not self._lifecycle.is_draining:
+            self._lifecycle.drain()
+            self._loop.call_soon_threadsafe(self._begin, number)
+        elif self._is_alone:
+            end_by(number)
+
+    def _begin(self, number: int) -> None:
+        self._log.info("draining", pid=os.getpid(), signal=signal.Signals(number).name, drain_s=self._drain_s)
+        stop: Callable[[int, FrameType | None], Any] = self.servers[number]
+        self._loop.call_later(self._drain_s, stop, number, None)
+        late = threading.Timer(self._most_s, self._give_up)
+        late.daemon = True
+        try:
+            late.start()
+        except RuntimeError as error:  # the system starts no thread now, but the process must end all the same
+            self._log.warning("nobody watches over the end", pid=os.getpid(), exc_info=error)
+
+    def _give_up(self) -> None:
+        self._log.error("the service did not end in time", pid=os.getpid(), after_s=self._most_s)
+        os._exit(1)
+
+
+@contextmanager
+def _handled(drain: _Drain) -> Iterator[None]:
+    """Put the handler before the server's; where signals are not the server's to handle, nothing is done."""
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            before = signal.getsignal(number)
+            if callable(before) and before is not signal.default_int_handler:
+                drain.servers[number] = before
+                signal.signal(number, drain)
+    try:
+        yield
+    finally:
+        for handled, before in drain.servers.items():
+            signal.signal(handled, before)

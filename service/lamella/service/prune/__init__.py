@@ -1,0 +1,1 @@
+"""Prunes and aggregates over HTTP."""

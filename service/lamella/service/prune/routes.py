@@ -1,0 +1,385 @@
+"""Routes of prunes and aggregates: ``.../prune``, ``.../prune/batch``, ``.../diff``, ``.../aggregate``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from cachetools import LRUCache
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamella.service.access import on_table
+from lamella.service.catalog import TableRecord
+from lamella.service.history.history import trusted_manifests
+from lamella.service.http.admission import QUICK_BODY_BYTES, read_json
+from lamella.service.http.responses import (
+    ARROW,
+    MSGPACK,
+    BufferedResponse,
+    ResponseFormat,
+    StreamingResponse,
+    encode_now,
+    encode_response,
+    respond,
+    respond_json,
+    respond_large,
+)
+from lamella.service.http.routing import JSON, OF_A_FILTER, OF_A_SNAPSHOT, TABLE, Operation, require_json
+from lamella.service.http.streaming import LEAST_BLOCK_BYTES, WHOLE_BYTES
+from lamella.service.services import Services
+from lamella.service.telemetry.tracing import describe_prune
+from lamella.snapshot.errors import (
+    InvalidPageToken,
+    InvalidRequest,
+    LocationRefused,
+    NotSignable,
+    Overloaded,
+    SegmentNotFound,
+)
+from lamella.snapshot.prune.found import Found
+from lamella.snapshot.prune.pipeline import Deferred, NotNow
+from lamella.snapshot.wire import (
+    AggregateAnswer,
+    AggregateRequest,
+    BatchAnswer,
+    BatchRequest,
+    DiffAnswer,
+    DiffRequest,
+    PruneAnswer,
+    PruneRequest,
+)
+
+_PRUNE_REQUEST: Final = msgspec.json.Decoder(PruneRequest)
+_SHAPES_KEPT: Final = 1_024
+#: Literals, as far as they can be told in a request's text.
+_LITERALS: Final = re.compile(rb"'[^']*'|\d+")
+
+
+class PruneRoutes:
+    """Which blocks a query must read."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        #: Tests that prunes of a table took which differ in literals alone; only of those that were wide the last time.
+        self._wide_shapes: LRUCache[tuple[str, str, bytes], int] = LRUCache(_SHAPES_KEPT)
+
+    async def prune(self, request: Request) -> Response:
+        require_json(request)
+        body = await request.body()
+        parameters = request.path_params
+        namespace, name, wanted = parameters["namespace"], parameters["table"], ResponseFormat.of(request)
+        services = self._services
+        shape = (namespace, name, _masked(body))
+        known_tests = self._wide_shapes.get(shape, 0)
+        if known_tests:
+            services.admission.check_testing(request, known_tests)  # refused before it is read, where it would be
+        found = self._found_now(namespace, name, body)
+        self._note_shape(shape, found)
+        made: BufferedResponse | StreamingResponse | Found | None
+        if isinstance(found, Deferred):
+            if found.block_tests is None:
+                # All in one hop to a thread: a large filter, table or answer must not hold up the others' requests.
+                made = await services.weighed(request, lambda most: self._made(namespace, name, body, wanted, most))
+            else:
+                made = await services.in_lane(request, found, lambda: self._made(namespace, name, body, wanted, None))
+        else:
+            made = encode_now(found, wanted, services.segment_texts)
+            if made is None:
+                made = found if _is_large(found) else await self._encoded(request, found, wanted)
+        if isinstance(made, Found):
+            return await respond_large(made, wanted, services.large_answers, services.segment_texts, request)
+        return await respond(made, wanted, services.large_answers, request)
+
+    def _note_shape(self, shape: tuple[str, str, bytes], found: Found | Deferred) -> None:
+        tests = found.block_tests if isinstance(found, Deferred) else 0
+        if tests is not None and tests > self._services.WIDE_TESTS:
+            self._wide_shapes[shape] = tests
+        elif tests is not None:
+            self._wide_shapes.pop(shape, None)
+
+    async def _encoded(
+        self, request: Request, found: Found, wanted: ResponseFormat
+    ) -> BufferedResponse | StreamingResponse:
+        services = self._services
+        async with services.admission.reading(request):
+            return await services.read(lambda: encode_response(found, wanted, services.segment_texts))
+
+    def _found_now(self, namespace: str, name: str, body: bytes) -> Found | Deferred:
+        """The answer when it is near and small enough to be found on the event loop; else what a thread has to do."""
+        services = self._services
+        if len(body) > QUICK_BODY_BYTES or not services.catalog.is_instant:
+            return Deferred()
+        asked = read_json(_PRUNE_REQUEST, body)
+        if asked.timestamp is not None or asked.page_token is not None or asked.sign_urls:
+            return Deferred()
+        record = services.catalog.current(namespace, name)
+        if record is None or asked.snapshot_id not in (None, record.pointer.snapshot_id):
+            return Deferred()
+        with services.traces.span("prune") as span:
+            found = services.warehouse.find_now(record.pointer, asked)
+            if span is not None:
+                describe_prune(span, found if isinstance(found, Found) else None)
+        if isinstance(found, Found):
+            self._note(record, asked, found)
+            return found
+        return _as_listed(asked, found)
+
+    def _made(
+        self, namespace: str, name: str, body: bytes, wanted: ResponseFormat, most_tests: int | None
+    ) -> BufferedResponse | StreamingResponse | Found:
+        """The answer; a large one as what was found. Raises NotNow for what takes more tests than ``most_tests``."""
+        services = self._services
+        asked = read_json(_PRUNE_REQUEST, body)
+        record = services.table(namespace, name)
+        # a page belongs to the snapshot of the first one, whatever has become current since
+        pinned = None if asked.page_token is None else services.warehouse.page_tokens.read(asked)[0]
+        pointer = services.history.pointer(
+            record,
+            snapshot_id=asked.snapshot_id if pinned is None else pinned,
+            timestamp=asked.timestamp if pinned is None else None,
+            time_zone=asked.time_zone,
+        )
+        with trusted_manifests():
+            with services.traces.span("prune") as span:
+                if most_tests is None:
+                    found = services.warehouse.find(pointer, asked)
+                else:
+                    within = services.warehouse.find_within(pointer, asked, most_tests)
+                    if isinstance(within, Deferred):
+                        cost = _as_listed(asked, within)
+                        if asked.sign_urls:
+                            services.block_urls.require_few(cost.kept_blocks)
+                        raise NotNow(cost)
+                    found = within
+                if span is not None:
+                    describe_prune(span, found)
+            self._note(record, asked, found)
+            if asked.sign_urls:
+                found = services.block_urls.in_answer(record, found)
+            return found if _is_large(found) else encode_response(found, wanted, services.segment_texts)
+
+    def _note(self, record: TableRecord, asked: PruneRequest, found: Found) -> None:
+        services = self._services
+        services.metrics.pruned(found.answer)
+        services.recorder.note(record, asked, found)
+        answer = found.answer
+        # Segments alone, some segments, and parts of an answer do not say what was skipped of the snapshot.
+        is_whole = asked.segments is None and asked.page_size is None and asked.page_token is None
+        if is_whole and answer.complete and found.parts is not None:
+            services.prune_rates.note(record, answer.report, found.block_count)
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What these routes are."""
+        return (
+            Operation(
+                method="POST",
+                path=TABLE + "/prune",
+                handler=self.prune,
+                needs=on_table("read"),
+                changes=False,
+                summary="Ask which blocks a filter leaves",
+                tag="Prune",
+                description="A block that holds a matching row is always among them, under Spark SQL's semantics. "
+                "`report` says how many entries each stage looked at and kept, and which predicates could not prune "
+                "and why. With `sign_urls` each block has a URL that reads it without credentials. "
+                "Large answers come in pieces, compressed by `Accept-Encoding`.",
+                direct=True,
+                takes_own_place=True,
+                other_media_types=(ARROW, MSGPACK),
+                is_question=True,
+                is_large=True,
+                request_type=PruneRequest,
+                answer_type=PruneAnswer,
+                errors=(
+                    *OF_A_SNAPSHOT,
+                    *OF_A_FILTER,
+                    InvalidPageToken,
+                    SegmentNotFound,
+                    LocationRefused,
+                    NotSignable,
+                    Overloaded,
+                ),
+            ),
+        )
+
+
+def _as_listed(asked: PruneRequest, cost: Deferred) -> Deferred:
+    """A cost by which no answer is large that may be small however many blocks are kept: of few blocks, or of runs."""
+    is_less = asked.limit is not None or asked.page_size is not None or asked.shape == "ranges"
+    return Deferred(block_tests=cost.block_tests) if is_less or asked.level == "segment" else cost
+
+
+def _masked(body: bytes) -> bytes:
+    """A request without its literals; empty for one that is not looked at on the event loop."""
+    return b"" if len(body) > QUICK_BODY_BYTES else _LITERALS.sub(b"?", body)
+
+
+def _is_large(found: Found) -> bool:
+    """Whether its answer surely is so large that it has to have a turn to be sent."""
+    is_listed = found.parts is not None and found.shape != "ranges"
+    return is_listed and found.block_count * LEAST_BLOCK_BYTES > WHOLE_BYTES
+
+
+_BATCH: Final = msgspec.json.Decoder(BatchRequest)
+_DIFF: Final = msgspec.json.Decoder(DiffRequest)
+_ENCODER: Final = msgspec.json.Encoder()
+_ERRORS: Final = (*OF_A_SNAPSHOT, *OF_A_FILTER)
+
+
+class PruneManyRoutes:
+    """What one prune does not answer."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def prune_batch(self, request: Request) -> Response:
+        return await self._answer(request, self._batch)
+
+    async def diff(self, request: Request) -> Response:
+        return await self._answer(request, self._diff)
+
+    async def _answer(self, request: Request, work: Callable[[str, str, bytes, int | None], bytes]) -> Response:
+        require_json(request)
+        body = await request.body()
+        parameters = request.path_params
+        data = await self._services.weighed(
+            request, lambda most_tests: work(parameters["namespace"], parameters["table"], body, most_tests)
+        )
+        return await respond_json(data, self._services.large_answers, request)
+
+    def _batch(self, namespace: str, name: str, body: bytes, most_tests: int | None) -> bytes:
+        asked = read_json(_BATCH, body)
+        record = self._services.table(namespace, name)
+        pointer = self._services.history.pointer(
+            record, snapshot_id=asked.snapshot_id, timestamp=asked.timestamp, time_zone=asked.time_zone
+        )
+        with trusted_manifests(), self._services.traces.span("prune batch"):
+            most_blocks = self._services.settings.answer_blocks_max
+            answer = self._services.warehouse.prune_batch(
+                pointer, asked, most_blocks=most_blocks, most_tests=most_tests
+            )
+        for each in answer.answers:
+            self._services.metrics.pruned(each)
+            kept = _kept(each)
+            if kept is not None:
+                self._services.prune_rates.note(record, each.report, kept)
+        return _ENCODER.encode(answer)
+
+    def _diff(self, namespace: str, name: str, body: bytes, most_tests: int | None) -> bytes:
+        asked = read_json(_DIFF, body)
+        record = self._services.table(namespace, name)
+        if (asked.from_snapshot_id is None) == (asked.from_timestamp is None):
+            raise InvalidRequest("give exactly one of from_snapshot_id and from_timestamp")
+        point, zone = self._services.history.pointer, asked.time_zone
+        before = point(record, snapshot_id=asked.from_snapshot_id, timestamp=asked.from_timestamp, time_zone=zone)
+        after = point(record, snapshot_id=asked.to_snapshot_id, timestamp=asked.to_timestamp, time_zone=zone)
+        with trusted_manifests():
+            most_blocks = self._services.settings.answer_blocks_max
+            answer = self._services.warehouse.diff(before, after, asked, most_blocks=most_blocks, most_tests=most_tests)
+            return _ENCODER.encode(answer)
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What these routes are."""
+        return (
+            Operation(
+                method="POST",
+                path=TABLE + "/prune/batch",
+                handler=self.prune_batch,
+                needs=on_table("read"),
+                changes=False,
+                summary="Ask which blocks each of many filters leaves",
+                tag="Prune",
+                description="As many prunes of one snapshot, but each segment is read once for all of them. "
+                "`details.filter` of an error is the number of the filter, from 0. All answers together have no more "
+                "blocks (or runs of them, or segments) than the setting `answer_blocks_max` says.",
+                takes_own_place=True,
+                is_question=True,
+                is_large=True,
+                request_type=BatchRequest,
+                answer_type=BatchAnswer,
+                errors=_ERRORS,
+            ),
+            Operation(
+                method="POST",
+                path=TABLE + "/diff",
+                handler=self.diff,
+                needs=on_table("read"),
+                changes=False,
+                summary="Ask which blocks came and went between two snapshots",
+                tag="Prune",
+                description="Only blocks that may match the filter, and no more than the setting `answer_blocks_max` "
+                "says; `changes` has pages. Segments that both snapshots have are not read.",
+                takes_own_place=True,
+                is_question=True,
+                is_large=True,
+                request_type=DiffRequest,
+                answer_type=DiffAnswer,
+                errors=_ERRORS,
+            ),
+        )
+
+
+def _kept(answer: PruneAnswer) -> int | None:
+    """How many blocks an answer has; None: it has segments."""
+    if answer.block_columns is not None:
+        return len(answer.block_columns.location)
+    if answer.block_ranges is not None:
+        return sum(answer.block_ranges.block_count)
+    return None if answer.blocks is None else len(answer.blocks)
+
+
+_AGGREGATE_REQUEST = msgspec.json.Decoder(AggregateRequest)
+_AGGREGATE_ENCODER = msgspec.json.Encoder()
+
+
+class AggregateRoutes:
+    """Aggregates from metadata."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def aggregate(self, request: Request) -> Response:
+        require_json(request)
+        body = await request.body()
+        parameters = request.path_params
+        data = await self._services.weighed(
+            request, lambda most_tests: self._aggregate(parameters["namespace"], parameters["table"], body, most_tests)
+        )
+        return Response(data, media_type=JSON)
+
+    def _aggregate(self, namespace: str, name: str, body: bytes, most_tests: int | None) -> bytes:
+        asked = read_json(_AGGREGATE_REQUEST, body)
+        record = self._services.table(namespace, name)
+        pointer = self._services.history.pointer(
+            record, snapshot_id=asked.snapshot_id, timestamp=asked.timestamp, time_zone=asked.time_zone
+        )
+        with trusted_manifests(), self._services.traces.span("aggregate"):
+            answer = self._services.warehouse.aggregate(pointer, asked, most_tests=most_tests)
+        self._services.metrics.aggregated(answer)
+        return _AGGREGATE_ENCODER.encode(answer)
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What these routes are."""
+        return (
+            Operation(
+                method="POST",
+                path=TABLE + "/aggregate",
+                handler=self.aggregate,
+                needs=on_table("read"),
+                changes=False,
+                summary="Count rows, find least and greatest values",
+                tag="Prune",
+                description="`groups` hold what the statistics prove; the matching rows of the blocks in `scan` are to "
+                "be added. Never from bounds that may not occur. With `mode` `bounded` nothing is to be scanned, and "
+                "the answer says what the true values lie between.",
+                takes_own_place=True,
+                is_question=True,
+                is_large=True,
+                request_type=AggregateRequest,
+                answer_type=AggregateAnswer,
+                errors=(*OF_A_SNAPSHOT, *OF_A_FILTER),
+            ),
+        )

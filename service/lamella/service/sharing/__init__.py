@@ -1,0 +1,1 @@
+"""The Delta Sharing face."""

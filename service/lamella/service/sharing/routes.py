@@ -1,0 +1,399 @@
+"""Routes of Delta Sharing: shares, and a table's version, metadata and files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamella.service.access import ANYBODY, ASKED, Principal, on_table, principal_of, require_sight
+from lamella.service.catalog import TableRecord
+from lamella.service.http.admission import read_json
+from lamella.service.http.responses import (
+    NDJSON,
+    BufferedResponse,
+    ResponseFormat,
+    StreamingResponse,
+    begin_streaming,
+    respond,
+)
+from lamella.service.http.routing import (
+    OF_A_SNAPSHOT,
+    SHARE,
+    SHARED_SCHEMAS,
+    SHARED_TABLE,
+    SHARED_TABLES,
+    SHARES,
+    Operation,
+    Parameter,
+    json_response,
+    require_json,
+    whole_number,
+)
+from lamella.service.services import Services
+from lamella.service.sharing.sharing import SHARE_NAME, SharedAnswer, no_changes, require_share
+from lamella.service.sharing.sharing import SHARE_NAME as THE_SHARE
+from lamella.snapshot.errors import (
+    InvalidPageToken,
+    InvalidRequest,
+    LimitExceeded,
+    LocationRefused,
+    NamespaceNotFound,
+    NotExpressible,
+    NotFound,
+    NotSignable,
+    Overloaded,
+    SnapshotNotFound,
+    TableNotFound,
+)
+from lamella.snapshot.sharing.asked import CAPABILITIES, VERSION, Capabilities, ShareQuery
+from lamella.snapshot.sharing.items import (
+    ShareAnswer,
+    SharedSchema,
+    SharedSchemaList,
+    SharedShare,
+    SharedTable,
+    SharedTableList,
+    ShareList,
+)
+
+_MOST: Final = 500
+_OF: Final = "this listing"
+_PAGING: Final = (
+    Parameter(
+        name="maxResults",
+        description=f"Items in one answer, {_MOST} at most and when not given.",
+        schema={"type": "integer", "minimum": 1, "maximum": 1_000_000},
+    ),
+    Parameter(name="pageToken", description="`nextPageToken` of the answer before."),
+)
+_SHARE: Final = SharedShare(name=THE_SHARE)
+
+
+class ShareRoutes:
+    """List shares, schemas and tables, each recipient its own."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def list_shares(self, request: Request) -> Response:
+        del request
+        return json_response(ShareList(items=(_SHARE,)))
+
+    async def get_share(self, request: Request) -> Response:
+        require_share(request.path_params["share"])
+        return json_response(ShareAnswer(share=_SHARE))
+
+    async def list_shared_schemas(self, request: Request) -> Response:
+        require_share(request.path_params["share"])
+        rights, after = principal_of(request).rights, self._after(request, "schemas")
+        infos = await self._services.read(self._services.catalog.namespaces)
+        names = sorted(each.name for each in infos if rights.sees(each.name))
+        found, token = self._page((name for name in names if name > after), _most(request), "schemas")
+        return json_response(
+            SharedSchemaList(
+                items=tuple(SharedSchema(name=name, share=THE_SHARE) for name in found), next_page_token=token
+            )
+        )
+
+    async def list_shared_tables(self, request: Request) -> Response:
+        namespace = request.path_params["namespace"]
+        principal = require_sight(request, namespace)
+        require_share(request.path_params["share"])
+        scope = f"tables of {namespace}"
+        after, most = self._after(request, scope), _most(request)
+
+        def work() -> SharedTableList:
+            names = (name for name in self._readable(principal, namespace) if name > after)
+            found, token = self._page(names, most, scope)
+            return _tables(((namespace, name) for name in found), token)
+
+        return json_response(await self._services.read(work))
+
+    async def list_all_shared_tables(self, request: Request) -> Response:
+        require_share(request.path_params["share"])
+        principal, most = principal_of(request), _most(request)
+        first, _, after = self._after(request, "all tables").partition("/")
+
+        def work() -> SharedTableList:
+            infos = self._services.catalog.namespaces()
+            names = sorted(each.name for each in infos if principal.rights.sees(each.name) and each.name >= first)
+            places = (
+                f"{namespace}/{name}"
+                for namespace in names
+                for name in self._readable(principal, namespace)
+                if namespace > first or name > after
+            )
+            found, token = self._page(places, most, "all tables")
+            return _tables(((namespace, name) for namespace, _, name in (each.partition("/") for each in found)), token)
+
+        return json_response(await self._services.read(work))
+
+    def _page(self, names: Iterable[str], most: int, scope: str) -> tuple[list[str], str | None]:
+        """The first of the names, and where the others begin."""
+        found: list[str] = []
+        for name in names:
+            if len(found) == most:
+                return found, self._services.page_tokens.write(found[-1].encode(), _OF, scope)
+            found.append(name)
+        return found, None
+
+    def _after(self, request: Request, scope: str) -> str:
+        """The name that the page before ended with; before the first page: none. Raises InvalidPageToken."""
+        token = request.query_params.get("pageToken")
+        if token is None:
+            return ""
+        return self._services.page_tokens.read(token, _OF, scope, parameter="pageToken").decode("utf-8", "replace")
+
+    def _readable(self, principal: Principal, namespace: str) -> list[str]:
+        """The tables of a namespace that the principal may read, by name."""
+        try:
+            names = self._services.catalog.tables(namespace)
+        except NamespaceNotFound:
+            if principal.rights.sees(namespace):
+                return []  # it was dropped a moment ago
+            raise
+        return sorted(name for name in names if principal.rights.may("read", namespace, name))
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What these routes are."""
+        paging = (InvalidRequest, InvalidPageToken)
+        return (
+            Operation(
+                method="GET",
+                path=SHARES,
+                handler=self.list_shares,
+                needs=ANYBODY,
+                summary="List the shares",
+                tag="Delta Sharing",
+                description="There is one, `lamella`, of all that one may read.",
+                answer_type=ShareList,
+            ),
+            Operation(
+                method="GET",
+                path=SHARE,
+                handler=self.get_share,
+                needs=ANYBODY,
+                summary="Look at a share",
+                tag="Delta Sharing",
+                answer_type=ShareAnswer,
+                errors=(NotFound,),
+            ),
+            Operation(
+                method="GET",
+                path=SHARED_SCHEMAS,
+                handler=self.list_shared_schemas,
+                needs=ANYBODY,
+                summary="List the schemas of a share",
+                tag="Delta Sharing",
+                description="They are namespaces.",
+                answer_type=SharedSchemaList,
+                parameters=_PAGING,
+                errors=(NotFound, *paging),
+            ),
+            Operation(
+                method="GET",
+                path=SHARED_TABLES,
+                handler=self.list_shared_tables,
+                needs=ASKED,
+                summary="List the tables of a shared schema",
+                tag="Delta Sharing",
+                answer_type=SharedTableList,
+                parameters=_PAGING,
+                errors=(NotFound, NamespaceNotFound, *paging),
+            ),
+            Operation(
+                method="GET",
+                path=SHARE + "/all-tables",
+                handler=self.list_all_shared_tables,
+                needs=ANYBODY,
+                summary="List all tables of a share",
+                tag="Delta Sharing",
+                answer_type=SharedTableList,
+                parameters=_PAGING,
+                errors=(NotFound, *paging),
+            ),
+        )
+
+
+def _tables(places: Iterable[tuple[str, str]], token: str | None) -> SharedTableList:
+    items = tuple(SharedTable(name=name, schema=namespace, share=THE_SHARE) for namespace, name in places)
+    return SharedTableList(items=items, next_page_token=token)
+
+
+def _most(request: Request) -> int:
+    return min(whole_number(request, "maxResults", _MOST, 1, 1_000_000), _MOST)
+
+
+_QUERY: Final = msgspec.json.Decoder(ShareQuery)
+_LATEST: Final = (1 << 62) - 1
+_ABLE: Final = Parameter(
+    name=CAPABILITIES,
+    place="header",
+    description="What the recipient reads, as `responseformat=delta,parquet;readerfeatures=timestampntz;"
+    "includeEndStreamAction=true`; `responseformat=parquet` when not given.",
+)
+_NO_TABLE: Final = (NotFound, NamespaceNotFound, TableNotFound)
+
+
+class SharedTableRoutes:
+    """Answer the questions of recipients about one table."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def get_shared_table(self, request: Request) -> Response:
+        namespace, name = _place(request)
+        record = await self._services.read(lambda: self._services.table(namespace, name))
+        response = json_response(SharedTable(name=name, schema=namespace, share=SHARE_NAME))
+        response.headers[VERSION] = str(record.version)
+        return response
+
+    async def shared_table_version(self, request: Request) -> Response:
+        namespace, name = _place(request)
+        services, starting = self._services, request.query_params.get("startingTimestamp")
+        version = await services.read(lambda: services.sharing.version(services.table(namespace, name), starting))
+        return Response(None, headers={VERSION: str(version)}, media_type=NDJSON)
+
+    async def shared_table_metadata(self, request: Request) -> Response:
+        timestamp = request.query_params.get("timestamp")
+        version = None
+        if "version" in request.query_params:
+            version = whole_number(request, "version", 0, 0, _LATEST)
+        able, sharing = _able(request), self._services.sharing
+        return await self._answer(
+            request, lambda record, _: sharing.metadata(record, able, version=version, timestamp=timestamp)
+        )
+
+    async def query_shared_table(self, request: Request) -> Response:
+        require_json(request)
+        body = await request.body()
+        able, sharing = _able(request), self._services.sharing
+        return await self._answer(
+            request,
+            lambda record, most_tests: sharing.query(record, read_json(_QUERY, body), able, most_tests),
+            is_secret=True,
+        )
+
+    async def shared_table_changes(self, request: Request) -> Response:
+        _place(request)
+        raise no_changes()
+
+    async def _answer(
+        self, request: Request, ask: Callable[[TableRecord, int | None], SharedAnswer], *, is_secret: bool = False
+    ) -> Response:
+        (namespace, name), services, wanted = _place(request), self._services, ResponseFormat.of(request)
+        able = _able(request)
+
+        def work(most_tests: int | None) -> tuple[SharedAnswer, BufferedResponse | StreamingResponse]:
+            answer = ask(services.table(namespace, name), most_tests)
+            return answer, begin_streaming(NDJSON, answer.lines, is_secret=is_secret)
+
+        answer, made = await services.weighed(request, work)
+        headers = {VERSION: str(answer.version), CAPABILITIES: able.header(answer.form)}
+        response = await respond(made, wanted, services.large_answers, request)
+        response.headers.update(headers)
+        return response
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What these routes are."""
+        return (
+            Operation(
+                method="GET",
+                path=SHARED_TABLE,
+                handler=self.get_shared_table,
+                needs=on_table("read"),
+                summary="Look at a shared table",
+                tag="Delta Sharing",
+                description=f"The header `{VERSION}` has its version; older recipients ask so with HEAD.",
+                answer_type=SharedTable,
+                errors=_NO_TABLE,
+            ),
+            Operation(
+                method="GET",
+                path=SHARED_TABLE + "/version",
+                handler=self.shared_table_version,
+                needs=on_table("read"),
+                summary="Which version a shared table has",
+                tag="Delta Sharing",
+                description=f"In the header `{VERSION}`.",
+                parameters=(
+                    Parameter(
+                        name="startingTimestamp",
+                        description="The first version of then or later: ISO 8601, UTC without a zone.",
+                    ),
+                ),
+                media_type=NDJSON,
+                errors=(*_NO_TABLE, InvalidRequest, SnapshotNotFound),
+            ),
+            Operation(
+                method="GET",
+                path=SHARED_TABLE + "/metadata",
+                handler=self.shared_table_metadata,
+                takes_own_place=True,
+                needs=on_table("read"),
+                summary="What a shared table looks like",
+                tag="Delta Sharing",
+                description="Lines of JSON: what reading it takes, and its columns.",
+                parameters=(
+                    Parameter(name="version", description="At this version.", schema={"type": "integer", "minimum": 0}),
+                    Parameter(name="timestamp", description="As it was then: ISO 8601, UTC without a zone."),
+                    _ABLE,
+                ),
+                media_type=NDJSON,
+                errors=(NotFound, *OF_A_SNAPSHOT, NotExpressible),
+            ),
+            Operation(
+                method="POST",
+                path=SHARED_TABLE + "/query",
+                handler=self.query_shared_table,
+                takes_own_place=True,
+                needs=on_table("read"),
+                changes=False,
+                summary="Which files of a shared table hold what is asked for",
+                tag="Delta Sharing",
+                description="Lines of JSON: as the metadata, then each file with a URL that reads it without "
+                "credentials for a time. A file that holds a row which a recipient may find to match the hints is "
+                "always among them.",
+                is_question=True,
+                is_large=True,
+                request_type=ShareQuery,
+                parameters=(_ABLE,),
+                media_type=NDJSON,
+                errors=(
+                    NotFound,
+                    *OF_A_SNAPSHOT,
+                    InvalidPageToken,
+                    NotExpressible,
+                    LimitExceeded,
+                    LocationRefused,
+                    NotSignable,
+                    Overloaded,
+                ),
+            ),
+            Operation(
+                method="GET",
+                path=SHARED_TABLE + "/changes",
+                handler=self.shared_table_changes,
+                needs=on_table("read"),
+                summary="Changes of a shared table (refused)",
+                tag="Delta Sharing",
+                description="Changes between versions are not shared.",
+                media_type=NDJSON,
+                errors=(*_NO_TABLE, NotExpressible),
+            ),
+        )
+
+
+def _place(request: Request) -> tuple[str, str]:
+    """The table that the path names; raises NotFound for another share than there is."""
+    named = request.path_params
+    require_share(named["share"])
+    return named["namespace"], named["table"]
+
+
+def _able(request: Request) -> Capabilities:
+    return Capabilities.of(request.headers.get(CAPABILITIES))

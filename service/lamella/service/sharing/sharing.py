@@ -1,0 +1,300 @@
+"""Tables to recipients of Delta Sharing: which version, what it looks like, which files, and URLs that read them.
+
+A share is all that the recipient may read: schemas are namespaces, versions the numbers of a table's snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
+from lamella.service.config.settings import Settings
+from lamella.service.history.history import History, instant_ms, instant_of, trusted_manifests
+from lamella.service.prune.block_urls import BlockUrls
+from lamella.service.telemetry.metrics import Metrics
+from lamella.snapshot.errors import (
+    InvalidPageToken,
+    InvalidRequest,
+    NotExpressible,
+    NotFound,
+    SnapshotExpired,
+    SnapshotNotFound,
+)
+from lamella.snapshot.expression.limits import MAX_SQL_CHARACTERS, MAX_SQL_TOKENS
+from lamella.snapshot.expression.nodes import TRUE, And, Predicate
+from lamella.snapshot.expression.sql_text import token_count
+from lamella.snapshot.iceberg.metadata import require_named
+from lamella.snapshot.manifest import Snapshot, SnapshotPointer
+from lamella.snapshot.prune.found import Found
+from lamella.snapshot.prune.paging import MAX_PAGE_SIZE
+from lamella.snapshot.prune.pipeline import NotNow
+from lamella.snapshot.prune.signed import SignedTokens
+from lamella.snapshot.schema.evolution import schema_at
+from lamella.snapshot.sharing.asked import Capabilities, ShareQuery
+from lamella.snapshot.sharing.by_name import shared_schema
+from lamella.snapshot.sharing.file_stats import stats_of
+from lamella.snapshot.sharing.json_hint import read_json_hint
+from lamella.snapshot.sharing.lines import Form, SharedFile, TableState, end_line, file_line, has_ntz, head_lines
+from lamella.snapshot.sharing.sql_hint import read_sql_hint
+from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.wire import PruneRequest
+
+#: The name of the one share.
+SHARE_NAME: Final = "lamella"
+_MOST_ROWS: Final = 1 << 31
+_OF_ONE_SNAPSHOT: Final = "give at most one of version, timestamp, pageToken and refreshToken"
+
+
+class SharedAnswer(msgspec.Struct, frozen=True):
+    """Lines about a table at a version, in a form."""
+
+    version: int
+    form: Form
+    lines: Iterator[bytes]
+
+
+class _At(msgspec.Struct, frozen=True):
+    """A snapshot of a table and its number."""
+
+    version: int
+    pointer: SnapshotPointer
+
+
+class Sharing:
+    """Answers about tables that whoever asks may read; every method waits for the catalog."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        warehouse: Warehouse,
+        history: History,
+        block_urls: BlockUrls,
+        metrics: Metrics,
+        settings: Settings,
+        secret: bytes,
+    ) -> None:
+        self._catalog = catalog
+        self._warehouse = warehouse
+        self._history = history
+        self._block_urls = block_urls
+        self._metrics = metrics
+        self._most_files = min(settings.signed_urls_max, MAX_PAGE_SIZE)
+        self._refresh_tokens = SignedTokens(secret, "lamella sharing refresh token")
+
+    def version(self, record: TableRecord, starting: str | None) -> int:
+        """The table's version: the current one, or the first at ``starting`` or later.
+
+        Raises:
+            InvalidRequest: no time.
+            SnapshotNotFound: the table has not changed since.
+        """
+        if starting is None:
+            return record.version
+        since_ms = instant_ms(instant_of(starting), "UTC")
+        if since_ms > record.pointer.timestamp_ms:
+            raise SnapshotNotFound(f"the table has no version of {starting} or later", timestamp=starting)
+        return self._first_since(record, since_ms)
+
+    def metadata(
+        self, record: TableRecord, able: Capabilities, *, version: int | None = None, timestamp: str | None = None
+    ) -> SharedAnswer:
+        """What a table looks like.
+
+        Raises:
+            InvalidRequest: no such time, or both a version and a time.
+            SnapshotNotFound: no such version (SnapshotExpired: not any more).
+            NotExpressible: recipients would not find the table's rows in its files.
+        """
+        at = self._at(record, ShareQuery(version=version, timestamp=timestamp))
+        with trusted_manifests():
+            head = self._warehouse.head(at.pointer)
+        state = _state(record, at, head)
+        form = able.form_for(has_ntz=state.has_ntz)
+        return SharedAnswer(at.version, form, head_lines(form, state))
+
+    def query(
+        self, record: TableRecord, asked: ShareQuery, able: Capabilities, most_tests: int | None = None
+    ) -> SharedAnswer:
+        """The files that may hold rows which the hints select, with URLs.
+
+        Raises:
+            InvalidRequest, SnapshotNotFound, NotExpressible: as :meth:`metadata`.
+            InvalidPageToken: a token of another request.
+            LimitExceeded: more files than one answer may have, and no ``maxFiles``.
+            LocationRefused, NotSignable: files of which none can be read by URL.
+            NotNow: it takes more than ``most_tests``.
+        """
+        if asked.starting_version is not None or asked.ending_version is not None:
+            raise no_changes()
+        request = self._request(asked)
+        at = self._at(record, asked, request)
+        with trusted_manifests():
+            head = self._warehouse.head(at.pointer)
+            state = _state(record, at, head)
+            form = able.form_for(has_ntz=state.has_ntz)
+            predicate = _predicate(asked, head)
+            try:
+                found = self._warehouse.find_predicate(at.pointer, predicate, request, most_tests=most_tests)
+            except NotNow as error:
+                self._block_urls.require_few(error.cost.kept_blocks)  # what would be refused in the end is not begun
+                raise
+            self._block_urls.require_few(found.block_count)
+            self._metrics.pruned(found.answer)
+            return SharedAnswer(at.version, form, self._lines(record, asked, able, form, state, head, found))
+
+    def _lines(
+        self,
+        record: TableRecord,
+        asked: ShareQuery,
+        able: Capabilities,
+        form: Form,
+        state: TableState,
+        head: Snapshot,
+        found: Found,
+    ) -> Iterator[bytes]:
+        """The lines. URLs are signed here, and the rest is made as it is taken."""
+        parts = found.parts or ()
+        locations = [place for part in parts for place in part.companion.texts("location", part.rows)]
+        signed = self._block_urls.of(record, locations) if locations else None
+        expires_ms = 0 if signed is None else signed.expires_ms
+        token = found.answer.next_page_token
+        refresh = self._refresh_token(record, state.version) if asked.include_refresh_token else None
+        has_end = able.ends or refresh is not None or asked.max_files is not None or asked.page_token is not None
+
+        def lines() -> Iterator[bytes]:
+            yield from head_lines(form, state)
+            urls = iter(() if signed is None else signed.urls)
+            for part in parts:
+                keys = part.companion.block_keys()
+                sizes = part.numbers("file_size").tolist()
+                places = part.companion.texts("location", part.rows)
+                for row, size, stats, place in zip(
+                    part.rows.tolist(), sizes, stats_of(part, head.schema), places, strict=True
+                ):
+                    name = place if keys is None else "".join(f"{half:016x}" for half in keys[row].tolist())
+                    file = SharedFile(file_id=name, url=next(urls), size_bytes=size, stats=stats)
+                    yield file_line(form, state, file, expires_ms)
+            if has_end:
+                yield end_line(
+                    next_page_token=token,
+                    refresh_token=refresh,
+                    expires_ms=None if signed is None else expires_ms,
+                )
+
+        return lines()
+
+    def _request(self, asked: ShareQuery) -> PruneRequest:
+        """The prune of a query. Its filter is only there to name the hints that page tokens belong to."""
+        limit = asked.limit_hint
+        # With a filter that the recipient applies, rows that it drops would be missing from so many.
+        is_paged = asked.max_files is not None or asked.page_token is not None
+        has_limit = limit is not None and 0 <= limit <= _MOST_ROWS and not asked.has_hints
+        return PruneRequest(
+            filter=[list(asked.predicate_hints), asked.json_predicate_hints],
+            limit=limit if has_limit else None,
+            page_size=min(asked.max_files or self._most_files, self._most_files) if is_paged else None,
+            page_token=asked.page_token,
+        )
+
+    def _at(self, record: TableRecord, asked: ShareQuery, request: PruneRequest | None = None) -> _At:
+        """The version that is asked for; that of the first page for the next ones."""
+        ways = (asked.version, asked.timestamp, asked.refresh_token)
+        if sum(way is not None for way in ways) > 1:
+            raise InvalidRequest(_OF_ONE_SNAPSHOT)
+        if request is not None and request.page_token is not None:
+            # Requests for the next pages repeat what the first one named, which the token knows better.
+            snapshot_id, _ = self._warehouse.page_tokens.read(request)
+            return self._of_entry(self._catalog.snapshot(record.table_id, snapshot_id))
+        if asked.refresh_token is not None:
+            return self._by_number(record, self._refreshed(record, asked.refresh_token))
+        if asked.version is not None:
+            return self._by_number(record, asked.version)
+        if asked.timestamp is not None:
+            at_ms = instant_ms(instant_of(asked.timestamp), "UTC")
+            if at_ms < record.pointer.timestamp_ms:
+                return self._of_entry(self._catalog.snapshot_at(record.table_id, at_ms))
+        return _At(record.version, record.pointer)
+
+    def _by_number(self, record: TableRecord, version: int) -> _At:
+        if version == record.version:
+            return _At(record.version, record.pointer)
+        if not 1 <= version < record.version:
+            raise SnapshotNotFound(
+                f"the table has no version {version}; its versions are 1 to {record.version}", version=version
+            )
+        entries = self._catalog.history(record.table_id, before_seq=version + 1, limit=1)
+        if not entries or entries[0].seq != version:
+            raise SnapshotExpired(f"version {version} of the table is no longer there", version=version)
+        return self._of_entry(entries[0])
+
+    def _first_since(self, record: TableRecord, since_ms: int) -> int:
+        """The first version of that time or later that is still there; the current one is."""
+        low, high = 1, record.version  # times grow with versions
+        while low < high:
+            middle = (low + high) // 2
+            entries = self._catalog.history(record.table_id, before_seq=middle + 1, limit=1)
+            if entries and entries[0].pointer.timestamp_ms >= since_ms:
+                high = entries[0].seq
+            else:
+                low = middle + 1
+        return low
+
+    def _refresh_token(self, record: TableRecord, version: int) -> str:
+        return self._refresh_tokens.write(f"{record.table_id} {version}".encode())
+
+    def _refreshed(self, record: TableRecord, token: str) -> int:
+        table_id, _, version = self._refresh_tokens.read(token).decode().partition(" ")
+        if table_id != record.table_id:
+            raise InvalidPageToken("the refresh token belongs to another table")
+        return int(version)
+
+    @staticmethod
+    def _of_entry(entry: HistoryEntry) -> _At:
+        return _At(entry.seq, entry.pointer)
+
+
+def require_share(name: str) -> None:
+    """Raise NotFound unless it is the share that there is."""
+    if name != SHARE_NAME:
+        raise NotFound(f"there is no share {name!r}", share=name)
+
+
+def no_changes() -> NotExpressible:
+    """What is raised for a question about changes between versions."""
+    return NotExpressible("changes between versions are not shared; query a version, or ask the service's own API")
+
+
+def _predicate(asked: ShareQuery, head: Snapshot) -> Predicate:
+    """Every hint, as one predicate over the columns of a snapshot."""
+    parts: list[Predicate] = []
+    left, tokens_left = MAX_SQL_CHARACTERS, MAX_SQL_TOKENS
+    for text in asked.predicate_hints:
+        left -= len(text)
+        tokens_left -= token_count(text, max(tokens_left, 0)) if left >= 0 else 0
+        if left < 0 or tokens_left < 0:  # hints are no duty, and together no longer than one may be
+            break
+        parts.append(read_sql_hint(text, head.schema))
+    if asked.json_predicate_hints is not None:
+        parts.append(read_json_hint(asked.json_predicate_hints, head.schema))
+    return And(tuple(parts)) if parts else TRUE
+
+
+def _state(record: TableRecord, at: _At, head: Snapshot) -> TableState:
+    """A table at a version; raises NotExpressible."""
+    require_named(head)
+    own = head.schema.schema_id
+    earlier = [schema_at(head, number) for number in head.schema_ids_in_use if number != own]
+    return TableState(
+        table_id=record.table_id,
+        name=record.name,
+        version=at.version,
+        timestamp_ms=at.pointer.timestamp_ms,
+        created_ms=record.created_at_ms,
+        schema=shared_schema(head.schema, earlier),
+        has_ntz=has_ntz(head.schema),
+        size_bytes=head.summary.compressed_byte_size,
+        file_count=head.summary.block_count,
+    )

@@ -1,0 +1,1 @@
+"""Namespaces, tables and their schemas."""

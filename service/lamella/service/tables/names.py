@@ -1,0 +1,141 @@
+"""Names of namespaces, tables, tags and keys, and the locations that tables and files may have.
+
+A namespace may have levels (``sales.eu``), so ``sales.eu.orders`` is table ``orders`` in namespace ``sales.eu``;
+levels are part of the name and nothing more. A table's name has none. Where a snapshot is asked for, a UUID is an id
+and anything else a tag, so no tag is a UUID.
+
+They decide about what is to become part of a table, or is read in order to. Blocks that a table has already stay its
+own: what was registered before a rule was made is pruned and read as ever, but it gets no signed URL, does not come
+back by a rollback, and is not deleted by a clean-up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal
+
+from lamella.service.config.settings import ENV_PREFIX, Settings
+from lamella.snapshot.errors import InvalidRequest, LocationRefused
+from lamella.snapshot.ids import canonical_id
+from lamella.snapshot.jobs import JobKind
+from lamella.snapshot.layout import AllowedPlaces, Anywhere, Places, check_prefix
+from lamella.snapshot.manifest import Block
+from lamella.snapshot.vacuum import foreign_table
+from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.wire import RefusedFile
+
+Kind = Literal["namespace", "table", "tag", "schedule", "key"]
+
+MAX_NAME_LENGTH: Final = 128
+
+#: No leading dash: names stand in command lines.
+_PART: Final = r"[A-Za-z0-9_][A-Za-z0-9_-]*"
+_PATTERNS: Final[dict[Kind, re.Pattern[str]]] = {
+    "namespace": re.compile(rf"{_PART}(?:\.{_PART})*"),
+    "table": re.compile(_PART),
+    "tag": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*"),
+    "schedule": re.compile(_PART),
+    "key": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*"),
+}
+_RULES: Final[dict[Kind, str]] = {
+    "namespace": "letters, digits, '_' and '-' (not first) are allowed, and single dots between its levels",
+    "table": "letters, digits, '_' and '-' (not first) are allowed",
+    "tag": "letters, digits, '_', '-' and '.' (the last two not first) are allowed, and it is no UUID",
+    "schedule": "letters, digits, '_' and '-' (not first) are allowed",
+    "key": "letters, digits, '_', '-' and '.' (the last two not first) are allowed",
+}
+
+
+def check_name(kind: Kind, name: str) -> str:
+    """Return ``name``. Names are case-sensitive.
+
+    Raises:
+        InvalidRequest: empty, too long, or with other characters; for a tag, also a UUID in any spelling.
+    """
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidRequest(
+            f"a {kind} name has at most {MAX_NAME_LENGTH} characters, not {len(name)}", **{kind: name[:MAX_NAME_LENGTH]}
+        )
+    if _PATTERNS[kind].fullmatch(name) is None or (kind == "tag" and canonical_id(name) is not None):
+        raise InvalidRequest(f"{name!r} is not a {kind} name: {_RULES[kind]}", **{kind: name})
+    return name
+
+
+def require_own(warehouse: Warehouse, table_id: str, location: str) -> None:
+    """Raise InvalidRequest for a file in another table's folder.
+
+    That table's clean-up looks only at its own snapshots, and would delete a file that this one needs.
+    """
+    other = foreign_table(warehouse, table_id, location)
+    if other is not None:
+        raise InvalidRequest(f"the file belongs to another table, {other}; copy it", location=location, table_id=other)
+
+
+#: Stands for every namespace.
+_EVERY: Final = "*"
+
+
+class LocationRules:
+    """Made of settings once. Without ``allowed_locations`` there are rules only where requests are authenticated.
+
+    Raises:
+        InvalidRequest: a prefix that makes no allowed place.
+    """
+
+    def __init__(self, settings: Settings, warehouse: Warehouse) -> None:
+        self._warehouse = warehouse
+        self._root = settings.warehouse_url
+        given = settings.allowed_locations
+        self._on = given is not None or settings.auth
+        self._prefixes = given or {}
+        check_rules(settings)
+
+    def of(self, namespace: str, table_id: str | None) -> Places:
+        """The places of a table; ``table_id`` None: one that is not made yet."""
+        if not self._on:
+            return Anywhere()
+        own = None if table_id is None else self._warehouse.table_location(table_id)
+        prefixes = (*self._prefixes.get(_EVERY, ()), *self._prefixes.get(namespace, ()))
+        return AllowedPlaces(self._root, own, prefixes)
+
+
+def check_rules(settings: Settings) -> None:
+    """Raise InvalidRequest for a prefix among the settings that makes no allowed place."""
+    for prefixes in (settings.allowed_locations or {}).values():
+        for prefix in prefixes:
+            try:
+                check_prefix(prefix, settings.warehouse_url)
+            except InvalidRequest as error:
+                raise InvalidRequest(f"{ENV_PREFIX}ALLOWED_LOCATIONS: {error.message}") from error
+
+
+def refused_places(places: Places, locations: Iterable[str]) -> tuple[list[str], list[RefusedFile]]:
+    """The locations that may be used, and what is said of the others."""
+    allowed, refused = [], []
+    for location in locations:
+        try:
+            places.require(location)
+        except InvalidRequest as error:
+            refused.append(RefusedFile(path=location, code=error.code, reason=error.message))
+        else:
+            allowed.append(location)
+    return allowed, refused
+
+
+def require_job_places(places: Places, kind: JobKind, arguments: Mapping[str, Any]) -> None:
+    """Raise LocationRefused when a job of a table would write where the table may not have files."""
+    for name in kind.location_arguments:
+        if name in arguments:
+            places.require_all_below(str(arguments[name]))
+
+
+def require_places(places: Places, blocks: Iterable[Block]) -> None:
+    """Raise LocationRefused for the first block that may not be where it is; other mistakes are told elsewhere."""
+    for block in blocks:
+        try:
+            places.require(block.location)
+        except LocationRefused:
+            raise
+        except InvalidRequest:
+            continue  # no location at all: the block's own check says so

@@ -1,0 +1,301 @@
+"""Creating, dropping and undropping namespaces and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from lamella.service.catalog import Catalog, TableRecord
+from lamella.service.catalog.quotas import check_quotas
+from lamella.service.history.history import history_entry, table_info, trusted_manifests
+from lamella.service.http.idempotency import IdempotencyKey, StoredResponse
+from lamella.service.tables.names import LocationRules, check_name
+from lamella.snapshot.advice.recording import check_recording
+from lamella.snapshot.cluster.block_sizes import block_target_of
+from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LimitExceeded, TableNotFound, Unavailable
+from lamella.snapshot.feedback import check_feedback
+from lamella.snapshot.ids import Ids, canonical_id
+from lamella.snapshot.layout import Places, Store
+from lamella.snapshot.manifest import ClusterKind
+from lamella.snapshot.parquet import read_footer, schema_of
+from lamella.snapshot.schema import Schema
+from lamella.snapshot.schema.cluster_key import cluster_columns
+from lamella.snapshot.source import (
+    IDENTITY,
+    Reader,
+    first_columns,
+    first_properties,
+    nullable_columns,
+    refuse_properties,
+    source_of,
+    source_properties,
+)
+from lamella.snapshot.vacuum import check_retention
+from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.wire import (
+    CreateNamespace,
+    CreateTable,
+    DroppedList,
+    DroppedTable,
+    NamespaceChange,
+    NamespaceInfo,
+    NamespaceQuota,
+    QuotaUse,
+    TableInfo,
+    UndropRequest,
+)
+from lamella.snapshot.wire.bounds import MOST_PROPERTIES
+
+#: How often a change of a namespace's properties is tried when others change them too.
+_TRIES: Final = 20
+
+
+class Tables:
+    """What the catalog holds, made and dropped by name."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        warehouse: Warehouse,
+        store: Store,
+        ids: Ids,
+        clock: Callable[[], int],
+        *,
+        drop_grace_s: int,
+        reader: Reader,
+        rules: LocationRules,
+    ) -> None:
+        self._catalog = catalog
+        self._warehouse = warehouse
+        self._store = store
+        self._ids = ids
+        self._clock = clock
+        self._drop_grace_ms = drop_grace_s * 1000
+        self._reader = reader
+        self._rules = rules
+
+    def create_namespace(self, request: CreateNamespace, claim: IdempotencyKey) -> StoredResponse:
+        """Raises InvalidRequest, AlreadyExists, QuotaExceeded."""
+        check_quotas(request.properties)
+        info = NamespaceInfo(name=check_name("namespace", request.name), properties=request.properties)
+        sealed = claim.seal(201, info)
+        self._catalog.create_namespace(info, now_ms=self._clock(), remember=sealed.stored)
+        return sealed
+
+    def change_namespace(self, name: str, request: NamespaceChange, claim: IdempotencyKey) -> StoredResponse:
+        """Set and remove properties.
+
+        Raises:
+            InvalidRequest: nothing to do, a property that is both set and removed, or a quota that is none.
+            LimitExceeded: more properties than a namespace may have.
+            NamespaceNotFound: no such namespace.
+            Unavailable: others change it all the time.
+        """
+        if not (request.set or request.remove):
+            raise InvalidRequest("there is nothing to set and nothing to remove")
+        both = sorted(set(request.set) & set(request.remove))
+        if both:
+            raise InvalidRequest(f"property {both[0]!r} is both set and removed", property=both[0])
+        check_quotas(request.set)
+        for _ in range(_TRIES):
+            before = self._catalog.namespace(name)
+            left = {key: value for key, value in before.properties.items() if key not in request.remove}
+            properties = {**left, **request.set}
+            if len(properties) > MOST_PROPERTIES:
+                text = f"a namespace has at most {MOST_PROPERTIES} properties"
+                raise LimitExceeded(text, limit="properties", most=MOST_PROPERTIES)
+            after = msgspec.structs.replace(before, properties=properties)
+            sealed = claim.seal(200, after)
+            if self._catalog.change_namespace(before, after, remember=sealed.stored):
+                return sealed
+        raise Unavailable("others are changing the namespace", retry_after_s=1)
+
+    def namespace_quota(self, name: str) -> NamespaceQuota:
+        """How much there is in a namespace, and may be. Raises NamespaceNotFound."""
+        use = self._catalog.namespace_use(name)
+        return NamespaceQuota(
+            tables=QuotaUse(used=use.tables, most=use.quotas.tables),
+            blocks=QuotaUse(used=use.blocks, most=use.quotas.blocks),
+            bytes=QuotaUse(used=use.bytes, most=use.quotas.bytes),
+        )
+
+    def drop_namespace(self, name: str, claim: IdempotencyKey) -> StoredResponse:
+        """Raises NamespaceNotFound, NamespaceNotEmpty. Dropped tables do not keep it; they outlive it."""
+        sealed = claim.seal(204)
+        self._catalog.drop_namespace(name, now_ms=self._clock(), remember=sealed.stored)
+        return sealed
+
+    def create_table(self, namespace: str, request: CreateTable, claim: IdempotencyKey) -> StoredResponse:
+        """Write the first snapshot, then let the catalog know the table.
+
+        Raises:
+            InvalidRequest: the name, both or none of ``schema`` and ``schema_from``, a cluster key without order, or a
+                source that cannot be followed.
+            LocationRefused: ``schema_from``, the source or a file that it names is where the table may have none.
+            InvalidSchema, UnknownColumn: the columns, or a cluster key that is none of them.
+            NotParquet, ObjectNotFound, StoreError: ``schema_from``, or the source.
+            NamespaceNotFound, AlreadyExists, QuotaExceeded: what is there.
+        """
+        name = check_name("table", request.name)
+        check_retention(request.properties)
+        refuse_properties(request.properties)
+        check_feedback(request.properties)
+        check_recording(request.properties)
+        block_target_of(request.properties)
+        self._refuse_taken(namespace, name)
+        schema, properties = self._columns(request, self._rules.of(namespace, None))
+        kind: ClusterKind = "linear" if request.cluster_kind is msgspec.UNSET else request.cluster_kind
+        if kind != "linear" and not request.cluster_key:
+            raise InvalidRequest("cluster_kind is of a cluster key: name its columns")
+        cluster_key = cluster_columns(schema, request.cluster_key)
+        table_id = str(self._ids.new())
+        now_ms = self._clock()
+        pointer = self._warehouse.create(
+            table_id,
+            schema,
+            cluster_key=cluster_key,
+            cluster_kind=kind,
+            properties={**request.properties, **properties},
+            now_ms=now_ms,
+        )
+        record = TableRecord(
+            table_id=table_id,
+            namespace=namespace,
+            name=name,
+            location=self._warehouse.table_location(table_id),
+            version=1,
+            pointer=pointer,
+            created_at_ms=now_ms,
+        )
+        snapshot = self._warehouse.snapshot(pointer)
+        sealed = claim.seal(201, table_info(record, snapshot))
+        self._catalog.create_table(record, history_entry(1, pointer, snapshot), remember=sealed.stored)
+        return sealed
+
+    def drop_table(
+        self,
+        namespace: str,
+        name: str,
+        claim: IdempotencyKey,
+        *,
+        purge: bool = False,
+        base_snapshot_id: str | None = None,
+    ) -> StoredResponse:
+        """Files and manifests stay until a vacuum; ``purge``: no undrop.
+
+        Raises:
+            NamespaceNotFound, TableNotFound.
+            CommitConflict: ``base_snapshot_id`` is not the current snapshot; ``snapshot_id`` is.
+        """
+        sealed = claim.seal(204)
+        self._catalog.drop_table(
+            namespace,
+            name,
+            now_ms=self._clock(),
+            purge=purge,
+            base_snapshot_id=None if base_snapshot_id is None else canonical_id(base_snapshot_id) or base_snapshot_id,
+            remember=sealed.stored,
+        )
+        return sealed
+
+    def dropped(self, namespace: str, *, earlier: bool) -> DroppedList:
+        """The tables that can be undropped, newest drop first; raises NamespaceNotFound.
+
+        ``earlier``: also of earlier namespaces of that name, which may have been somebody else's.
+        """
+        return DroppedList(
+            tables=tuple(
+                DroppedTable(
+                    table_id=found.record.table_id,
+                    name=found.record.name,
+                    location=found.record.location,
+                    snapshot_id=found.record.pointer.snapshot_id,
+                    dropped_at_ms=found.dropped_at_ms,
+                    undrop_before_ms=found.dropped_at_ms + self._drop_grace_ms,
+                )
+                for found in self._catalog.dropped_tables(namespace, earlier=earlier)
+            )
+        )
+
+    def undrop(self, namespace: str, request: UndropRequest, claim: IdempotencyKey, *, earlier: bool) -> StoredResponse:
+        """Bring a dropped table back, with its history and tags. ``earlier`` as in :meth:`dropped`.
+
+        Raises:
+            InvalidRequest: both or none of ``table_id`` and ``name``, or a new name that is none.
+            NamespaceNotFound, TableNotFound: no such dropped table.
+            AlreadyExists: the name is taken.
+            QuotaExceeded: there is no room for it.
+        """
+        if (request.table_id is None) == (request.name is None):
+            raise InvalidRequest("give exactly one of table_id and name")
+        found = next(
+            (
+                each.record
+                for each in self._catalog.dropped_tables(namespace, earlier=earlier)
+                if request.name == each.record.name or request.table_id == each.record.table_id
+            ),
+            None,
+        )
+        if found is None:
+            which = f"named {request.name!r}" if request.table_id is None else f"with the id {request.table_id!r}"
+            raise TableNotFound(f"namespace {namespace!r} has no dropped table {which}", namespace=namespace)
+        name = found.name if request.as_name is None else check_name("table", request.as_name)
+        record = msgspec.structs.replace(found, namespace=namespace, name=name)
+        with trusted_manifests():
+            sealed = claim.seal(200, table_info(record, self._warehouse.snapshot(record.pointer)))
+        self._catalog.undrop_table(found.table_id, namespace, name, remember=sealed.stored)
+        return sealed
+
+    def info_of(self, record: TableRecord) -> TableInfo:
+        """The table as it stands."""
+        with trusted_manifests():
+            return table_info(record, self._warehouse.snapshot(record.pointer))
+
+    def _refuse_taken(self, namespace: str, name: str) -> None:
+        # Only so that what is refused writes no snapshot first: the catalog decides when two ask at once.
+        try:
+            self._catalog.table(namespace, name)
+        except TableNotFound:
+            self._catalog.check_room_for_table(namespace)
+            return
+        raise AlreadyExists(f"table '{namespace}.{name}' exists", namespace=namespace, table=name)
+
+    def _columns(self, request: CreateTable, places: Places) -> tuple[Schema, dict[str, str]]:
+        """The first schema of a table, and what it remembers of its source."""
+        source = request.source
+        if source is msgspec.UNSET:
+            return self._schema(request, places), {}
+        properties = source_properties(source)
+        source = source_of(properties) or source
+        state = self._reader.read(source, {}, places)
+        given = request.schema is not None or request.schema_from is not None
+        if state.schemas:
+            if given:
+                raise InvalidRequest(f"the columns are those of the {source.kind} table, not schema or schema_from")
+            schema = Schema.assign(first_columns(state))
+            return schema, {**properties, IDENTITY: str(state.identity), **first_properties(state, schema)}
+        if given:
+            schema = self._schema(request, places)
+        elif state.files:
+            schema = schema_of(read_footer(self._store, state.files[0].location))
+        else:
+            raise InvalidRequest(f"{source.location} shows no Parquet file to take the columns from: give schema")
+        if request.schema is None:
+            # One file's columns: what is required there may be null in the others.
+            schema = Schema.assign(nullable_columns(schema.columns))
+        return schema, properties
+
+    def _schema(self, request: CreateTable, places: Places) -> Schema:
+        if (request.schema is None) == (request.schema_from is None):
+            raise InvalidRequest("give exactly one of schema and schema_from")
+        if request.schema is not None:
+            return Schema.assign(request.schema)
+        url = str(request.schema_from)
+        places.require_all_below(url)
+        found = self._store.expand(url)
+        if len(found) != 1:
+            raise InvalidRequest(f"schema_from names {len(found)} files; name one of them", schema_from=url)
+        places.require(found[0])
+        return schema_of(read_footer(self._store, found[0]))

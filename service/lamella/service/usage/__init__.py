@@ -1,0 +1,1 @@
+"""How tables are used: recorded filters, prune rates, readers' feedback, the audit trail."""

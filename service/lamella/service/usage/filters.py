@@ -1,0 +1,334 @@
+"""Filters that are recorded for advice, and how well prunes skip: noted beside a prune, written later by a thread.
+
+A prune only puts a note into a queue of bounded length; when a thread cannot keep up, the oldest notes are lost. What
+is written is each filter once, without its constants unless the service or the table says otherwise.
+
+A prune adds to sums in memory and waits for nothing. Every few seconds these are added to those in the catalog, to
+which all workers and replicas add. A process that is killed loses its last seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from lamella.service.catalog import Catalog, PruneRateRow, RecordedBounds, RecordedFilter, TableRecord
+from lamella.service.config.settings import Settings
+from lamella.service.process.threads import BatchDeletion, Debouncer
+from lamella.service.telemetry.metrics import Metrics
+from lamella.snapshot.advice.recording import Mode, Recorded, mode_of
+from lamella.snapshot.advice.shapes import masked
+from lamella.snapshot.errors import LamellaError, OutcomeUnknown, Unavailable
+from lamella.snapshot.expression import read_filter, text_of
+from lamella.snapshot.expression.spelling import tree_of
+from lamella.snapshot.prune.found import Found
+from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.wire import PruneRate, PruneRatesAnswer, PruneRequest, Report
+
+#: Notes that are held at most, and that are written together.
+_MOST_NOTES: Final = 1_024
+_TOGETHER: Final = 128
+#: No longer until a note is written, once there is another one.
+_LATEST_S: Final = 10.0
+#: A filter whose tree is longer is not kept.
+_MOST_CHARS: Final = 16_384
+_DIGEST_CHARS: Final = 32
+_TEXT_CHARS: Final = 500
+
+_Note = tuple[TableRecord, PruneRequest, int, Report]
+
+
+class Recorder:
+    """Keeps filters. ``secret`` keys the hashes, ``timer`` gives seconds."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        warehouse: Warehouse,
+        metrics: Metrics,
+        clock: Callable[[], int],
+        timer: Callable[[], float],
+        settings: Settings,
+        secret: bytes,
+    ) -> None:
+        self._catalog = catalog
+        self._warehouse = warehouse
+        self._metrics = metrics
+        self._clock = clock
+        self._timer = timer
+        self._default: Mode = settings.record_prunes
+        self._is_on = settings.record_prunes != "off"
+        self._bounds = RecordedBounds(most_filters=settings.recorded_filters, most_bytes=settings.recorded_bytes)
+        self._secret = secret
+        self._notes: deque[_Note] = deque(maxlen=_MOST_NOTES)
+        self._written_s = timer()
+        self._lock = threading.Lock()
+        self._later = Debouncer(self.write, 0.0, "recorder")
+
+    def note(self, record: TableRecord, asked: PruneRequest, found: Found) -> None:
+        """Take note of a prune; waits for nothing."""
+        if not self._is_on or asked.filter is None:
+            return
+        notes = self._notes
+        notes.append((record, asked, found.block_count, found.answer.report))
+        if len(notes) >= _TOGETHER or self._timer() - self._written_s > _LATEST_S:
+            self._later.soon()
+
+    def write(self) -> None:
+        """Write what is noted. A filter that cannot be kept, or that the catalog does not take, is lost and counted."""
+        with self._lock:
+            self._written_s = self._timer()
+            self._write(self._taken())
+
+    def mode(self, record: TableRecord) -> Mode:
+        """What is kept of the filters of a table."""
+        return mode_of(self._warehouse.head(record.pointer).properties, self._default)
+
+    def filters(self, table_id: str, limit: int) -> list[RecordedFilter]:
+        """What was kept of a table, this process's last notes among it."""
+        self.write()
+        return self._catalog.recorded(table_id, limit=min(limit, self._bounds.most_filters))
+
+    def clear(self, table_id: str) -> int:
+        """Forget what was kept of a table."""
+        self.write()
+        return self._catalog.clear_recorded(table_id)
+
+    def close(self) -> None:
+        """Write the last notes, and end the thread."""
+        self._later.close()
+        self.write()
+
+    def _taken(self) -> Iterable[_Note]:
+        while True:
+            try:
+                yield self._notes.popleft()
+            except IndexError:
+                return
+
+    def _write(self, notes: Iterable[_Note]) -> None:
+        by_table: dict[str, dict[str, RecordedFilter]] = {}
+        modes: dict[str, Mode] = {}
+        lost = kept = 0
+        for note in notes:
+            table_id = note[0].table_id
+            try:
+                if table_id not in modes:
+                    modes[table_id] = self.mode(note[0])
+                if modes[table_id] == "off":
+                    continue
+                made = self._kept(note, modes[table_id])
+            except LamellaError:  # a prune answered this filter, but its table may be gone by now
+                made = None
+            if made is None:
+                lost += 1
+                continue
+            kept += 1
+            found = by_table.setdefault(table_id, {})
+            found[made.digest] = _together(found.get(made.digest), made)
+        for table_id, filters in by_table.items():
+            try:
+                self._catalog.add_recorded(table_id, list(filters.values()), self._bounds)
+            except LamellaError:  # the catalog does not answer: advice can do without
+                count = sum(each.times for each in filters.values())
+                lost, kept = lost + count, kept - count
+        self._metrics.recorded(kept=kept, lost=lost)
+
+    def _kept(self, note: _Note, mode: Mode) -> RecordedFilter | None:
+        record, asked, block_count, report = note
+        predicate: Any = read_filter(asked.filter, time_zone=asked.time_zone)
+        if mode != "full":
+            predicate = masked(predicate, self._secret if mode == "hashed" else None)
+        tree = msgspec.json.encode(tree_of(predicate)).decode()
+        if len(tree) > _MOST_CHARS or "\\u0000" in tree:
+            return None
+        text = text_of(predicate)[:_TEXT_CHARS]
+        name = hashlib.sha256(f"{mode} {asked.time_zone} {tree}".encode()).hexdigest()[:_DIGEST_CHARS]
+        now_ms = self._clock()
+        kept_bytes = next((stage.bytes for stage in reversed(report.stages) if stage.stage != "page"), 0)
+        return RecordedFilter(
+            table_id=record.table_id,
+            digest=name,
+            mode=mode,
+            tree=tree,
+            text=text,
+            time_zone=asked.time_zone,
+            times=1,
+            considered=report.blocks_total,
+            kept=block_count,
+            kept_bytes=kept_bytes,
+            size_bytes=len(tree.encode()) + len(text.encode()),
+            first_ms=now_ms,
+            last_ms=now_ms,
+        )
+
+
+def _together(before: RecordedFilter | None, each: RecordedFilter) -> RecordedFilter:
+    if before is None:
+        return each
+    return msgspec.structs.replace(
+        before,
+        times=before.times + each.times,
+        considered=before.considered + each.considered,
+        kept=before.kept + each.kept,
+        kept_bytes=before.kept_bytes + each.kept_bytes,
+        last_ms=each.last_ms,
+    )
+
+
+#: Sums are of so long each.
+BUCKET_MS: Final = 300_000
+#: Older sums are forgotten: a week, and a day for whoever looks late.
+KEPT_MS: Final = 8 * 86_400_000
+_DELAY_S: Final = 5.0
+#: Sums that are held while the catalog does not answer.
+_MOST_HELD: Final = 10_000
+
+
+class _Sums:
+    """Of one table in one bucket."""
+
+    __slots__ = ("bytes_total", "considered", "kept", "kept_bytes", "ms", "prunes")
+
+    def __init__(self) -> None:
+        self.prunes = self.considered = self.kept = self.bytes_total = self.kept_bytes = 0
+        self.ms = 0.0
+
+    def add(self, other: _Sums) -> None:
+        """The sums of both."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class PruneRates:
+    """Keeps them. ``clock`` gives Unix milliseconds."""
+
+    def __init__(self, catalog: Catalog, metrics: Metrics, clock: Callable[[], int]) -> None:
+        self._catalog = catalog
+        self._metrics = metrics
+        self._clock = clock
+        self._sums: dict[tuple[str, int], _Sums] = {}
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._later = Debouncer(self.write, _DELAY_S, "prune-rates")
+        self._forgetting = BatchDeletion(
+            clock, KEPT_MS, lambda before_ms, limit: catalog.forget_prune_rates(before_ms=before_ms, limit=limit)
+        )
+
+    def note(self, record: TableRecord, report: Report, kept_blocks: int) -> None:
+        """Count a prune of a whole snapshot that kept so many blocks; waits for nothing."""
+        key = (record.table_id, self._clock() // BUCKET_MS)
+        kept_bytes = report.bytes_total
+        ms = 0.0
+        for stage in report.stages:
+            ms += stage.ms
+            if stage.stage != "page":  # what is skipped inside of blocks is not counted
+                kept_bytes = stage.bytes
+        with self._lock:
+            sums = self._sums.get(key)
+            if sums is None:
+                sums = self._sums[key] = _Sums()
+            sums.prunes += 1
+            sums.considered += report.blocks_total
+            sums.kept += kept_blocks
+            sums.bytes_total += report.bytes_total
+            sums.kept_bytes += kept_bytes
+            sums.ms += ms
+        if not self._later.is_due:
+            self._later.soon()
+
+    def rates(self, table_ids: Sequence[str], *, since_ms: int) -> dict[str, PruneRate]:
+        """By table, all prunes since the bucket of that time, this process's last ones among them.
+
+        Tables of which nothing was asked are left out. Raises Unavailable.
+        """
+        self.write()
+        return self._catalog.prune_rates(table_ids, since_ms=_begin_ms(since_ms))
+
+    def series(self, table_id: str, *, since_ms: int) -> list[PruneRate]:
+        """The prunes of a table by bucket, the oldest first, from the bucket of that time on. Raises Unavailable."""
+        self.write()
+        return self._catalog.prune_rate_series(table_id, since_ms=_begin_ms(since_ms))
+
+    def answer(self, table: TableRecord, since_s: int) -> PruneRatesAnswer:
+        """The prunes of the last so many seconds. Raises Unavailable."""
+        since_ms = _begin_ms(self._clock() - since_s * 1000)
+        series = self.series(table.table_id, since_ms=since_ms)
+        total = PruneRate(
+            prunes=sum(each.prunes for each in series),
+            considered_blocks=sum(each.considered_blocks for each in series),
+            kept_blocks=sum(each.kept_blocks for each in series),
+            bytes_total=sum(each.bytes_total for each in series),
+            kept_bytes=sum(each.kept_bytes for each in series),
+            ms=sum(each.ms for each in series),
+        )
+        return PruneRatesAnswer(since_ms=since_ms, bucket_s=BUCKET_MS // 1000, total=total, series=tuple(series))
+
+    def write(self) -> None:
+        """Add what was noted to what the catalog has; what it does not take now is held for the next time."""
+        with self._writing:
+            with self._lock:
+                taken, self._sums = self._sums, {}
+            try:
+                self._catalog.add_prune_rates(_row(*key, sums) for key, sums in taken.items())
+            except OutcomeUnknown:  # perhaps they are there; better too few than twice
+                self._lost(taken.values())
+            except Unavailable:
+                self._hold(taken)
+            with suppress(LamellaError):  # there is a next time
+                self._forgetting.run()
+
+    def close(self) -> None:
+        """Write the last notes, and end the thread."""
+        self._later.close()
+        self.write()
+
+    def _hold(self, taken: dict[tuple[str, int], _Sums]) -> None:
+        with self._lock:
+            for key, sums in taken.items():
+                newer = self._sums.get(key)
+                if newer is not None:
+                    newer.add(sums)
+                elif len(self._sums) < _MOST_HELD:
+                    self._sums[key] = sums
+                else:
+                    self._lost([sums])
+
+    def _lost(self, all_sums: Iterable[_Sums]) -> None:
+        self._metrics.prune_rates_lost.inc(sum(sums.prunes for sums in all_sums))
+
+
+def _row(table_id: str, bucket: int, sums: _Sums) -> PruneRateRow:
+    return PruneRateRow(
+        table_id=table_id,
+        bucket_ms=bucket * BUCKET_MS,
+        prunes=sums.prunes,
+        considered_blocks=sums.considered,
+        kept_blocks=sums.kept,
+        bytes_total=float(sums.bytes_total),
+        kept_bytes=float(sums.kept_bytes),
+        ms=sums.ms,
+    )
+
+
+def _begin_ms(at_ms: int) -> int:
+    return at_ms - at_ms % BUCKET_MS
+
+
+def as_recorded(each: RecordedFilter) -> Recorded:
+    """A filter as the catalog keeps it, for being asked again."""
+    return Recorded(
+        tree=each.tree,
+        text=each.text,
+        is_full=each.mode == "full",
+        times=each.times,
+        considered=each.considered,
+        kept=each.kept,
+        time_zone=each.time_zone,
+    )
