@@ -32,9 +32,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from loopback import Service
 
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet import ingest
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.storage import FsspecStore
 
 CLIENTS = 64
 ROWS = 10

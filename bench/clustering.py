@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from lamella.snapshot.cluster import curve
-from lamella.snapshot.cluster.block_sizes import NOT_WRITTEN, BlockTarget, Sizes
-from lamella.snapshot.cluster.extent import extents
+from lamella.snapshot.cluster.compaction import pack
+from lamella.snapshot.cluster.extent import NOT_WRITTEN, BlockTarget, Sizes, extents
 from lamella.snapshot.cluster.health import health
-from lamella.snapshot.cluster.packing import pack
 from lamella.snapshot.cluster.regroup import regroup
 from lamella.snapshot.cluster.selection import Aims, select
 from lamella.snapshot.columnar.keys import NumberKeys

@@ -19,13 +19,13 @@ import pyarrow as pa
 from lamella.client.rewrite.block_writer import sketches_of, write_block
 from lamella.client.rewrite.target import arrow_schema
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import FsspecStore, TableLayout
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet import ingest
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.sketch import Sketcher, estimate
 from lamella.snapshot.stats import ColumnStats, to_bound
 from lamella.snapshot.stats.measure import measure
+from lamella.snapshot.storage import FsspecStore, TableLayout
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import AggregateRequest
 

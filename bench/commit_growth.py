@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 from synthetic import SCHEMA, blocks
 
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import FsspecStore, ObjectStat, TableLayout
 from lamella.snapshot.manifest import Block, ObjectRef, SegmentRef, SnapshotPointer, content_hash
+from lamella.snapshot.storage import FsspecStore, ObjectStat, TableLayout
 from lamella.snapshot.warehouse import Warehouse
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)

@@ -22,8 +22,8 @@ from synthetic import SCHEMA, Model, blocks_of
 
 from lamella.client.http import Lamella
 from lamella.client.iceberg.export import ExportOptions, ExportResult, export_iceberg
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import LeaseInfo, SnapshotInfo
 

@@ -40,7 +40,7 @@ from synthetic import ASKED, SPAN_MS, START_MS, Model, block_numbers
 
 from lamella.client.http import Lamella
 from lamella.client.iceberg.export import ExportOptions, export_iceberg
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
 _PATH: Final = "/iceberg/v1/namespaces/bench/tables/t"

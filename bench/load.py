@@ -28,7 +28,7 @@ from steady.mix import SHARES, Mix
 from steady.phases import Load, Phase, latency_ms
 
 from lamella.client import Lamella
-from lamella.snapshot.api_key import key_sha256, key_text
+from lamella.snapshot.tokens import key_sha256, key_text
 
 ROOT_KEY: Final = key_text(bytes(range(32)))
 LONG_S: Final = 1_800.0

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lamella.snapshot.columnar import build_blocks
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.pages.build import KnownBlock, read_block_footer, read_cells
 from lamella.snapshot.pages.cell import encode
 from lamella.snapshot.parquet import block_of, ingest, read_footer, schema_of
 from lamella.snapshot.parquet.page_index import read_page_index
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 

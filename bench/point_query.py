@@ -28,11 +28,11 @@ import pyarrow.parquet as pq
 
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index.building import build_part
-from lamella.snapshot.layout import FsspecStore, TableLayout
-from lamella.snapshot.layout.store import ObjectStat
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.parquet import ingest
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.storage import FsspecStore, TableLayout
+from lamella.snapshot.storage.store import ObjectStat
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 

@@ -33,7 +33,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from lamella.client import Lamella
 from lamella.client.http import Table
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 
 ROWS = 400_000
 PAGES = 200

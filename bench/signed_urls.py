@@ -23,10 +23,10 @@ from lamella.service.app import create_app
 from lamella.service.catalog import open_catalog
 from lamella.service.config.settings import Settings
 from lamella.service.history.history import history_entry
-from lamella.snapshot.layout import FsspecStore
-from lamella.snapshot.layout.s3_urls import S3Urls
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.storage import FsspecStore
+from lamella.snapshot.storage.s3 import S3Urls
 from lamella.snapshot.warehouse import Warehouse
 
 OPTIONS = {"s3": {"key": "AK", "secret": "secret", "token": "t" * 400, "endpoint_url": "https://s3.example.com"}}

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from synthetic import SCHEMA, blocks
 
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.parquet import ingest, read_footer, schema_of
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.verify import Deep, Options, Verification
 from lamella.snapshot.warehouse import Warehouse
 

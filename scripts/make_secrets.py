@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from lamella.snapshot.api_key import RANDOM_BYTES, key_sha256, key_text
+from lamella.snapshot.tokens import RANDOM_BYTES, key_sha256, key_text
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "deploy" / "secrets"

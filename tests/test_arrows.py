@@ -44,7 +44,7 @@ RULES = (
             "lamella.client.presigned",
             "lamella.client.advice.calls",  # the methods of tables that ask for advice
             "lamella.client.tracing",  # which loads nothing of ours but the errors
-            "lamella.snapshot.layout.Store",
+            "lamella.snapshot.storage.Store",
         ),
     ),
     # Everything works without OpenTelemetry.
@@ -132,7 +132,7 @@ def test_a_planted_violation_is_found(tmp_path: Path, file: str, source: str) ->
         ("service/lamella/service/app.py", "import fastapi\nfrom lamella.snapshot.prune import pipeline"),
         ("client/lamella/client/spark/catalog.py", "import pyspark\nfrom lamella.snapshot import schema"),
         ("client/lamella/client/http/transport.py", "from lamella.snapshot import wire\nfrom .retry import backoff"),
-        ("client/lamella/client/scan/scan.py", "import pyarrow\nfrom lamella.snapshot.rows import RowFilter"),
+        ("client/lamella/client/scan/scan.py", "import pyarrow\nfrom lamella.snapshot.row_filter import RowFilter"),
     ],
 )
 def test_an_allowed_import_is_not_reported(tmp_path: Path, file: str, source: str) -> None:

@@ -18,7 +18,7 @@ from lamella.client.cli.app import cli
 from lamella.client.cli.jobs import worker
 from lamella.service.config.settings import Settings
 from lamella.service.process.lifecycle import CLOSING_S
-from lamella.snapshot.api_key import is_key, key_sha256
+from lamella.snapshot.tokens import is_key, key_sha256
 from make_secrets import make
 from stack.compose import Compose, Service, read_compose, seconds
 from stack.recipes import image_entrypoint, image_health

@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet import read_footer, schema_of
 from lamella.snapshot.parquet.ingest import ingest
 from lamella.snapshot.stats.measure import measure
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 from sharp.blocks import Blocks

@@ -15,7 +15,7 @@ import msgspec
 from loopback import Service
 
 from lamella.service.config.settings import Settings
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 from speed import load

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from synthetic import block_numbers
 
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 from lamella.snapshot.wire.prune import Shape

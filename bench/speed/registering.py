@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from loopback import serving
 
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet import ingest, read_footer, schema_of
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from speed.clock import cpu_s, timed
 

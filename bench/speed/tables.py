@@ -20,8 +20,8 @@ from synthetic import ASKED, MODEL_VERSION, TYPES, Model, blocks_of, schema
 from lamella.service.catalog import TableRecord, open_catalog
 from lamella.service.history.history import history_entry
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import FsspecStore, ObjectStat
 from lamella.snapshot.manifest import FORMAT_VERSION, SegmentRef, SnapshotPointer
+from lamella.snapshot.storage import FsspecStore, ObjectStat
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import NamespaceInfo
 

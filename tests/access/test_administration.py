@@ -15,7 +15,6 @@ from lamella.service.access.administration import Administration
 from lamella.service.access.credentials import CredentialCache
 from lamella.service.access.principal import Principal, Rights, root
 from lamella.service.catalog import SqlCatalog, open_catalog
-from lamella.snapshot.api_key import is_key, key_sha256
 from lamella.snapshot.errors import (
     AlreadyExists,
     InvalidRequest,
@@ -28,6 +27,7 @@ from lamella.snapshot.errors import (
     TableNotFound,
     Unauthenticated,
 )
+from lamella.snapshot.tokens import is_key, key_sha256
 from lamella.snapshot.wire import ROLES, CreateKey, Grant, GrantRequest, Role, RotateKey
 
 ROOT = root("root")

@@ -13,8 +13,8 @@ from lamella.service.access.administration import Administration
 from lamella.service.access.credentials import CredentialCache
 from lamella.service.access.principal import Principal, root
 from lamella.service.catalog import SqlCatalog, open_catalog
-from lamella.snapshot.api_key import key_sha256, key_text
 from lamella.snapshot.errors import Unauthenticated, Unavailable
+from lamella.snapshot.tokens import key_sha256, key_text
 from lamella.snapshot.wire import CreateKey, Grant, GrantInfo, GrantRequest, RotateKey
 from support.faulty_catalog import CatalogFaults
 from support.offline_issuer import AUDIENCE, OfflineIssuer

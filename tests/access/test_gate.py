@@ -18,7 +18,7 @@ from lamella.service.access.credentials import CredentialCache
 from lamella.service.access.principal import Principal
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
-from lamella.snapshot.api_key import key_sha256, key_text
+from lamella.snapshot.tokens import key_sha256, key_text
 from support.offline_issuer import OfflineIssuer
 from support.scripted_http import Reply, ScriptedServer
 

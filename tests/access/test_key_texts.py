@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.snapshot.api_key import PREFIX, RANDOM_BYTES, is_key, key_sha256, key_text
+from lamella.snapshot.tokens import PREFIX, RANDOM_BYTES, is_key, key_sha256, key_text
 
 KEYS = st.binary(min_size=RANDOM_BYTES, max_size=RANDOM_BYTES).map(key_text)
 CHARACTERS = string.ascii_letters + string.digits + "-_"

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.access.authenticator import COOKIE, Session, Sessions
-from lamella.snapshot.prune.signed import SignedTokens
+from lamella.snapshot.tokens import SignedTokens
 
 SECRET = b"s" * 32
 NOW_MS = 1_700_000_000_000

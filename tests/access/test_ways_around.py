@@ -15,8 +15,8 @@ from starlette.testclient import TestClient
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.service.telemetry.logs import RequestLog, make_log
-from lamella.snapshot.api_key import unspelt
-from lamella.snapshot.jobs.kind import BUILTIN
+from lamella.snapshot.job_kinds import BUILTIN
+from lamella.snapshot.tokens import unspelt
 from support.tenants import ROOT_KEY, ROOT_SHA256, Asker, Tenants
 
 MAINTAIN = {"role": "maintain", "namespace": "south"}

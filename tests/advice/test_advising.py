@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lamella.snapshot.warehouse.advising import Advising
+from lamella.snapshot.advice.scores import Advising
+from lamella.snapshot.warehouse.block_sample import BlockSample
 from lamella.snapshot.warehouse.manifests import Manifests
-from lamella.snapshot.warehouse.scene import Scene
 from lamella.snapshot.wire.advice import AdviceAnswer, AdviceRequest, Score
 from support.real_tables import RealTable
 
@@ -79,7 +79,7 @@ def test_lists_are_left_out_with_the_reason(counted: RealTable) -> None:
     """When somebody names one."""
     leaf = next(
         each.name
-        for each in Scene(Manifests(counted.store, 1 << 20), counted.pointer).head.schema.leaves()
+        for each in BlockSample(Manifests(counted.store, 1 << 20), counted.pointer).head.schema.leaves()
         if each.repeated
     )
     answer = advise(counted, columns=(leaf,))
@@ -104,11 +104,11 @@ def test_without_sketches_the_answer_says_so(folder: Path) -> None:
 def test_of_a_large_table_segments_all_over_it_are_looked_at(counted: RealTable) -> None:
     """With a bound on blocks, scores stay what they are."""
     manifests = Manifests(counted.store, 64 << 20)
-    some = Scene(manifests, counted.pointer, most_blocks=16)
+    some = BlockSample(manifests, counted.pointer, most_blocks=16)
     assert len(some) == 16
     assert some.blocks_total == 24
     leaf = some.head.schema.leaf("scattered")
-    whole = Scene(manifests, counted.pointer).blocks_outlook(leaf)
+    whole = BlockSample(manifests, counted.pointer).blocks_outlook(leaf)
     assert some.blocks_outlook(leaf).cover.present.mean() == pytest.approx(whole.cover.present.mean(), abs=0.02)
 
 

@@ -10,22 +10,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lamella.snapshot.advice.recording import PROPERTY, Recorded, check_recording, mode_of
-from lamella.snapshot.advice.shapes import masked
+from lamella.snapshot.advice.what_if import WhatIf
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import bind, read_filter
 from lamella.snapshot.expression.bound import Anything, leaves_of
 from lamella.snapshot.expression.coerce import literal_of
 from lamella.snapshot.expression.nodes import Compare, Ref
-from lamella.snapshot.expression.spelling import tree_of
+from lamella.snapshot.expression.text import tree_of
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.schema import Column, Schema
-from lamella.snapshot.warehouse.index_access import IndexAccess
+from lamella.snapshot.warehouse.block_sample import BlockSample
+from lamella.snapshot.warehouse.finder import IndexAccess
 from lamella.snapshot.warehouse.manifests import Manifests
-from lamella.snapshot.warehouse.recalled import recalled
-from lamella.snapshot.warehouse.scene import Scene
-from lamella.snapshot.warehouse.what_if import WhatIf
+from lamella.snapshot.warehouse.read_costs import recalled
 from lamella.snapshot.wire.advice import IndexChange, WhatIfAnswer, WhatIfRequest
+from lamella.snapshot.workload.recorded_filters import PROPERTY, Recorded, check_recording, masked, mode_of
 from support import generate
 from support.real_tables import RealTable
 
@@ -152,7 +151,7 @@ def test_filters_over_columns_that_are_gone_are_left_out(table: RealTable) -> No
 @pytest.mark.parametrize("text", SECRETS)
 def test_every_shape_can_be_asked_again(table: RealTable, text: str) -> None:
     """Whatever was masked can be read, drawn and bound; what is not drawn rules out nothing."""
-    scene = Scene(Manifests(table.store, 64 << 20), table.pointer)
+    scene = BlockSample(Manifests(table.store, 64 << 20), table.pointer)
     found = recalled(scene, [kept(text, part=0.5)], case_sensitive=False, seed=1)
     assert found.asked or found.left_out
     for each in found.asked:

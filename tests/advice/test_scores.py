@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from lamella.snapshot.advice import Effectiveness, effectiveness
-from lamella.snapshot.advice.outlook import outlook_of
+from lamella.snapshot.advice.index_gain import Effectiveness, effectiveness
 from lamella.snapshot.columnar.zones import nothing_known, zones_of
 from lamella.snapshot.index import kinds
 from lamella.snapshot.schema import parse_type
 from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.workload.distribution import outlook_of
 from support import layouts
 from support.layouts import Asked, Layout
 from support.ranks import spearman

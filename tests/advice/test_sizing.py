@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from lamella.snapshot.advice import Sizing, for_budget, for_options
-from lamella.snapshot.advice.sizing import RATE
+from lamella.snapshot.advice.index_gain import RATE, Sizing, for_budget, for_options
 from lamella.snapshot.index import kinds
 from support import layouts
 from support.layouts import Asked, Layout

@@ -15,16 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lamella.snapshot.advice.recording import Recorded
-from lamella.snapshot.advice.shapes import masked
+from lamella.snapshot.advice.what_if import WhatIf
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import read_filter
-from lamella.snapshot.expression.spelling import tree_of
-from lamella.snapshot.warehouse.index_access import IndexAccess
+from lamella.snapshot.expression.text import tree_of
+from lamella.snapshot.warehouse.finder import IndexAccess
 from lamella.snapshot.warehouse.manifests import Manifests
-from lamella.snapshot.warehouse.recalled import Asked
-from lamella.snapshot.warehouse.what_if import WhatIf
+from lamella.snapshot.warehouse.read_costs import Asked
 from lamella.snapshot.wire.advice import IndexChange, WhatIfAnswer, WhatIfRequest
+from lamella.snapshot.workload.recorded_filters import Recorded, masked
 from support.real_tables import RealTable
 
 ROWS = 12_000

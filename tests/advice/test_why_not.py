@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lamella.snapshot.advice.why_not import WhyNot
 from lamella.snapshot.errors import IndexNotFound
 from lamella.snapshot.expression import read_filter
-from lamella.snapshot.warehouse.index_access import IndexAccess
+from lamella.snapshot.warehouse.finder import IndexAccess
 from lamella.snapshot.warehouse.manifests import Manifests
-from lamella.snapshot.warehouse.why_not import WhyNot
 from lamella.snapshot.wire.advice import Why, WhyNotAnswer, WhyNotRequest
 from support.real_tables import RealTable
 

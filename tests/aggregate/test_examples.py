@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from lamella.snapshot.errors import InvalidRequest, LimitExceeded, UnknownColumn
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block, SnapshotPointer
-from lamella.snapshot.prune.aggregate_plan import MAX_GROUPS, read_plan
+from lamella.snapshot.prune.aggregate import MAX_GROUPS, read_plan
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import Bound, ColumnStats
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import AggregateAnswer, AggregateRequest
 from support.generate import exact_stats

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from lamella.snapshot.expression import nodes as n
 from lamella.snapshot.expression import text_of
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.schema import Schema, parse_type
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import AggregateAnswer, AggregateRequest
 from support import full_scan, generate

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lamella.snapshot.cache import DerivedCache, DiskCache, MemoryCache, Resident
+from lamella.snapshot.cache import BoundedCache, DerivedCache, DiskCache, MemoryCache
 from support.cache_folder import Heard
 
 #: Makes a cache that holds at most so many bytes.
@@ -18,7 +18,7 @@ MakeCache = Callable[[int], DerivedCache]
 def make_cache(request: pytest.FixtureRequest, tmp_path: Path) -> MakeCache:
     """Caches of each kind."""
     makers: dict[str, MakeCache] = {
-        "memory": lambda limit_bytes: MemoryCache(Resident(limit_bytes)),
+        "memory": lambda limit_bytes: MemoryCache(BoundedCache(limit_bytes)),
         "disk": lambda limit_bytes: DiskCache(tmp_path / "cache", limit_bytes),
     }
     return makers[request.param]

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from lamella.snapshot.cache import Resident
-from lamella.snapshot.cache.flights import Flights
+from lamella.snapshot.cache import BoundedCache
+from lamella.snapshot.concurrency import SingleFlight, check_patience, wait_until
 from lamella.snapshot.errors import StoreError, Unavailable
-from lamella.snapshot.patience import check_patience, wait_until
 
 
 def within(seconds: float, call: Callable[[], str]) -> str:
@@ -51,7 +50,7 @@ class Slow:
 
 def started(pool: ThreadPoolExecutor, work: Slow, *seconds: float) -> list[Future[str]]:
     """The first one at work, then the others waiting for it."""
-    resident = Resident(1 << 20)
+    resident = BoundedCache(1 << 20)
 
     def load() -> str:
         return resident.load(("text", "key"), lambda: (work(), 1))
@@ -91,7 +90,7 @@ def test_nobody_waits_for_another_longer_than_for_itself() -> None:
 def test_errors_of_the_work_are_shared() -> None:
     """A store that fails is not asked again by each of them, also where it says that it has no time."""
     for error in (StoreError("out of order"), Unavailable("too busy", retry_after_s=1)):
-        flights, work = Flights(), Slow()
+        flights, work = SingleFlight(), Slow()
 
         def failing(work: Slow = work, error: Exception = error) -> str:
             work()
@@ -110,7 +109,7 @@ def test_errors_of_the_work_are_shared() -> None:
 @pytest.mark.parametrize("death", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
 def test_others_do_the_work_when_the_thread_at_it_is_told_to_end(death: type[BaseException]) -> None:
     """An interrupt is about the thread that it comes to; the others wait neither for ever nor for its end."""
-    flights, work = Flights(), Slow()
+    flights, work = SingleFlight(), Slow()
 
     def interrupted() -> str:
         made = work()
@@ -131,7 +130,7 @@ def test_others_do_the_work_when_the_thread_at_it_is_told_to_end(death: type[Bas
 
 def test_an_interrupt_on_the_way_to_the_work_leaves_no_flight_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may come at any line, also between taking the key and beginning."""
-    flights = Flights()
+    flights = SingleFlight()
 
     class Interrupted(dict[Hashable, Future[Any]]):
         def setdefault(self, key: Hashable, default: Any = None) -> Any:

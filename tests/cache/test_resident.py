@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.snapshot.cache import Resident, Shelf
+from lamella.snapshot.cache import BoundedCache, CacheNamespace
 
 
 @given(
@@ -18,7 +18,7 @@ from lamella.snapshot.cache import Resident, Shelf
 )
 def test_the_bound_holds_whatever_is_put(limit: int, steps: list[tuple[str, int]]) -> None:
     """After each step the sizes add up to at most the bound, and what fits was kept."""
-    resident = Resident(limit)
+    resident = BoundedCache(limit)
     sizes: dict[str, int] = {}
     for name, size in steps:
         resident.put(("kind", name), name + str(size), size)
@@ -33,8 +33,8 @@ def test_the_bound_holds_whatever_is_put(limit: int, steps: list[tuple[str, int]
 
 def test_what_was_not_used_for_longest_goes_first() -> None:
     """Reading counts as use."""
-    resident = Resident(30)
-    shelf: Shelf[str] = Shelf(resident, "text")
+    resident = BoundedCache(30)
+    shelf: CacheNamespace[str] = CacheNamespace(resident, "text")
     for name in "abc":
         shelf.put(name, name, 10)
     shelf.get("a")
@@ -44,8 +44,8 @@ def test_what_was_not_used_for_longest_goes_first() -> None:
 
 def test_several_are_found_together_or_not_at_all() -> None:
     """In the order of the names, each of them used by that; None when one is not held."""
-    resident = Resident(30)
-    shelf: Shelf[str] = Shelf(resident, "text")
+    resident = BoundedCache(30)
+    shelf: CacheNamespace[str] = CacheNamespace(resident, "text")
     for name in "abc":
         shelf.put(name, name, 10)
     assert shelf.get_all("ba") == ["b", "a"]
@@ -57,9 +57,9 @@ def test_several_are_found_together_or_not_at_all() -> None:
 
 def test_kinds_share_the_bound_and_not_the_names() -> None:
     """One budget for all, and a name means something else on each shelf."""
-    resident = Resident(10)
-    numbers: Shelf[int] = Shelf(resident, "number")
-    texts: Shelf[str] = Shelf(resident, "text")
+    resident = BoundedCache(10)
+    numbers: CacheNamespace[int] = CacheNamespace(resident, "number")
+    texts: CacheNamespace[str] = CacheNamespace(resident, "text")
     numbers.put("x", 1, 6)
     assert texts.get("x") is None
     texts.put("x", "one", 6)
@@ -69,7 +69,7 @@ def test_kinds_share_the_bound_and_not_the_names() -> None:
 def test_a_value_is_loaded_once_by_threads_that_want_it_at_once() -> None:
     """The others wait for the one that loads, also when the value is too large to be kept."""
     for limit in (100, 0):
-        shelf: Shelf[list[int]] = Shelf(Resident(limit), "list")
+        shelf: CacheNamespace[list[int]] = CacheNamespace(BoundedCache(limit), "list")
         entered = threading.Event()
         calls: list[int] = []
 
@@ -93,7 +93,7 @@ def test_a_value_is_loaded_once_by_threads_that_want_it_at_once() -> None:
 
 def test_a_load_that_fails_is_tried_again_by_the_next() -> None:
     """Nothing is remembered of a failure."""
-    shelf: Shelf[int] = Shelf(Resident(100), "number")
+    shelf: CacheNamespace[int] = CacheNamespace(BoundedCache(100), "number")
 
     def fail() -> tuple[int, int]:
         raise KeyError("x")

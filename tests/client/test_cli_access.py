@@ -20,7 +20,7 @@ from lamella.client.http import NO_RETRY, Lamella
 from lamella.client.http.fake_transport import FakeTransport, json_response, problem_response
 from lamella.client.http.transport import HttpRequest, HttpResponse, TransportFailure
 from lamella.snapshot import wire
-from lamella.snapshot.api_key import is_key, key_sha256, key_text
+from lamella.snapshot.tokens import is_key, key_sha256, key_text
 
 AT_MS = 1_700_000_000_000
 READ = wire.GrantInfo(principal="key:etl", role="read", namespace="db", created_ms=AT_MS, created_by="user:ann")

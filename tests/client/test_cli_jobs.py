@@ -133,7 +133,7 @@ def test_jobs_are_listed_and_shown() -> None:
 
 def test_kinds_are_listed_with_their_arguments() -> None:
     """From the JSON schema that the service answers."""
-    from lamella.snapshot.jobs import job_kind_named
+    from lamella.snapshot.job_kinds import job_kind_named
 
     schema = msgspec.json.schema(job_kind_named("index_refresh").arguments)
     kind = wire.JobKindInfo(name="index_refresh", text="Index.", needs_table=True, arguments=schema)

@@ -12,8 +12,8 @@ from lamella.client.http import AsyncLamella, Lamella
 from lamella.client.http.credential import TokenFile, credential_of, token_of
 from lamella.client.http.fake_transport import json_response
 from lamella.snapshot import wire
-from lamella.snapshot.api_key import key_text
 from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.tokens import key_text
 from support.both_clients import AskedBy
 
 KEY, OTHER = key_text(b"a" * 32), key_text(b"b" * 32)

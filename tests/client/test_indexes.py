@@ -13,7 +13,7 @@ from fixtures_server import ServerProcess, environment_of
 from lamella.client import AsyncLamella
 from lamella.client.cli.app import cli
 from lamella.snapshot.errors import IndexNotFound
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from support.service_api import TableApi, World
 
 BLOCKS = 4

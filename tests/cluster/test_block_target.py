@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lamella.snapshot.cluster.block_sizes import BlockTarget, block_target_of
+from lamella.snapshot.cluster.extent import BlockTarget, block_target_of
 from lamella.snapshot.errors import InvalidRequest
 
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamella.snapshot.cluster.block_sizes import SETTLED
 from lamella.snapshot.cluster.curve import CurveKind
-from lamella.snapshot.cluster.extent import Boxes
+from lamella.snapshot.cluster.extent import SETTLED, Boxes
 from lamella.snapshot.cluster.selection import Aims, Selection, select
 from support.clustered import ClusteredTable, cut
 

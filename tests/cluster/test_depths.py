@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.snapshot.cluster import box_depth
-from lamella.snapshot.cluster.box_depth import box_depths
-from lamella.snapshot.cluster.depth import Depths, DepthSummary, depth_profile, interval_depths, summary
+from lamella.snapshot.cluster import depth
+from lamella.snapshot.cluster.depth import Depths, DepthSummary, box_depths, depth_profile, interval_depths, summary
 from lamella.snapshot.cluster.extent import Boxes, Intervals
 from support.clustered import ClusteredTable
 
@@ -112,8 +111,8 @@ def test_many_boxes_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     boxes = ClusteredTable(list(corners), kind="zorder").extents()
     assert isinstance(boxes, Boxes)
     everything = summary(box_depths(boxes, rng))
-    monkeypatch.setattr(box_depth, "EXACT", 1_000)
-    monkeypatch.setattr(box_depth, "PAIRS", 1_500_000)
+    monkeypatch.setattr(depth, "EXACT", 1_000)
+    monkeypatch.setattr(depth, "PAIRS", 1_500_000)
     found = box_depths(boxes, rng)
     assert len(found.blocks) == 500
     assert not found.is_exact

@@ -9,11 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.snapshot.cluster.block_sizes import NOT_WRITTEN, SETTLED, BlockTarget, Sizes
-from lamella.snapshot.cluster.extent import Intervals, extents
+from lamella.snapshot.cluster.extent import (
+    NOT_WRITTEN,
+    SETTLED,
+    BlockTarget,
+    Intervals,
+    Sizes,
+    Spans,
+    extents,
+    mass_of,
+    met,
+)
 from lamella.snapshot.cluster.health import Health, LookUp, health
-from lamella.snapshot.cluster.lookup import met
-from lamella.snapshot.cluster.row_share import Spans, mass_of
 from lamella.snapshot.cluster.selection import Aims
 from lamella.snapshot.columnar.zones import nothing_known
 from support.clustered import ClusteredTable, cut

@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamella.snapshot.cluster.block_sizes import SETTLED, BlockTarget, Sizes
-from lamella.snapshot.cluster.extent import Intervals
+from lamella.snapshot.cluster.compaction import Limits, Packing, pack
+from lamella.snapshot.cluster.extent import SETTLED, BlockTarget, Intervals, Sizes, mass_of
 from lamella.snapshot.cluster.health import LookUp, health
-from lamella.snapshot.cluster.packing import Limits, Packing, pack
-from lamella.snapshot.cluster.row_share import mass_of
 from lamella.snapshot.cluster.selection import Aims
 from support.clustered import BYTES_PER_ROW, ClusteredTable, cut
 

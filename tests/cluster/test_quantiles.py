@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.snapshot.cluster.quantile import Quantiles, quantiles, unpacked
+from lamella.snapshot.cluster.curve import Quantiles, quantiles, unpacked
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.schema import parse_type
 

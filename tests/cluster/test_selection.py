@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamella.snapshot.cluster.block_sizes import NOT_WRITTEN, SETTLED, Sizes
-from lamella.snapshot.cluster.extent import Intervals, extents
+from lamella.snapshot.cluster.extent import NOT_WRITTEN, SETTLED, Intervals, Sizes, extents, mass_of
 from lamella.snapshot.cluster.health import health
-from lamella.snapshot.cluster.row_share import mass_of
 from lamella.snapshot.cluster.selection import Aims, Selection, select
 from lamella.snapshot.columnar.zones import nothing_known
 from support.clustered import BYTES_PER_ROW, ClusteredTable, cut

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lamella.snapshot.cluster.compaction import pack
 from lamella.snapshot.cluster.health import health
-from lamella.snapshot.cluster.packing import pack
 from lamella.snapshot.cluster.selection import Aims
 from support.clustered import ClusteredTable, cut
 

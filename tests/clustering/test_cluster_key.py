@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamella.snapshot.commit import clustered_snapshot, empty_snapshot, evolved_snapshot
-from lamella.snapshot.commit.rollback import rolled_back_snapshot
+from lamella.snapshot.commit.snapshots import rolled_back_snapshot
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, UnknownColumn
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block, ClusterKey, ClusterKind, ClusterStats, Snapshot, encode
 from lamella.snapshot.schema import Column, Schema
-from lamella.snapshot.schema.cluster_key import MOST_COLUMNS, cluster_columns
+from lamella.snapshot.schema.column import MAX_CLUSTER_COLUMNS, cluster_columns
 from lamella.snapshot.schema.evolution import DropColumn, RenameColumn
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 
 SCHEMA = Schema.assign([Column(name=name, type="int64") for name in ("a", "b", "c")])
@@ -146,7 +146,7 @@ def test_columns_are_spelled_as_in_the_schema() -> None:
     for wrong, error in ((["p"], UnknownColumn), (["b"], UnknownColumn), (["v"], InvalidRequest)):
         with pytest.raises(error):
             cluster_columns(schema, wrong)
-    for wrong in (["a", "A"], ["l.element"], ["a"] * (MOST_COLUMNS + 1)):
+    for wrong in (["a", "A"], ["l.element"], ["a"] * (MAX_CLUSTER_COLUMNS + 1)):
         with pytest.raises((InvalidRequest, UnknownColumn)):
             cluster_columns(schema, wrong)
 

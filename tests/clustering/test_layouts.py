@@ -14,22 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamella.snapshot import commit as commits
-from lamella.snapshot.advice.recording import Recorded
-from lamella.snapshot.advice.shapes import masked
 from lamella.snapshot.cluster.extent import Intervals, extents
 from lamella.snapshot.columnar import zones_of
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import read_filter
-from lamella.snapshot.expression.spelling import tree_of
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.expression.text import tree_of
 from lamella.snapshot.manifest import Block, ClusterStats, SnapshotPointer
 from lamella.snapshot.schema import Column, Schema, parse_type
 from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
-from lamella.snapshot.warehouse.layout_scan import LayoutScan
-from lamella.snapshot.warehouse.layouts import Where, key_of
-from lamella.snapshot.warehouse.one_key import SHARE
+from lamella.snapshot.warehouse.layouts import SHARE, LayoutScan, Where, key_of
 from lamella.snapshot.wire import PruneRequest, RegroupRequest
+from lamella.snapshot.workload.recorded_filters import Recorded, masked
 from verify.test_random_tables import RandomTable
 
 INT64 = parse_type("int64")

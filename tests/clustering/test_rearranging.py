@@ -15,14 +15,14 @@ import pytest
 
 from lamella.snapshot.commit import Shape
 from lamella.snapshot.errors import CommitConflict
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block, ClusterStats, SnapshotPointer, Summary
 from lamella.snapshot.manifest.block_key import block_keys
 from lamella.snapshot.parquet import ingest
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.verify import Options, Verification
 from lamella.snapshot.warehouse import Warehouse
-from lamella.snapshot.warehouse.rearranging import Swap, Written
+from lamella.snapshot.warehouse.regroup import Swap, Written
 from lamella.snapshot.wire import PruneRequest
 from support.watched_store import WatchedStore
 

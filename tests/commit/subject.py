@@ -15,8 +15,8 @@ from starlette.testclient import TestClient
 from lamella.service.app import create_app
 from lamella.service.catalog import open_catalog
 from lamella.service.config.settings import Settings
-from lamella.snapshot.layout import FsspecStore
-from lamella.snapshot.layout.faulty import Fault, FaultyStore, Script
+from lamella.snapshot.storage import FsspecStore
+from lamella.snapshot.storage.faulty import Fault, FaultyStore, Script
 from support.faulty_catalog import CatalogFault, CatalogFaults
 from support.service_api import parquet_bytes
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.snapshot.block_lists import PackedList, checked_lists, listed_blocks, packed
+from lamella.snapshot.commit.block_lists import PackedList, checked_lists, listed_blocks, packed
 from lamella.snapshot.errors import InvalidRequest, LamellaError, LimitExceeded, ObjectNotFound
-from lamella.snapshot.layout import FsspecStore, TableLayout
 from lamella.snapshot.manifest import Block
+from lamella.snapshot.storage import FsspecStore, TableLayout
 from lamella.snapshot.vacuum import object_name
 from lamella.snapshot.wire import BlockListSent
 

@@ -9,7 +9,7 @@ import pytest
 
 from commit import actions
 from commit.subject import Subject
-from lamella.snapshot.layout.faulty import Fault, How
+from lamella.snapshot.storage.faulty import Fault, How
 from support.faulty_catalog import CatalogFault
 
 WAYS: tuple[How, ...] = ("before", "after", "partial", "full", "denied")

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from commit import actions
 from commit.subject import TABLES, Subject, matching
-from lamella.snapshot.layout.faulty import Fault
+from lamella.snapshot.storage.faulty import Fault
 from support.faulty_catalog import CatalogFault
 
 NAMES = st.sampled_from(["t", "u"])

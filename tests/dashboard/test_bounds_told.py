@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.service.dashboard import words
-from lamella.snapshot.cluster import box_depth
+from lamella.snapshot.cluster import depth
 from support.service_api import parquet_bytes
 from support.settled import settled
 
@@ -101,7 +101,7 @@ def test_depths_of_a_sample_are_said_to_be_of_one(
     """Of a key over several columns only some blocks of a large table are looked at."""
     if is_sample:  # a table of five blocks is large
         for name, number in (("EXACT", 2), ("PAIRS", 1), ("_LEAST_SAMPLE", 2)):
-            monkeypatch.setattr(box_depth, name, number)
+            monkeypatch.setattr(depth, name, number)
     files = [file(tmp_path, f"x{number}") for number in range(5)]
     assert app.post(f"{TABLE}/register", json={"paths": files}).status_code == 200
     key = {"columns": ["a", "s"], "kind": "hilbert"}

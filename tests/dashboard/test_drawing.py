@@ -15,7 +15,7 @@ from lamella.service.dashboard.charts import MOST_TILES, Painter
 from lamella.service.dashboard.layer_map import Zoom, zoom_of
 from lamella.service.dashboard.tables import depth_bars
 from lamella.snapshot.errors import InvalidRequest, SegmentNotFound
-from lamella.snapshot.prune.verdict import ALL, NONE, SOME, UNKNOWN
+from lamella.snapshot.prune.outcome import ALL, NONE, SOME, UNKNOWN
 from lamella.snapshot.warehouse.layer_map import LayerMap
 
 MARKUP = "<b onclick=x>&\"'"

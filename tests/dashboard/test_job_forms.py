@@ -11,7 +11,7 @@ import pytest
 from fixtures_server import ServerProcess, start_shared
 from lamella.client import Lamella
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.jobs import job_kinds
+from lamella.snapshot.job_kinds import job_kinds
 from lamella.snapshot.wire import FinishJob, Heartbeat, JobError, JobInfo, JobLine, Progress
 from support.dashboard_tables import EVENTS, LINEITEM, fill, fill_tickets
 from support.posted_forms import Form, Screens

@@ -27,7 +27,7 @@ from lamella.service.dashboard.lab_question import FORMS, MOST_CHARACTERS, filte
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import bind, read_filter
 from lamella.snapshot.expression.bound import Anything, leaves_of
-from lamella.snapshot.expression.spelling import sql_of
+from lamella.snapshot.expression.text import sql_of
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.wire import PruneAnswer
 from support.dashboard_tables import EVENTS, LINEITEM

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from lamella.client import Lamella
 from lamella.client.http import Table
-from lamella.snapshot.api_key import key_text
+from lamella.snapshot.tokens import key_text
 from support.ports import free_port
 
 COMMAND_S = 300

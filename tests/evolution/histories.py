@@ -12,10 +12,9 @@ from random import Random
 from typing import Any
 
 from lamella.snapshot.errors import LamellaError
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.schema import Column, DataType, Leaf, Schema
-from lamella.snapshot.schema.default import default_value
+from lamella.snapshot.schema.column import default_value
 from lamella.snapshot.schema.evolution import (
     AddColumn,
     DropColumn,
@@ -26,6 +25,7 @@ from lamella.snapshot.schema.evolution import (
     evolve,
 )
 from lamella.snapshot.stats import ColumnStats
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from support import generate
 

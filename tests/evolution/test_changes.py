@@ -7,7 +7,7 @@ import pytest
 
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LamellaError, UnknownColumn
 from lamella.snapshot.schema import Column, Schema, parse_type
-from lamella.snapshot.schema.default import default_value
+from lamella.snapshot.schema.column import default_value
 from lamella.snapshot.schema.evolution import (
     AddColumn,
     DropColumn,

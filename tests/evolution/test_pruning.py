@@ -9,7 +9,6 @@ import pytest
 
 from evolution.histories import schema_of
 from lamella.snapshot.errors import CommitConflict, InvalidSchema, SchemaConflict
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import (
@@ -21,6 +20,7 @@ from lamella.snapshot.schema.evolution import (
     physical_names,
 )
 from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 

@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any, Final
 
-from lamella.snapshot.columnar import Companion, build_blocks
+from lamella.snapshot.columnar import Sidecar, build_blocks
 from lamella.snapshot.columnar.keys import BytesKeys, NumberKeys, WideKeys
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN
 from lamella.snapshot.errors import FilterTypeMismatch
@@ -14,7 +14,7 @@ from lamella.snapshot.expression import bind, read_sql
 from lamella.snapshot.expression.bound import Anything, BoundPredicate, Comparison, leaves_of, terms_of
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.prune import ALL, NONE, evaluate, verdicts
-from lamella.snapshot.prune.leaves import term_zones
+from lamella.snapshot.prune.evaluate import term_zones
 from lamella.snapshot.schema import Column, DataType, Schema
 from support import generate
 
@@ -79,7 +79,7 @@ def cell(text: str, kind: str) -> str:
     spelled = re.sub(r"\bv\b", first, re.sub(r"\bw\b", second, text))
     rows = [*((value, values[1]) for value in values), (None, values[1]), (None, None)]
     blocks = [_block(at, schema, row) for at, row in enumerate(rows)]
-    companion = Companion(build_blocks(schema, blocks))
+    companion = Sidecar(build_blocks(schema, blocks))
 
     def codes(bound: BoundPredicate) -> set[int]:
         outcome = evaluate(bound, lambda leaf: companion.zones(leaf.id, leaf.dtype), len(companion))

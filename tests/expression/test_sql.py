@@ -7,7 +7,7 @@ import pytest
 from lamella.snapshot.errors import FilterTypeMismatch, InvalidFilter, LimitExceeded
 from lamella.snapshot.expression import Filters, read_sql, read_tree, sql_of, tree_of
 from lamella.snapshot.expression import nodes as n
-from lamella.snapshot.expression.limits import MAX_SQL_CHARACTERS
+from lamella.snapshot.expression.nodes import MAX_SQL_CHARACTERS
 
 A = n.Ref("a")
 

@@ -17,9 +17,9 @@ from sqlglot.parsers.spark import SparkParser
 from fuzz.mutation import mutated_text
 from fuzz.sql_grammar import CORPUS, sql
 from lamella.snapshot.errors import LamellaError
-from lamella.snapshot.expression import moments, read_sql
 from lamella.snapshot.expression import nodes as n
-from lamella.snapshot.expression.limits import MAX_NODES
+from lamella.snapshot.expression import read_sql, spark_casts
+from lamella.snapshot.expression.nodes import MAX_NODES
 from lamella.snapshot.expression.sql import read_fully
 from lamella.snapshot.expression.sql_plain import NAMES, read_plain
 from support.plain_sql import plain_sql
@@ -32,7 +32,7 @@ A = n.Ref("a")
 
 def agrees(text: str, time_zone: str = "UTC") -> bool:
     """True when the plain reader answered, which must be what the parser gives."""
-    if not text.strip() or not moments.is_unicode(text):  # refused before either reader is asked
+    if not text.strip() or not spark_casts.is_unicode(text):  # refused before either reader is asked
         return False
     found = read_plain(text, time_zone)
     if found is None:

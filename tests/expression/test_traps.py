@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lamella.snapshot.errors import InvalidFilter, LimitExceeded
-from lamella.snapshot.expression import bind, moments, read_filter, read_sql
+from lamella.snapshot.expression import bind, read_filter, read_sql, spark_casts
 from lamella.snapshot.expression import nodes as n
 from lamella.snapshot.expression.bound import Anything, BoundPredicate, Comparison, Membership
 from lamella.snapshot.schema import Column, Schema
@@ -160,7 +160,7 @@ def test_finer_than_a_microsecond_is_exact_or_unknown() -> None:
 def test_zones_are_spelled_as_sparks_sessions_spell_them(name: str, offset_h: float) -> None:
     """Java's short names and offsets are time zones, not errors."""
     winter_us = 1_577_836_800_000_000
-    assert moments.to_instant_us(winter_us, name) == winter_us - int(offset_h * 3_600_000_000)
+    assert spark_casts.to_instant_us(winter_us, name) == winter_us - int(offset_h * 3_600_000_000)
 
 
 def test_old_wall_clock_times_of_a_region_are_unknown() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lamella.snapshot.expression import bind, read_sql
 from lamella.snapshot.expression.bound import Comparison
-from lamella.snapshot.expression.value_text import value_text
+from lamella.snapshot.expression.text import value_text
 from lamella.snapshot.schema import Column, Schema, parse_type
 from support import generate
 

@@ -10,7 +10,7 @@ import pytest
 from lamella.snapshot.errors import InvalidSchema
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import evolve
-from lamella.snapshot.source.evolving import schema_changes
+from lamella.snapshot.source.evolution import schema_changes
 
 _NAMES = ("a", "b", "c", "d", "A1", "x.y", "e")
 _WIDER = {"int8": "int16", "int16": "int32", "int32": "int64", "float32": "float64", "decimal(5,2)": "decimal(9,2)"}

@@ -17,8 +17,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table as IcebergTable
 
 from lamella.snapshot.errors import LocationRefused, ObjectNotFound
-from lamella.snapshot.layout import AllowedPlaces, Places
 from lamella.snapshot.source import Reader, SourceState
+from lamella.snapshot.storage import AllowedPlaces, Places
 from lamella.snapshot.wire import ExternalSource
 from support.delta_logs import actions, commit, protocol, with_deleted_rows
 from support.touched_store import TouchedStore

@@ -12,9 +12,9 @@ from deltalake import write_deltalake
 from pyiceberg.catalog.sql import SqlCatalog
 
 from fixtures_s3 import S3Server
-from lamella.snapshot.layout import FsspecStore, ObjectStat
 from lamella.snapshot.source import Reader
 from lamella.snapshot.source.options import delta_options, iceberg_properties
+from lamella.snapshot.storage import FsspecStore, ObjectStat
 from lamella.snapshot.wire import ExternalSource
 
 pytestmark = pytest.mark.s3

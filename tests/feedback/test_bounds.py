@@ -10,8 +10,8 @@ import pytest
 from lamella.service.catalog import FeedbackBounds, FeedbackRecord, SqlCatalog, TableRecord, open_catalog
 from lamella.service.history.history import history_entry
 from lamella.snapshot.errors import TableNotFound
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import NamespaceInfo
 

@@ -11,11 +11,11 @@ from lamella.service.catalog import FeedbackRecord, SqlCatalog, TableRecord, ope
 from lamella.service.config.settings import Settings
 from lamella.service.history.history import history_entry
 from lamella.service.services import Services
-from lamella.snapshot.feedback import ENABLED
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Snapshot
+from lamella.snapshot.reader_feedback import ENABLED
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import NamespaceInfo
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from lamella.snapshot.commit import Shape
 from lamella.snapshot.expression import read_filter
-from lamella.snapshot.feedback import ENABLED, Facts, digest_of
 from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
 from lamella.snapshot.manifest.block_key import block_keys
-from lamella.snapshot.prune.found import Found
 from lamella.snapshot.prune.pipeline import Deferred
+from lamella.snapshot.prune.result import Found
+from lamella.snapshot.reader_feedback import ENABLED, Facts, digest_of
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest

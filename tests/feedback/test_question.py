@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lamella.snapshot.expression import read_filter
-from lamella.snapshot.feedback import digest_of, questions
+from lamella.snapshot.reader_feedback import digest_of, questions
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import (
     AddColumn,

@@ -25,10 +25,10 @@ from lamella.service.config.settings import Settings
 from lamella.service.services import Services
 from lamella.snapshot.errors import InvalidFilter, InvalidRequest, LimitExceeded, SnapshotNotFound, UnknownColumn
 from lamella.snapshot.expression import read_filter
-from lamella.snapshot.feedback import told_of
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.reader_feedback import told_of
 from lamella.snapshot.schema.evolution import RenameColumn
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import PruneRequest
 
 ON = {"lamella.feedback.enabled": "true"}

@@ -15,13 +15,13 @@ import pytest
 from lamella.snapshot.commit import Shape
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.expression import read_filter
-from lamella.snapshot.feedback import Facts, Told, digest_of, questions
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.manifest.block_key import BlockKeys, no_keys
 from lamella.snapshot.parquet import ingest
+from lamella.snapshot.reader_feedback import Facts, Told, digest_of, questions
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn, SchemaChange, WidenColumn
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 

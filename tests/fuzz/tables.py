@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from random import Random
 
-from lamella.snapshot.columnar import Companion, build_blocks
+from lamella.snapshot.columnar import Sidecar, build_blocks
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.schema import Column, Schema
 from support import generate
@@ -61,6 +61,6 @@ def blocks() -> tuple[Block, ...]:
 
 
 @cache
-def companion() -> Companion:
+def companion() -> Sidecar:
     """The companion of those blocks."""
-    return Companion(build_blocks(schema(), blocks()))
+    return Sidecar(build_blocks(schema(), blocks()))

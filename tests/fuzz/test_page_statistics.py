@@ -15,11 +15,11 @@ from fuzz.guard import peak_bytes, survive
 from fuzz.mutation import EDGES, mutated_bytes
 from fuzz.test_parquet_files import files
 from lamella.snapshot.errors import LamellaError, ManifestError
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.pages.cell import decode
-from lamella.snapshot.pages.companion import PageCompanion, build_pages
+from lamella.snapshot.pages.sidecar import PageSidecar, build_pages
 from lamella.snapshot.parquet import block_of, read_footer, schema_of
 from lamella.snapshot.schema import Leaf, Schema
+from lamella.snapshot.storage import FsspecStore
 from parquet.crafted import stored
 
 SEEDS = st.integers(0, 2**48)
@@ -122,7 +122,7 @@ def test_a_damaged_page_companion(seed: int) -> None:
 def _read_all(data: bytes) -> None:
     store: FsspecStore
     store, location = stored(data)
-    companion = PageCompanion(store, location, SEGMENT, MANIFEST)
+    companion = PageSidecar(store, location, SEGMENT, MANIFEST)
     schema, _ = written()
     for leaf in schema.leaves():
         if companion.has(leaf.id) and len(companion):

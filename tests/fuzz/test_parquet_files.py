@@ -19,11 +19,10 @@ from fuzz.mutation import EDGES, mutated_bytes
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet import block_of, read_footer, schema_of
+from lamella.snapshot.parquet.columns import plan
 from lamella.snapshot.parquet.footer import Footer
-from lamella.snapshot.parquet.page_bounds import page_zones
-from lamella.snapshot.parquet.page_index import read_page_index
-from lamella.snapshot.parquet.plan import plan
-from lamella.snapshot.parquet.trust import Origin, chunk_stats
+from lamella.snapshot.parquet.page_index import page_zones, read_page_index
+from lamella.snapshot.parquet.statistics_rules import Origin, chunk_stats
 from lamella.snapshot.parquet.writer import legacy_calendar, writer_of
 from lamella.snapshot.schema import Column, Schema
 from parquet.crafted import chunk, element, encode, file_bytes, metadata, statistics, stored, varint

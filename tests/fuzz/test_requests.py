@@ -19,8 +19,8 @@ from fuzz.tables import blocks, schema
 from fuzz.test_json_filters import CORPUS as TREES
 from lamella.service.http.admission import read_json
 from lamella.snapshot.errors import InvalidRequest, LamellaError, SegmentNotFound
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 

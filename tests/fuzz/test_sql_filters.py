@@ -17,7 +17,7 @@ from fuzz.sql_grammar import CORPUS, sql
 from fuzz.tables import schema
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.expression import bind, read_filter, text_of
-from lamella.snapshot.expression.limits import MAX_SQL_CHARACTERS
+from lamella.snapshot.expression.nodes import MAX_SQL_CHARACTERS
 
 SEEDS = st.integers(0, 2**48)
 

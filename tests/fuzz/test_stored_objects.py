@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from fuzz.guard import peak_bytes, survive
 from fuzz.mutation import mutated_bytes, mutated_json
-from lamella.snapshot.columnar import Companion, build_blocks, build_segments
+from lamella.snapshot.columnar import Sidecar, build_blocks, build_segments
 from lamella.snapshot.columnar.keys import Keys
 from lamella.snapshot.errors import InvalidPageToken, LamellaError, ManifestError
 from lamella.snapshot.manifest import Segment, Snapshot, decode_segment, decode_snapshot
@@ -95,7 +95,7 @@ def test_manifests_that_are_nested_without_end(shape: bytes) -> None:
 
 
 def _read_companion(data: bytes, names: tuple[str, ...], texts: tuple[str, ...]) -> None:
-    companion = Companion(data)
+    companion = Sidecar(data)
     for leaf in SCHEMA.leaves():
         zones = companion.zones(leaf.id, leaf.dtype)
         for keys in (zones.low, zones.high):

@@ -17,10 +17,9 @@ from lamella.service.app import create_app
 from lamella.service.catalog import TableRecord, open_catalog
 from lamella.service.config.settings import Settings
 from lamella.service.history.history import history_entry
-from lamella.snapshot.api_key import key_sha256
-from lamella.snapshot.prune.answer import answer_of
 from lamella.snapshot.prune.encode import SegmentTexts
-from lamella.snapshot.prune.found import Found
+from lamella.snapshot.prune.result import Found, answer_of
+from lamella.snapshot.tokens import key_sha256
 from lamella.snapshot.wire import NamespaceInfo, PruneRequest
 from lamella.snapshot.wire.prune import Shape
 from support.asgi import ask

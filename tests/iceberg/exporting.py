@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyiceberg.table import StaticTable
 
 from lamella.client.iceberg.export import ExportOptions, ExportResult, export_iceberg
-from lamella.snapshot.layout import FsspecStore, ReplacingStore
+from lamella.snapshot.storage import FsspecStore, ReplacingStore
 from support.event_tables import SCHEMA, EventTable, as_texts
 
 

@@ -14,12 +14,12 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.types import PrimitiveType
 
-from lamella.snapshot.iceberg.bounds import FileStatistics, file_statistics
+from lamella.snapshot.iceberg.scan_plan import FileStatistics, file_statistics
 from lamella.snapshot.iceberg.types import schema_json
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.schema import Column, Schema, parse_type
 from lamella.snapshot.stats import ColumnStats, to_bound
-from lamella.snapshot.stats.truncation import upper_prefix
+from lamella.snapshot.stats.bound import upper_prefix
 
 ROWS = 10
 

@@ -15,8 +15,8 @@ import pytest
 from conftest import path_from_script
 from lamella.client.http import Lamella
 from lamella.client.iceberg.export import export_iceberg
-from lamella.snapshot.layout import FsspecStore
-from lamella.snapshot.schema.changes import AddColumn, DropColumn, RenameColumn
+from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn
+from lamella.snapshot.storage import FsspecStore
 from support.iceberg_tables import IcebergTable, values
 
 PROGRAM: Final = Path(__file__).with_name("duckdb_program.py")

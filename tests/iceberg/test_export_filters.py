@@ -20,8 +20,8 @@ from pyiceberg.table import StaticTable
 
 from lamella.client.http import Lamella
 from lamella.client.iceberg.export import export_iceberg
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.schema import Column
+from lamella.snapshot.storage import FsspecStore
 
 NAN, INF = float("nan"), float("inf")
 DAY = dt.date(2020, 1, 1)

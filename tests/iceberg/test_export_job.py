@@ -20,8 +20,8 @@ from lamella.client.cli.app import cli
 from lamella.client.http import Lamella
 from lamella.client.iceberg.export import ExportResult
 from lamella.client.jobs.rewrite import compact
-from lamella.snapshot.jobs import check_arguments, command_line, job_kind_named
-from lamella.snapshot.schema.changes import AddColumn, DropColumn, RenameColumn, WidenColumn
+from lamella.snapshot.job_kinds import check_arguments, command_line, job_kind_named
+from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn, WidenColumn
 from support.event_tables import EventTable, events
 from support.worker_process import WorkerProcess
 
@@ -65,7 +65,7 @@ def test_without_the_extra_the_command_says_what_to_install(
     """And not that a module is missing."""
     for name in [name for name in sys.modules if name.startswith("lamella.client.iceberg.export")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "lamella.snapshot.iceberg.manifest_file")
+    monkeypatch.delitem(sys.modules, "lamella.snapshot.iceberg.export")
     monkeypatch.setitem(sys.modules, "pyiceberg.avro.file", None)
     done = CliRunner().invoke(cli, ["export", "iceberg", "--url", export_url, filled(make_table).name])
     assert done.exit_code == 1

@@ -15,8 +15,8 @@ from fixtures_s3 import S3Server
 from fixtures_server import start_shared
 from lamella.client.http import Lamella
 from lamella.client.iceberg.export import export_iceberg
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.source.options import iceberg_properties
+from lamella.snapshot.storage import FsspecStore
 
 pytestmark = pytest.mark.s3
 

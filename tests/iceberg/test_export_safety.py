@@ -17,7 +17,7 @@ from lamella.client.iceberg.export import HOLD
 from lamella.client.jobs.rewrite import compact
 from lamella.snapshot.errors import Conflict, ObjectNotFound
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import FsspecStore, ObjectStat
+from lamella.snapshot.storage import FsspecStore, ObjectStat
 from lamella.snapshot.vacuum import object_name
 from support.event_tables import EventTable, events
 

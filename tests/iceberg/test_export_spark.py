@@ -14,7 +14,7 @@ import pytest
 from conftest import path_from_script
 from lamella.client.http import Lamella
 from lamella.client.iceberg.export import ExportOptions, export_iceberg
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from support.iceberg_tables import IcebergTable, values
 
 pytestmark = [pytest.mark.soak, pytest.mark.spark]

@@ -16,7 +16,7 @@ from pyiceberg.table import StaticTable
 
 from lamella.client.http import Lamella
 from lamella.client.iceberg.export import export_iceberg
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 
 UTC = dt.UTC
 DAY = dt.datetime(2020, 1, 1, tzinfo=UTC).replace(tzinfo=None)

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from lamella.client.rewrite.target import arrow_schema
-from lamella.snapshot.commit.summaries import summarize, summarize_blocks
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.commit.snapshots import summarize, summarize_blocks
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet import block_of, read_footer
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.storage import FsspecStore
 
 SCHEMA = Schema.assign(
     [

@@ -12,12 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lamella.snapshot.columnar import Companion, build_blocks
+from lamella.snapshot.columnar import Sidecar, build_blocks
 from lamella.snapshot.errors import InvalidFilter, LimitExceeded, UnknownColumn
 from lamella.snapshot.expression import bind
-from lamella.snapshot.iceberg.filter import read_iceberg_filter
-from lamella.snapshot.iceberg.float_terms import without_infinity
-from lamella.snapshot.iceberg.residual import IcebergResiduals
+from lamella.snapshot.iceberg.filter import IcebergResiduals, read_iceberg_filter, without_infinity
 from lamella.snapshot.prune import NONE, evaluate, verdicts
 from lamella.snapshot.schema import Column, DataType, Schema
 from support import generate, stages
@@ -32,7 +30,7 @@ TYPES = (
 def left_of(tree: Any, schema: Schema, blocks: list[generate.Block], stats: list[Any]) -> list[Any]:
     """What is left of a filter in each block: None where it is ruled out."""
     made = [stages.block(number, columns, stats[number]) for number, columns in enumerate(blocks)]
-    companion = Companion(build_blocks(schema, made))
+    companion = Sidecar(build_blocks(schema, made))
     filter = read_iceberg_filter(tree, schema)
     bound = bind(filter.predicate, schema, case_sensitive=True)
     outcome = evaluate(bound, lambda leaf: companion.zones(leaf.id, leaf.dtype), len(companion))

@@ -12,8 +12,7 @@ from pyiceberg.table.name_mapping import NameMapping, apply_name_mapping
 from lamella.snapshot.errors import NotExpressible
 from lamella.snapshot.iceberg.types import name_mapping, schema_json, type_name
 from lamella.snapshot.schema import Column, Schema, parse_type, types
-from lamella.snapshot.schema.changes import AddColumn, DropColumn, RenameColumn, SchemaChange, WidenColumn
-from lamella.snapshot.schema.evolution import evolve
+from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn, SchemaChange, WidenColumn, evolve
 
 TYPES = {
     **{"boolean": "boolean", "date": "date", "uuid": "uuid"},

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from lamella.snapshot.columnar import Companion
-from lamella.snapshot.iceberg import plan as planning
-from lamella.snapshot.prune.kept import Kept
+from lamella.snapshot.columnar import Sidecar
+from lamella.snapshot.iceberg import scan_plan as planning
 from lamella.snapshot.prune.paging import Position
+from lamella.snapshot.prune.selection import Kept
 
 TABLE: Final = "/v1/namespaces/db/tables/t"
 REST: Final = f"/iceberg{TABLE}"
@@ -173,7 +173,7 @@ def kept(segment: int, rows: list[int]) -> Kept:
     return Kept(segment, _unopened, np.array(rows, dtype=np.int64), np.ones(len(rows), dtype=np.uint8))
 
 
-def _unopened(segment: int) -> Companion:
+def _unopened(segment: int) -> Sidecar:
     raise AssertionError(f"nobody opens segment {segment} here")
 
 

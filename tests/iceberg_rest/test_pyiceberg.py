@@ -22,8 +22,8 @@ from pyiceberg.table import Table
 
 from fixtures_server import ServerProcess
 from lamella.client.http import Lamella
-from lamella.snapshot.api_key import key_sha256, key_text
 from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn, WidenColumn
+from lamella.snapshot.tokens import key_sha256, key_text
 from lamella.snapshot.wire import Grant
 from support.iceberg_tables import SCHEMA, IcebergTable, ids, values
 

@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
-from lamella.snapshot.api_key import key_sha256, key_text
 from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.tokens import key_sha256, key_text
 
 ROOT: Final = "/iceberg/v1"
 LONG: Final = [{"name": "a", "type": "int64"}]

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from lamella.snapshot.columnar.masks import filled
+from lamella.snapshot.columnar.keys import filled
 from lamella.snapshot.errors import HashMismatch, InvalidRequest
 from lamella.snapshot.expression.bound import Anything, BoundTest, leaves_of
-from lamella.snapshot.function.vector import Vector
+from lamella.snapshot.function.base import Vector
 from lamella.snapshot.index import Builder, Claim, Kind, Probe, kinds
 from lamella.snapshot.index.part import PAGE_BYTES, PartHeader
 from lamella.snapshot.schema import DataType

@@ -12,7 +12,7 @@ import pytest
 
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.expression import read_filter
-from lamella.snapshot.rows import RowFilter
+from lamella.snapshot.row_filter import RowFilter
 from lamella.snapshot.schema.evolution import RenameColumn, WidenColumn
 from lamella.snapshot.wire import PruneRequest
 from support.real_tables import RealTable

@@ -12,7 +12,7 @@ import pytest
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.expression import read_filter
 from lamella.snapshot.index.building import build_part
-from lamella.snapshot.rows import RowFilter
+from lamella.snapshot.row_filter import RowFilter
 from lamella.snapshot.wire import PruneRequest
 from support.json_documents import random_document
 from support.real_tables import RealTable

@@ -16,17 +16,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamella.snapshot.bloom.physical import domain_of, hashes_in
-from lamella.snapshot.bloom.split_block import SplitBlockBloom
-from lamella.snapshot.bloom.xxh64 import xxh64
+from lamella.snapshot.bloom.plain_encoding import domain_of, hashes_in
+from lamella.snapshot.bloom.split_block import SplitBlockBloom, xxh64
 from lamella.snapshot.expression.bound import Membership
 from lamella.snapshot.index import kinds
 from lamella.snapshot.index.file_filters import false_positives_of, read_filters, shrunk
 from lamella.snapshot.index.kind import FileBuilder
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet import read_footer
 from lamella.snapshot.parquet.footer import Footer
 from lamella.snapshot.schema import Column, DataType, Schema
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import PruneRequest
 from support import generate, index_cases
 from support.arrow_files import arrow_table

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lamella.snapshot.bloom.sizing import false_positives, keys_per_slot, rate_for, slots_for
+from lamella.snapshot.bloom.split_block import false_positives, keys_per_slot, rate_for, slots_for
 from lamella.snapshot.expression.bound import Prefix
-from lamella.snapshot.function.vector import Vector
+from lamella.snapshot.function.base import Vector
 from lamella.snapshot.index import Kind, kinds
 from lamella.snapshot.schema import DataType, parse_type
 from support import index_cases

@@ -13,7 +13,7 @@ from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.index import kind_named, kinds
-from lamella.snapshot.index.builtin import BUILTIN
+from lamella.snapshot.index.registry import BUILTIN
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE_ROOTS = ("snapshot", "service", "client")

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamella.snapshot.expression.bound import BoundTest, Prefix
-from lamella.snapshot.expression.like import like_parts
+from lamella.snapshot.expression.nodes import like_parts
 from lamella.snapshot.function.text import Folded
-from lamella.snapshot.index import grams, kinds
-from lamella.snapshot.index.grams import folded_character, gram_keys, keys_in
+from lamella.snapshot.index import kinds, ngram
+from lamella.snapshot.index.ngram import folded_character, gram_keys, keys_in
 from lamella.snapshot.schema import parse_type
 from support import index_cases
 from support.index_cases import Cells, built, claimed, equal, listed, opened, probe, taken, vector
@@ -123,7 +123,7 @@ def test_a_folded_index_answers_for_every_case() -> None:
 
 def older(monkeypatch: pytest.MonkeyPatch, unknown: str) -> None:
     """From now on fold as a Python whose Unicode lacks the other case of these letters."""
-    monkeypatch.setattr(grams, "folded_character", lambda c: c if c in unknown else folded_character(c))
+    monkeypatch.setattr(ngram, "folded_character", lambda c: c if c in unknown else folded_character(c))
     monkeypatch.setattr(unicodedata, "unidata_version", "13.0.0")
 
 

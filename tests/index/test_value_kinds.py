@@ -10,9 +10,8 @@ import pytest
 from lamella.snapshot.bloom.split_block import SplitBlockBloom
 from lamella.snapshot.expression.bound import Membership, NanTest, NonNull, NullTest, Prefix
 from lamella.snapshot.index import kinds
-from lamella.snapshot.index.hashing import number_keys
 from lamella.snapshot.index.keys import sections_of
-from lamella.snapshot.index.stacked import OURS, Stack, StackBuilder, filled
+from lamella.snapshot.index.stacked_filters import OURS, Stack, StackBuilder, filled, number_keys
 from lamella.snapshot.schema import parse_type
 from support import index_cases
 from support.index_cases import Cells, built, claimed, compared, equal, listed, opened, probe

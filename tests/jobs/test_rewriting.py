@@ -15,9 +15,9 @@ from jobs.conftest import MakeTable
 from lamella.client.jobs.rewrite import Bounds, compact, plan, recluster
 from lamella.client.rewrite.engine import LocalEngine
 from lamella.snapshot.errors import InvalidRequest, JobCancelled, UnknownColumn
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet import read_footer
-from lamella.snapshot.schema.changes import AddColumn, RenameColumn
+from lamella.snapshot.schema.evolution import AddColumn, RenameColumn
+from lamella.snapshot.storage import FsspecStore
 from support.event_tables import EventTable, as_texts, events
 
 

@@ -20,7 +20,7 @@ from kill.load import ROWS, Client, Gate
 from kill.walk import Walker
 from lamella.service.catalog import SqlCatalog, open_catalog
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from support.nursery import Nursling
 from support.service_api import parquet_bytes
 

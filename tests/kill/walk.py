@@ -9,8 +9,8 @@ import msgspec
 from kill.ledger import Intent, Ledger, Settled
 from kill.load import ROWS
 from lamella.service.catalog import Catalog, HistoryEntry
-from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import ObjectRef, SegmentRef, content_hash
+from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse import Warehouse
 
 

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from feedback.test_now import ASKED, SCHEMA, block, reports
 from lamella.snapshot.errors import InvalidFilter, LamellaError, NotFound, SegmentNotFound, UnknownColumn
-from lamella.snapshot.expression.spelling import tree_of
-from lamella.snapshot.feedback import ENABLED
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.expression.text import tree_of
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.parquet import ingest
-from lamella.snapshot.prune import index_layer
+from lamella.snapshot.prune import indexes
+from lamella.snapshot.reader_feedback import ENABLED
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
-from lamella.snapshot.warehouse.block_why import BlockWhy
+from lamella.snapshot.warehouse.block_reasons import BlockWhy
 from lamella.snapshot.wire import PruneRequest
 from pages.test_page_companion import Lake
 from prune.test_block_layer import random_blocks, written
@@ -200,8 +200,8 @@ def test_what_is_not_known_is_the_reason() -> None:
 
 def test_an_index_that_was_given_up_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A prune that stops asking an index keeps blocks that it would rule out, and the line says so."""
-    monkeypatch.setattr(index_layer, "_TRIAL_BLOCKS", 1)
-    monkeypatch.setattr(index_layer, "_LEAST_PART", 1)
+    monkeypatch.setattr(indexes, "_TRIAL_BLOCKS", 1)
+    monkeypatch.setattr(indexes, "_LEAST_PART", 1)
     values = [*[[0, 7, 9]] * 5, [0, 8, 9]]
     table = RealTable(tmp_path, [pa.table({"b": each}) for each in values], segment_blocks=2, verify=False)
     table.add_index("by_b", "bloom", "b", {"false_positives": 1e-6})

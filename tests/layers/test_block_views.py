@@ -15,7 +15,7 @@ from clustering.test_layouts import Table
 from lamella.snapshot import commit as commits
 from lamella.snapshot.errors import InvalidRequest, LamellaError, NotFound, SegmentNotFound, UnknownColumn
 from lamella.snapshot.expression import read_sql
-from lamella.snapshot.expression.value_text import value_text
+from lamella.snapshot.expression.text import value_text
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.schema import DataType
 from lamella.snapshot.stats import from_bound

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from cluster.test_depths import counted
 from clustering.test_layouts import Table
 from lamella.snapshot.errors import InvalidRequest, SegmentNotFound, UnknownColumn
-from lamella.snapshot.expression.spelling import tree_of
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.expression.text import tree_of
 from lamella.snapshot.manifest import Block, SnapshotPointer
-from lamella.snapshot.prune.verdict import VERDICT_NAMES
+from lamella.snapshot.prune.outcome import VERDICT_NAMES
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse, layer_map
 from lamella.snapshot.warehouse.layer_map import LayerMap, LayerMaps
 from lamella.snapshot.wire import PruneRequest
@@ -196,7 +196,7 @@ def test_of_very_many_boxes_depths_are_known_of_a_sample(monkeypatch: pytest.Mon
     table.append(*((n, n + 3) for n in range(20)))
     monkeypatch.setattr(layer_map, "EXACT", 5)
     for name, value in (("EXACT", 5), ("PAIRS", 100), ("_LEAST_SAMPLE", 6)):
-        monkeypatch.setattr(f"lamella.snapshot.cluster.box_depth.{name}", value)
+        monkeypatch.setattr(f"lamella.snapshot.cluster.depth.{name}", value)
     found = table.warehouse.layer_maps.of(table.pointer, ["a", "b"], "zorder")
     assert (found.depth_of, found.is_exact) == ("segment", False)
     assert int((depth_of(found) != layer_map.NOT_KNOWN).sum()) == 6

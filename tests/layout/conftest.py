@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fixtures_s3 import s3  # noqa: F401  # a fixture
-from lamella.snapshot.layout import FsspecStore, Store
-from lamella.snapshot.layout.observed import ObservedStore
+from lamella.snapshot.storage import FsspecStore, Store
+from lamella.snapshot.storage.observed import ObservedStore
 from support.told import Told
 
 #: A store, and the location of a folder in it that nothing else uses.

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from lamella.snapshot.errors import StoreError
-from lamella.snapshot.layout import FsspecStore
-from lamella.snapshot.layout.faulty import Chance, Fault, FaultyStore, How, Script
+from lamella.snapshot.storage import FsspecStore
+from lamella.snapshot.storage.faulty import Chance, Fault, FaultyStore, How, Script
 
 ROOT = "memory://faulty"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lamella.snapshot.errors import AlreadyExists, ObjectNotFound, StoreError
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 
 
 def test_a_put_leaves_nothing_else_behind(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.layout import FsspecStore, TableLayout, normal, table_root
+from lamella.snapshot.storage import FsspecStore, TableLayout, normal, table_root
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, ObjectNotFound, StoreError
-from lamella.snapshot.layout import FsspecStore, MappableStore
-from lamella.snapshot.layout.faulty import Fault, FaultyStore, Script
-from lamella.snapshot.layout.observed import ObservedStore
+from lamella.snapshot.storage import FsspecStore, MappableStore
+from lamella.snapshot.storage.faulty import Fault, FaultyStore, Script
+from lamella.snapshot.storage.observed import ObservedStore
 from support.told import Told
 
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamella.snapshot.errors import InvalidRequest, LocationRefused, ObjectNotFound
-from lamella.snapshot.layout import AllowedPlaces, Anywhere, FsspecStore, check_prefix
-from lamella.snapshot.layout.location import parse
+from lamella.snapshot.storage import AllowedPlaces, Anywhere, FsspecStore, check_prefix
+from lamella.snapshot.storage.location import parse
 
 OWN, OTHER = "01920000-0000-7000-8000-000000000001", "01920000-0000-7000-8000-000000000002"
 ROOTS = ("s3://b", "file://", "memory://b")

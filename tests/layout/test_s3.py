@@ -17,7 +17,7 @@ from fsspec.asyn import get_loop, sync
 
 from fixtures_s3 import S3Server
 from lamella.snapshot.errors import AlreadyExists, ObjectNotFound, StoreError
-from lamella.snapshot.layout import FsspecStore, check_create_only
+from lamella.snapshot.storage import FsspecStore, check_create_only
 from layout.faulty_proxy import BREAK_OFF, FORGET_CONDITION, LOSE_ANSWER, FaultyProxy, faulty_proxy
 
 pytestmark = pytest.mark.s3

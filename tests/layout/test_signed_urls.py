@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from fixtures_s3 import S3Server
 from lamella.snapshot.errors import InvalidRequest, NotSignable
-from lamella.snapshot.layout import FsspecStore, SigningStore
-from lamella.snapshot.layout.s3_urls import S3Urls
+from lamella.snapshot.storage import FsspecStore, SigningStore
+from lamella.snapshot.storage.s3 import S3Urls
 from layout.test_store_behaviour import ODD_NAMES
 from support.signed_gate import SignedGate, signed_gate
 

@@ -9,7 +9,7 @@ import pytest
 
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LamellaError, ObjectNotFound
 from lamella.snapshot.ids import unix_ms
-from lamella.snapshot.layout import ObjectStat, ReplacingStore, Store, check_create_only
+from lamella.snapshot.storage import ObjectStat, ReplacingStore, Store, check_create_only
 
 Place = tuple[Store, str]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from lamella.service.process.deadline import time_is_up
+from lamella.snapshot.concurrency import left_s, wait_until
 from lamella.snapshot.errors import Unavailable
-from lamella.snapshot.patience import left_s, wait_until
 from lamella.snapshot.wire import PruneRequest
 from support import stages
 from support.gate import TABLE, Gate

@@ -11,33 +11,32 @@ import msgspec
 import pytest
 
 from fuzz.guard import survive
-from lamella.snapshot.columnar import Companion, build_blocks
+from lamella.snapshot.columnar import Sidecar, build_blocks
+from lamella.snapshot.concurrency import wait_until
 from lamella.snapshot.errors import InvalidFilter, LamellaError, LimitExceeded, Unavailable
 from lamella.snapshot.expression import bind, read_filter, read_sql, sql_of, text_of, tree_of
 from lamella.snapshot.expression import nodes as n
+from lamella.snapshot.expression.bind import narrowed
 from lamella.snapshot.expression.bound import BoundNot, Comparison, Membership
-from lamella.snapshot.expression.limits import (
+from lamella.snapshot.expression.nodes import (
     MAX_IN_LITERALS,
     MAX_NODES,
     MAX_REQUEST_SQL_TOKENS,
     MAX_SQL_CHARACTERS,
     MAX_SQL_TOKENS,
 )
-from lamella.snapshot.expression.narrow import narrowed
 from lamella.snapshot.expression.sql import read_fully
 from lamella.snapshot.iceberg.filter import read_iceberg_filter
 from lamella.snapshot.index.definition import term_of
-from lamella.snapshot.layout.selection import Glob
 from lamella.snapshot.manifest import Block
-from lamella.snapshot.patience import wait_until
 from lamella.snapshot.prune import NONE, evaluate, verdicts
-from lamella.snapshot.prune.batch import single_requests
+from lamella.snapshot.prune.options import single_requests
 from lamella.snapshot.prune.residual import Residuals
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import AddColumn, SchemaChange, SetDoc, evolve
-from lamella.snapshot.sharing.json_hint import read_json_hint
-from lamella.snapshot.sharing.sql_hint import read_sql_hint
+from lamella.snapshot.sharing.hints import read_json_hint, read_sql_hint
 from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.storage.location import Glob
 from lamella.snapshot.wire import BatchRequest
 from support.operations import counted
 from support.worst_filters import DEEP, TREES, WIDE, iceberg_chain
@@ -86,7 +85,7 @@ def answered(given: Any) -> None:
         sql_of(left)
 
 
-def _companion() -> Companion:
+def _companion() -> Sidecar:
     values: dict[str, tuple[int | bytes, int | bytes]] = {"id": (0, 40), "other": (0, 9), "a": (b"a", b"a" * 60)}
     stats = {
         leaf.id: ColumnStats(
@@ -99,7 +98,7 @@ def _companion() -> Companion:
         Block(location=f"s3://bucket/{number}.parquet", row_count=1_000, file_size=10_000, col_stats=stats)
         for number in range(4)
     ]
-    return Companion(build_blocks(SCHEMA, blocks))
+    return Sidecar(build_blocks(SCHEMA, blocks))
 
 
 @pytest.mark.parametrize("name", WIDE)

@@ -348,7 +348,7 @@ def test_a_large_answer_is_refused_before_it_is_found(
         return route(*given)
 
     monkeypatch.setattr(routes.PruneRoutes, "_made", counted)
-    monkeypatch.setattr(responses, "encoded", lambda *_: pytest.fail("it was encoded"))
+    monkeypatch.setattr(responses, "encode_response", lambda *_: pytest.fail("it was encoded"))
     problem = read_problem(lanes.ask("user_id >= 0", shape="columns"))
     assert (problem.status, problem.details["limit"], made) == (429, "large_answers", [])
     problem = read_problem(lanes.ask("user_id = 5", shape="columns"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fixtures_server import ServerProcess, StartServer
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from support.raw_server import is_ended
 from support.service_api import Api, TableApi, World
 

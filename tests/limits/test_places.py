@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from lamella.service.http.concurrency import ConcurrencyLimit
 from lamella.service.telemetry.metrics import Metrics
+from lamella.snapshot.concurrency import wait_until
 from lamella.snapshot.errors import Overloaded, Unavailable
-from lamella.snapshot.patience import wait_until
 
 
 def places(at_once: int, waiting: int, *, shared: bool = True, wait_s: float = 60.0) -> ConcurrencyLimit:

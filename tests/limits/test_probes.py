@@ -22,8 +22,8 @@ from lamella.service.config.settings import Settings
 from lamella.service.process import health
 from lamella.service.process.health import HOLDS_S, PATHS, Probe
 from lamella.snapshot.errors import StoreError, Unavailable
-from lamella.snapshot.layout import FsspecStore, ObjectStat
-from lamella.snapshot.layout.faulty import Fault, FaultyStore, Script
+from lamella.snapshot.storage import FsspecStore, ObjectStat
+from lamella.snapshot.storage.faulty import Fault, FaultyStore, Script
 from support.faulty_catalog import CatalogFaults
 from support.operations import CountedStore
 from support.postgres_server import PostgresServer

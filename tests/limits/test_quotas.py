@@ -16,7 +16,7 @@ from fixtures_server import ServerProcess, StartServer
 from lamella.service.catalog.quotas import NO_QUOTAS, Quotas, check_quotas
 from lamella.service.tables.tables import Tables
 from lamella.snapshot.errors import InvalidRequest, QuotaExceeded
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from support.own_app import COLUMNS, NewOwn, OwnApp
 from support.race import TABLE
 from support.service_api import Api, World, read_problem

@@ -11,8 +11,8 @@ import pytest
 
 from lamella.service.process.deadline import begin_change, end
 from lamella.service.process.threads import Threads
+from lamella.snapshot.concurrency import check_patience, left_s, wait_until
 from lamella.snapshot.errors import Unavailable
-from lamella.snapshot.patience import check_patience, left_s, wait_until
 
 LONG_S = 60.0
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import FORMAT_VERSION, SnapshotPointer
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 from support import golden

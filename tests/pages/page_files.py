@@ -9,13 +9,13 @@ import msgspec
 
 from lamella.snapshot.columnar.keys import BytesKeys, NumberKeys
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NULL, MAY_NUMBER
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.pages import Cell
 from lamella.snapshot.pages.build import KnownBlock, read_cells
 from lamella.snapshot.parquet import Footer, block_of, read_footer, schema_of
 from lamella.snapshot.parquet.page_index import PageIndex, read_page_index
 from lamella.snapshot.schema import Leaf, Schema
+from lamella.snapshot.storage import FsspecStore
 from parquet.crafted import chunk, encode, metadata, statistics, stored
 
 PAGE_BYTES = 20

@@ -10,11 +10,11 @@ import msgspec
 import pyarrow.parquet as pq
 
 from lamella.snapshot.expression import Predicate, text_of
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.parquet import ingest, read_footer, schema_of
 from lamella.snapshot.parquet.page_index import read_page_index
 from lamella.snapshot.schema import Schema
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import ColumnRanges, PrunedPages, PruneRequest
 from support import generate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from lamella.snapshot.layout import ListedObject, ObjectStat, Store
+from lamella.snapshot.storage import ListedObject, ObjectStat, Store
 
 
 class ReadsCounted:

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from lamella.snapshot.columnar.keys import BytesKeys, NumberKeys, WideKeys
 from lamella.snapshot.errors import ManifestError
 from lamella.snapshot.pages.build import KnownBlock, read_cells
-from lamella.snapshot.pages.cell import Cell, decode, encode
-from lamella.snapshot.pages.packed import pack, unpack
+from lamella.snapshot.pages.cell import Cell, decode, encode, pack, unpack
 from lamella.snapshot.parquet import block_of, read_footer, schema_of
 from lamella.snapshot.schema import Column, Leaf, Schema
 from parquet.crafted import stored

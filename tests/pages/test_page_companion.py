@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.parquet import ingest, read_footer, schema_of
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneAnswer, PrunedBlock, PruneRequest
 from pages.reads_counted import ReadsCounted

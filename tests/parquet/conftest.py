@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from fixtures_s3 import S3Server, s3  # noqa: F401  # a fixture
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet import block_of, read_footer, schema_of
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import ColumnStats
+from lamella.snapshot.storage import FsspecStore
 
 BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, BYTE_ARRAY, FIXED = range(8)
 REQUIRED, OPTIONAL, REPEATED = range(3)

@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.snapshot.errors import LamellaError
-from lamella.snapshot.layout import FsspecStore
-from lamella.snapshot.layout.store import ObjectStat
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet import block_of, ingest, read_footer, schema_of
-from lamella.snapshot.parquet.alike import FEWEST, alike_blocks
 from lamella.snapshot.parquet.footer import decode_footer, read_footer_bytes
+from lamella.snapshot.parquet.footer_batch import FEWEST, alike_blocks
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.storage import FsspecStore
+from lamella.snapshot.storage.store import ObjectStat
 from parquet.crafted import (
     BYTE_ARRAY,
     DOUBLE,

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block, ColumnMeta
 from lamella.snapshot.parquet import block_of, read_footer, schema_of
+from lamella.snapshot.storage import FsspecStore
 from parquet.crafted import INT64, block, chunk, flat, metadata
 
 TABLE = pa.table({"a": list(range(1000)), "b": [f"text {i}" for i in range(1000)]})

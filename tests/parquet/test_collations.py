@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.snapshot.errors import InvalidSchema, SchemaMismatch
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet import block_of, ingest, read_footer, schema_of
-from lamella.snapshot.parquet.alike import FEWEST
-from lamella.snapshot.parquet.collated import collation_problem
+from lamella.snapshot.parquet.footer_batch import FEWEST
+from lamella.snapshot.parquet.schema import collation_problem
 from lamella.snapshot.schema import Column, Schema
-from lamella.snapshot.schema.collations import collations_in
+from lamella.snapshot.schema.types import collations_in
+from lamella.snapshot.storage import FsspecStore
 
 STORE = FsspecStore()
 KEY = "org.apache.spark.sql.parquet.row.metadata"

@@ -16,9 +16,9 @@ from lamella.snapshot.errors import (
     ObjectNotFound,
     TruncatedParquet,
 )
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet import read_footer
 from lamella.snapshot.parquet.footer import MAX_FOOTER_BYTES, TAIL_BYTES
+from lamella.snapshot.storage import FsspecStore
 from parquet.crafted import (
     BYTE_ARRAY,
     INT64,

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lamella.snapshot.errors import CorruptParquet, InvalidSchema
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet import read_footer, schema_of
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.storage import FsspecStore
 from parquet.crafted import (
     BOOLEAN,
     BYTE_ARRAY,

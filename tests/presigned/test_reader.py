@@ -24,7 +24,7 @@ from fixtures_server import ServerProcess, start_shared
 from lamella.client import Lamella
 from lamella.client.http import Table
 from lamella.snapshot.errors import BlockReplaced, CorruptParquet, InvalidRequest, StoreError
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from support.service_api import parquet_bytes
 from support.signed_gate import SignedGate, signed_gate
 

@@ -16,11 +16,11 @@ from lamella.snapshot.expression import text_of
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index import kinds
 from lamella.snapshot.index.building import build_part
-from lamella.snapshot.layout import FsspecStore, TableLayout
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.parquet import ingest, read_footer, schema_of
 from lamella.snapshot.schema import Leaf
-from lamella.snapshot.schema.changes import AddColumn, RenameColumn
+from lamella.snapshot.schema.evolution import AddColumn, RenameColumn
+from lamella.snapshot.storage import FsspecStore, TableLayout
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 from support import generate

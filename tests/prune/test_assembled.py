@@ -12,18 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamella.snapshot.cache import Resident
-from lamella.snapshot.columnar import Companion
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.cache import BoundedCache
+from lamella.snapshot.columnar import Sidecar
 from lamella.snapshot.manifest import Block, SnapshotPointer
-from lamella.snapshot.prune.answer import answer_of
 from lamella.snapshot.prune.encode import SegmentTexts
-from lamella.snapshot.prune.found import Found
-from lamella.snapshot.prune.kept_blocks import KeptBlocks
-from lamella.snapshot.prune.runs import runs_of
+from lamella.snapshot.prune.result import Found, answer_of
+from lamella.snapshot.prune.selection import KeptBlocks, runs_of
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import AddColumn
 from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import OrderBy, PruneRequest, Shape
 
@@ -67,7 +65,7 @@ def sealed(found: Found) -> Found:
     """The same outcome, whose companions cannot be opened."""
     assert isinstance(found.parts, KeptBlocks)
 
-    def load(rows: Sequence[int], *, keep: bool = True) -> list[Companion]:
+    def load(rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:
         raise AssertionError(f"companions of {rows} were opened (keep={keep})")
 
     return msgspec.structs.replace(found, parts=found.parts.arrays().opened_by(load))
@@ -79,7 +77,7 @@ def test_an_answer_from_kept_texts_is_that_from_values(seed: int) -> None:
     """Byte for byte, for ranges of every width; the second time no companion is opened."""
     rng = Random(seed)
     warehouse, pointer = table(rng, segment_blocks=rng.choice([30, 100, 1_000]))
-    texts = SegmentTexts(Resident(ROOM_BYTES))
+    texts = SegmentTexts(BoundedCache(ROOM_BYTES))
     for _ in range(8):
         low, high = sorted(rng.choices(range(3_000), k=2))
         hole = rng.choice(["", f" AND (a < {low + 200} OR a > {low + 400})", f" AND a <> {high - 5}"])
@@ -95,7 +93,7 @@ def test_an_answer_from_kept_texts_is_that_from_values(seed: int) -> None:
 def test_texts_are_for_answers_that_are_mostly_runs() -> None:
     """Neighbours come from texts; blocks here and there, none, orders, sizes and ranges do not."""
     warehouse, pointer = table(Random(1))
-    texts = SegmentTexts(Resident(ROOM_BYTES))
+    texts = SegmentTexts(BoundedCache(ROOM_BYTES))
 
     def answer(filter: str, request: PruneRequest) -> bytes | None:
         return texts.answer(warehouse.find(pointer, msgspec.structs.replace(request, filter=filter)), opening=True)
@@ -117,7 +115,7 @@ def test_texts_are_for_answers_that_are_mostly_runs() -> None:
 def test_nothing_is_opened_unless_it_may_be(shape: Shape) -> None:
     """Without a text the answer is left to others, also when so little is asked for that making one is not worth it."""
     warehouse, pointer = table(Random(2), count=900, segment_blocks=300)
-    texts = SegmentTexts(Resident(ROOM_BYTES))
+    texts = SegmentTexts(BoundedCache(ROOM_BYTES))
     whole = warehouse.find(pointer, PruneRequest(filter="a >= 0", shape=shape))
     few = warehouse.find(pointer, PruneRequest(filter="a >= 1000 AND a < 1160", shape=shape))
     assert texts.answer(sealed(whole), opening=False) is None
@@ -139,7 +137,7 @@ def test_blocks_of_an_older_schema_are_written_from_values() -> None:
     for some in (younger, mixed):
         refs = warehouse.prepare(head.table_id, head, some)
         pointer = warehouse.commit(pointer, added=refs, now_ms=4).pointer
-    texts = SegmentTexts(Resident(ROOM_BYTES))
+    texts = SegmentTexts(BoundedCache(ROOM_BYTES))
     for filter, is_younger in (("a < 900", False), ("a >= 3000 AND a < 4000", True), ("a >= 4500", False)):
         for shape in SHAPES:
             found = warehouse.find(pointer, PruneRequest(filter=filter, shape=shape))
@@ -150,7 +148,7 @@ def test_blocks_of_an_older_schema_are_written_from_values() -> None:
 def test_a_large_answer_is_left_to_be_sent_in_pieces() -> None:
     """More than a megabyte is never put together as one, however few blocks it has."""
     warehouse, pointer = table(Random(4), name="x" * 5_000)
-    texts = SegmentTexts(Resident(ROOM_BYTES))
+    texts = SegmentTexts(BoundedCache(ROOM_BYTES))
     for filter, is_large in (("a >= 0", True), ("a < 1000", False)):
         for shape in SHAPES:
             found = warehouse.find(pointer, PruneRequest(filter=filter, shape=shape))
@@ -162,7 +160,7 @@ def test_a_large_answer_is_left_to_be_sent_in_pieces() -> None:
 def test_texts_take_no_more_room_than_they_are_given() -> None:
     """They count into what is held in memory, go when others need the room, and answers stay right."""
     warehouse, pointer = table(Random(5), segment_blocks=30)
-    resident = Resident(20_000)
+    resident = BoundedCache(20_000)
     texts = SegmentTexts(resident)
     for low in [*range(0, 2_700, 100)] * 2:
         found = warehouse.find(pointer, PruneRequest(filter=f"a >= {low} AND a < {low + 300}", shape="columns"))
@@ -203,5 +201,5 @@ def test_runs_are_the_blocks_in_as_few_pieces_as_can_be(seed: int) -> None:
         assert getattr(alone, name) == getattr(runs, name)
 
 
-def _nothing(rows: Sequence[int], *, keep: bool = True) -> list[Companion]:
+def _nothing(rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:
     raise AssertionError(f"companions of {rows} were opened (keep={keep})")

@@ -15,22 +15,22 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lamella.snapshot.cache import DerivedCache, DiskCache, MemoryCache, Resident, Shelf
-from lamella.snapshot.columnar import Companion, build_blocks
+from lamella.snapshot.cache import BoundedCache, CacheNamespace, DerivedCache, DiskCache, MemoryCache
+from lamella.snapshot.columnar import Sidecar, build_blocks
 from lamella.snapshot.columnar.chunk import Columns
 from lamella.snapshot.columnar.resident import Grain, ResidentBlocks
 from lamella.snapshot.expression import bind, read_sql, text_of
 from lamella.snapshot.expression.bound import BoundPredicate
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
+from lamella.snapshot.prune.block_layer import Layers
 from lamella.snapshot.prune.evaluate import Evaluator
-from lamella.snapshot.prune.kept_blocks import KeptBlocks
-from lamella.snapshot.prune.layers import Layers
+from lamella.snapshot.prune.outcome import SOME
 from lamella.snapshot.prune.pipeline import Funnel, Pruning
-from lamella.snapshot.prune.verdict import SOME
+from lamella.snapshot.prune.selection import KeptBlocks
 from lamella.snapshot.schema import Column, Schema
-from lamella.snapshot.schema.changes import AddColumn
+from lamella.snapshot.schema.evolution import AddColumn
 from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire import PruneRequest
@@ -57,17 +57,19 @@ class Table:
         self.head: Snapshot = self.manifests.head(pointer)
         self.segments = self.manifests.layer(pointer)
         self.opened: list[int] = []
-        self.resident: Resident = Resident(room_bytes) if of is None else of.resident
-        self.blocks = ResidentBlocks(self.segments, Columns(Shelf(self.resident, "column"), disk), "view", grain)
+        self.resident: BoundedCache = BoundedCache(room_bytes) if of is None else of.resident
+        self.blocks = ResidentBlocks(
+            self.segments, Columns(CacheNamespace(self.resident, "column"), disk), "view", grain
+        )
         self.plain = Layers(self.head, self.segments)
-        self.together = Layers(self.head, self.segments, self.blocks, Shelf(self.resident, "verdicts"))
+        self.together = Layers(self.head, self.segments, self.blocks, CacheNamespace(self.resident, "verdicts"))
 
-    def load(self, row: int) -> Companion:
+    def load(self, row: int) -> Sidecar:
         """Open the companion of a segment."""
         self.opened.append(row)
         return self.manifests.blocks(self.head, self.plain.companion(row))
 
-    def load_all(self, rows: Sequence[int], *, keep: bool = True) -> list[Companion]:  # noqa: ARG002  # all are counted
+    def load_all(self, rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:  # noqa: ARG002  # all are counted
         """Open several."""
         return [self.load(row) for row in rows]
 
@@ -128,7 +130,7 @@ def check(seed: int) -> int:
     room = rng.choice([0, 4_096, 1 << 24])
     grain = rng.choice([FINE, Grain(chunk_segments=2, worth_segments=1, batch_blocks=1, kept_blocks=1)])
     # Kept as buffers or not: it makes no difference.
-    both = Table(store, pointer, grain, room, rng.choice([None, MemoryCache(Resident(1 << 24))]))
+    both = Table(store, pointer, grain, room, rng.choice([None, MemoryCache(BoundedCache(1 << 24))]))
     seen = generate.seen_values(schema, table)
     whole = 0
     for _ in range(15):
@@ -292,7 +294,7 @@ def test_texts_that_begin_alike_are_compared_exactly(shared: bytes) -> None:
     for right in (False, True):
         ranks = np.concatenate([each.rank(values, right=right) for each in keys if each is not None])
         assert ranks.tolist() == [sum(v <= low if right else v < low for v in values) for low in lows]
-    whole = Companion(build_blocks(schema, blocks)).zones(leaf.id, leaf.dtype).low
+    whole = Sidecar(build_blocks(schema, blocks)).zones(leaf.id, leaf.dtype).low
     assert whole is not None
     rows = np.array([rng.randrange(len(lows)) for _ in range(50)])
     for keys_ in (whole, whole.cut(0, len(lows))):

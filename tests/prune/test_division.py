@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamella.snapshot.columnar import Zones, zones_of
-from lamella.snapshot.columnar.edges import Edges, edges_of
+from lamella.snapshot.columnar.zones import Edges, edges_of
 from lamella.snapshot.expression import bind, read_sql, text_of
 from lamella.snapshot.expression import nodes as n
 from lamella.snapshot.expression.bound import BoundPredicate
 from lamella.snapshot.prune import evaluate, verdicts
-from lamella.snapshot.prune import window as window_module
-from lamella.snapshot.prune.division import Division, division
+from lamella.snapshot.prune import search as window_module
 from lamella.snapshot.prune.evaluate import Evaluator
+from lamella.snapshot.prune.search import Division, division
 from lamella.snapshot.schema import Column, Leaf, Schema
 from lamella.snapshot.stats import ColumnStats, to_bound
 from support import generate

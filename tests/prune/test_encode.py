@@ -11,15 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamella.snapshot.columnar import Companion
-from lamella.snapshot.columnar.companion import build_blocks
+from lamella.snapshot.columnar import Sidecar
+from lamella.snapshot.columnar.sidecar import build_blocks
 from lamella.snapshot.manifest import Block
-from lamella.snapshot.prune.answer import answer_of
 from lamella.snapshot.prune.encode import ARROW_END, arrow_chunks, has_arrow_form, json_chunks, msgpack_chunks
 from lamella.snapshot.prune.encode.arrow_form import ANSWER
-from lamella.snapshot.prune.encode.json_text import json_strings
-from lamella.snapshot.prune.found import Found
-from lamella.snapshot.prune.kept import Kept
+from lamella.snapshot.prune.encode.json_form import json_strings
+from lamella.snapshot.prune.result import Found, answer_of
+from lamella.snapshot.prune.selection import Kept
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.wire import BlockColumns, OrderBy, PruneAnswer, PruneRequest, Report, Shape
 from support import generate, stages
@@ -42,7 +41,7 @@ def found(rng: Random, segments: list[list[str]], shape: Shape) -> Found:
             )
             for location in locations
         ]
-        companion = Companion(build_blocks(SCHEMA, blocks))
+        companion = Sidecar(build_blocks(SCHEMA, blocks))
         rows = np.flatnonzero([rng.random() < 0.7 or number % 3 == 0 for _ in locations])
         codes = np.array([rng.randint(1, 3) for _ in rows], dtype=np.uint8)
         parts.append(Kept(number, companion, rows, codes))
@@ -61,9 +60,9 @@ def found(rng: Random, segments: list[list[str]], shape: Shape) -> Found:
     )
 
 
-def companion_of_nothing() -> Companion:
+def companion_of_nothing() -> Sidecar:
     """A layer without segments; encoders of blocks do not look at it."""
-    return Companion(build_blocks(SCHEMA, []))
+    return Sidecar(build_blocks(SCHEMA, []))
 
 
 @settings(max_examples=150, deadline=None)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lamella.snapshot.bloom import SplitBlockBloom, key_bytes, key_hashes
 from lamella.snapshot.errors import InvalidFilter, InvalidRequest, LimitExceeded, UnknownColumn
 from lamella.snapshot.expression import nodes as n
-from lamella.snapshot.expression.spelling import tree_of
+from lamella.snapshot.expression.text import tree_of
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.wire import JoinKeys, PruneRequest
 from support import generate, stages

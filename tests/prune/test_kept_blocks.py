@@ -10,14 +10,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamella.snapshot.columnar import Companion
-from lamella.snapshot.prune.kept_blocks import KeptBlocks, Runs, Survivors
-from lamella.snapshot.prune.runs import runs_of
+from lamella.snapshot.columnar import Sidecar
+from lamella.snapshot.prune.selection import KeptBlocks, Runs, Survivors, runs_of
 
 Run = tuple[int, int, int]
 
 
-def no_load(rows: Sequence[int], *, keep: bool = True) -> list[Companion]:
+def no_load(rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:
     """Opens nothing."""
     raise AssertionError((rows, keep))
 

@@ -17,12 +17,12 @@ from lamella.snapshot.commit import Shape
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.expression import bind, read_sql, text_of
 from lamella.snapshot.expression import nodes as n
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.prune.evaluate import Evaluator
 from lamella.snapshot.schema import Column, Leaf, Schema
 from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn, SchemaChange, WidenColumn
 from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 from prune.test_block_layer import Table, described, events

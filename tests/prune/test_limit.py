@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.prune.limit import limited
+from lamella.snapshot.prune.segment_scan import limited
 from lamella.snapshot.wire import PruneRequest
 from support import generate, stages
 

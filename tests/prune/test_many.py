@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lamella.snapshot.errors import InvalidFilter, LimitExceeded
 from lamella.snapshot.expression import read_tree
-from lamella.snapshot.expression.spelling import tree_of
+from lamella.snapshot.expression.text import tree_of
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.wire import BatchRequest, DiffRequest, PruneRequest, Stage
 from support import generate, stages

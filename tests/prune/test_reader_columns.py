@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lamella.snapshot.errors import UnknownColumn
-from lamella.snapshot.layout import FsspecStore, TableLayout
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import Bound, ColumnStats
+from lamella.snapshot.storage import FsspecStore, TableLayout
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 

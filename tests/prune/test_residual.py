@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lamella.snapshot.columnar import Companion, build_blocks
+from lamella.snapshot.columnar import Sidecar, build_blocks
 from lamella.snapshot.expression import bind, read_sql, text_of
 from lamella.snapshot.expression import nodes as n
 from lamella.snapshot.prune import ALL, NONE, evaluate, verdicts
@@ -26,7 +26,7 @@ def check_residuals(seed: int, *, filters: int = 12, most: int = 100) -> int:
     schema = generate.schema(rng)
     table = generate.table(rng, schema)
     blocks = [stages.block(i, columns, stages.weakened(rng, schema, columns)) for i, columns in enumerate(table)]
-    companion = Companion(build_blocks(schema, blocks))
+    companion = Sidecar(build_blocks(schema, blocks))
     seen, oracle, decided = generate.seen_values(schema, table), Oracle(schema), 0
     for _ in range(filters):
         predicate = generate.predicate(rng, schema, seen)
@@ -80,7 +80,7 @@ def residual(text: str, **cells: list[int | None]) -> str:
     """What is left of a filter over one block of integer columns with a scan's statistics."""
     schema = Schema.assign([Column(name=name, type="int64") for name in cells])
     columns: generate.Block = dict(cells)
-    companion = Companion(build_blocks(schema, [stages.block(0, columns, stages.exact(schema, columns))]))
+    companion = Sidecar(build_blocks(schema, [stages.block(0, columns, stages.exact(schema, columns))]))
     predicate = read_sql(text)
     outcome = evaluate(bind(predicate, schema), lambda leaf: companion.zones(leaf.id, leaf.dtype), 1)
     codes = verdicts(outcome, companion.numbers("row_count"))
@@ -138,7 +138,7 @@ def test_whether_a_predicate_is_null_prunes(text: str, kept: list[int]) -> None:
         {"a": [None, None], "b": [1, 2]},
     ]
     blocks = [stages.block(i, columns, stages.exact(schema, columns)) for i, columns in enumerate(table)]
-    companion = Companion(build_blocks(schema, blocks))
+    companion = Sidecar(build_blocks(schema, blocks))
     node = bind(read_sql(text), schema)
     outcome = evaluate(node, lambda leaf: companion.zones(leaf.id, leaf.dtype), len(companion))
     codes = verdicts(outcome, companion.numbers("row_count"))

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamella.snapshot.columnar.bytes_keys import SharedKeys, bytes_keys
+from lamella.snapshot.columnar.keys import SharedKeys, bytes_keys
 
 
 def check(seed: int) -> bool:

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lamella.snapshot.columnar import Companion, build_blocks
-from lamella.snapshot.columnar.masks import filled
+from lamella.snapshot.columnar import Sidecar, build_blocks
+from lamella.snapshot.columnar.keys import filled
 from lamella.snapshot.expression import bind, text_of
 from lamella.snapshot.expression import nodes as n
 from lamella.snapshot.expression.bound import Anything
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.prune import ALL, NONE, evaluate, verdicts
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import ColumnStats
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 from support import generate, generate_terms
@@ -51,7 +51,7 @@ def check_blocks(seed: int, filters: int = FILTERS_PER_TABLE, *, terms: bool = F
     zone = rng.choice(generate_terms.ZONES) if terms else "UTC"
     table = generate_terms.table(rng, schema) if terms else generate.table(rng, schema)
     blocks = [_block(i, columns, _weakened(rng, schema, columns)) for i, columns in enumerate(table)]
-    companion = Companion(build_blocks(schema, blocks))
+    companion = Sidecar(build_blocks(schema, blocks))
     seen = generate.seen_values(schema, table)
     oracle = Oracle(schema, zone)
     rows = [generate.rows_of(columns) for columns in table]
@@ -140,7 +140,7 @@ def test_exact_bounds_rule_out_what_they_can(seed: int) -> None:
     schema = Schema.assign([Column(name="c0", type=str(dtype))])
     cells = [generate.value(rng, dtype) for _ in range(rng.randint(1, 4))]
     columns = {"c0": cells}
-    companion = Companion(build_blocks(schema, [_block(0, columns, {1: generate.exact_stats(dtype, cells)})]))
+    companion = Sidecar(build_blocks(schema, [_block(0, columns, {1: generate.exact_stats(dtype, cells)})]))
     literal = generate.literals(dtype, generate.value(rng, dtype))[0]
     oracle = Oracle(schema)
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamella.snapshot.columnar import zones_of
-from lamella.snapshot.columnar.edges import edges_of
+from lamella.snapshot.columnar.zones import edges_of
 from lamella.snapshot.expression import bind, read_sql, text_of
 from lamella.snapshot.prune.evaluate import evaluate
-from lamella.snapshot.prune.window import reach
+from lamella.snapshot.prune.search import reach
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import ColumnStats, to_bound
 from support import generate

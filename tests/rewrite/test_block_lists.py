@@ -17,9 +17,9 @@ from lamella.client.rewrite.commit import TableState, commit_blocks, commit_resu
 from lamella.client.rewrite.sort import Scratch
 from lamella.snapshot.errors import BodyTooLarge, DuplicateBlock, OutcomeUnknown, StoreError
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.schema import Column
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import CommitRequest
 from support.watched_store import WatchedStore
 

@@ -19,10 +19,10 @@ from lamella.client.rewrite.sort import Order, Run, Scratch, cut_ranges
 from lamella.client.rewrite.source import Source
 from lamella.client.rewrite.stages import Bin, MergeRange, RewriteBin, Sink, SinkResult, SortBlocks
 from lamella.client.rewrite.target import Target
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet import read_footer, schema_of
 from lamella.snapshot.parquet.ingest import ingest
+from lamella.snapshot.storage import FsspecStore
 
 TYPES: dict[str, pa.DataType] = {
     "i": pa.int64(),

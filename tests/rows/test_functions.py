@@ -12,7 +12,7 @@ import pytest
 from lamella.snapshot.errors import EvaluationFailed
 from lamella.snapshot.expression import nodes as n
 from lamella.snapshot.expression import read_filter
-from lamella.snapshot.rows import RowFilter
+from lamella.snapshot.row_filter import RowFilter
 from lamella.snapshot.schema import Column, Schema
 
 _ARROW: dict[str, Any] = {

@@ -11,10 +11,10 @@ import pytest
 from lamella.snapshot.columnar.zones import MAY_NULL, MAY_NUMBER, NULLS_KNOWN, zones_of
 from lamella.snapshot.errors import EvaluationFailed
 from lamella.snapshot.expression import read_filter
+from lamella.snapshot.function.base import Vector
 from lamella.snapshot.function.json_path import JsonPath, path_of, steps_of
 from lamella.snapshot.function.text import Folded
-from lamella.snapshot.function.vector import Vector
-from lamella.snapshot.rows import RowFilter
+from lamella.snapshot.row_filter import RowFilter
 from lamella.snapshot.schema import Column, Schema, parse_type
 from lamella.snapshot.stats import unknown
 from support.generate import exact_stats

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from lamella.snapshot.errors import FilterNotEvaluable
 from lamella.snapshot.expression import nodes as n
 from lamella.snapshot.expression import read_filter, text_of
-from lamella.snapshot.rows import RowFilter
-from lamella.snapshot.rows.like import like_pattern
+from lamella.snapshot.row_filter import RowFilter, like_pattern
 from lamella.snapshot.schema import Column, Schema
 from support import generate, generate_terms
 from support.arrow_files import arrow_array

@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 
 from lamella.snapshot.errors import FilterNotEvaluable
 from lamella.snapshot.expression import read_filter
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet import read_footer, schema_of
-from lamella.snapshot.rows import RowFilter
+from lamella.snapshot.row_filter import RowFilter
+from lamella.snapshot.storage import FsspecStore
 from spark.lakes import setting
 
 pytestmark = pytest.mark.spark

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet import ingest, read_footer, schema_of
 from lamella.snapshot.schema import Schema
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from pages.reads_counted import ReadsCounted
 from scan.planning import WarehouseTable

@@ -8,8 +8,8 @@ from typing import Any
 
 from lamella.client.scan import Request, Scan
 from lamella.snapshot.expression import Predicate
-from lamella.snapshot.layout import FsspecStore, Store
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer
+from lamella.snapshot.storage import FsspecStore, Store
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import (
     AggregateAnswer,

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet import read_footer
 from lamella.snapshot.parquet.footer import TAIL_BYTES
 from lamella.snapshot.parquet.page_index import read_page_index
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import OrderBy
 from scan.files import RangesSeen, written
 from scan.planning import WarehouseTable

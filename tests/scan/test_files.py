@@ -21,9 +21,9 @@ from lamella.snapshot.errors import (
     ObjectNotFound,
     UnknownColumn,
 )
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet import read_footer
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.storage import FsspecStore
 from scan.files import RangesSeen, of_files, written
 
 NESTED = pa.table(

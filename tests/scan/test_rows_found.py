@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lamella.snapshot.errors import FilterNotEvaluable
 from lamella.snapshot.expression import text_of
-from lamella.snapshot.rows.vectors import vector_of
+from lamella.snapshot.row_filter import vector_of
 from lamella.snapshot.wire import OrderBy
 from pages.page_tables import PageTable, forget_files, page_table
 from scan.planning import WarehouseTable

@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.parquet import ingest
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn, WidenColumn
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from scan.planning import WarehouseTable
 

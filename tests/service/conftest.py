@@ -12,7 +12,7 @@ import pytest
 
 from fixtures_s3 import S3Server
 from fixtures_server import start_shared
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from support.gate import Gate, NewGate
 from support.own_app import NewOwn, OwnApp
 from support.race import NewRace, Race

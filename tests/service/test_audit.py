@@ -29,7 +29,7 @@ from lamella.service.telemetry.metrics import Metrics
 from lamella.service.usage.audit import Audit, about
 from lamella.snapshot.errors import LamellaError, OutcomeUnknown, Unavailable
 from lamella.snapshot.ids import Ids, unix_ms
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import AuditEntry
 from support.service_api import Api, parquet_bytes, read_problem
 

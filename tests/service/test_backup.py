@@ -24,7 +24,7 @@ from lamella.service.catalog.engine import WRITES, catalog_url, open_engine
 from lamella.service.catalog.migrate import migrate
 from lamella.service.catalog.schema import metadata
 from lamella.snapshot.errors import CatalogOutdated, Conflict, InvalidRequest, UnsupportedFormat
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import NamespaceInfo
 from support.own_app import NewOwn
 

@@ -14,8 +14,8 @@ import pytest
 
 from fixtures_server import ServerProcess, StartServer
 from lamella.client.http import Lamella
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.schema import Column
+from lamella.snapshot.storage import FsspecStore
 from support.service_api import World, parquet_bytes
 from support.tenants import ROOT_KEY, ROOT_SHA256
 

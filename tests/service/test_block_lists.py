@@ -12,8 +12,8 @@ from fixtures_server import StartServer
 from lamella.client.http import Lamella
 from lamella.snapshot.errors import DuplicateBlock, InvalidRequest, LimitExceeded, ObjectNotFound
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import FsspecStore, TableLayout
 from lamella.snapshot.manifest import Block, Snapshot, content_hash, decode_snapshot
+from lamella.snapshot.storage import FsspecStore, TableLayout
 from lamella.snapshot.wire import BlockListSent
 from support import dying
 from support.built_parts import blocks_of, built, sent_blocks, sent_parts

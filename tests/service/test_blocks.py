@@ -13,11 +13,11 @@ import pytest
 
 from lamella.service.commits.blocks import check_block, read_blocks
 from lamella.snapshot.errors import InvalidRequest, SchemaMismatch
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet import block_of, read_footer, schema_of
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import Bound, ColumnStats
+from lamella.snapshot.storage import FsspecStore
 from support.service_api import parquet_bytes
 
 NOW = dt.datetime(2026, 1, 31, 12, 30, 1, 123456)  # noqa: DTZ001  # a wall clock time on purpose

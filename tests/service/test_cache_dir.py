@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from support.service_api import parquet_bytes
 from support.watched_store import WatchedStore
 

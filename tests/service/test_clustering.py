@@ -19,7 +19,7 @@ from lamella.snapshot.errors import (
     SnapshotNotFound,
     UnknownColumn,
 )
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import RegroupAnswer
 from support import dying
 from support.own_app import NewOwn

@@ -12,9 +12,9 @@ import pytest
 from fixtures_server import StartServer
 from lamella.client.http import Lamella, Table
 from lamella.snapshot.errors import InvalidRequest, LamellaError
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Snapshot, decode_snapshot
 from lamella.snapshot.schema.evolution import DropColumn
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import Coverage
 from support import dying
 from support.built_parts import blocks_of, built, sent_blocks, sent_parts

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from support.race import TABLE, NewRace, Race
 from support.service_api import parquet_bytes, read_problem
 

@@ -16,7 +16,7 @@ import pytest
 
 from fixtures_s3 import S3Server
 from fixtures_server import StartServer
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from support.service_api import Api, TableApi, World, fresh_name
 
 _BUCKETS = count()

@@ -19,7 +19,7 @@ from lamella.service.config.check import ConfigReport, check_configuration, effe
 from lamella.service.config.settings import ENV_PREFIX, Settings
 from lamella.service.config.sources import Configuration, Origin, load_settings
 from lamella.snapshot.errors import InvalidSettings
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 
 
 @pytest.fixture(autouse=True)

@@ -16,10 +16,10 @@ from lamella.service.catalog import TableRecord, open_catalog
 from lamella.service.history.history import history_entry
 from lamella.snapshot.commit import Shape
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block, SegmentRef
 from lamella.snapshot.parquet import ingest
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from service.test_damaged_objects import DAMAGES, FILTER, TABLE, Damage, ask, check, kinds_of_objects, questions, served
 from support.service_api import parquet_bytes

@@ -21,7 +21,7 @@ from lamella.snapshot.errors import (
     LamellaError,
     UnknownColumn,
 )
-from lamella.snapshot.layout import FsspecStore, TableLayout
+from lamella.snapshot.storage import FsspecStore, TableLayout
 from lamella.snapshot.wire import IndexInfo, RefreshAnswer
 from support import dying
 from support.service_api import TableApi, World, fresh_name, parquet_bytes

@@ -14,7 +14,7 @@ from fixtures_server import start_shared
 from lamella.client import Lamella
 from lamella.snapshot.errors import JobLeaseLost
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import FinishJob, Heartbeat, JobError, JobLine, Progress
 from support.service_api import TableApi, World, fresh_name
 

@@ -21,7 +21,7 @@ from lamella.service.config.sources import load_settings
 from lamella.service.tables.names import LocationRules
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import Anywhere, Places, normal
+from lamella.snapshot.storage import Anywhere, Places, normal
 from lamella.snapshot.warehouse import Warehouse
 from support.listed import put_lists
 from support.service_api import fresh_name, parquet_bytes

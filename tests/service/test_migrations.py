@@ -25,7 +25,7 @@ from lamella.service.catalog.migrate import (
     schema_state,
 )
 from lamella.snapshot.errors import CatalogOutdated, InvalidRequest, UnsupportedFormat
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from support.service_api import World
 
 REVISIONS = [

@@ -19,10 +19,10 @@ from fixtures_server import ServerProcess, StartServer
 from lamella.client import Lamella
 from lamella.service.catalog import open_catalog
 from lamella.service.history.history import history_entry
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneAnswer
 from support.service_api import Api, read_problem

@@ -16,8 +16,8 @@ from lamella.service.config.settings import Settings
 from lamella.service.telemetry.metrics import Metrics
 from lamella.service.usage.filters import Recorder
 from lamella.snapshot.errors import Unavailable
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import NamespaceInfo, PruneRequest
 

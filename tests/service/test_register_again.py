@@ -24,8 +24,8 @@ from lamella.service.catalog.engine import catalog_url, open_engine
 from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import DuplicateBlock
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet.footer import read_footer
+from lamella.snapshot.storage import FsspecStore
 from support.gate import WAIT_S, Gate
 from support.own_app import NewOwn
 from support.race import TABLE, Race

@@ -26,7 +26,7 @@ from lamella.service.app import create_app, from_environment
 from lamella.service.config.settings import Settings
 from lamella.service.process import health
 from lamella.service.process.supervisor import listening
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from support.ports import free_port
 from support.service_api import Api, World, read_problem
 from support.watched_store import WatchedStore

@@ -34,7 +34,7 @@ from lamella.service.services import Services
 from lamella.service.telemetry.metrics import Metrics, worker_pids
 from lamella.snapshot.errors import StoreError, Unavailable
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import FsspecStore, ObjectStat, Store
+from lamella.snapshot.storage import FsspecStore, ObjectStat, Store
 from lamella.snapshot.wire import ClaimJob, PruneAnswer, Report, Stage, SubmitJob
 
 SECRET = "hunter2"

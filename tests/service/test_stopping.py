@@ -30,7 +30,7 @@ from lamella.service.process.lifecycle import Lifecycle
 from lamella.service.services import Services
 from lamella.service.telemetry.logs import make_log
 from lamella.snapshot.ids import Ids, unix_ms
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from support.service_api import TableApi, World, read_problem
 
 WORKERS = pytest.mark.parametrize("workers", [1, 2])

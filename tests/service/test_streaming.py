@@ -24,8 +24,8 @@ from lamella.service.http.routing import DirectMiddleware, Operation, RouteFacto
 from lamella.service.http.streaming import PIECE_BYTES, LargeAnswers, Pieces, StreamedResponse
 from lamella.service.telemetry.logs import make_log
 from lamella.service.telemetry.metrics import Metrics
+from lamella.snapshot.concurrency import wait_until
 from lamella.snapshot.errors import Overloaded, StoreError, Unavailable
-from lamella.snapshot.patience import wait_until
 from support.ports import free_port
 
 

@@ -27,8 +27,8 @@ from lamella.service.maintenance.table_health import (
 from lamella.service.services import Services
 from lamella.snapshot.errors import StoreError
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.jobs import check_arguments, job_kind_named
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.job_kinds import check_arguments, job_kind_named
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import CompactRule, IndexRefreshRule, Policy, ReclusterRule, VacuumRule
 from support.service_api import parquet_bytes
 

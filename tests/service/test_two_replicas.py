@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from fixtures_server import StartServer
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from support.service_api import Api, TableApi, World
 
 pytestmark = pytest.mark.postgres

@@ -18,10 +18,10 @@ from lamella.service.app import create_app
 from lamella.service.catalog import open_catalog
 from lamella.service.config.settings import Settings
 from lamella.service.history.history import history_entry
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from support.service_api import parquet_bytes
 

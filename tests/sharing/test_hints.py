@@ -10,12 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lamella.snapshot.columnar import Companion, build_blocks
+from lamella.snapshot.columnar import Sidecar, build_blocks
 from lamella.snapshot.expression import bind
 from lamella.snapshot.prune import NONE, evaluate, verdicts
 from lamella.snapshot.schema import Column, Schema
-from lamella.snapshot.sharing.json_hint import read_json_hint
-from lamella.snapshot.sharing.sql_hint import read_sql_hint
+from lamella.snapshot.sharing.hints import read_json_hint, read_sql_hint
 from support import generate, stages
 from support.sharing_rows import json_of, keeps, random_hint, random_recipient, sql_of, without_casts
 
@@ -28,7 +27,7 @@ TYPES = (
 def kept(predicate: Any, schema: Schema, blocks: list[generate.Block], stats: list[Any]) -> set[int]:
     """The numbers of the blocks that are left."""
     made = [stages.block(number, columns, stats[number]) for number, columns in enumerate(blocks)]
-    companion = Companion(build_blocks(schema, made))
+    companion = Sidecar(build_blocks(schema, made))
     outcome = evaluate(bind(predicate, schema), lambda leaf: companion.zones(leaf.id, leaf.dtype), len(companion))
     return set((verdicts(outcome, companion.numbers("row_count")) != NONE).nonzero()[0].tolist())
 

@@ -19,11 +19,11 @@ from lamella.client.rewrite.target import arrow_schema
 from lamella.client.spark.python_blocks import spark_arrow_schema
 from lamella.snapshot.errors import InvalidSchema, ObjectNotFound
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import FsspecStore, TableLayout
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.spark_types import columns_of, spark_schema
 from lamella.snapshot.stats import ColumnStats, from_bound
 from lamella.snapshot.stats.measure import measure
+from lamella.snapshot.storage import FsspecStore, TableLayout
 
 
 def scaled(unscaled: int, scale: int) -> Decimal:

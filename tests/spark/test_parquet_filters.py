@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from lamella.snapshot.index import kinds
 from lamella.snapshot.index.file_filters import read_filters
 from lamella.snapshot.index.kind import FileBuilder
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet import read_footer
 from lamella.snapshot.parquet.footer import Footer
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.storage import FsspecStore
 from support import generate, index_cases
 from support.arrow_files import arrow_table
 from support.index_cases import claimed, equal, opened, probe

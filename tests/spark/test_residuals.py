@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.expression import read_filter, sql_of
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet import ingest, read_footer, schema_of
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneAnswer, PrunedBlock, PruneRequest
 

@@ -13,8 +13,8 @@ from lamella.client.rewrite.target import Target
 from lamella.client.spark.lake import BlockSelection
 from lamella.client.spark.python_blocks import spark_arrow_schema
 from lamella.snapshot.errors import ObjectNotFound, StoreError
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.storage import FsspecStore
 
 pytestmark = pytest.mark.s3
 

@@ -28,10 +28,10 @@ from lamella.client.presigned import SignedBlocks
 from lamella.client.spark import attach, read
 from lamella.client.spark.datasource import LamellaDataSource
 from lamella.client.spark.python_blocks import URLS, BlockGroup, BlocksSource
-from lamella.snapshot.api_key import key_sha256, key_text
 from lamella.snapshot.errors import BlockReplaced, InvalidRequest, LamellaError, NotSignable
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.schema.evolution import RenameColumn
+from lamella.snapshot.storage import FsspecStore
+from lamella.snapshot.tokens import key_sha256, key_text
 from spark.test_tokens import seen
 from support.service_api import parquet_bytes
 from support.signed_gate import SignedGate, signed_gate

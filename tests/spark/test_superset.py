@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lamella.snapshot.expression import read_sql
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet import ingest, read_footer, schema_of
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 from spark.lakes import setting

@@ -19,8 +19,8 @@ from fixtures_server import ServerProcess, environment_of
 from lamella.client.http import Lamella
 from lamella.client.spark import attach, read, write
 from lamella.client.spark.datasource import LamellaDataSource, open_table
-from lamella.snapshot.api_key import key_sha256, key_text
 from lamella.snapshot.errors import InvalidRequest, Unauthenticated
+from lamella.snapshot.tokens import key_sha256, key_text
 from lamella.snapshot.wire import Grant
 
 pytestmark = pytest.mark.spark

@@ -16,11 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamella.service.commits.blocks import check_block
-from lamella.snapshot.columnar import Companion, build_blocks
+from lamella.snapshot.columnar import Sidecar, build_blocks
 from lamella.snapshot.errors import SchemaMismatch
 from lamella.snapshot.expression import bind, read_sql, text_of
 from lamella.snapshot.expression import nodes as n
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet import ingest
 from lamella.snapshot.prune import ALL, NONE, SOME, evaluate, verdicts
@@ -28,6 +27,7 @@ from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import Bound, ColumnStats, from_bound, to_bound
 from lamella.snapshot.stats.measure import leaf_stats
 from lamella.snapshot.stats.ranges import MAX_RANGES, RangeFinder, has_ranges
+from lamella.snapshot.storage import FsspecStore
 from support import generate
 from support.arrow_files import arrow_array
 from support.oracle import Oracle
@@ -91,14 +91,14 @@ def check_pruning(seed: int, filters: int = 30) -> int:
     table = [{"c0": clusters(rng, kind, rng.randint(1, 12))} for _ in range(rng.randint(1, 5))]
     stats = [stats_of(schema, columns["c0"]) for columns in table]
 
-    def companion_of(given: list[ColumnStats]) -> Companion:
+    def companion_of(given: list[ColumnStats]) -> Sidecar:
         blocks = [
             Block(location=str(i), row_count=len(columns["c0"]), file_size=1, col_stats={1: each})
             for i, (columns, each) in enumerate(zip(table, given, strict=True))
         ]
-        return Companion(build_blocks(schema, blocks))
+        return Sidecar(build_blocks(schema, blocks))
 
-    def codes(companion: Companion, predicate: n.Predicate) -> list[int]:
+    def codes(companion: Sidecar, predicate: n.Predicate) -> list[int]:
         bound = bind(predicate, schema)
         outcome = evaluate(bound, lambda leaf: companion.zones(leaf.id, leaf.dtype), len(companion))
         found: list[int] = verdicts(outcome, companion.numbers("row_count")).tolist()
@@ -139,7 +139,7 @@ def verdict(kind: str, cells: list[Any], text: str) -> int:
     """The verdict over one block of column ``a``."""
     schema = Schema.assign([Column(name="a", type=kind)])
     block = Block(location="x", row_count=len(cells), file_size=1, col_stats={1: stats_of(schema, cells)})
-    companion = Companion(build_blocks(schema, [block]))
+    companion = Sidecar(build_blocks(schema, [block]))
     outcome = evaluate(bind(read_sql(text), schema), lambda leaf: companion.zones(leaf.id, leaf.dtype), 1)
     return int(verdicts(outcome, np.array([len(cells)]))[0])
 

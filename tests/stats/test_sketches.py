@@ -15,12 +15,12 @@ from lamella.client.rewrite.block_writer import write_block
 from lamella.service.commits.blocks import check_block
 from lamella.snapshot.errors import ManifestError, SchemaMismatch
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import FsspecStore, TableLayout
 from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
 from lamella.snapshot.parquet import ingest
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.sketch import Sketch, Sketcher, check, estimate, family_of, united
-from lamella.snapshot.sketch.objects import encode, read_blocks, read_union
+from lamella.snapshot.sketch.layers import encode, read_blocks, read_union
+from lamella.snapshot.storage import FsspecStore, TableLayout
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 from support import generate

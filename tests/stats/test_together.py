@@ -8,9 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.snapshot.columnar.exactness import exact_bits
-from lamella.snapshot.columnar.gathered import gather
-from lamella.snapshot.columnar.zones import arrays_of
+from lamella.snapshot.columnar.zones import arrays_of, exact_bits, gather
 from lamella.snapshot.schema import DataType
 from lamella.snapshot.schema.types import parse_type
 from lamella.snapshot.stats import ColumnStats, Nan, from_bound, merge, to_bound

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet import ingest, read_footer, schema_of
-from lamella.snapshot.parquet.decoded import Unreadable, in_file_type
+from lamella.snapshot.parquet.file_values import Unreadable, in_file_type
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import ColumnStats, from_bound
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest, RefusedFile
 from support import generate

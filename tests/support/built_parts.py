@@ -9,10 +9,10 @@ import msgspec
 
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index.building import build_part
-from lamella.snapshot.layout import Store, TableLayout
 from lamella.snapshot.manifest import Block, Snapshot
 from lamella.snapshot.manifest.block_key import bytes_of
 from lamella.snapshot.parquet import block_of, read_footer
+from lamella.snapshot.storage import Store, TableLayout
 from lamella.snapshot.warehouse.indexing import index_named
 from lamella.snapshot.wire import IndexPartsSent, PartSent
 

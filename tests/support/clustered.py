@@ -10,11 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lamella.snapshot.cluster import curve
-from lamella.snapshot.cluster.block_sizes import NOT_WRITTEN, SETTLED, BlockTarget, Sizes
+from lamella.snapshot.cluster.compaction import Bin
+from lamella.snapshot.cluster.curve import quantiles
 from lamella.snapshot.cluster.depth import DepthSummary, interval_depths, summary
-from lamella.snapshot.cluster.extent import Extents, Intervals, extents
-from lamella.snapshot.cluster.packing import Bin
-from lamella.snapshot.cluster.quantile import quantiles
+from lamella.snapshot.cluster.extent import NOT_WRITTEN, SETTLED, BlockTarget, Extents, Intervals, Sizes, extents
 from lamella.snapshot.cluster.selection import Aims, Selection, Task, select, settled
 from lamella.snapshot.columnar.keys import NumberKeys
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NUMBER, NULLS_KNOWN, Zones

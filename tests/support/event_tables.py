@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 from lamella.client.http import Lamella
 from lamella.client.jobs.context import JobContext, Sizes
 from lamella.client.rewrite.engine import Engine, SerialEngine
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet import block_of, read_footer
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.storage import FsspecStore
 
 SCHEMA = pa.schema(
     [

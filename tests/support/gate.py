@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from lamella.service.app import create_app
 from lamella.service.catalog import SqlCatalog, open_catalog
 from lamella.service.config.settings import Settings
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from support.service_api import fresh_name, parquet_bytes
 from support.watched_store import WatchedStore
 

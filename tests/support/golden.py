@@ -13,10 +13,10 @@ import msgspec
 
 from lamella.snapshot.commit import Shape
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import FORMAT_VERSION, Block, ColumnMeta, SnapshotPointer
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import ColumnStats, all_null, to_bound
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 
 ROOT = "memory://golden"

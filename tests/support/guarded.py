@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 from lamella.snapshot.wire.prune import Shape

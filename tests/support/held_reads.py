@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
-from lamella.snapshot.layout import FsspecStore, ListedObject, ObjectStat, Store
+from lamella.snapshot.storage import FsspecStore, ListedObject, ObjectStat, Store
 from support.service_api import parquet_bytes
 
 WAIT_S = 60

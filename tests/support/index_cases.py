@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from lamella.snapshot.columnar.masks import Mask, filled
+from lamella.snapshot.columnar.keys import Mask, filled
 from lamella.snapshot.columnar.zones import is_wide, number_dtype
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import bind
@@ -29,7 +29,7 @@ from lamella.snapshot.expression.bound import (
     Membership,
     Pair,
 )
-from lamella.snapshot.function.vector import Vector
+from lamella.snapshot.function.base import Vector
 from lamella.snapshot.index import Part, kind_named, pack
 from lamella.snapshot.index.kind import Claim, Kind, Probe
 from lamella.snapshot.index.part import ref_of

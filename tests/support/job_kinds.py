@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 _MODULE = """
-from lamella.snapshot.jobs.arguments import Arguments
-from lamella.snapshot.jobs.kind import JobKind
+from lamella.snapshot.job_kinds import Arguments
+from lamella.snapshot.job_kinds import JobKind
 
 
 class PretendArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

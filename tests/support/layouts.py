@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lamella.snapshot.advice.outlook import Outlook, outlook_of
-from lamella.snapshot.columnar.masks import filled
+from lamella.snapshot.columnar.keys import filled
 from lamella.snapshot.columnar.zones import Zones, zones_of
-from lamella.snapshot.function.vector import Vector
+from lamella.snapshot.function.base import Vector
 from lamella.snapshot.index import Part, kinds
 from lamella.snapshot.prune.evaluate import evaluate
 from lamella.snapshot.schema import DataType, parse_type
 from lamella.snapshot.sketch import Sketcher, estimate, united
 from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.workload.distribution import Outlook, outlook_of
 from support import index_cases
 from support.index_cases import opened, probe
 

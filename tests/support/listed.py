@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from lamella.snapshot.block_lists import packed
-from lamella.snapshot.layout import Store, TableLayout
+from lamella.snapshot.commit.block_lists import packed
 from lamella.snapshot.manifest import Block
+from lamella.snapshot.storage import Store, TableLayout
 
 
 def put_lists(store: Store, location: str, blocks: Sequence[Block | Any], *, each: int = 2) -> list[dict[str, Any]]:

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 
 from lamella.snapshot import commit as commits
 from lamella.snapshot.errors import LamellaError
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import (
     Block,
     Group,
@@ -30,8 +29,9 @@ from lamella.snapshot.manifest import (
 )
 from lamella.snapshot.parquet import ingest
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.verify import Options, Recorded, Verification
-from lamella.snapshot.verify.companions import group_companion, segment_companion, snapshot_companion
+from lamella.snapshot.verify.sidecars import group_companion, segment_companion, snapshot_companion
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import VerifyAnswer
 

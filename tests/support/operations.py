@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lamella.snapshot.layout import ListedObject, ObjectStat, Store
+from lamella.snapshot.storage import ListedObject, ObjectStat, Store
 
 #: Python 3.12 has no frames for these any more.
 _INLINED: Final = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>"})

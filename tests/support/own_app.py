@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block
+from lamella.snapshot.storage import FsspecStore
 from support.listed import put_lists
 from support.race import TABLE
 from support.service_api import fresh_name

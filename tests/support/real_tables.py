@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 
 from lamella.snapshot.expression import bind, read_filter
 from lamella.snapshot.index.building import build_part
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.parquet import read_footer, schema_of
 from lamella.snapshot.parquet.ingest import ingest
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
-from lamella.snapshot.warehouse.index_access import IndexAccess
+from lamella.snapshot.warehouse.block_sample import BlockSample, refined
+from lamella.snapshot.warehouse.finder import IndexAccess
 from lamella.snapshot.warehouse.manifests import Manifests
-from lamella.snapshot.warehouse.scene import Scene, refined
 
 
 class RealTable:
@@ -78,7 +78,7 @@ class RealTable:
     def skipped(self, text: str) -> float:
         """The part of all blocks that a filter skips, by bounds and indexes."""
         manifests = Manifests(self.store, 64 << 20)
-        scene = Scene(manifests, self.pointer)
+        scene = BlockSample(manifests, self.pointer)
         node = bind(read_filter(text), scene.head.schema)
         codes = scene.tested(node)
         kept = codes.nonzero()[0]  # NONE is zero

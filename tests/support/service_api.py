@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lamella.snapshot.layout import Store
+from lamella.snapshot.storage import Store
 from lamella.snapshot.wire import Problem
 from support.kept_connections import LIMITS
 

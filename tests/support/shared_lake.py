@@ -20,7 +20,7 @@ from fixtures_s3 import S3Server
 from fixtures_server import ServerProcess, start_shared
 from lamella.client import Lamella
 from lamella.client.http import Table
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import Grant
 from support import sharing_client
 from support.service_api import parquet_bytes

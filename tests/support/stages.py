@@ -10,10 +10,10 @@ from typing import Any
 
 from lamella.snapshot.expression import Predicate
 from lamella.snapshot.expression.nodes import TRUE
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import ColumnStats
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from support import generate
 from support.oracle import Oracle

@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
-from lamella.snapshot.api_key import key_sha256, key_text
+from lamella.snapshot.tokens import key_sha256, key_text
 
 ROOT_KEY = key_text(bytes(range(32)))
 ROOT_SHA256 = key_sha256(ROOT_KEY)

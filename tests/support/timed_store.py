@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from lamella.snapshot.errors import AlreadyExists, ObjectNotFound
-from lamella.snapshot.layout import ListedObject, ObjectStat
+from lamella.snapshot.storage import ListedObject, ObjectStat
 
 #: Called with the step (``put``, ``list``, ``delete``) and its location, before it is done.
 Hook = Callable[[str, str], None]

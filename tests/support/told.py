@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lamella.snapshot.layout.observed import StoreOperation, StoreOutcome
+from lamella.snapshot.storage.observed import StoreOperation, StoreOutcome
 
 #: Operation, outcome, bytes read, bytes written.
 Call = tuple[StoreOperation, StoreOutcome, int, int]

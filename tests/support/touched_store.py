@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from lamella.snapshot.layout import FsspecStore, ListedObject, ObjectStat, SignedUrls
+from lamella.snapshot.storage import FsspecStore, ListedObject, ObjectStat, SignedUrls
 
 
 class TouchedStore(FsspecStore):

@@ -7,7 +7,7 @@ from contextvars import ContextVar, copy_context
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.snapshot.carrying import CarryingPool
+from lamella.snapshot.concurrency import ContextThreadPool
 
 _WHO: ContextVar[int] = ContextVar("who", default=-1)
 
@@ -28,7 +28,7 @@ def test_work_sees_the_context_of_who_asked(asked: list[tuple[int, int]], thread
         assert _WHO.get() == who
         return [submitted.result(), *mapped]
 
-    with CarryingPool(threads) as pool:
+    with ContextThreadPool(threads) as pool:
         found = [copy_context().run(ask, who, own) for who, own in asked]
         assert pool.submit(work, 5).result() == -1
     assert found == [[who] * 3 for who, _ in asked]

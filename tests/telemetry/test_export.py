@@ -15,7 +15,7 @@ from fixtures_server import ServerProcess, StartServer
 from lamella.service.app import open_traces
 from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from support.collector import Collector, Exported
 from support.ports import free_port
 from support.service_api import World

@@ -32,10 +32,10 @@ from lamella.service.process.status import quantile_ms
 from lamella.service.process.threads import Threads, ThreadUse
 from lamella.service.telemetry.component_metrics import REQUEST_S, MemoryMetrics, ProcessMetrics
 from lamella.service.telemetry.metrics import Metrics
-from lamella.snapshot.cache import Counts, Resident
+from lamella.snapshot.cache import BoundedCache, Counts
 from lamella.snapshot.errors import AlreadyExists, Unavailable
-from lamella.snapshot.layout import FsspecStore
-from lamella.snapshot.layout.faulty import Fault, FaultyStore, Script
+from lamella.snapshot.storage import FsspecStore
+from lamella.snapshot.storage.faulty import Fault, FaultyStore, Script
 from lamella.snapshot.wire import NamespaceInfo
 from support.faulty_catalog import CatalogFaults
 from support.operations import CountedStore
@@ -160,7 +160,7 @@ KINDS = ("a", "b")
 )
 def test_memory_counts_what_happened(limit: int, steps: list[tuple[str, str, int]]) -> None:
     """Hits are values that were found, misses those that were made, and what came and did not stay was evicted."""
-    resident = Resident(limit)
+    resident = BoundedCache(limit)
     expected = {kind: Counts() for kind in KINDS}
     for step, kind, name in steps:
         held = (kind, name) in resident._held
@@ -185,7 +185,7 @@ def test_memory_counts_what_happened(limit: int, steps: list[tuple[str, str, int
 
 def test_evictions_are_counted_by_the_kind_that_went() -> None:
     """A value of one kind makes room by pushing out those of another."""
-    resident = Resident(30)
+    resident = BoundedCache(30)
     for name in range(3):
         resident.put(("old", name), 0, 10)
     resident.put(("new", 0), 0, 25)

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from fixtures_server import ServerProcess, StartServer
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from support.service_api import TableApi, World
 from support.tenants import ROOT_KEY, ROOT_SHA256
 

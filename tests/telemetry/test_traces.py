@@ -23,8 +23,8 @@ from lamella.service.config.settings import Settings
 from lamella.service.telemetry.otel import OtelTraces
 from lamella.service.telemetry.tracing import NoTraces
 from lamella.snapshot.errors import UnknownColumn
-from lamella.snapshot.layout import FsspecStore, Store
 from lamella.snapshot.schema import Column
+from lamella.snapshot.storage import FsspecStore, Store
 from support.loopback import on_loopback
 from support.recorded_spans import Recorded, id_of, parent_of, trace_of
 from support.service_api import parquet_bytes

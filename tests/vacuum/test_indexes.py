@@ -12,9 +12,9 @@ from lamella.service.history.history import history_entry
 from lamella.snapshot.errors import LamellaError, Unavailable
 from lamella.snapshot.index import PartRef
 from lamella.snapshot.index.directory import Addition
-from lamella.snapshot.layout import TableLayout
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.manifest.block_key import BlockKeys
+from lamella.snapshot.storage import TableLayout
 from lamella.snapshot.warehouse import CommitResult
 from lamella.snapshot.wire import VacuumRequest
 from vacuum.lake import DAY, MIN_AGE, Lake

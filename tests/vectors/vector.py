@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from lamella.snapshot.expression import read_filter
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.schema import Column, DataType, Schema
 from lamella.snapshot.stats import Bound, from_bound
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 from support.oracle import Oracle

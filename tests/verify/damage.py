@@ -12,12 +12,12 @@ import pyarrow as pa
 from lamella.snapshot import commit as commits
 from lamella.snapshot.columnar.locations import LocationIndex
 from lamella.snapshot.errors import StoreError
-from lamella.snapshot.layout import FsspecStore, TableLayout, table_root
 from lamella.snapshot.manifest import Block, ClusterStats
 from lamella.snapshot.pages import SegmentPages, build_pages
-from lamella.snapshot.sketch.objects import encode as encode_sketches
-from lamella.snapshot.sketch.objects import read_blocks, read_union
+from lamella.snapshot.sketch.layers import encode as encode_sketches
+from lamella.snapshot.sketch.layers import read_blocks, read_union
 from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.storage import FsspecStore, TableLayout, table_root
 from lamella.snapshot.verify import Deep, Options
 from support.lying_writer import SCHEMA, TABLE, LyingWriter, columns, parquet
 from verify import index_damage

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lamella.snapshot.errors import StoreError
-from lamella.snapshot.layout import Store
-from lamella.snapshot.layout.faulty import Fault, FaultyStore, Script
+from lamella.snapshot.storage import Store
+from lamella.snapshot.storage.faulty import Fault, FaultyStore, Script
 from lamella.snapshot.verify import Deep, Options, Verification
 from support.lying_writer import TABLE, LyingWriter
 

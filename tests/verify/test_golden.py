@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.verify import Options, Verification
 from support.golden import FOLDER, ROOT, TABLE_ID
 

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from evolution.histories import WIDER
 from lamella.snapshot import commit as commits
 from lamella.snapshot.errors import LamellaError
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.parquet import ingest
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn, SchemaChange, WidenColumn
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.verify import Deep, Options, Recorded, Verification
 from lamella.snapshot.warehouse import Warehouse
-from lamella.snapshot.warehouse.rearranging import Swap
+from lamella.snapshot.warehouse.regroup import Swap
 from lamella.snapshot.wire import VerifyAnswer
 from support import generate
 from support.arrow_files import write_block

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import ObjectRef, SnapshotPointer, decode_group
 from lamella.snapshot.pages import SegmentPages
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.verify import Options
-from lamella.snapshot.verify.companions import group_companion, segment_companion, snapshot_companion
+from lamella.snapshot.verify.sidecars import group_companion, segment_companion, snapshot_companion
 from lamella.snapshot.warehouse import Warehouse
 from support.lying_writer import LyingWriter
 from verify.damage import without_exact_bits

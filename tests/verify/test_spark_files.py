@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.parquet import ingest, read_footer, schema_of
 from lamella.snapshot.schema.evolution import AddColumn, RenameColumn, SchemaChange
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.verify import Deep, Options, Verification
 from lamella.snapshot.warehouse import Warehouse
 

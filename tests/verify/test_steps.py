@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from lamella.snapshot.errors import InvalidRequest, StoreError
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.verify import Deep, Options, Verification
 from lamella.snapshot.verify.checks import LISTED
-from lamella.snapshot.verify.sampling import chosen
+from lamella.snapshot.verify.reading import chosen
 from lamella.snapshot.wire import merged_verification
 from support.lying_writer import SCHEMA, TABLE, LyingWriter, columns, parquet
 from verify.damage import Refusing, number

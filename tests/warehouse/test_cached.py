@@ -17,13 +17,12 @@ import pytest
 from lamella.snapshot.cache import DiskCache, MemoryCache
 from lamella.snapshot.errors import HashMismatch, LamellaError, ObjectNotFound, StoreError
 from lamella.snapshot.expression.filters import Filters
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block, ObjectRef, SnapshotPointer
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
-from lamella.snapshot.warehouse.manifests import Manifests
-from lamella.snapshot.warehouse.stored import PART_BYTES, StoredObjects
+from lamella.snapshot.warehouse.manifests import PART_BYTES, Manifests, StoredObjects
 from lamella.snapshot.wire import PruneRequest
 from support.cache_folder import Heard
 
@@ -342,7 +341,7 @@ def test_memory_does_not_grow_with_the_number_of_snapshots(tmp_path: Path) -> No
         (FsspecStore(), f"memory://{uuid.uuid4()}", DiskCache(tmp_path / "cache", ROOMY)),
     ):
         warehouse = Warehouse(store, root, cache_bytes=limit, segment_blocks=2, disk_cache=disk)
-        resident = warehouse._manifests.resident
+        resident = warehouse.manifests.resident
         pointer = warehouse.create(str(uuid.uuid4()), SCHEMA, now_ms=1)
         table_id = warehouse.snapshot(pointer).table_id
         for number in range(90):

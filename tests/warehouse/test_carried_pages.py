@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.parquet import ingest
 from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 

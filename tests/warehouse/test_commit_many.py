@@ -9,11 +9,11 @@ import pytest
 
 from lamella.snapshot.commit import Shape
 from lamella.snapshot.errors import CommitConflict, DuplicateBlock, LamellaError, SchemaConflict
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block, SegmentRef, SnapshotPointer
 from lamella.snapshot.schema import Column, Schema
-from lamella.snapshot.schema.changes import AddColumn
+from lamella.snapshot.schema.evolution import AddColumn
 from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import ChangeSet, Landed, Warehouse
 from lamella.snapshot.wire import PruneRequest
 from support import golden

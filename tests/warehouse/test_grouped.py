@@ -10,11 +10,11 @@ import pytest
 from lamella.snapshot import commit as commits
 from lamella.snapshot.commit import Shape
 from lamella.snapshot.errors import CommitConflict, DuplicateBlock
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer, Summary, content_hash
 from lamella.snapshot.schema import Column, Schema
-from lamella.snapshot.schema.changes import AddColumn, RenameColumn, WidenColumn
+from lamella.snapshot.schema.evolution import AddColumn, RenameColumn, WidenColumn
 from lamella.snapshot.stats import ColumnStats, all_null, to_bound
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import ChangeSet, Landed, Warehouse
 from lamella.snapshot.wire import PruneRequest
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lamella.snapshot.columnar import Companion, JoinedCompanion, Zones, build_segments
+from lamella.snapshot.columnar import JoinedSidecar, Sidecar, Zones, build_segments
 from lamella.snapshot.columnar.locations import LocationIndex, hashes_of, location_hash, may_share
-from lamella.snapshot.columnar.spans import Spans
+from lamella.snapshot.columnar.zones import Spans
 from lamella.snapshot.errors import ManifestError
 from lamella.snapshot.manifest import ObjectRef, SegmentRef, Summary
 from lamella.snapshot.schema import Column, Schema
@@ -64,17 +64,17 @@ def test_parts_together_are_as_one_companion(seed: int) -> None:
     """Numbers, texts, null counts, zone maps of every kind of key; parts with rows left out, and empty ones."""
     rng = Random(seed)
     everything: list[SegmentRef] = []
-    parts: list[tuple[Companion, Any]] = []
+    parts: list[tuple[Sidecar, Any]] = []
     for _ in range(rng.randint(1, 4)):
         some = refs(rng, rng.randint(0, 6))
-        companion = Companion(build_segments(schema(), some))
+        companion = Sidecar(build_segments(schema(), some))
         rows = None if rng.random() < 0.5 else np.array(sorted(rng.sample(range(len(some)), len(some) // 2)), np.int64)
         parts.append((companion, rows))
         everything += some if rows is None else [some[row] for row in rows.tolist()]
     own = refs(rng, rng.randint(0, 3))
-    last = Companion(build_segments(schema(), own))
-    joined = JoinedCompanion(last, [*parts, (last, None)])
-    flat = Companion(build_segments(schema(), [*everything, *own]))
+    last = Sidecar(build_segments(schema(), own))
+    joined = JoinedSidecar(last, [*parts, (last, None)])
+    flat = Sidecar(build_segments(schema(), [*everything, *own]))
     assert len(joined) == len(flat)
     assert joined.texts("segment_id") == flat.texts("segment_id")
     assert joined.numbers("manifest.size_bytes").tolist() == flat.numbers("manifest.size_bytes").tolist()

@@ -8,11 +8,11 @@ import pytest
 
 from lamella.snapshot.commit import ChangeSet, Landed, Request, fold
 from lamella.snapshot.errors import NewMatches, SchemaConflict
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.schema import Column, Schema, parse_type
 from lamella.snapshot.schema.evolution import AddColumn
 from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import NoNewMatches
 

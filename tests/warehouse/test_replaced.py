@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.snapshot.errors import ManifestError
-from lamella.snapshot.replaced import ReplacedSet, to_merge
+from lamella.snapshot.manifest.replaced_files import ReplacedSet, to_merge
 
 _FILES = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from([None, "1", "2"]), max_size=8)
 

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamella.snapshot.commit import empty_snapshot, evolved_snapshot
-from lamella.snapshot.commit.rollback import restored_schema, rolled_back_snapshot
+from lamella.snapshot.commit.snapshots import restored_schema, rolled_back_snapshot
 from lamella.snapshot.errors import InvalidSchema, SchemaConflict
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.manifest import Block, Snapshot
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import (
@@ -23,6 +22,7 @@ from lamella.snapshot.schema.evolution import (
     can_read_as,
     evolve,
 )
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from lamella.snapshot.columnar import Companion
+from lamella.snapshot.columnar import Sidecar
 from lamella.snapshot.errors import CommitConflict, DuplicateBlock, HashMismatch, ManifestError, SegmentNotFound
-from lamella.snapshot.layout import FsspecStore, ObjectStat
 from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer, decode_snapshot
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.stats import ColumnStats, to_bound
+from lamella.snapshot.storage import FsspecStore, ObjectStat
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneAnswer, PruneRequest
 
@@ -243,5 +243,5 @@ def test_a_companion_that_is_none_is_refused(store: CountingStore, table: Snapsh
     """Bytes that are no Arrow file raise a typed error even when the hash agrees."""
     for data in (b"", b"ARROW1", b"x" * 100):
         with pytest.raises(ManifestError):
-            Companion(data)
+            Sidecar(data)
     assert isinstance(store.stat(table.companion.location), ObjectStat)

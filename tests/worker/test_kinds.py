@@ -14,8 +14,7 @@ from lamella.client.cli.app import cli
 from lamella.client.jobs.program import environment_of, program_of
 from lamella.client.jobs.report import ATTEMPT, CHECKPOINT, JOB_ID, LEASE
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.jobs import JobKind, check_arguments, command_line, job_kind_named, job_kinds
-from lamella.snapshot.jobs.kind import BUILTIN
+from lamella.snapshot.job_kinds import BUILTIN, JobKind, check_arguments, command_line, job_kind_named, job_kinds
 from lamella.snapshot.wire import ClaimAnswer, JobInfo
 from support.job_kinds import install_pretend
 

@@ -28,7 +28,7 @@ from lamella.snapshot.expression import bind
 from lamella.snapshot.expression.bound import Membership
 from lamella.snapshot.expression.coerce import literal_of
 from lamella.snapshot.expression.nodes import In, Literal, Ref
-from lamella.snapshot.expression.spelling import tree_of
+from lamella.snapshot.expression.text import tree_of
 from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.wire import JoinKeys
 

@@ -45,7 +45,7 @@ from lamella.snapshot.errors import (
     Unauthenticated,
 )
 from lamella.snapshot.ids import unix_ms
-from lamella.snapshot.layout import ListedObject, ObjectStat
+from lamella.snapshot.storage import ListedObject, ObjectStat
 from lamella.snapshot.wire import BlocksAnswer
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ _IDLE: Final = 32
 
 
 class UrlStore:
-    """A :class:`~lamella.snapshot.layout.Store` for reading; threads may share it.
+    """A :class:`~lamella.snapshot.storage.Store` for reading; threads may share it.
 
     Nothing is taken from the environment: no credentials, no proxy. A URL stands in no error.
     """
@@ -305,6 +305,13 @@ def _read_only(location: str) -> NoReturn:
 def _close(transports: dict[str, Transport]) -> None:
     for transport in transports.values():
         transport.close()
+
+
+# Blocks that other processes read by signed URLs, without credentials for the store: workers of Spark, Dask, Ray.
+#
+# Whoever plans has them signed, so a worker needs nothing but its part. URLs end after a while; a worker that meets
+# such a one asks the service for others, and shows it what ``LAMELLA_TOKEN`` or ``LAMELLA_TOKEN_FILE`` names in its
+# own environment if that names the same service. Keys of the process that plans never leave it.
 
 
 class SignedBlocks(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,7 +50,7 @@ from lamella.service.telemetry.tracing import NoTraces, Traces
 from lamella.service.usage.routes import FeedbackRoutes, UsageRoutes
 from lamella.snapshot.errors import InvalidRequest, NotFound
 from lamella.snapshot.ids import Ids, unix_ms
-from lamella.snapshot.layout import FsspecStore, Store
+from lamella.snapshot.storage import FsspecStore, Store
 from lamella.snapshot.tracing import open_provider
 
 

@@ -57,13 +57,13 @@ from lamella.snapshot.errors import AlreadyExists, ObjectNotFound
 from lamella.snapshot.iceberg.wire import PlanTableScan
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index import kinds
-from lamella.snapshot.layout import Store, check_create_only, check_write
-from lamella.snapshot.layout.observed import ObservedStore
 from lamella.snapshot.prune.encode import SegmentTexts
-from lamella.snapshot.prune.found import Found
 from lamella.snapshot.prune.pipeline import Deferred, NotNow
-from lamella.snapshot.prune.signed import SignedTokens
+from lamella.snapshot.prune.result import Found
 from lamella.snapshot.source import Reader
+from lamella.snapshot.storage import Store, check_create_only, check_write
+from lamella.snapshot.storage.observed import ObservedStore
+from lamella.snapshot.tokens import SignedTokens
 from lamella.snapshot.vacuum import Retention
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
@@ -211,7 +211,7 @@ class Services:
         self.audit = Audit(
             catalog, ids, self.metrics, clock, settings, make_log(settings.log_level, settings.log_format), tokens
         )
-        self.advice = Advice(self.warehouse, self.history, self.recorder)
+        self.advice = Advice(self.warehouse, self.store, self.history, self.recorder)
         self.indexes = Indexes(warehouse=self.warehouse, history=self.history, committer=self.committer, clock=clock)
         self.index_parts = IndexParts(
             catalog=catalog,

@@ -9,7 +9,7 @@ from pathlib import Path
 from docs.scene import scene
 from docs.stage import ROOT_KEY, Stage
 from lamella.service.config.settings import Settings
-from lamella.snapshot.api_key import key_sha256
+from lamella.snapshot.tokens import key_sha256
 
 
 def with_root_key(folder: Path) -> dict[str, str]:

@@ -14,8 +14,8 @@ from docs.scene import as_type, scene
 from docs.scenes.rows import orders
 from docs.stage import ROOT_KEY, Stage
 from fixtures_s3 import s3_server
-from lamella.snapshot.api_key import key_sha256
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
+from lamella.snapshot.tokens import key_sha256
 from lamella.snapshot.wire import PrunedBlock
 
 FILES = 4

@@ -12,7 +12,7 @@ from docs.scene import as_type, nothing, scene
 from docs.scenes.rows import events, now_and_then, orders
 from docs.stage import Stage
 from lamella.snapshot.expression import read_tree
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import BlockRanges, PrunedBlock, PruneRatesAnswer, PruneRequest
 
 

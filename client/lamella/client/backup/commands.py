@@ -143,7 +143,7 @@ def verify_catalog(settings: ServiceSettings, no_files: bool, history: int, as_j
 
 def _store(found: Any) -> Any:
     with needs_extra("service"):
-        return import_module("lamella.snapshot.layout").FsspecStore(found.store_options)
+        return import_module("lamella.snapshot.storage").FsspecStore(found.store_options)
 
 
 def _look(found: Any, pointed: Any) -> Any:

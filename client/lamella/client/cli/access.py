@@ -14,17 +14,17 @@ from lamella.client.cli.arguments import seconds_of
 from lamella.client.cli.connection import Connect, Session, Target, connect, key_options, with_session
 from lamella.client.cli.output import print_table, time_text
 from lamella.client.sharing import profile_text, share_profile_option
-from lamella.snapshot.api_key import RANDOM_BYTES, key_sha256, key_text
 from lamella.snapshot.errors import InvalidRequest, LamellaError
+from lamella.snapshot.tokens import RANDOM_BYTES, key_sha256, key_text
 from lamella.snapshot.wire import ROLES, Grant, GrantList, KeyInfo, KeyList, NewKey, Role
-from lamella.snapshot.wire.place import place_text, read_place
+from lamella.snapshot.wire.access import place_text, read_place
 
 #: A shell waits for names no longer than this.
 _COMPLETION_S = 2.0
 
 
 def place_of(text: str, option: str) -> tuple[str | None, str | None]:
-    """Namespace and table, as of :func:`~lamella.snapshot.wire.place.read_place`; raises BadParameter."""
+    """Namespace and table, as of :func:`~lamella.snapshot.wire.access.read_place`; raises BadParameter."""
     try:
         return read_place(text)
     except InvalidRequest as error:

@@ -123,7 +123,7 @@ def store_options(function: Callable[..., None]) -> Callable[..., None]:
 
 def complete_kind(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of job kinds that are known here; the service may know more."""
-    from lamella.snapshot.jobs import job_kinds
+    from lamella.snapshot.job_kinds import job_kinds
 
     return [
         CompletionItem(name, help=kind.text)

@@ -496,7 +496,7 @@ def worker(
     """
     from lamella.client.jobs.attempt import AttemptSettings, WorkerLog
     from lamella.client.jobs.worker import Worker, WorkerSettings, on_signals
-    from lamella.snapshot.jobs import job_kinds
+    from lamella.snapshot.job_kinds import job_kinds
 
     token, token_file = key_options(click.get_current_context(), token, token_file)
     try:

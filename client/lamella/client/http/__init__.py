@@ -3,6 +3,9 @@
 ``call`` and a module for each feature say what can be requested; ``exchange`` (requests, retries, errors) does no I/O;
 ``client`` and ``async_client`` carry calls out over a transport. The names are loaded when they are first used: a
 feature can be imported without the clients that are made of all of them.
+
+``call`` (what can be asked) and ``exchange`` (requests, retries, errors) do no I/O; ``client`` and ``async_client``
+carry them out over a transport.
 """
 
 from importlib import import_module

@@ -27,6 +27,10 @@ from lamella.snapshot.wire import (
     SegmentBlocks,
 )
 
+# From ranges to addresses: what ``Table`` and its async twin make of answers of ``shape`` "ranges".
+#
+# A segment's blocks never change, so they are asked for once and kept.
+
 #: Blocks whose addresses a client keeps; about 250 bytes each.
 _KEPT_BLOCKS: Final = 1_000_000
 

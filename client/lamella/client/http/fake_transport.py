@@ -1,4 +1,11 @@
-"""Transports without a network, for the tests of programs that use the client."""
+"""Transports without a network, for the tests of programs that use the client.
+
+def handler(request: HttpRequest) -> HttpResponse:
+    assert request.path == "/v1/namespaces"
+    return json_response({"namespaces": [{"name": "db"}]})
+
+lake = Lamella("http://lamella.test", transport=FakeTransport(handler))
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lamella.client.scan import Scan
     from lamella.client.scan.plan import Planner
     from lamella.client.scan.scan import OpenStore
-    from lamella.snapshot.layout import Store
+    from lamella.snapshot.storage import Store
 
 
 class TableScan(TableContents, TablePrune, TableHistory, TableMaintenance, TableFeedback):

@@ -1,6 +1,12 @@
 """How requests leave: the values that go through a transport, and the transport of the standard library.
 
 :class:`PooledTransport` keeps connections of ``http.client`` alive; ``httpx_transport`` is the one for asyncio.
+
+A transport knows nothing of retries, problem documents or JSON. :class:`Transport` serves
+:class:`lamella.client.Lamella`, :class:`AsyncTransport` its async twin. Shipped are
+:class:`~lamella.client.http.transport.PooledTransport` (standard library),
+:class:`~lamella.client.http.httpx_transport.HttpxTransport` (extra ``aio``) and the fakes of
+:mod:`lamella.client.http.fake_transport`.
 """
 
 from __future__ import annotations
@@ -153,6 +159,13 @@ class Wait(msgspec.Struct, frozen=True):
 
 Outcome = HttpResponse | TransportFailure
 Steps = Generator[Send | Wait, Outcome | None, Answer]
+
+
+# The shipped transport: kept-alive connections of the standard library's ``http.client``.
+#
+# It is several times cheaper per call than the general HTTP libraries, and has no dependencies. It does not read proxy
+# settings from the environment, follow redirects or handle cookies: none of them belongs in front of a metadata
+# service.
 
 
 class PooledTransport:

@@ -10,7 +10,7 @@ from lamella.client.cli.arguments import location_of, store_options
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import needs_extra
 from lamella.client.cli.output import size_text
-from lamella.snapshot.layout import FsspecStore
+from lamella.snapshot.storage import FsspecStore
 
 if TYPE_CHECKING:
     from lamella.client.iceberg.export import ExportResult

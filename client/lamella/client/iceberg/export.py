@@ -1,4 +1,9 @@
-"""Export of a table as Iceberg: metadata for engines that plan by themselves. No data is copied."""
+"""Export of a table as Iceberg: metadata for engines that plan by themselves. No data is copied.
+
+Segments never change, so each has one manifest for good: an export writes those that are not there yet, then the list
+of the snapshot's manifests, and at last the metadata file that names it. A file is only ever created, so an export that
+ends in between, or two at once, leave what was there before; the next one takes up what it finds.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ import msgspec
 from lamella.client.http import Lamella, Table
 from lamella.client.http.maintenance import SnapshotLease
 from lamella.client.jobs.context import OnProgress
-from lamella.snapshot.carrying import CarryingPool
+from lamella.snapshot.concurrency import ContextThreadPool
 from lamella.snapshot.errors import (
     AlreadyExists,
     Conflict,
@@ -22,24 +27,28 @@ from lamella.snapshot.errors import (
     ObjectNotFound,
     TagNotFound,
 )
-from lamella.snapshot.iceberg.export_folder import ExportFolder, Version
-from lamella.snapshot.iceberg.exported import (
+from lamella.snapshot.iceberg.export import (
     Exported,
+    ExportFolder,
+    ListedManifest,
+    Version,
     check_readable,
     current_list,
     entry,
     is_exported,
+    list_bytes,
+    manifest_bytes,
     next_metadata,
     next_sequence,
     parent_of,
+    read_list,
     says_the_same,
 )
-from lamella.snapshot.iceberg.files import unreadable
-from lamella.snapshot.iceberg.manifest_file import ListedManifest, list_bytes, manifest_bytes, read_list
-from lamella.snapshot.layout import ReplacingStore, TableLayout, normal
 from lamella.snapshot.manifest import Block, SegmentRef, Snapshot
 from lamella.snapshot.parquet import read_footer
+from lamella.snapshot.parquet.iceberg_readers import unreadable
 from lamella.snapshot.schema import Schema
+from lamella.snapshot.storage import ReplacingStore, TableLayout, normal
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire import SnapshotInfo
 
@@ -202,7 +211,7 @@ class _Export:
 
         # Files that Lamella's own jobs wrote number their columns as the table does.
         others = [block for block in blocks if not block.location.startswith(self._blocks_folder)]
-        with CarryingPool(_FOOTER_THREADS, thread_name_prefix="lamella-export") as pool:
+        with ContextThreadPool(_FOOTER_THREADS, thread_name_prefix="lamella-export") as pool:
             for block, reason in zip(others, pool.map(checked, others), strict=True):
                 if reason is not None:
                     raise NotExpressible(

@@ -30,7 +30,7 @@ from lamella.snapshot.errors import (
     NotFound,
     NotParquet,
 )
-from lamella.snapshot.jobs import job_kind_named
+from lamella.snapshot.job_kinds import job_kind_named
 from lamella.snapshot.wire import ClaimAnswer, FinishJob, Heartbeat, JobError, JobInfo, JobOutcome, LogLevel
 
 

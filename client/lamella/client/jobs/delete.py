@@ -1,4 +1,8 @@
-"""Deleting rows: blocks whose rows all match are removed by metadata alone; only blocks that may have some are read."""
+"""Deleting rows: blocks whose rows all match are removed by metadata alone; only blocks that may have some are read.
+
+When another writer replaced blocks meanwhile (a compaction, say), only what took their place is looked at again: what
+was done for blocks that are still there holds, since blocks never change.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from lamella.client.jobs.report import (
     read_object,
 )
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.jobs import command_line, job_kind_named
+from lamella.snapshot.job_kinds import command_line, job_kind_named
 from lamella.snapshot.wire import ClaimAnswer, JobError, JobLine, LogLevel, Progress
 
 #: A variable that is longer cannot be handed to a program (Linux: 32 pages of 4 KiB).

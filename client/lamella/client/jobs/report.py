@@ -23,6 +23,18 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
+# What a job's program tells its worker: lines on standard output that begin with a mark, JSON behind it.
+#
+#     @lamella {"type":"progress","done":3,"total":10,"unit":"blocks","message":"writing"}
+#     @lamella {"type":"log","level":"warning","text":"..."}
+#     @lamella {"type":"checkpoint","value":...}
+#     @lamella {"type":"result","value":...}
+#     @lamella {"type":"error","code":"commit_conflict","detail":"...","details":{}}
+#
+# Standard output, since it is what comes through ``spark-submit``: a JVM between the worker and the program passes on
+# no other file. All other lines, and standard error, are the job's log; but a line that is a JSON object is the result
+# unless the program tells another, since that is what ``lamella ... --json`` writes.
+
 MARK: Final = "@lamella "
 
 #: Variables of a job's program. The checkpoint is JSON.
@@ -100,6 +112,17 @@ def read_object(line: bytes) -> dict[str, Any] | None:
         return None
     return found if isinstance(found, dict) else None
 
+
+# How a job's program says how far it is, whether a worker runs it or a person.
+#
+# ``with job_reporter("compacting", polls=True) as reporter`` gives a reporter. For each part, look at
+# ``reporter.cancelled()`` first and call ``reporter.progress(done, count, "blocks")`` afterwards.
+#
+# Under a worker (the environment has ``LAMELLA_JOB_ID``) everything goes to the worker as lines on standard output;
+# see ``.events``. Otherwise progress is a bar on standard error when someone is looking.
+#
+# A program ends with status 0 only when it has done everything. It is told to stop by SIGTERM: because the job was
+# cancelled, because it takes too long, or because the worker shuts down and hands the job back.
 
 #: Progress is told no more often; what comes in between is left out, but for the last.
 _LEAST_S: Final = 0.2

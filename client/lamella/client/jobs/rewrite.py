@@ -1,4 +1,9 @@
-"""Compaction and reclustering: planned blocks are rewritten and replace the old ones."""
+"""Compaction and reclustering: planned blocks are rewritten and replace the old ones.
+
+Tasks are independent. Several at a time are committed together; when another writer took blocks away that a task was
+about to replace, that task is dropped and the others are committed: who writes never waits for maintenance, and never
+loses to it more than the blocks at hand.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +20,7 @@ from lamella.client.rewrite.engine import ScratchSpace, merge_runs, sample_keys,
 from lamella.client.rewrite.source import Source
 from lamella.client.rewrite.stages import Bin, RewriteBin, SortBlocks
 from lamella.client.rewrite.target import Target
-from lamella.snapshot.cluster.block_sizes import SETTLED
-from lamella.snapshot.cluster.extent import extents
+from lamella.snapshot.cluster.extent import SETTLED, extents
 from lamella.snapshot.cluster.selection import settled
 from lamella.snapshot.columnar.zones import zones_of
 from lamella.snapshot.errors import CommitConflict, LamellaError

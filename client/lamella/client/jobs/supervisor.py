@@ -7,6 +7,9 @@ number of the signal that ended it.
 
 SIGTERM is for the command: the supervisor lets it pass. It is started by its path and imports nothing but the standard
 library, since it must not fail for want of anything else.
+
+SIGTERM is for the command: the nanny lets it pass. It is started by its path and imports nothing but the standard
+library, since it must not fail for want of anything else.
 """
 
 from __future__ import annotations

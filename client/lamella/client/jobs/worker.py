@@ -1,4 +1,7 @@
-"""The worker: claims jobs from the service, one after another or several at once, and runs each in a process."""
+"""The worker: claims jobs from the service, one after another or several at once, and runs each in a process.
+
+It keeps no state of its own. Whatever ends it, its jobs are handed back or taken over once their leases ran out.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ import msgspec
 from lamella.client.http import Lamella
 from lamella.client.jobs.attempt import Attempt, AttemptOutcome, AttemptSettings, WorkerLog, lease_seconds
 from lamella.snapshot.errors import LamellaError
-from lamella.snapshot.jobs import job_kinds
+from lamella.snapshot.job_kinds import job_kinds
 
 
 @contextmanager

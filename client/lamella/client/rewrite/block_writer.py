@@ -19,18 +19,18 @@ from lamella.snapshot.expression.bound import leaves_in
 from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.index.building import PART_BLOCKS
 from lamella.snapshot.index.definition import term_in
-from lamella.snapshot.index.kind import kind_named
 from lamella.snapshot.index.part import Part, PartRef, pack, ref_of
-from lamella.snapshot.layout import Store, TableLayout
+from lamella.snapshot.index.registry import kind_named
 from lamella.snapshot.manifest import Block, ClusterStats, TableIndex
 from lamella.snapshot.manifest.block_key import block_keys
 from lamella.snapshot.parquet import block_of, read_footer
-from lamella.snapshot.rows.conform import conform_leaf
-from lamella.snapshot.rows.term import RowTerms
+from lamella.snapshot.row_filter import RowTerms
 from lamella.snapshot.schema import Leaf, Schema
+from lamella.snapshot.schema.arrow import conform_leaf
 from lamella.snapshot.sketch import Sketch, Sketcher, estimate, family_of
 from lamella.snapshot.stats import ColumnStats
 from lamella.snapshot.stats.measure import leaf_values, measure
+from lamella.snapshot.storage import Store, TableLayout
 from lamella.snapshot.wire import PartSent
 
 #: Rows of a row group: smaller ones cost 25 % in size, larger ones only memory.
@@ -172,6 +172,11 @@ def _leaf_paths(path: str, dtype: Any) -> list[str]:
 def _with_size(measured: ColumnStats, of_footer: ColumnStats) -> ColumnStats:
     return msgspec.structs.replace(measured, in_memory_size=of_footer.in_memory_size)
 
+
+# What the table's skip indexes are to know of new blocks, built from the rows while they are at hand.
+#
+# Each task puts a small part into scratch space; whoever commits puts them together (``joined_parts``), so that a
+# query opens one part for many blocks.
 
 #: Bytes of small parts that are put together at a time; it is done in memory.
 _JOINED_BYTES: Final = 256 << 20

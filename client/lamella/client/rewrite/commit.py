@@ -13,13 +13,18 @@ from lamella.client.http import Lamella
 from lamella.client.rewrite.block_writer import WrittenBlocks, join_parts
 from lamella.client.rewrite.sort import Order
 from lamella.client.rewrite.target import MEMORY_BYTES, Target, bloom_filters_of
-from lamella.snapshot.block_lists import packed
-from lamella.snapshot.cluster.block_sizes import block_target_of
+from lamella.snapshot.cluster.extent import block_target_of
+from lamella.snapshot.commit.block_lists import packed
 from lamella.snapshot.errors import AlreadyExists, LamellaError, OutcomeUnknown, StoreError
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import Store, TableLayout
 from lamella.snapshot.manifest import Block, ClusterKind, ClusterStats, Snapshot
+from lamella.snapshot.storage import Store, TableLayout
 from lamella.snapshot.wire import BlockListSent, CommitAnswer, IndexPartsSent, NoNewMatches, TableInfo
+
+# Commits of more blocks than a request holds: the blocks go ahead, in lists in the table's scratch folder.
+#
+# Blocks are encoded one after another and leave memory with their list, so that beside the blocks themselves there is
+# never more than one list of them.
 
 #: Bytes of a list, if the service takes as much.
 LIST_BYTES: Final = 16 << 20

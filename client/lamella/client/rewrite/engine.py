@@ -1,6 +1,9 @@
 """Engines: where tasks run; and what a driver does with them to sort: take samples, cut ranges, have them merged.
 
 A stage is handed over once, its tasks one by one; results come as they are ready.
+
+Drawn small: a stage is a value that can be pickled and called, tasks and results are JSON. :class:`LocalEngine` runs
+them in processes of this machine; Spark's engine is in :mod:`lamella.client.spark.engine`.
 """
 
 from __future__ import annotations
@@ -27,9 +30,9 @@ from lamella.client.rewrite.source import Source
 from lamella.client.rewrite.stages import Bin, MergeRange, Stage
 from lamella.client.rewrite.target import Target, arrow_schema
 from lamella.snapshot.errors import LamellaError, StoreError
-from lamella.snapshot.layout import FsspecStore
-from lamella.snapshot.parquet.store_file import StoreFile
+from lamella.snapshot.parquet.footer import StoreFile
 from lamella.snapshot.schema.arrow import conformed, file_columns
+from lamella.snapshot.storage import FsspecStore
 
 T = TypeVar("T")
 R = TypeVar("R")

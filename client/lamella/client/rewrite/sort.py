@@ -15,14 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lamella.snapshot.cluster.curve import CurveKind, bits_for, positions, to_arrow
-from lamella.snapshot.cluster.quantile import quantiles, unpacked
+from lamella.snapshot.cluster.curve import CurveKind, bits_for, positions, quantiles, to_arrow, unpacked
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.schema import Leaf, Schema
 from lamella.snapshot.stats.measure import leaf_values
+from lamella.snapshot.storage import Store
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +46,12 @@ def curve_positions(curve: Curve, columns: Sequence[Any]) -> pa.Array:
     points = np.column_stack([one.places(values) for one, values in zip(found, columns, strict=True)])
     return to_arrow(positions(curve.kind, points, bits_for(len(columns))))
 
+
+# Rows in the order of a cluster key, and where such an order is cut.
+#
+# The order is Spark's ascending one with nulls at the end: NaN above all numbers, -0.0 equal to 0.0, text by its UTF-8
+# bytes. All comparing is done by Arrow's sort, which does the same for every type; nothing here compares values
+# itself.
 
 _MARK: Final = "mark"
 
@@ -150,6 +155,11 @@ def _equal(keys: pa.Table, key: pa.Table) -> tuple[int, int]:
     return pc.index(order, 0).as_py(), pc.index(order, count + 1).as_py() - 1
 
 
+# Sorted runs: rows in scratch space between the two passes of an external sort.
+#
+# A run is one object: Arrow streams one after another, a *chunk* each, so that any stretch of chunks is one range
+# read.
+
 #: Rows of a chunk at most, and about how many bytes; what is read in vain at the ends of a range is that large.
 CHUNK_ROWS: Final = 16_384
 _CHUNK_BYTES: Final = 2 << 20
@@ -228,6 +238,12 @@ def read_chunks(store: Store, location: str, chunks: Sequence[Chunk]) -> Iterato
     for chunk in chunks:
         yield pa.ipc.open_stream(data.slice(chunk.offset - start, chunk.size_bytes)).read_all()
 
+
+# Cutting the rows of sorted runs into ranges, so that each range can be merged by itself, in any place.
+#
+# All that is known are the keys of the chunks' first rows. They are the quantiles: between two neighbours of them
+# there are fewer rows than the runs have chunks' worth of. Every row lies in exactly one range, rows of one key too,
+# since their order goes on by run and by row.
 
 Numbers = npt.NDArray[np.int64]
 

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 
 from lamella.client.rewrite.target import arrow_schema
 from lamella.snapshot.errors import BlockReplaced, ObjectNotFound, SchemaMismatch
-from lamella.snapshot.layout import FsspecStore, Store
-from lamella.snapshot.layout.store import ObjectStat
 from lamella.snapshot.manifest import ClusterStats
-from lamella.snapshot.parquet.store_file import StoreFile
+from lamella.snapshot.parquet.footer import StoreFile
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.arrow import conformed, file_columns
+from lamella.snapshot.storage import FsspecStore, Store
+from lamella.snapshot.storage.store import ObjectStat
 from lamella.snapshot.wire import BlockFacts
 
 _BATCH_ROWS: Final = 64 << 10

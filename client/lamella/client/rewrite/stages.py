@@ -2,6 +2,9 @@
 
 Rewrite a bin of blocks, sort blocks into runs, merge a range of runs into blocks, remove rows, take in the rows of a
 frame.
+
+A task is a value and so is what becomes of it; in between a task writes only objects with fresh names. So a task may be
+run twice, or twice at once, and what no answer names is garbage for a clean-up.
 """
 
 from __future__ import annotations
@@ -18,15 +21,15 @@ from lamella.client.rewrite.block_writer import BlockWriter, WrittenBlocks, bloc
 from lamella.client.rewrite.sort import Range, Run, RunSlice, Scratch, in_order, read_chunks, rows_before, write_run
 from lamella.client.rewrite.source import Source, source_rows
 from lamella.client.rewrite.target import Target, arrow_schema
-from lamella.snapshot.cluster.block_sizes import SMALL
+from lamella.snapshot.cluster.extent import SMALL
 from lamella.snapshot.errors import BlockReplaced, EvaluationFailed, NotParquet, ObjectNotFound, SchemaMismatch
 from lamella.snapshot.expression import read_filter
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import Store
-from lamella.snapshot.rows.conform import conform_leaf
-from lamella.snapshot.rows.filter import RowFilter
+from lamella.snapshot.row_filter import RowFilter
 from lamella.snapshot.schema import Schema
+from lamella.snapshot.schema.arrow import conform_leaf
 from lamella.snapshot.stats.measure import leaf_values
+from lamella.snapshot.storage import Store
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,12 +9,12 @@ import msgspec
 import pyarrow as pa
 
 from lamella.client.rewrite.sort import Order
-from lamella.snapshot.cluster.block_sizes import BlockTarget
+from lamella.snapshot.cluster.extent import BlockTarget
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, SchemaMismatch
-from lamella.snapshot.layout import FsspecStore, TableLayout
 from lamella.snapshot.manifest import ClusterStats, TableIndex
-from lamella.snapshot.rows.arrow_types import leaf_type
 from lamella.snapshot.schema import Column, DataType, Schema
+from lamella.snapshot.schema.arrow import leaf_type
+from lamella.snapshot.storage import FsspecStore, TableLayout
 
 #: Types of which a file says after writing what it said before.
 _WRITABLE: Final = frozenset(

@@ -15,21 +15,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lamella.snapshot.errors import BlockReplaced, CorruptParquet, EncryptedParquet, SchemaMismatch
-from lamella.snapshot.layout import ListedObject, ObjectStat, Store
 from lamella.snapshot.parquet import thrift
-from lamella.snapshot.parquet.footer import TAIL_BYTES, Footer, read_footer
-from lamella.snapshot.parquet.metadata import CODECS
+from lamella.snapshot.parquet.columns import plan
+from lamella.snapshot.parquet.footer import CODECS, TAIL_BYTES, Footer, read_footer
 from lamella.snapshot.parquet.page_index import ChunkPages, read_page_index
-from lamella.snapshot.parquet.plan import plan
+from lamella.snapshot.parquet.schema import FileLeaf
 from lamella.snapshot.parquet.thrift import INT, ThriftError
-from lamella.snapshot.parquet.tree import FileLeaf
 from lamella.snapshot.parquet.writer import legacy_calendar
 from lamella.snapshot.schema import Column, Leaf, Schema
+from lamella.snapshot.storage import ListedObject, ObjectStat, Store
 from lamella.snapshot.wire import PrunedBlock
 
 
 class FileTail:
-    """A :class:`~lamella.snapshot.layout.Store` that has the last bytes of one file in memory.
+    """A :class:`~lamella.snapshot.storage.Store` that has the last bytes of one file in memory.
 
     What lies before them is asked of the store behind it; the last such answer is kept too (a long footer).
     """
@@ -156,6 +155,13 @@ def _varint(number: int) -> bytes:
     out.append(number)
     return bytes(out)
 
+
+# A small Parquet file in memory, made of one column's pages out of a large one.
+#
+# pyarrow reads whole column chunks only. So the wanted pages, with the dictionary page that they need, are put behind
+# each other as one chunk of a file of their own, under a footer that says just that; pyarrow then decodes nothing
+# else. The column's schema elements are taken over byte for byte, so logical types stay what they were; what the
+# original says about Arrow types does not come along.
 
 _MAGIC: Final = b"PAR1"
 _SCHEMA: Final = 2

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lamella.snapshot.errors import InvalidRequest, UnknownColumn
-from lamella.snapshot.function.vector import Vector
-from lamella.snapshot.rows.arrow_types import arrow_field, leaf_type
-from lamella.snapshot.rows.vectors import vector_of
+from lamella.snapshot.function.base import Vector
+from lamella.snapshot.row_filter import vector_of
 from lamella.snapshot.schema import Column, Leaf, Schema
+from lamella.snapshot.schema.arrow import arrow_field, leaf_type
 from lamella.snapshot.stats import from_bound
 from lamella.snapshot.wire import OrderBound, OrderBy
 

@@ -15,7 +15,7 @@ from lamella.client.scan.columns import Ordering, ReadColumn, read_columns, read
 from lamella.client.scan.row_groups import ReadSpec
 from lamella.snapshot.expression import Predicate, read_filter
 from lamella.snapshot.manifest import Snapshot
-from lamella.snapshot.rows import RowFilter
+from lamella.snapshot.row_filter import RowFilter
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import Versioned, schema_at
 from lamella.snapshot.wire import AggregateAnswer, BlockColumns, Level, OrderBy, PruneAnswer, PrunedBlock, TableInfo

@@ -18,13 +18,13 @@ import pyarrow as pa
 from lamella.client.scan.block_file import BlockFile, LeafData, decode, one_leaf
 from lamella.client.scan.columns import ReadColumn
 from lamella.snapshot.errors import BlockReplaced, CorruptParquet
-from lamella.snapshot.layout import Store
 from lamella.snapshot.parquet import thrift
-from lamella.snapshot.parquet.metadata import Chunk
+from lamella.snapshot.parquet.footer import Chunk
 from lamella.snapshot.parquet.page_index import ChunkPages
 from lamella.snapshot.parquet.thrift import INT, Spec, ThriftError
-from lamella.snapshot.rows import RowFilter
-from lamella.snapshot.rows.conform import absent, conform, conform_leaf
+from lamella.snapshot.row_filter import RowFilter
+from lamella.snapshot.schema.arrow import absent, conform, conform_leaf
+from lamella.snapshot.storage import Store
 
 #: Ranges nearer to each other than this are fetched by one request: another one would take longer than these bytes.
 GAP_BYTES: Final = 16 << 10

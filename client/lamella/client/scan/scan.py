@@ -19,9 +19,9 @@ from lamella.client.scan.plan import Plan, Planner, Request, ScanRecipe, plan_of
 from lamella.client.scan.row_groups import Fetcher, ReadSpec, RowGroupRead, row_group_reads
 from lamella.client.scan.rows import Rows, arrow_frame, batches_of, library, read_frame
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.feedback import is_enabled
-from lamella.snapshot.layout import FsspecStore, Store
+from lamella.snapshot.reader_feedback import is_enabled
 from lamella.snapshot.schema import Schema
+from lamella.snapshot.storage import FsspecStore, Store
 from lamella.snapshot.wire import PruneAnswer, PrunedBlock
 
 if TYPE_CHECKING:

@@ -1,6 +1,20 @@
 """Spark's own Parquet readers over named blocks: nothing is listed, no file is touched.
 
 A file index for its scan (V2), and a ``HadoopFsRelation`` where the V2 way does not work.
+
+Five ways, the first that is right for the blocks at hand:
+
+``name``    every block has the columns that are read under their names of today (or lacks them, and has nothing under
+            those names): Spark's Parquet reader, as ever.
+``renamed`` all blocks have them under the same other names: the same reader, told the names of the files.
+``id``      names differ from block to block, and Lamella's own writer made all of them: the same reader finds columns
+            by the field ids that it wrote into the files, which are the column ids.
+``python``  names differ from block to block in files of other writers: the blocks are read by pyarrow in Spark's
+            Python workers, several times slower. Compaction ends it.
+``signed``  the blocks are read by signed URLs, whatever their columns are called; in Python workers too, since Spark's
+            own readers know no such URLs.
+
+Spark's own skipping inside files goes by the names of its plan, so it is off in all ways but the first.
 """
 
 from __future__ import annotations
@@ -22,6 +36,12 @@ from lamella.snapshot.errors import InvalidRequest, LamellaError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+
+# Many ``FileStatus`` objects in one call.
+#
+# One py4j call per file costs 0.8 ms, so 100,000 files would take more than a minute. Instead the files are encoded as
+# Hadoop itself would serialise them (an ``ArrayWritable`` of ``FileStatus``, each of which is a length and a
+# ``FileStatusProto`` message) and the JVM reads them back from one byte array.
 
 _FILE_STATUS = "org.apache.hadoop.fs.FileStatus"
 _BLOCK_SIZE_BYTES = 128 << 20
@@ -76,6 +96,13 @@ def _varint(number: int) -> bytes:
 _REST: Final = _PERMISSION_OWNER_GROUP + b"\x38\x00\x40\x00\x50\x01\x58" + _varint(_BLOCK_SIZE_BYTES)
 
 
+# Spark's own file index, filled with blocks that we name: nothing is listed, no file is touched.
+#
+# ``ParquetScanBuilder`` wants a ``PartitioningAwareFileIndex``, an abstract class, which a proxy cannot be. An
+# ``InMemoryFileIndex`` takes its listing from a cache when it is there; so it gets a cache of its own, of unlimited
+# size, that holds one folder with our files. (Spark's shared cache would do, but it can be switched off by
+# configuration and evicts.) Whatever Spark then shows is counted: it must never have fewer files than we named.
+
 #: More than any listing weighs, and small enough for Guava to add a few of them.
 UNLIMITED_BYTES: Final = 1 << 60
 
@@ -110,6 +137,13 @@ def file_index(
 
 def _no_partitions(gateway: Gateway) -> Any:
     return gateway.scala_object(DATASOURCES + "PartitionSpec").emptySpec()
+
+
+# A table as a ``HadoopFsRelation`` with a file index of ours: works where the V2 way does not.
+#
+# It has no name in SQL, no pruning by join keys and no statistics after pruning. It stays at the snapshot at which it
+# was made. Its filters reach Spark's Parquet reader by way of session settings, so the reader's own skipping is turned
+# off by the relation's options where it is not sound.
 
 
 def relation_frame(gateway: Gateway, table: LakeTable, columns: Sequence[str] | None = None) -> DataFrame:

@@ -1,4 +1,9 @@
-"""Catalyst expressions (predicates, functions, casts, arithmetic, sort orders) in Lamella's language."""
+"""Catalyst expressions (predicates, functions, casts, arithmetic, sort orders) in Lamella's language.
+
+The walk goes over the live objects, not over ``toJSON``: that loses the values of an ``IN`` with more than ten of them,
+and shows timestamps as local wall clock without a zone, which is ambiguous where clocks go back. What has no exact
+counterpart becomes an ``unknown`` node, which keeps every block and is reported; the conjuncts beside it still prune.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,15 @@ from typing import Any, Final
 
 from lamella.client.spark.literal import FALSE, NULL, TRUE, Inexpressible, literal, typed_literal, unknown
 from lamella.snapshot.errors import InvalidSchema, UnknownColumn
-from lamella.snapshot.expression import moments
+from lamella.snapshot.expression import spark_casts
 from lamella.snapshot.schema import DataType, Leaf, Schema, parse_type, quoted_path
 from lamella.snapshot.wire import OrderBy
+
+# Catalyst's functions, casts and arithmetic as terms of Lamella's language.
+#
+# Spark has typed every part by then and written its implicit casts out, so constants keep their types here. What needs
+# the session's time zone says so by ``zone_used``: the service has to be told the zone. A part in another time zone (a
+# view may have been made in one) has no counterpart.
 
 #: A column's name, or a term as a JSON tree.
 TermTree = str | dict[str, Any]
@@ -102,7 +113,7 @@ class TermWalker:
     def _in_zone(self, e: Any) -> None:
         given = e.timeZoneId()
         name = str(given.get()) if given.isDefined() else None
-        if name is None or name != self._time_zone or moments.zone(name) is None:
+        if name is None or name != self._time_zone or spark_casts.zone(name) is None:
             raise Inexpressible(f"time zone {name} is not the session's")
         self.zone_used = True
 

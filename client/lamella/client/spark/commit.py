@@ -16,7 +16,7 @@ from lamella.client.rewrite.engine import Engine
 from lamella.client.rewrite.target import Target
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import read_filter
-from lamella.snapshot.rows.filter import RowFilter
+from lamella.snapshot.row_filter import RowFilter
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.wire import NoNewMatches
 

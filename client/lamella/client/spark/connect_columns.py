@@ -10,6 +10,11 @@ from lamella.client.spark.literal import Inexpressible, cross_type_literal, lite
 from lamella.snapshot.errors import InvalidSchema
 from lamella.snapshot.schema import Leaf, Schema, parse_type
 
+# Functions, casts and arithmetic of Spark Connect's columns as terms of Lamella's language.
+#
+# Nothing is typed yet on Connect, so the service gives these terms their types, by Spark's rules and its table's
+# schema. Constants keep the types that Connect gave them.
+
 _FUNCTIONS: Final = {
     **{"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "negative": "negative", "abs": "abs"},
     **{name: name for name in ("year", "quarter", "month", "day", "dayofweek", "dayofyear")},
@@ -116,6 +121,12 @@ def function_of(e: Any) -> str | None:
         return None
     return str(e._name)
 
+
+# Columns of Spark Connect as filters of Lamella's language.
+#
+# On Connect a ``Column`` is a tree of Python objects that the server has not analysed yet: names are text, and types
+# of columns are not known there. So they come from the table's schema, and a comparison in which Spark might cast is
+# expressed only where that cast is exact.
 
 _COMPARISONS: Final = {"==": "eq", "=": "eq", "<=>": "eq-null-safe", "<": "lt", "<=": "lt-eq", ">": "gt", ">=": "gt-eq"}
 _MIRRORED: Final = {"lt": "gt", "gt": "lt", "lt-eq": "gt-eq", "gt-eq": "lt-eq"}

@@ -1,6 +1,8 @@
 """Spark's JVM as seen from the driver, through py4j: objects, arrays and collections of Scala.
 
 Connections by which the JVM calls back into this process are closed when they are no longer in use.
+
+Only a classic session has one; on Spark Connect there is no JVM beside the Python process.
 """
 
 from __future__ import annotations
@@ -22,6 +24,15 @@ from lamella.snapshot.errors import InvalidRequest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+# The connections by which the JVM calls proxies in this process, and closing those that are no longer in use.
+#
+# With pinned threads py4j gives each JVM thread that calls a proxy a connection of its own, which a thread of this
+# process serves. Neither side ever closes it: not when the JVM thread ends, and not while that thread is idle. Spark
+# runs the result stage of each adaptive query, each broadcast and each subquery on a thread of a pool that prefers a
+# new thread to an idle one, so each query would leave descriptors and a thread behind in both processes.
+#
+# Without pinned threads py4j has a pool of connections, which it cleans up by itself.
 
 #: So many connections that no JVM thread uses may stay open.
 _IDLE: Final = 16

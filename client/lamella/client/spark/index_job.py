@@ -17,17 +17,22 @@ from lamella.snapshot.ids import Ids
 from lamella.snapshot.index.building import PART_BLOCKS, Source, build_part
 from lamella.snapshot.index.definition import term_in
 from lamella.snapshot.index.directory import place
-from lamella.snapshot.layout import FsspecStore, TableLayout
 from lamella.snapshot.manifest import Block, ObjectRef, Snapshot, TableIndex, decode_segment
 from lamella.snapshot.manifest.block_key import bytes_of, no_keys
 from lamella.snapshot.schema import Schema
-from lamella.snapshot.warehouse.index_blocks import IndexBlocks
+from lamella.snapshot.storage import FsspecStore, TableLayout
+from lamella.snapshot.warehouse.index_refresh import IndexBlocks
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire import Coverage, LeftOutBlock, PartSent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+# What one Spark task does for an index: build the part of some blocks, write it to the table's folder, report it.
+#
+# Runs in Spark's Python workers, through ``mapInArrow``. Only parts that a successful attempt reports are committed,
+# so a retry or a speculative twin leaves nothing but unreferenced objects.
 
 #: The columns of what a task reports, in Spark's spelling.
 REPORT: Final = "report string"

@@ -1,6 +1,8 @@
 """A table of a Lamella service as Spark reads it: its blocks for a filter, under the names that Spark's readers use.
 
 Answers of the service are kept for the statement at hand.
+
+One :class:`LakeTable` is one table at one snapshot. Snapshots never change, so neither does what is known here.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ from lamella.snapshot.errors import (
     LamellaError,
     LimitExceeded,
 )
-from lamella.snapshot.layout import TableLayout
-from lamella.snapshot.layout.location import parse
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.spark_types import SparkSchema, spark_schema
+from lamella.snapshot.storage import TableLayout
+from lamella.snapshot.storage.location import parse
 from lamella.snapshot.wire import OrderBy
 
 #: What a local path is normalised for.
@@ -75,6 +77,12 @@ def refuse_hidden(locations: Iterable[str]) -> None:
                 location=location,
             )
 
+
+# What a table's columns are called inside blocks of older schemas, as schemas for Spark's own Parquet reader.
+#
+# A file is read by the names that the table had when the file was written. The reader hands back columns by position,
+# so the names that it is given need not be those that Spark's plan has: one schema in terms of the files is enough, as
+# long as all files of a scan agree on it.
 
 #: Under which name Spark's reader finds a column by Parquet field id.
 _FIELD_ID: Final = "parquet.field.id"

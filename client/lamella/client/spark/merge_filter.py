@@ -1,4 +1,8 @@
-"""Which rows of a table a merge's condition can be true for, as a filter: it decides which blocks are read."""
+"""Which rows of a table a merge's condition can be true for, as a filter: it decides which blocks are read.
+
+Only conjuncts at the top of the condition are used, and only where nothing is lost: conditions on the table's columns
+alone, and equalities with a column of the source of the same type, whose values are then looked up.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,8 @@ from sqlglot.errors import SqlglotError
 from lamella.client.join import MAX_VALUES, join_keys
 from lamella.snapshot.errors import InvalidFilter, LamellaError
 from lamella.snapshot.expression import read_filter
-from lamella.snapshot.expression.spelling import tree_of
-from lamella.snapshot.expression.sql_text import parsed
+from lamella.snapshot.expression.sql_parse import parsed
+from lamella.snapshot.expression.text import tree_of
 from lamella.snapshot.schema import Column, Leaf, Schema, quoted_path
 from lamella.snapshot.schema.spark_types import spark_schema
 

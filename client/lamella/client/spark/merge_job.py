@@ -95,6 +95,13 @@ def _tasks(sources: Sequence[Source]) -> Iterator[list[tuple[int, Source]]]:
         yield some
 
 
+# Updating and merging rows: Spark computes the new rows, only blocks that change are written anew.
+#
+# Copy on write. First Spark says which of the blocks that may match have matching rows, reading only what the
+# condition needs; these blocks are then written anew with the rows as they are to be, sorted by the cluster key, in
+# one commit. It is refused when another writer took one of them away meanwhile, or added rows that may match; then all
+# of it is done again on the newer snapshot.
+
 _TRIES: Final = 10
 #: Whether there is a row of the table, whether there is one of the source (for an update: whether it is to be changed),
 #: which clause decides.

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# Which filters Spark's own Parquet reader may use to skip inside blocks.
+#
+# Spark 4.3 believes what stands in a footer: bounds without a column order, bounds the wrong way round, null counts of
+# writers that count wrongly, no null count as no nulls. It orders NaN above bounds that leave NaN out, and takes 0.0
+# and -0.0 for different values in dictionaries and bloom filters. So a filter goes to the reader only where the
+# service says of every column in it that the footers of the blocks at hand can be believed (``reader_columns``), and
+# only with values that the reader takes for what they are: on floats neither a zero nor NaN, on timestamps whole
+# milliseconds, since it cuts what is finer when a file has milliseconds.
+
 _MILLISECOND_US: Final = 1000
 _ON_ONE_COLUMN: Final = frozenset(
     {"eq", "eq-null-safe", "lt", "lt-eq", "gt", "gt-eq", "in", "is-null", "not-null", "starts-with", "like"}

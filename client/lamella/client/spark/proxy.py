@@ -1,4 +1,16 @@
-"""Python objects that the JVM holds behind a Java interface, and how their errors pass through the JVM."""
+"""Python objects that the JVM holds behind a Java interface, and how their errors pass through the JVM.
+
+What every one of them needs, learnt the hard way:
+
+- ``SystemExit`` or ``KeyboardInterrupt`` out of a callback hangs the query for ever, since py4j passes on ``Exception``
+  only, and that as a traceback: every public method is wrapped.
+- The result of a callback must stay referenced until the JVM has read the reply, or py4j's garbage collection may
+  have taken it away by then.
+- Spark compares and hashes these objects (cached plans, reused exchanges): by ``key()``, which therefore must hold
+  everything that decides which rows are read.
+- A proxy inherits no default method of a Java interface: each one that Spark calls must be there. What a later version
+  of Spark calls besides is refused by name.
+"""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from pyspark.sql.types import StructType
 from lamella.client.presigned import SignedBlocks
 from lamella.client.rewrite.source import rows_of_file
 from lamella.snapshot.errors import InvalidSchema, LamellaError
-from lamella.snapshot.layout import FsspecStore
 from lamella.snapshot.schema import Schema, parse_type
+from lamella.snapshot.storage import FsspecStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -111,6 +111,11 @@ def _value_text(literal: Mapping[str, Any]) -> str:
     return f"x'{value}'" if kind == "binary" else str(value)
 
 
+# Keys that Spark gathers from the small side of a join, as filters of Lamella's language.
+#
+# A runtime filter is ``IN`` over thousands of literals. Reading them one by one costs a py4j call each (16 s for
+# 20,000), so they come over in one: as text where that is exact, pickled where not.
+
 _SEPARATOR: Final = ";"
 # Values whose text in Spark's LiteralValue is exact and cannot hold the separator.
 _TEXT_IS_EXACT: Final = ("byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz", "decimal", "boolean")

@@ -1,6 +1,9 @@
 """Writes of Spark SQL: ``INSERT``, ``writeTo`` and the like end here, in our own writer.
 
 A statement that reads the table which it writes to reads one pinned snapshot of it.
+
+Spark plans such a write as a ``V1Write``: when it runs, it hands over the query as a frame, on the driver, which is
+then written as any other. Spark has put the columns into the table's order, cast them and filled in defaults by then.
 """
 
 from __future__ import annotations

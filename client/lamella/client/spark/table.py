@@ -22,6 +22,11 @@ from lamella.snapshot.schema import path_parts
 from lamella.snapshot.schema.spark_types import declared_schema
 from lamella.snapshot.wire import TableInfo
 
+# What Spark asks of a table for ``UPDATE``, ``MERGE`` and ``DELETE``: here, to be told what to do instead.
+#
+# A ``DELETE`` whose condition Spark can hand over as predicates becomes a call of the table's ``deleteWhere`` in the
+# end; the operation below, which would read and replace rows, is planned on the way there, and never runs.
+
 _WRITE: Final = CONNECTOR + "write."
 _INSTEAD: Final = {
     "UPDATE": "lamella.client.spark.update(spark, {name!r}, {{column: sql}}, where=...)",
@@ -102,6 +107,12 @@ class LakeRowLevelWrite(Proxy):
             f" {instead_of_delete(self._table.name)}"
         )
 
+
+# Tables that come into being with their first rows: ``CREATE TABLE AS SELECT`` and ``REPLACE TABLE``.
+#
+# A new table is there, empty, from the moment that Spark begins; its rows come in one commit, and when that fails the
+# table is dropped again, unless somebody has committed to it meanwhile. One that exists is replaced by one commit too,
+# and only by a table of the same columns; until then it is as it was.
 
 _CATALOG: Final = CONNECTOR + "catalog."
 _CAPABILITIES: Final = ("BATCH_READ", "V1_BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER")

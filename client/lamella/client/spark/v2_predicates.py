@@ -14,8 +14,8 @@ from typing import Any, Final
 from lamella.client.spark.catalyst import TermTree, dtype_named, find_leaf, kind_of, sql_type_name
 from lamella.client.spark.literal import FALSE, NULL, TRUE, Inexpressible, literal, typed_literal
 from lamella.snapshot.errors import FilterNotEvaluable
-from lamella.snapshot.expression import moments, read_filter
-from lamella.snapshot.rows.filter import RowFilter
+from lamella.snapshot.expression import read_filter, spark_casts
+from lamella.snapshot.row_filter import RowFilter
 from lamella.snapshot.schema import DataType, Schema
 
 _COMPARISONS: Final = {
@@ -162,7 +162,7 @@ class _Walker:
         return _apply(_TIME_FIELDS[field], [self._term(source, depth + 1)])
 
     def _need_zone(self) -> None:
-        if moments.zone(self._time_zone) is None:
+        if spark_casts.zone(self._time_zone) is None:
             raise Inexpressible(f"time zone {self._time_zone} is not known")
 
 

@@ -17,8 +17,8 @@ from lamella.service.access.permissions import check
 from lamella.service.access.principal import Principal
 from lamella.service.catalog import Catalog, KeyRecord
 from lamella.service.tables.names import check_name
-from lamella.snapshot.api_key import RANDOM_BYTES, key_sha256, key_text
 from lamella.snapshot.errors import InvalidRequest, KeyNotFound, QuotaExceeded
+from lamella.snapshot.tokens import RANDOM_BYTES, key_sha256, key_text
 from lamella.snapshot.wire import (
     CreateKey,
     Grant,

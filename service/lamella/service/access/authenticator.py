@@ -30,9 +30,8 @@ from lamella.service.catalog import Catalog
 from lamella.service.config.settings import Settings
 from lamella.service.process.threads import Threads
 from lamella.service.telemetry.metrics import Metrics
-from lamella.snapshot.api_key import PREFIX
 from lamella.snapshot.errors import InvalidPageToken, PermissionDenied, Unauthenticated
-from lamella.snapshot.prune.signed import SignedTokens
+from lamella.snapshot.tokens import PREFIX, SignedTokens
 
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _FOREIGN: Final = frozenset({"cross-site", "same-site"})

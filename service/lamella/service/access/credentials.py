@@ -20,8 +20,8 @@ from cachetools import TTLCache
 from lamella.service.access.oidc import Issuer
 from lamella.service.access.principal import Principal, Rights, root
 from lamella.service.catalog import Catalog, KeyRecord
-from lamella.snapshot.api_key import PREFIX, is_key, key_sha256
 from lamella.snapshot.errors import LamellaError, RateLimited, Unauthenticated, Unavailable
+from lamella.snapshot.tokens import PREFIX, is_key, key_sha256
 
 #: Names that are remembered, those used last. Who is forgotten starts with a full bucket.
 _MOST_NAMES: Final = 10_000

@@ -13,7 +13,6 @@ from lamella.service.http.admission import read_json
 from lamella.service.http.routing import Operation, Parameter, json_response, require_json
 from lamella.service.services import Services
 from lamella.service.usage.audit import about
-from lamella.snapshot.api_key import unspelt
 from lamella.snapshot.errors import (
     AlreadyExists,
     BodyTooLarge,
@@ -24,6 +23,7 @@ from lamella.snapshot.errors import (
     TableNotFound,
     Unavailable,
 )
+from lamella.snapshot.tokens import unspelt
 from lamella.snapshot.wire import (
     CreateKey,
     GrantInfo,

@@ -5,11 +5,16 @@ from __future__ import annotations
 from lamella.service.catalog import RecordedFilter, TableRecord
 from lamella.service.history.history import History, trusted_manifests
 from lamella.service.usage.filters import Recorder, as_recorded
+from lamella.snapshot.advice.scores import Advising
+from lamella.snapshot.advice.what_if import WhatIf
+from lamella.snapshot.advice.why_not import WhyNot
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import check_together, read_filter
 from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse import Warehouse
-from lamella.snapshot.warehouse.recalled import Asked
+from lamella.snapshot.warehouse.finder import IndexAccess
+from lamella.snapshot.warehouse.read_costs import Asked
 from lamella.snapshot.wire import (
     AdviceAnswer,
     AdviceRequest,
@@ -29,19 +34,22 @@ MOST_LISTED = 10_000
 class Advice:
     """Answers about one table each; changes nothing but what was recorded."""
 
-    def __init__(self, warehouse: Warehouse, history: History, recorder: Recorder) -> None:
-        self._warehouse = warehouse
+    def __init__(self, warehouse: Warehouse, store: Store, history: History, recorder: Recorder) -> None:
+        access = IndexAccess(warehouse.manifests)
+        self._scores = Advising(warehouse.manifests)
+        self._what_if = WhatIf(warehouse.manifests, access, store)
+        self._why_not = WhyNot(warehouse.manifests, access)
         self._history = history
         self._recorder = recorder
 
     def advise(self, table: TableRecord, request: AdviceRequest) -> AdviceAnswer:
-        """Raises as :meth:`lamella.snapshot.warehouse.advising.Advising.advise`, and SnapshotNotFound."""
+        """Raises as :meth:`lamella.snapshot.advice.scores.Advising.advise`, and SnapshotNotFound."""
         pointer = self._pointer(table, request)
         with trusted_manifests():
-            return self._warehouse.advising.advise(pointer, request)
+            return self._scores.advise(pointer, request)
 
     def what_if(self, table: TableRecord, request: WhatIfRequest) -> WhatIfAnswer:
-        """Raises as :meth:`lamella.snapshot.warehouse.what_if.WhatIf.answer`, and SnapshotNotFound."""
+        """Raises as :meth:`lamella.snapshot.advice.what_if.WhatIf.answer`, and SnapshotNotFound."""
         if request.recorded < 1:
             raise InvalidRequest(f"recorded is at least 1, not {request.recorded}", recorded=request.recorded)
         pointer = self._pointer(table, request)
@@ -54,14 +62,14 @@ class Advice:
         if not asked:
             recorded = [as_recorded(each) for each in self._recorder.filters(table.table_id, request.recorded)]
         with trusted_manifests():
-            return self._warehouse.what_if.answer(pointer, request, asked, recorded)
+            return self._what_if.answer(pointer, request, asked, recorded)
 
     def why_not(self, table: TableRecord, request: WhyNotRequest) -> WhyNotAnswer:
-        """Raises as :meth:`lamella.snapshot.warehouse.why_not.WhyNot.answer`, and SnapshotNotFound, InvalidFilter."""
+        """Raises as :meth:`lamella.snapshot.advice.why_not.WhyNot.answer`, and SnapshotNotFound, InvalidFilter."""
         pointer = self._pointer(table, request)
         predicate = read_filter(request.filter, time_zone=request.time_zone)
         with trusted_manifests():
-            return self._warehouse.why_not.answer(pointer, request, predicate)
+            return self._why_not.answer(pointer, request, predicate)
 
     def recorded(self, table: TableRecord) -> RecordedList:
         """The recorded filters."""

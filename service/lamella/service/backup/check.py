@@ -15,8 +15,8 @@ from lamella.service.catalog import Catalog, StoredJson, TableRecord
 from lamella.service.catalog.schema import namespaces, snapshots, tables
 from lamella.service.maintenance.verification import recorded
 from lamella.snapshot.errors import CatalogDamaged, InvalidRequest, LamellaError, ObjectNotFound
-from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.storage import Store
 from lamella.snapshot.verify import Options, Recorded, Verification
 from lamella.snapshot.wire import Finding
 

@@ -82,6 +82,11 @@ class AccessCatalog(Protocol):
         """Take a grant away; False: there was none."""
 
 
+# What the service asks of a catalog about how it is used: prune rates, the audit trail, the database itself.
+#
+# A part of the port. Times are Unix milliseconds of the caller's clock; nothing here reads one.
+
+
 class UsageCatalog(Protocol):
     """The part of the port. Each method is one transaction, whatever other services do meanwhile."""
 
@@ -112,6 +117,12 @@ class UsageCatalog(Protocol):
 
     def schema_revision(self) -> str:
         """Which migration the database is at."""
+
+
+# What the service asks of a catalog about jobs, schedules and policies. A part of the port.
+#
+# JSON members (``arguments``, ``progress``, ``checkpoint``, ``result``, ``error``, ``policy``, ``findings``) are text.
+# Times are Unix milliseconds of the caller's clock; nothing here reads one.
 
 
 class JobCatalog(Protocol):

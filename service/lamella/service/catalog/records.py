@@ -133,7 +133,7 @@ class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepMark(msgspec.Struct, frozen=True, kw_only=True):
-    """An object that a clean-up decided to delete. ``kind``: one of :data:`lamella.snapshot.vacuum.names.Kind`."""
+    """An object that a clean-up decided to delete. ``kind``: one of :data:`lamella.snapshot.vacuum.mark.Kind`."""
 
     location: str
     table_id: str

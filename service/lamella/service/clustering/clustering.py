@@ -14,10 +14,10 @@ from lamella.service.process.deadline import time_is_up
 from lamella.service.usage.filters import Recorder, as_recorded
 from lamella.snapshot.errors import CommitConflict, InvalidRequest, LamellaError
 from lamella.snapshot.manifest import ClusterKey, ClusterKind, SnapshotPointer
-from lamella.snapshot.schema.cluster_key import cluster_columns
+from lamella.snapshot.schema.column import cluster_columns
 from lamella.snapshot.warehouse import CommitResult, Warehouse
 from lamella.snapshot.warehouse.layouts import Regrouped, Where
-from lamella.snapshot.warehouse.rearranging import Written
+from lamella.snapshot.warehouse.regroup import Written
 from lamella.snapshot.wire import (
     ClusteringAnswer,
     ClusterKeyInfo,

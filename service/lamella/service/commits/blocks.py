@@ -26,10 +26,9 @@ from lamella.service.http.admission import read_json
 from lamella.service.indexes.part_check import MOST_COMMIT_PARTS, require_distinct
 from lamella.service.tables.names import require_own, require_places
 from lamella.service.telemetry.metrics import Metrics
-from lamella.snapshot.advice.recording import check_recording
-from lamella.snapshot.block_lists import Listed, checked_lists, listed_blocks
-from lamella.snapshot.carrying import CarryingPool
-from lamella.snapshot.cluster.block_sizes import block_target_of
+from lamella.snapshot.cluster.extent import block_target_of
+from lamella.snapshot.commit.block_lists import Listed, checked_lists, listed_blocks
+from lamella.snapshot.concurrency import ContextThreadPool
 from lamella.snapshot.errors import (
     BlocksRefused,
     Conflict,
@@ -43,20 +42,21 @@ from lamella.snapshot.errors import (
     Unavailable,
     UnknownColumn,
 )
-from lamella.snapshot.feedback import check_feedback
-from lamella.snapshot.layout import Places, Store
-from lamella.snapshot.layout.location import normal
 from lamella.snapshot.manifest import MOST_LEVEL, Block, SegmentRef, Snapshot
 from lamella.snapshot.manifest.block_key import BlockKeys, block_keys, bytes_of, keys_of, no_keys
+from lamella.snapshot.reader_feedback import check_feedback
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.sketch import check as check_sketch
 from lamella.snapshot.source import refuse_properties
 from lamella.snapshot.stats import Bound, ColumnStats, from_bound
 from lamella.snapshot.stats.ranges import problem as range_problem
+from lamella.snapshot.storage import Places, Store
+from lamella.snapshot.storage.location import normal
 from lamella.snapshot.vacuum import check_retention
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import BlockListSent, CommitRequest, IndexPartsSent, NoNewMatches, RefusedFile
+from lamella.snapshot.workload.recorded_filters import check_recording
 
 _NAMED_BLOCKS: Final = 100
 _LOCAL_RUN: Final = 64
@@ -114,7 +114,7 @@ class Intake:
         # Local files answer faster than threads hand over, so a thread takes several of a long list.
         run = _LOCAL_RUN if len(blocks) > _LOCAL_RUN and all(b.location.startswith("file:") for b in blocks) else 1
         parts = [blocks[at : at + run] for at in range(0, len(blocks), run)]
-        with CarryingPool(min(self._threads, len(parts))) as pool:
+        with ContextThreadPool(min(self._threads, len(parts))) as pool:
             done = pool.map(lambda part: [_attempt(check, block) for block in part], parts)
             return _sorted([each for part in done for each in part])
 

@@ -27,10 +27,10 @@ from lamella.service.tables.names import LocationRules, refused_places, require_
 from lamella.service.telemetry.metrics import Metrics
 from lamella.service.telemetry.tracing import Traces
 from lamella.snapshot.errors import DuplicateBlock, InvalidRequest, LamellaError
-from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.parquet import ingest
 from lamella.snapshot.source import refuse_added, refuse_columns, require_path_columns
+from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse import CommitResult, Warehouse
 from lamella.snapshot.wire import CommitAnswer, CommitRequest, EvolveRequest, RefusedFile, Register, RegisterAnswer
 

@@ -20,8 +20,8 @@ from lamella.service.config.sources import Configuration, shown_settings, withou
 from lamella.service.services import MARKER
 from lamella.service.tables.names import check_rules
 from lamella.snapshot.errors import InvalidRequest, InvalidSettings, LamellaError, ObjectNotFound
-from lamella.snapshot.layout import FsspecStore, Store
-from lamella.snapshot.layout.location import parse
+from lamella.snapshot.storage import FsspecStore, Store
+from lamella.snapshot.storage.location import parse
 
 _FILES: Final = ("tls_cert_file", "tls_key_file")
 

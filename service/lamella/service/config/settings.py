@@ -13,7 +13,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.layout.location import normal, parse
+from lamella.snapshot.storage.location import normal, parse
 
 ENV_PREFIX = "LAMELLA_"
 #: In names of properties that are none of a reader's business.

@@ -15,10 +15,10 @@ from lamella.service.dashboard.preview import Fact, Question, fact
 from lamella.service.http.problem import status_of
 from lamella.service.services import Services
 from lamella.service.usage.audit import about
-from lamella.snapshot.api_key import unspelt
 from lamella.snapshot.errors import InvalidRequest, LamellaError, NotFound
+from lamella.snapshot.tokens import unspelt
 from lamella.snapshot.wire import ROLES, CreateKey, Grant, GrantRequest, KeyInfo, NewKey, RotateKey
-from lamella.snapshot.wire.place import place_text, read_place
+from lamella.snapshot.wire.access import place_text, read_place
 
 _ACCESS: Final = ROOT + "/access"
 _DAY_S: Final = 86_400

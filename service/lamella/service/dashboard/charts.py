@@ -15,7 +15,7 @@ import numpy as np
 from markupsafe import Markup
 
 from lamella.service.dashboard import words
-from lamella.snapshot.prune.verdict import ALL, NONE, SOME
+from lamella.snapshot.prune.outcome import ALL, NONE, SOME
 from lamella.snapshot.warehouse.layer_map import LayerMap, LayerMaps
 
 #: Steps of the colour scale; ``q0`` is the least.

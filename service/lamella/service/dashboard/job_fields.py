@@ -11,8 +11,7 @@ from msgspec import inspect
 
 from lamella.service.dashboard import words
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.jobs import JobKind
-from lamella.snapshot.jobs.arguments import RewriteArguments
+from lamella.snapshot.job_kinds import JobKind, RewriteArguments
 from lamella.snapshot.wire import IndexOption
 
 Shape = Literal["text", "whole", "number", "check", "choice", "filter", "pairs", "lines", "json"]

@@ -15,10 +15,10 @@ from lamella.service.dashboard.preview import Column, Fact, Listing, Preview, fa
 from lamella.service.history.history import trusted_manifests
 from lamella.service.services import Services
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.jobs import JobKind
-from lamella.snapshot.prune.verdict import ALL, NONE
+from lamella.snapshot.job_kinds import JobKind
+from lamella.snapshot.prune.outcome import ALL, NONE
 from lamella.snapshot.vacuum import duration_ms
-from lamella.snapshot.verify.sampling import Deep, how_many
+from lamella.snapshot.verify.reading import Deep, how_many
 from lamella.snapshot.wire import (
     IndexChange,
     PlanAnswer,

@@ -63,7 +63,7 @@ from lamella.snapshot.errors import (
     TableNotFound,
     UnknownColumn,
 )
-from lamella.snapshot.jobs import JobKind, check_arguments, command_line, job_kinds
+from lamella.snapshot.job_kinds import JobKind, check_arguments, command_line, job_kinds
 from lamella.snapshot.wire import JobInfo, JobList, Role, SubmitJob
 
 NEW: Final = ROOT + "/jobs/new"

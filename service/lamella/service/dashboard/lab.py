@@ -46,7 +46,7 @@ from lamella.snapshot.expression import bind, read_filter
 from lamella.snapshot.expression.bound import leaves_of
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer
 from lamella.snapshot.schema import Schema
-from lamella.snapshot.warehouse.block_why import PagesWhy
+from lamella.snapshot.warehouse.block_reasons import PagesWhy
 from lamella.snapshot.warehouse.layer_map import LayerMaps
 from lamella.snapshot.wire import PruneRequest, WhyNotAnswer, WhyNotRequest
 

@@ -13,9 +13,9 @@ from markupsafe import Markup
 from lamella.service.dashboard import charts, words
 from lamella.service.dashboard.charts import MOST_TILES, NESTED_SEGMENTS, Group, Painter, Step, Tile
 from lamella.snapshot.manifest import SnapshotPointer
-from lamella.snapshot.prune.found import VERDICTS, Found
-from lamella.snapshot.prune.kept import Codes
-from lamella.snapshot.prune.verdict import ALL, NONE, SOME, UNKNOWN
+from lamella.snapshot.prune.outcome import ALL, NONE, SOME, UNKNOWN
+from lamella.snapshot.prune.result import VERDICTS, Found
+from lamella.snapshot.prune.selection import Codes
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.layer_map import LayerMap
 from lamella.snapshot.wire import LayerUse, NotUsed, Report

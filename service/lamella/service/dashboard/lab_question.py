@@ -14,10 +14,10 @@ from starlette.requests import Request
 from lamella.service.dashboard import words
 from lamella.service.dashboard.pages import At, text_of
 from lamella.snapshot.errors import InvalidFilter, InvalidRequest, UnknownColumn
-from lamella.snapshot.expression.moments import zone
+from lamella.snapshot.expression.spark_casts import zone
 from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.schema import Leaf, Schema
-from lamella.snapshot.warehouse.bounds_text import stats_text
+from lamella.snapshot.warehouse.block_view import stats_text
 from lamella.snapshot.wire import PruneRequest
 
 #: Columns that a page has buttons for, and examples of the table's own.

@@ -24,7 +24,6 @@ from lamella.service.access.oidc import Identity, exchange_json
 from lamella.service.access.principal import set_principal
 from lamella.service.dashboard.pages import ROOT, Page, Pages
 from lamella.service.services import Services
-from lamella.snapshot.api_key import PREFIX, key_sha256
 from lamella.snapshot.errors import (
     InvalidPageToken,
     InvalidRequest,
@@ -33,7 +32,7 @@ from lamella.snapshot.errors import (
     Unauthenticated,
     Unavailable,
 )
-from lamella.snapshot.prune.signed import SignedTokens
+from lamella.snapshot.tokens import PREFIX, SignedTokens, key_sha256
 
 LOGIN: Final = ROOT + "/login"
 _BACK: Final = LOGIN + "/back"

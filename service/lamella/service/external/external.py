@@ -30,7 +30,6 @@ from lamella.snapshot.errors import (
     SchemaConflict,
     StoreError,
 )
-from lamella.snapshot.layout import Places, Store, normal
 from lamella.snapshot.manifest import Block, SegmentRef, Snapshot, SnapshotPointer
 from lamella.snapshot.manifest.block_key import Identity
 from lamella.snapshot.source import (
@@ -48,6 +47,7 @@ from lamella.snapshot.source import (
     source_of,
     take,
 )
+from lamella.snapshot.storage import Places, Store, normal
 from lamella.snapshot.warehouse import CommitResult, Warehouse
 from lamella.snapshot.wire import (
     ExternalSource,

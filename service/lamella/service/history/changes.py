@@ -11,7 +11,7 @@ import msgspec
 from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
 from lamella.service.history.history import History, trusted_manifests
 from lamella.snapshot.errors import InvalidPageToken, InvalidRequest, NotAppendOnly, SnapshotExpired
-from lamella.snapshot.prune.signed import SignedTokens
+from lamella.snapshot.tokens import SignedTokens
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import ChangesAnswer, DiffAnswer, DiffRequest, SnapshotChanges
 

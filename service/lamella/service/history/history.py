@@ -16,11 +16,11 @@ from lamella.snapshot.errors import (
     SnapshotNotFound,
     TagNotFound,
 )
-from lamella.snapshot.expression.moments import instant_us, zone
+from lamella.snapshot.expression.spark_casts import instant_us, zone
 from lamella.snapshot.ids import canonical_id
-from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer
 from lamella.snapshot.manifest.codec import check_hash
+from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import ClusterKeyInfo, SchemaInfo, SegmentBlocks, SnapshotInfo, SnapshotList, TableInfo
 

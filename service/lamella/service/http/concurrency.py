@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Final, Literal
 
 from lamella.service.telemetry.metrics import Metrics
+from lamella.snapshot.concurrency import left_s, too_late
 from lamella.snapshot.errors import Overloaded
-from lamella.snapshot.patience import left_s, too_late
 
 #: What is taken or refused: requests for which there is a place, or large answers that have their turn.
 What = Literal["requests", "large_answers"]

@@ -13,7 +13,7 @@ import msgspec
 
 from lamella.snapshot.errors import InvalidPageToken
 from lamella.snapshot.ids import canonical_id
-from lamella.snapshot.prune.signed import SignedTokens
+from lamella.snapshot.tokens import SignedTokens
 
 _Place = TypeVar("_Place")
 

@@ -36,7 +36,7 @@ from lamella.snapshot.errors import (
     ValueOutsideFile,
 )
 from lamella.snapshot.iceberg.wire import IcebergError, OAuthError
-from lamella.snapshot.sharing.items import SharingError
+from lamella.snapshot.sharing.answers import SharingError
 from lamella.snapshot.wire import Problem
 
 

@@ -24,7 +24,6 @@ from lamella.service.http.negotiation import CODINGS, LEAST_BYTES, Coding, codin
 from lamella.service.http.routing import JSON, PreparedResponse
 from lamella.service.http.streaming import PIECE_BYTES, WHOLE_BYTES, LargeAnswers, Pieces, StreamedResponse, Turn
 from lamella.service.services import Services
-from lamella.snapshot.prune.answer import answer_of
 from lamella.snapshot.prune.encode import (
     SegmentTexts,
     arrow_chunks,
@@ -32,9 +31,8 @@ from lamella.snapshot.prune.encode import (
     json_chunks,
     msgpack_chunks,
 )
-from lamella.snapshot.prune.found import Found
-from lamella.snapshot.prune.ranges import ranges_of
-from lamella.snapshot.prune.runs import runs_of
+from lamella.snapshot.prune.result import Found, answer_of, ranges_of
+from lamella.snapshot.prune.selection import runs_of
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 MSGPACK: Final = "application/vnd.msgpack"

@@ -19,11 +19,16 @@ from lamella.snapshot.errors import (
     SnapshotExpired,
     SnapshotNotFound,
 )
-from lamella.snapshot.iceberg.file_members import FileMembers
+from lamella.snapshot.iceberg.filter import IcebergResiduals, filter_for
 from lamella.snapshot.iceberg.metadata import PastSnapshot, readable_schemas, require_named, table_metadata
-from lamella.snapshot.iceberg.plan import (
+from lamella.snapshot.iceberg.scan_plan import (
+    END,
     MOST_BYTES,
+    START,
+    FileMembers,
     PlannedBlock,
+    PlanTask,
+    PlanTasks,
     blocks_of,
     enough,
     part_sizes,
@@ -33,14 +38,11 @@ from lamella.snapshot.iceberg.plan import (
     tasks_json,
     within,
 )
-from lamella.snapshot.iceberg.plan_task import END, START, PlanTask, PlanTasks
-from lamella.snapshot.iceberg.residual import IcebergResiduals
-from lamella.snapshot.iceberg.terms import filter_for
 from lamella.snapshot.iceberg.wire import MOST_CHARACTERS, PlanTableScan
 from lamella.snapshot.manifest import Snapshot
-from lamella.snapshot.prune.found import Found
-from lamella.snapshot.prune.kept import Kept
 from lamella.snapshot.prune.paging import Position
+from lamella.snapshot.prune.result import Found
+from lamella.snapshot.prune.selection import Kept
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import DiffAnswer, DiffRequest, PruneRequest

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from lamella.snapshot.carrying import CarryingPool
+from lamella.snapshot.concurrency import ContextThreadPool
 from lamella.snapshot.errors import IndexNotFound, InvalidRequest, LamellaError, ManifestError
 from lamella.snapshot.index.definition import term_in
 from lamella.snapshot.index.directory import Addition
 from lamella.snapshot.index.part import Part, PartRef
 from lamella.snapshot.index.widening import can_serve
-from lamella.snapshot.layout import Store
-from lamella.snapshot.layout.location import normal
 from lamella.snapshot.manifest import Snapshot, TableIndex
 from lamella.snapshot.manifest.block_key import KEY_BYTES, BlockKeys, keys_of
 from lamella.snapshot.schema import parse_type
+from lamella.snapshot.storage import Store
+from lamella.snapshot.storage.location import normal
 from lamella.snapshot.vacuum import object_name
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.indexing import index_with_id
@@ -89,7 +89,7 @@ class PartCheck:
         blocks: BlockKeys | None,
     ) -> list[_Looked]:
         folder = self._warehouse.table_location(table_id)
-        with CarryingPool(self._threads, thread_name_prefix="index-parts") as pool:
+        with ContextThreadPool(self._threads, thread_name_prefix="index-parts") as pool:
             return list(pool.map(lambda part: self._look(folder, head, index, part, blocks), parts))
 
     def _look(

@@ -23,9 +23,9 @@ from lamella.service.indexes.part_check import PartCheck, require_distinct, requ
 from lamella.service.process.deadline import time_is_up
 from lamella.snapshot.errors import InvalidPageToken, InvalidRequest
 from lamella.snapshot.index.directory import Directory
-from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import SnapshotPointer, TableIndex
 from lamella.snapshot.manifest.block_key import no_keys
+from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse import CommitResult, Warehouse
 from lamella.snapshot.warehouse.index_refresh import Place
 from lamella.snapshot.warehouse.indexing import index_named, index_with_id

@@ -17,7 +17,7 @@ from lamella.service.jobs.queue import LONGEST_S, MOST_PRIORITY, arguments_text,
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.jobs import check_arguments, job_kind_named
+from lamella.snapshot.job_kinds import check_arguments, job_kind_named
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import Policy, PolicyInfo, Rule, RuleFinding
 

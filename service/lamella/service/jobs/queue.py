@@ -19,7 +19,7 @@ from lamella.service.tables.names import LocationRules, require_job_places
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import InvalidRequest, JobNotFound
 from lamella.snapshot.ids import Ids, canonical_id
-from lamella.snapshot.jobs import JobKind, check_arguments, job_kind_named, job_kinds
+from lamella.snapshot.job_kinds import JobKind, check_arguments, job_kind_named, job_kinds
 from lamella.snapshot.wire import (
     ClaimAnswer,
     ClaimJob,

@@ -17,9 +17,9 @@ from lamella.service.process.deadline import time_is_up
 from lamella.service.tables.names import LocationRules, check_name, require_job_places
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import InvalidRequest, LamellaError, ScheduleNotFound, Unavailable
-from lamella.snapshot.expression.moments import zone
+from lamella.snapshot.expression.spark_casts import zone
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.jobs import check_arguments, job_kind_named
+from lamella.snapshot.job_kinds import check_arguments, job_kind_named
 from lamella.snapshot.wire import DueAnswer, PutSchedule, ScheduleInfo, ScheduleList
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

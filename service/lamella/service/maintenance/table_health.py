@@ -19,7 +19,7 @@ from lamella.service.history.history import trusted_manifests
 from lamella.service.jobs.policies import Conditions
 from lamella.service.maintenance.vacuum import Vacuum
 from lamella.snapshot.errors import LamellaError, PolicyNotFound
-from lamella.snapshot.jobs import job_kinds
+from lamella.snapshot.job_kinds import job_kinds
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import Policy, Rule

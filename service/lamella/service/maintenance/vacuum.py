@@ -15,9 +15,9 @@ from lamella.service.history.history import trusted_manifests
 from lamella.service.http.page_token import PageTokens, no_token
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import InvalidRequest, ObjectNotFound
-from lamella.snapshot.layout import Anywhere, ListedObject, Places, Store
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.source import KIND
+from lamella.snapshot.storage import Anywhere, ListedObject, Places, Store
 from lamella.snapshot.vacuum import (
     BlockSet,
     Decision,

@@ -18,7 +18,7 @@ from lamella.service.http.page_token import PageTokens, no_token
 from lamella.service.process.deadline import time_is_up
 from lamella.service.usage.feedback import FeedbackCheck
 from lamella.snapshot.errors import InvalidPageToken, InvalidRequest, StoreError
-from lamella.snapshot.layout import Store
+from lamella.snapshot.storage import Store
 from lamella.snapshot.verify import Deep, Options, Recorded, Verification
 from lamella.snapshot.wire import VerifyAnswer, VerifyRequest
 

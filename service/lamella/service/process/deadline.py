@@ -1,7 +1,7 @@
 """How long a request may take, and how long it may work at a task that others go on with.
 
-What only reads is given up then (:mod:`lamella.snapshot.patience`). A change is never given up half-way: it has a time
-by which it must have begun, ``commit_deadline_s``, or what its client says if that is less.
+What only reads is given up then (:mod:`lamella.snapshot.concurrency`). A change is never given up half-way: it has
+a time by which it must have begun, ``commit_deadline_s``, or what its client says if that is less.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 
 from starlette.types import Scope
 
+from lamella.snapshot.concurrency import left_s, wait_until
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.patience import left_s, wait_until
 
 _HEADER: Final = b"lamella-timeout-ms"
 MAX_TIMEOUT_MS: Final = 86_400_000

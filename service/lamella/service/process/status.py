@@ -15,10 +15,10 @@ from lamella.service.catalog import Catalog, JobFilter
 from lamella.service.config.settings import Settings
 from lamella.service.config.sources import ShownSetting, shown_settings, without_secrets
 from lamella.service.telemetry.metrics import Metrics, worker_pids
-from lamella.snapshot.cache import DiskCache, Resident
+from lamella.snapshot.cache import BoundedCache, DiskCache
 from lamella.snapshot.errors import LamellaError, ObjectNotFound
-from lamella.snapshot.layout import Store
-from lamella.snapshot.layout.location import parse
+from lamella.snapshot.storage import Store
+from lamella.snapshot.storage.location import parse
 
 #: How a histogram's last bucket is called: all there is.
 _ALL: Final = float("inf")
@@ -223,7 +223,7 @@ class Status:
         settings: Settings,
         catalog: Catalog,
         store: Store,
-        resident: Resident,
+        resident: BoundedCache,
         disk_cache: DiskCache | None,
         metrics: Metrics,
         clock: Callable[[], int],

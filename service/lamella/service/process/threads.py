@@ -16,9 +16,8 @@ import msgspec
 from anyio import CapacityLimiter
 
 from lamella.service.process.deadline import begin_left_s
-from lamella.snapshot.carrying import CarryingPool
+from lamella.snapshot.concurrency import ContextThreadPool, left_s, too_late
 from lamella.snapshot.errors import Overloaded
-from lamella.snapshot.patience import left_s, too_late
 
 _T = TypeVar("_T")
 
@@ -37,9 +36,9 @@ class Threads:
 
     ``most_waiting``: of those so many, and one more is refused (None: any number); ``what`` names the work then.
 
-    Work for a request that somebody waits for until some time (:mod:`lamella.snapshot.patience`) is not waited for any
-    longer. It goes on, since a thread cannot be ended, but is abandoned: it ends at its next look at the time. Up to
-    ``at_once`` abandoned pieces are at work beside the others; more of them keep the turns that they have.
+    Work for a request that somebody waits for until some time (:mod:`lamella.snapshot.concurrency`) is not waited for
+    any longer. It goes on, since a thread cannot be ended, but is abandoned: it ends at its next look at the time. Up
+    to ``at_once`` abandoned pieces are at work beside the others; more of them keep the turns that they have.
 
     Work of a change (:mod:`lamella.service.process.deadline`) is not begun once it is too late for that. What was
     begun is waited for.
@@ -50,7 +49,7 @@ class Threads:
         self._most_waiting = most_waiting
         self._what = what
         self._limiter: CapacityLimiter | None = None
-        self._pool: CarryingPool | None = None
+        self._pool: ContextThreadPool | None = None
         self._abandoned = 0
 
     @property
@@ -79,7 +78,7 @@ class Threads:
 
     async def _run_within(self, within_s: float, work: Callable[[], _T], limiter: CapacityLimiter) -> _T:
         if self._pool is None:
-            self._pool = CarryingPool(2 * self._at_once, thread_name_prefix="lamella-work")
+            self._pool = ContextThreadPool(2 * self._at_once, thread_name_prefix="lamella-work")
         begun: Future[_T] | None = None
         turn = object()
         patience = asyncio.timeout(within_s)

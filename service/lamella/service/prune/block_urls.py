@@ -15,8 +15,8 @@ from lamella.service.config.settings import Settings
 from lamella.service.tables.names import LocationRules
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import LimitExceeded, NotSignable
-from lamella.snapshot.layout import SignedUrls, SigningStore, Store
-from lamella.snapshot.prune.found import Found
+from lamella.snapshot.prune.result import Found
+from lamella.snapshot.storage import SignedUrls, SigningStore, Store
 from lamella.snapshot.wire import BlocksAnswer
 
 

@@ -39,8 +39,8 @@ from lamella.snapshot.errors import (
     Overloaded,
     SegmentNotFound,
 )
-from lamella.snapshot.prune.found import Found
 from lamella.snapshot.prune.pipeline import Deferred, NotNow
+from lamella.snapshot.prune.result import Found
 from lamella.snapshot.wire import (
     AggregateAnswer,
     AggregateRequest,

@@ -49,8 +49,7 @@ from lamella.snapshot.errors import (
     SnapshotNotFound,
     TableNotFound,
 )
-from lamella.snapshot.sharing.asked import CAPABILITIES, VERSION, Capabilities, ShareQuery
-from lamella.snapshot.sharing.items import (
+from lamella.snapshot.sharing.answers import (
     ShareAnswer,
     SharedSchema,
     SharedSchemaList,
@@ -59,6 +58,7 @@ from lamella.snapshot.sharing.items import (
     SharedTableList,
     ShareList,
 )
+from lamella.snapshot.sharing.requests import CAPABILITIES, VERSION, Capabilities, ShareQuery
 
 _MOST: Final = 500
 _OF: Final = "this listing"

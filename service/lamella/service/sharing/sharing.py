@@ -23,22 +23,27 @@ from lamella.snapshot.errors import (
     SnapshotExpired,
     SnapshotNotFound,
 )
-from lamella.snapshot.expression.limits import MAX_SQL_CHARACTERS, MAX_SQL_TOKENS
-from lamella.snapshot.expression.nodes import TRUE, And, Predicate
-from lamella.snapshot.expression.sql_text import token_count
+from lamella.snapshot.expression.nodes import MAX_SQL_CHARACTERS, MAX_SQL_TOKENS, TRUE, And, Predicate
+from lamella.snapshot.expression.sql_parse import token_count
 from lamella.snapshot.iceberg.metadata import require_named
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer
-from lamella.snapshot.prune.found import Found
 from lamella.snapshot.prune.paging import MAX_PAGE_SIZE
 from lamella.snapshot.prune.pipeline import NotNow
-from lamella.snapshot.prune.signed import SignedTokens
+from lamella.snapshot.prune.result import Found
 from lamella.snapshot.schema.evolution import schema_at
-from lamella.snapshot.sharing.asked import Capabilities, ShareQuery
-from lamella.snapshot.sharing.by_name import shared_schema
-from lamella.snapshot.sharing.file_stats import stats_of
-from lamella.snapshot.sharing.json_hint import read_json_hint
-from lamella.snapshot.sharing.lines import Form, SharedFile, TableState, end_line, file_line, has_ntz, head_lines
-from lamella.snapshot.sharing.sql_hint import read_sql_hint
+from lamella.snapshot.sharing.answers import (
+    Form,
+    SharedFile,
+    TableState,
+    end_line,
+    file_line,
+    has_ntz,
+    head_lines,
+    stats_of,
+)
+from lamella.snapshot.sharing.hints import read_json_hint, read_sql_hint
+from lamella.snapshot.sharing.requests import Capabilities, ShareQuery, shared_schema
+from lamella.snapshot.tokens import SignedTokens
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 

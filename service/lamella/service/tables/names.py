@@ -18,9 +18,9 @@ from typing import Any, Final, Literal
 from lamella.service.config.settings import ENV_PREFIX, Settings
 from lamella.snapshot.errors import InvalidRequest, LocationRefused
 from lamella.snapshot.ids import canonical_id
-from lamella.snapshot.jobs import JobKind
-from lamella.snapshot.layout import AllowedPlaces, Anywhere, Places, check_prefix
+from lamella.snapshot.job_kinds import JobKind
 from lamella.snapshot.manifest import Block
+from lamella.snapshot.storage import AllowedPlaces, Anywhere, Places, check_prefix
 from lamella.snapshot.vacuum import foreign_table
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import RefusedFile

@@ -12,16 +12,14 @@ from lamella.service.catalog.quotas import check_quotas
 from lamella.service.history.history import history_entry, table_info, trusted_manifests
 from lamella.service.http.idempotency import IdempotencyKey, StoredResponse
 from lamella.service.tables.names import LocationRules, check_name
-from lamella.snapshot.advice.recording import check_recording
-from lamella.snapshot.cluster.block_sizes import block_target_of
+from lamella.snapshot.cluster.extent import block_target_of
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LimitExceeded, TableNotFound, Unavailable
-from lamella.snapshot.feedback import check_feedback
 from lamella.snapshot.ids import Ids, canonical_id
-from lamella.snapshot.layout import Places, Store
 from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.parquet import read_footer, schema_of
+from lamella.snapshot.reader_feedback import check_feedback
 from lamella.snapshot.schema import Schema
-from lamella.snapshot.schema.cluster_key import cluster_columns
+from lamella.snapshot.schema.column import cluster_columns
 from lamella.snapshot.source import (
     IDENTITY,
     Reader,
@@ -32,6 +30,7 @@ from lamella.snapshot.source import (
     source_of,
     source_properties,
 )
+from lamella.snapshot.storage import Places, Store
 from lamella.snapshot.vacuum import check_retention
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import (
@@ -46,7 +45,8 @@ from lamella.snapshot.wire import (
     TableInfo,
     UndropRequest,
 )
-from lamella.snapshot.wire.bounds import MOST_PROPERTIES
+from lamella.snapshot.wire.limits import MOST_PROPERTIES
+from lamella.snapshot.workload.recorded_filters import check_recording
 
 #: How often a change of a namespace's properties is tried when others change them too.
 _TRIES: Final = 20

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from lamella.service import release
 from lamella.service.catalog.engine import CatalogOperation, CatalogOutcome
 from lamella.snapshot.cache import Counts
-from lamella.snapshot.layout.observed import StoreOperation, StoreOutcome
+from lamella.snapshot.storage.observed import StoreOperation, StoreOutcome
 
 # fmt: off
 #: Of requests: close around a millisecond, where most prunes are answered, so that a quantile is off by a tenth or two.
@@ -297,7 +297,7 @@ class ProcessMetrics:
 
 
 class StoreMetrics:
-    """Implements :class:`~lamella.snapshot.layout.observed.StoreListener`."""
+    """Implements :class:`~lamella.snapshot.storage.observed.StoreListener`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.seconds = Histogram(

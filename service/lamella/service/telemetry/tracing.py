@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Final, NewType, Protocol
 
 from lamella.service.catalog.engine import CatalogListener, CatalogOperation, CatalogOutcome
-from lamella.snapshot.layout.observed import StoreListener, StoreOperation, StoreOutcome
-from lamella.snapshot.prune.found import Found
+from lamella.snapshot.prune.result import Found
+from lamella.snapshot.storage.observed import StoreListener, StoreOperation, StoreOutcome
 
 Value = str | int | float | bool
 

@@ -18,17 +18,17 @@ import numpy as np
 from lamella.service.catalog import Catalog, FeedbackBounds, FeedbackRecord, StoredJson, TableRecord
 from lamella.service.config.settings import Settings
 from lamella.service.history.history import History, trusted_manifests
-from lamella.snapshot.cache import Shelf
+from lamella.snapshot.cache import CacheNamespace
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LimitExceeded, Unavailable
 from lamella.snapshot.expression import bind, read_filter
-from lamella.snapshot.feedback import ENABLED, Facts, digest_of, is_enabled
-from lamella.snapshot.feedback.recheck import matching_rows
-from lamella.snapshot.layout import Store, normal
 from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
 from lamella.snapshot.manifest.block_key import KEY_BYTES, BlockKeys, are_among, block_keys, bytes_of, keys_of
+from lamella.snapshot.reader_feedback import ENABLED, Facts, digest_of, is_enabled
 from lamella.snapshot.schema.evolution import schema_at
+from lamella.snapshot.storage import Store, normal
 from lamella.snapshot.verify import CHECKS, Deep
-from lamella.snapshot.verify.sampling import DEFAULT_BLOCKS, DEFAULT_SHARE
+from lamella.snapshot.verify.files import matching_rows
+from lamella.snapshot.verify.reading import DEFAULT_BLOCKS, DEFAULT_SHARE
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import FeedbackAnswer, FeedbackCleared, FeedbackInfo, FeedbackRequest, Finding, VerifyAnswer
 
@@ -55,7 +55,7 @@ _FORGOTTEN: Final = _Held(Facts({}), float("-inf"))
 
 
 class Feedback:
-    """:class:`~lamella.snapshot.feedback.FeedbackSource` over the catalog; ``timer`` gives seconds."""
+    """:class:`~lamella.snapshot.reader_feedback.FeedbackSource` over the catalog; ``timer`` gives seconds."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Feedback:
         self._on = settings.feedback
         self._bounds = FeedbackBounds(most_facts=settings.feedback_facts, most_bytes=settings.feedback_bytes)
         self._lock = threading.Lock()
-        self._held: Shelf[_Held] = Shelf(warehouse.resident, "feedback")
+        self._held: CacheNamespace[_Held] = CacheNamespace(warehouse.resident, "feedback")
         self._used: dict[str, set[bytes]] = {}
         self._changes = 0
 

@@ -22,14 +22,13 @@ from lamella.service.catalog import Catalog, PruneRateRow, RecordedBounds, Recor
 from lamella.service.config.settings import Settings
 from lamella.service.process.threads import BatchDeletion, Debouncer
 from lamella.service.telemetry.metrics import Metrics
-from lamella.snapshot.advice.recording import Mode, Recorded, mode_of
-from lamella.snapshot.advice.shapes import masked
 from lamella.snapshot.errors import LamellaError, OutcomeUnknown, Unavailable
 from lamella.snapshot.expression import read_filter, text_of
-from lamella.snapshot.expression.spelling import tree_of
-from lamella.snapshot.prune.found import Found
+from lamella.snapshot.expression.text import tree_of
+from lamella.snapshot.prune.result import Found
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRate, PruneRatesAnswer, PruneRequest, Report
+from lamella.snapshot.workload.recorded_filters import Mode, Recorded, masked, mode_of
 
 #: Notes that are held at most, and that are written together.
 _MOST_NOTES: Final = 1_024

@@ -8,7 +8,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.advice.rows import Sample, SampledColumn
 from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, WideKeys
 from lamella.snapshot.columnar.zones import (
     HIGH_KNOWN,
@@ -22,6 +21,7 @@ from lamella.snapshot.columnar.zones import (
     keys_of,
 )
 from lamella.snapshot.schema import DataType, Leaf
+from lamella.snapshot.workload.distribution import Sample, SampledColumn
 
 #: Rows that tell where the values of a block lie, of a column that it is not sorted by.
 _ENOUGH_ROWS: Final = 200

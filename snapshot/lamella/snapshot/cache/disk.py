@@ -1,4 +1,4 @@
-"""A cache on a local disk, shared by the processes of a host through the page cache.
+"""A cache on a local disk, shared by the processes of a host: files mapped into memory, within a quota.
 
 Files are written under a temporary name and renamed, and each is checked against its own checksum when a process first
 opens it: a torn, cut or damaged one is thrown away and made anew. So nothing is ever synced, a restart finds all that
@@ -7,17 +7,230 @@ was there, and the folder may be deleted at any time. If the disk fails, callers
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Sequence
-from typing import Final
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+from weakref import WeakValueDictionary
 
-from lamella.snapshot.cache import frame
-from lamella.snapshot.cache.flights import Flights
-from lamella.snapshot.cache.maps import FileMaps
-from lamella.snapshot.cache.port import Buffer, CacheListener, Event, Views
-from lamella.snapshot.cache.room import Room
+import msgspec
+import pyarrow as pa
+
+from lamella.snapshot.cache import memory
+from lamella.snapshot.cache.memory import Buffer, CacheListener, Event, Views
+from lamella.snapshot.concurrency import SingleFlight
 from lamella.snapshot.errors import InvalidRequest
+
+#: Linux allows a process 65,530 maps by default, and programs have others.
+_MAPS: Final = 8_192
+
+
+class FileMaps:
+    """Opens files to be read. Thread-safe.
+
+    A map holds no file descriptor, and stays as it is when the file is deleted or another gets its name. Changing a
+    mapped file in place would change what was read, and cutting it would end the process.
+    """
+
+    def __init__(self, most: int = _MAPS) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._held: WeakValueDictionary[str, Any] = WeakValueDictionary()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def held(self, name: str) -> memoryview | None:
+        """What was kept by that name, while somebody still uses it."""
+        with self._lock:
+            buffer = self._held.get(name)
+        return None if buffer is None else memoryview(buffer).cast("B")
+
+    def names(self) -> list[str]:
+        """The names that :meth:`held` knows."""
+        with self._lock:
+            return list(self._held)
+
+    def open(self, path: str) -> memoryview | None:
+        """Map a file, None when as many are mapped as may be; raises OSError."""
+        if len(self._held) >= self._most:
+            return None
+        with pa.memory_map(path) as file:
+            return memoryview(file.read_buffer()).cast("B")
+
+    def keep(self, name: str, mapped: memoryview) -> None:
+        """Let :meth:`held` know a view that :meth:`open` gave, once its content was found right."""
+        with self._lock:
+            self._held[name] = mapped.obj
+
+
+_PAGE_BYTES: Final = 4096
+#: What is left of the bound after a sweep, so that not each file is followed by one.
+_LEFT: Final = 0.9
+_LOCK_STEP_S: Final = 0.005
+
+
+class Sweep(msgspec.Struct, frozen=True):
+    """What was deleted to make room."""
+
+    files: int = 0
+    size_bytes: int = 0
+
+
+class DiskQuota:
+    """The files in the folders ``<folder>/<two letters>``; at most ``limit_bytes``, whole pages counted.
+
+    Whoever writes holds a lock on ``<folder>/room``, where the sum of all sizes stands. It is counted up before a file
+    is written, so that a process that dies leaves it too high, never too low; each sweep counts anew, and so does the
+    first write of a process. Readers take no lock. ``before_sweep`` is called ahead of one.
+    """
+
+    def __init__(self, folder: str, limit_bytes: int, before_sweep: Callable[[], None], lock_wait_s: float) -> None:
+        self._folder = folder
+        self._limit_bytes = limit_bytes
+        self._before_sweep = before_sweep
+        self._lock_wait_s = lock_wait_s
+        self._counted = False
+        self._threads = threading.Lock()
+        self.size_bytes = 0
+
+    def put(self, path: str, parts: Sequence[memoryview]) -> Sweep | None:
+        """Write a file, under its name only when it is whole, and delete those that were not used for longest.
+
+        Nothing is synced: after a power failure a file may be damaged, which is found when it is opened.
+
+        Returns:
+            What was deleted; None when the file was not written, since it is too large or another writer holds the
+            lock for too long.
+
+        Raises:
+            OSError: the file could not be written.
+        """
+        size_bytes = _occupied(sum(part.nbytes for part in parts))
+        if size_bytes > self._limit_bytes:
+            return None
+        with self._locked() as lock:
+            if lock is None:
+                return None
+            total_bytes, swept = self._made_room(lock, size_bytes)
+            _record(lock, total_bytes + size_bytes)
+            self.size_bytes = total_bytes + size_bytes
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            temporary = os.path.join(self._folder, "tmp", uuid.uuid4().hex)
+            try:
+                with open(temporary, "xb") as file:
+                    for part in parts:
+                        file.write(part)
+                os.replace(temporary, path)
+            except OSError:
+                _unlink(temporary)
+                raise
+            return swept
+
+    def recorded_bytes(self) -> int:
+        """What all files take, as the last writer left it, whichever process that was; 0 before the first."""
+        try:
+            with open(os.path.join(self._folder, "room"), "rb") as file:
+                return int.from_bytes(file.read(8), "little")
+        except OSError:
+            return 0
+
+    def _made_room(self, lock: int, size_bytes: int) -> tuple[int, Sweep]:
+        """The bytes that are taken, with room for so many more."""
+        recorded = os.pread(lock, 8, 0)
+        total_bytes = int.from_bytes(recorded, "little")
+        if self._counted and len(recorded) == 8 and total_bytes + size_bytes <= self._limit_bytes:
+            return total_bytes, Sweep()
+        self._before_sweep()
+        files = sorted(self._files())
+        self._counted = True
+        total_bytes = sum(size for _, size, _ in files)
+        if total_bytes + size_bytes <= self._limit_bytes:
+            return total_bytes, Sweep()
+        wanted_bytes = min(int(self._limit_bytes * _LEFT), self._limit_bytes - size_bytes)
+        count = freed_bytes = 0
+        for _, size, path in files:
+            if total_bytes <= wanted_bytes:
+                break
+            _unlink(path)
+            total_bytes -= size
+            freed_bytes += size
+            count += 1
+        return total_bytes, Sweep(count, freed_bytes)
+
+    def _files(self) -> Iterator[tuple[int, int, str]]:
+        """Last use (Unix ns), bytes and path of every file; what writers that died left unfinished is deleted."""
+        for folder in _entries(self._folder):
+            if not folder.is_dir(follow_symlinks=False):
+                continue
+            for entry in _entries(folder.path):
+                if folder.name == "tmp":
+                    _unlink(entry.path)
+                    continue
+                try:
+                    found = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # a reader found it damaged
+                yield found.st_mtime_ns, _occupied(found.st_size), entry.path
+
+    @contextmanager
+    def _locked(self) -> Iterator[int | None]:
+        """A descriptor of the locked file; None when others kept it."""
+        until = time.monotonic() + self._lock_wait_s
+        if not self._threads.acquire(timeout=self._lock_wait_s):
+            yield None
+            return
+        try:
+            os.makedirs(os.path.join(self._folder, "tmp"), mode=0o700, exist_ok=True)
+            # Opened each time: processes that were forked would share the lock of an open file.
+            lock = os.open(os.path.join(self._folder, "room"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                yield lock if _take(lock, until) else None
+            finally:
+                os.close(lock)
+        finally:
+            self._threads.release()
+
+
+def _take(lock: int, until: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_LOCK_STEP_S)
+        else:
+            return True
+
+
+def _record(lock: int, total_bytes: int) -> None:
+    os.pwrite(lock, total_bytes.to_bytes(8, "little"), 0)
+
+
+def _occupied(size_bytes: int) -> int:
+    return -(-size_bytes // _PAGE_BYTES) * _PAGE_BYTES
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as scan:
+            return list(scan)
+    except FileNotFoundError:
+        return []
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+
 
 #: Part of every path, so that releases that write files of another form leave each other alone.
 _VERSION: Final = "v1"
@@ -26,7 +239,7 @@ _VERSION: Final = "v1"
 class DiskCache:
     """Immutable buffers below ``folder``, at most ``limit_bytes`` of files over all processes that share it.
 
-    It implements :class:`~lamella.snapshot.cache.port.DerivedCache` and may be used from several threads, and by
+    It implements :class:`~lamella.snapshot.cache.memory.DerivedCache` and may be used from several threads, and by
     several processes at once. The files that were not opened for longest go first; one that is mapped somewhere stays
     readable there.
     """
@@ -53,8 +266,8 @@ class DiskCache:
         _claim(self._folder)
         self._listener = listener
         self._maps = maps if maps is not None else FileMaps()
-        self._room = Room(self._folder, limit_bytes, self._touch_mapped, lock_wait_s)
-        self._flights = Flights()
+        self._room = DiskQuota(self._folder, limit_bytes, self._touch_mapped, lock_wait_s)
+        self._flights = SingleFlight()
 
     @property
     def size_bytes(self) -> int:
@@ -96,10 +309,10 @@ class DiskCache:
         found = self._found(path, digest)  # another thread or process may have been done just before
         if found is not None:
             return found
-        views = tuple(frame.read_only(buffer) for buffer in make())
+        views = tuple(memory.read_only(buffer) for buffer in make())
         self._tell("miss", size_bytes=sum(view.nbytes for view in views))
         try:
-            swept = self._room.put(path, frame.pack(digest, views))
+            swept = self._room.put(path, memory.pack(digest, views))
             if swept is not None:
                 if swept.files:
                     self._tell("evicted", swept.files, swept.size_bytes)
@@ -108,10 +321,10 @@ class DiskCache:
                 mapped = self._maps.open(path)
                 if mapped is not None:
                     # Another process may have replaced it meanwhile, and this is the moment to see a disk that lies.
-                    frame.check(mapped, digest)
+                    memory.check(mapped, digest)
                     self._maps.keep(path, mapped)
-                    return frame.views(mapped), True
-        except (OSError, frame.Damaged):
+                    return memory.buffer_views(mapped), True
+        except (OSError, memory.Damaged):
             self._tell("failed")
         return views, False
 
@@ -119,14 +332,14 @@ class DiskCache:
         """The file's buffers and whether they are mapped; None when there is no such file, or no longer."""
         held = self._maps.held(path)
         if held is not None:
-            return frame.views(held), True
+            return memory.buffer_views(held), True
         try:
             mapped = self._maps.open(path)
             file = mapped if mapped is not None else _read(path)
-            frame.check(file, digest)
+            memory.check(file, digest)
         except FileNotFoundError:
             return None
-        except frame.Damaged:
+        except memory.Damaged:
             self._discard(path)
             return None
         except OSError:
@@ -136,7 +349,7 @@ class DiskCache:
             self._maps.keep(path, mapped)
         self._touch(path)
         self._tell("hit", size_bytes=file.nbytes)
-        return frame.views(file), mapped is not None
+        return memory.buffer_views(file), mapped is not None
 
     def _discard(self, path: str) -> None:
         self._tell("damaged")

@@ -1,22 +1,148 @@
-"""Derived columns in memory: what serves where there is no cache on disk."""
+"""Caches in memory: the port to derived columns, values within one bound of bytes, and buffers under a checksum."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import struct
+import sys
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from copy import copy
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
-from lamella.snapshot.cache.frame import ALIGNMENT_BYTES, read_only
-from lamella.snapshot.cache.port import Buffer, Views
-from lamella.snapshot.cache.resident import Resident, Shelf
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from lamella.snapshot.concurrency import SingleFlight
+
+Buffer = bytes | bytearray | memoryview | npt.NDArray[Any]
+
+#: Read-only bytes (format ``B``), one view for each buffer; they stay valid as long as they are held.
+Views = tuple[memoryview, ...]
+
+#: ``hit``: a file was opened. ``miss``: it had to be made. ``damaged``: it was not what had been written, and was
+#: thrown away. ``evicted``: it made room. ``failed``: the disk did not do what it should; the caller did not notice.
+Event = Literal["hit", "miss", "damaged", "evicted", "failed"]
+
+
+class CacheListener(Protocol):
+    """Is told what happens in a cache on disk; called from any thread, and must not raise."""
+
+    def cache_event(self, event: Event, files: int, size_bytes: int, /) -> None:
+        """It happened to some files, of ``size_bytes`` together; 0 where the size is not known."""
+
+    def cache_size(self, size_bytes: int, /) -> None:
+        """The bytes of all files together, after a file was added."""
+
+
+class DerivedCache(Protocol):
+    """Buffers by name, made when they are not there. Thread-safe.
+
+    Whoever asks for the same key again gets the same bytes, from this cache or made anew, so a key must name all
+    that they depend on: the hashes of the content that they are made of, and a version of how they are made.
+    """
+
+    def derived(self, key: str, make: Callable[[], Sequence[Buffer]]) -> Views:
+        """The buffers of that key: one read-only view each, on an address that is a multiple of 64 where mapped.
+
+        ``key``: any text. ``make`` is called when the cache has none, by one thread of the process at a time; another
+        process may make the same. It gives contiguous buffers, which nobody changes afterwards, and may ask for
+        other keys, never for its own. What it raises, everyone gets who is waiting for the same key.
+        """
+        ...
+
+    def has_derived(self, key: str) -> bool:
+        """True when :meth:`derived` will most likely not have to make them."""
+        ...
+
+
+# A file of the cache: some buffers, each on a multiple of 64 bytes, under one checksum.
+#
+#     8 bytes  LAMCACHE        4 bytes  CRC-32 of all that follows it      4 bytes  number of buffers n
+#     8 bytes  size of the file        32 bytes  SHA-256 of the key        8 bytes  zero
+#     n lengths (uint64), zeros up to a multiple of 64; each buffer, zeros up to a multiple of 64
+#
+# Numbers are little-endian; what is in the buffers is as the machine has it, since such a file never leaves it.
+
+ALIGNMENT_BYTES: Final = 64
+
+_MAGIC: Final = b"LAMCACHE"
+_HEAD: Final = struct.Struct("<8sIIQ32s8x")
+_SUMMED_FROM: Final = 12  # magic and checksum stand before it
+_EMPTY: Final = memoryview(b"")
+
+
+class Damaged(Exception):
+    """A file that is not as it was written; only the cache itself sees this."""
+
+
+def read_only(buffer: Buffer) -> memoryview:
+    """The bytes of a contiguous buffer of the machine's own numbers; raises TypeError or ValueError for another."""
+    view = memoryview(buffer)  # type: ignore[arg-type]  # NumPy's types call an array a buffer from Python 3.12 on
+    if not view.nbytes:
+        return _EMPTY
+    return view.cast("B").toreadonly()
+
+
+def pack(digest: bytes, buffers: Views) -> list[memoryview]:
+    """The parts of a file, in their order; ``digest`` is the SHA-256 of the key."""
+    lengths = struct.pack(f"<{len(buffers)}Q", *(view.nbytes for view in buffers))
+    parts = [_EMPTY, memoryview(lengths), _padding(_HEAD.size + len(lengths))]
+    for view in buffers:
+        parts += (view, _padding(view.nbytes))
+    size_bytes = _HEAD.size + sum(part.nbytes for part in parts)
+    parts[0] = memoryview(_HEAD.pack(_MAGIC, 0, len(buffers), size_bytes, digest))
+    checksum = zlib.crc32(parts[0][_SUMMED_FROM:])
+    for part in parts[1:]:
+        checksum = zlib.crc32(part, checksum)
+    parts[0] = memoryview(_HEAD.pack(_MAGIC, checksum, len(buffers), size_bytes, digest))
+    return parts
+
+
+def check(file: memoryview, digest: bytes) -> None:
+    """Raise Damaged unless ``file`` is what :func:`pack` made for that key."""
+    if file.nbytes < _HEAD.size:
+        raise Damaged("shorter than its head")
+    magic, checksum, count, size_bytes, found = _HEAD.unpack_from(file)
+    if magic != _MAGIC or size_bytes != file.nbytes or found != digest:
+        raise Damaged("not the file of that key, or cut")
+    if zlib.crc32(file[_SUMMED_FROM:]) != checksum:
+        raise Damaged("the checksum is another")
+    if _HEAD.size + 8 * count > file.nbytes:
+        raise Damaged("more buffers than there is room for")
+
+
+def buffer_views(file: memoryview) -> Views:
+    """The buffers of a file that was checked."""
+    count = _HEAD.unpack_from(file)[2]
+    lengths: Sequence[int] = np.frombuffer(file, dtype="<u8", count=count, offset=_HEAD.size).tolist()
+    found = []
+    start = _aligned(_HEAD.size + 8 * count)
+    for length in lengths:
+        found.append(file[start : start + length])
+        start = _aligned(start + length)
+    return tuple(found)
+
+
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+def _padding(size_bytes: int) -> memoryview:
+    return memoryview(bytes(_aligned(size_bytes) - size_bytes))
+
 
 #: About what a view takes beside its bytes.
 _VIEW_BYTES = 4 * ALIGNMENT_BYTES
 
 
 class MemoryCache:
-    """A :class:`~lamella.snapshot.cache.port.DerivedCache` whose buffers count as values of ``resident``."""
+    """A :class:`~lamella.snapshot.cache.memory.DerivedCache` whose buffers count as values of ``resident``."""
 
-    def __init__(self, resident: Resident) -> None:
-        self._views: Shelf[Views] = Shelf(resident, "derived")
+    def __init__(self, resident: BoundedCache) -> None:
+        self._views: CacheNamespace[Views] = CacheNamespace(resident, "derived")
 
     def derived(self, key: str, make: Callable[[], Sequence[Buffer]]) -> Views:
         """The buffers of that key."""
@@ -30,3 +156,165 @@ class MemoryCache:
     def has_derived(self, key: str) -> bool:
         """True when the buffers of that key are held."""
         return self._views.get(key) is not None
+
+
+_T = TypeVar("_T")
+_Key = tuple[str, Hashable]
+
+#: A number of up to 38 digits takes at most so much.
+_NUMBER_BYTES: Final = 48
+_NOTHING: Final = (type(None), bool)
+
+
+class Counts(msgspec.Struct, gc=False):
+    """What happened to values since they began to be held, and the bytes that are held now.
+
+    ``hits``: a value was asked for and held, if only to see whether it is. ``misses``: one had to be made. ``evicted``:
+    one made room for others.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    evicted: int = 0
+    size_bytes: int = 0
+
+
+def held_bytes(value: object, shared: tuple[type, ...] = ()) -> int:
+    """What a value of structs, tuples, lists, dicts, texts and numbers takes in memory.
+
+    Values of the types ``shared`` are not counted. Parts that occur twice in it are counted twice, so it is seldom too
+    little.
+    """
+    size_bytes = 0
+    left = [value]
+    for each in left:  # it grows meanwhile
+        kind = type(each)
+        if kind is int or kind is float:
+            size_bytes += _NUMBER_BYTES
+        elif kind in _NOTHING or kind in shared:
+            continue
+        else:
+            size_bytes += sys.getsizeof(each)
+            if isinstance(each, (tuple, list)):
+                left += each
+            elif isinstance(each, dict):
+                left += each.keys()
+                left += each.values()
+            elif isinstance(each, msgspec.Struct):
+                left += msgspec.structs.astuple(each)
+    return size_bytes
+
+
+class BoundedCache:
+    """At most ``max_bytes`` of values, by the sizes that they are put with. Thread-safe.
+
+    A value that is larger than all of it is handed out and not kept.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.size_bytes = 0
+        self._held: OrderedDict[_Key, tuple[Any, int, Counts]] = OrderedDict()
+        self._counts: dict[str, Counts] = {}
+        self._lock = threading.Lock()
+        self._flights = SingleFlight()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def get(self, key: _Key) -> Any:
+        """The value, or None when it is not held."""
+        with self._lock:
+            held = self._held.get(key)
+            if held is None:
+                return None
+            self._held.move_to_end(key)
+            held[2].hits += 1
+            return held[0]
+
+    def get_all(self, keys: Sequence[_Key]) -> list[Any] | None:
+        """The values of all keys, or None when one is not held."""
+        with self._lock:
+            held = self._held
+            found = []
+            for key in keys:
+                one = held.get(key)
+                if one is None:
+                    return None
+                held.move_to_end(key)
+                found.append(one)
+            for one in found:
+                one[2].hits += 1
+            return [one[0] for one in found]
+
+    def put(self, key: _Key, value: object, size_bytes: int, *, was_missed: bool = True) -> None:
+        """Hold a value from now on, instead of another under the same key.
+
+        ``was_missed`` False: nobody had asked for it.
+        """
+        with self._lock:
+            counts = self._counts.get(key[0])
+            if counts is None:
+                counts = self._counts[key[0]] = Counts()
+            counts.misses += was_missed
+            before = self._held.pop(key, None)
+            if before is not None:
+                self.size_bytes -= before[1]
+                counts.size_bytes -= before[1]
+            if size_bytes > self.max_bytes:
+                return
+            self._held[key] = (value, size_bytes, counts)
+            self.size_bytes += size_bytes
+            counts.size_bytes += size_bytes
+            while self.size_bytes > self.max_bytes:
+                _, (_, freed_bytes, of_freed) = self._held.popitem(last=False)
+                self.size_bytes -= freed_bytes
+                of_freed.size_bytes -= freed_bytes
+                of_freed.evicted += 1
+
+    def counts(self) -> dict[str, Counts]:
+        """What happened so far, by kind of value; only kinds of which there ever was one."""
+        with self._lock:
+            return {kind: copy(counts) for kind, counts in self._counts.items()}
+
+    def load(self, key: _Key, make: Callable[[], tuple[_T, int]]) -> _T:
+        """The value that is held, or else that of ``make`` (with its size in bytes); threads wait for each other."""
+        found: _T | None = self.get(key)
+        return found if found is not None else self._flights.run(key, lambda: self._made(key, make))
+
+    def _made(self, key: _Key, make: Callable[[], tuple[_T, int]]) -> _T:
+        found: _T | None = self.get(key)  # another thread may have been done just before
+        if found is not None:
+            return found
+        value, size_bytes = make()
+        self.put(key, value, size_bytes)
+        return value
+
+
+class CacheNamespace(Generic[_T]):
+    """The values of one kind in a :class:`BoundedCache`; none of them is None."""
+
+    def __init__(self, resident: BoundedCache, kind: str) -> None:
+        self._resident = resident
+        self._kind = kind
+
+    def get(self, name: Hashable) -> _T | None:
+        """The value, or None when it is not held."""
+        found: _T | None = self._resident.get((self._kind, name))
+        return found
+
+    def get_all(self, names: Iterable[Hashable]) -> list[_T] | None:
+        """The values of all names, or None when one is not held."""
+        return self._resident.get_all([(self._kind, name) for name in names])
+
+    def put(self, name: Hashable, value: _T, size_bytes: int) -> None:
+        """Hold a value from now on."""
+        self._resident.put((self._kind, name), value, size_bytes)
+
+    def remember(self, name: Hashable, value: _T, size_bytes: int) -> None:
+        """As :meth:`put`, for a value that nobody had asked for: it was just written."""
+        self._resident.put((self._kind, name), value, size_bytes, was_missed=False)
+
+    def load(self, name: Hashable, make: Callable[[], tuple[_T, int]]) -> _T:
+        """As :meth:`BoundedCache.load`."""
+        return self._resident.load((self._kind, name), make)

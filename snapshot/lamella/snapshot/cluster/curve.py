@@ -1,22 +1,353 @@
-"""Places of points along a curve through several columns: z-order and Hilbert.
+"""Positions of rows along a z-order or Hilbert curve through several columns.
 
 A point has one whole number of ``bits`` bits for each of d columns; what makes numbers of values is
-:mod:`lamella.snapshot.cluster.quantile`. Its position is a number of ``d * bits`` bits, in as many 64-bit words as that
+:mod:`lamella.snapshot.cluster.curve`. Its position is a number of ``d * bits`` bits, in as many 64-bit words as that
 takes, the most significant one first and zeros in front. Positions compare as their words do, one after another.
 Different points have different positions, and every number of ``d * bits`` bits is one.
-
-*z-order*: the bits of the columns by turns, the highest ones first, those of the first column first of all.
-*Hilbert*: of two neighbours along the curve one column differs, by one (J. Skilling, "Programming the Hilbert curve",
-AIP Conference Proceedings 707, 2004). With one column either is the number itself.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, get_args
+from collections.abc import Callable
+from typing import Any, Final, Literal, Protocol, Self, get_args
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from lamella.snapshot.columnar.keys import Mask, words_at
+from lamella.snapshot.columnar.zones import is_wide
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.row_filter import decimal_limbs, vector_of
+from lamella.snapshot.schema import DataType, parse_type
+
+# Values of a column in Arrow arrays, in forms that can be sorted and looked up many at a time.
+#
+# Numbers as they are; decimals of more than 18 digits as two limbs; text and bytes as Arrow's, of which eight bytes
+# decide most comparisons. All three are in the order of the type (see ``snapshot.schema.types``).
+
+Ranks = npt.NDArray[np.int64]
+
+
+class Ordered(Protocol):
+    """n values, none of them null."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def take(self, rows: Ranks) -> Self:
+        """Some of them, in that order."""
+
+    def sorted(self) -> Self:
+        """All of them, ascending; NaN behind all numbers."""
+
+    def starts(self) -> Mask:
+        """Of sorted values: where one differs from that before it."""
+
+    def found_in(self, cuts: Any) -> tuple[Ranks, Mask]:
+        """How many of ``cuts`` (of the same form, ascending, each once) lie below each value, and whether it is one."""
+
+    def columns(self) -> dict[str, pa.Array]:
+        """As Arrow columns, see :func:`restored`."""
+
+
+class Numbers(msgspec.Struct, frozen=True, eq=False):
+    """int64, uint64 or float64."""
+
+    array: Any
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def take(self, rows: Ranks) -> Numbers:
+        """Some of them, in that order."""
+        return Numbers(self.array[rows])
+
+    def sorted(self) -> Numbers:
+        """All of them, ascending."""
+        return Numbers(np.sort(self.array))
+
+    def starts(self) -> Mask:
+        """Where one differs from that before it."""
+        before, after = self.array[:-1], self.array[1:]
+        differs = before != after
+        if self.array.dtype.kind == "f":
+            differs &= ~(np.isnan(before) & np.isnan(after))
+        return _first(differs, len(self))
+
+    def found_in(self, cuts: Numbers) -> tuple[Ranks, Mask]:
+        """How many cuts lie below each value, and whether it is one."""
+        left = np.searchsorted(cuts.array, self.array, side="left")
+        return left, np.searchsorted(cuts.array, self.array, side="right") > left
+
+    def columns(self) -> dict[str, pa.Array]:
+        """One column."""
+        return {"number": pa.array(self.array)}
+
+
+class Wide(msgspec.Struct, frozen=True, eq=False):
+    """Whole numbers of up to 128 bits: signed high limbs, unsigned low limbs."""
+
+    high: Any
+    low: Any
+
+    def __len__(self) -> int:
+        return len(self.high)
+
+    def take(self, rows: Ranks) -> Wide:
+        """Some of them, in that order."""
+        return Wide(self.high[rows], self.low[rows])
+
+    def sorted(self) -> Wide:
+        """All of them, ascending."""
+        return self.take(np.lexsort((self.low, self.high)))
+
+    def starts(self) -> Mask:
+        """Where one differs from that before it."""
+        differs = (self.high[:-1] != self.high[1:]) | (self.low[:-1] != self.low[1:])
+        return _first(differs, len(self))
+
+    def found_in(self, cuts: Wide) -> tuple[Ranks, Mask]:
+        """How many cuts lie below each value, and whether it is one."""
+        low = np.searchsorted(cuts.high, self.high, side="left")
+        high = np.searchsorted(cuts.high, self.high, side="right")
+        # Within equal high limbs the low ones decide.
+        left = _bisected(low, high, lambda rows, places: cuts.low[places] < self.low[rows])
+        is_cut = left < high
+        is_cut[is_cut] = cuts.low[left[is_cut]] == self.low[is_cut]
+        return left, is_cut
+
+    def columns(self) -> dict[str, pa.Array]:
+        """Two columns."""
+        return {"high": pa.array(self.high), "low": pa.array(self.low)}
+
+
+class Texts(msgspec.Struct, frozen=True, eq=False):
+    """Text and bytes, as an array of large binary without nulls."""
+
+    array: Any
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def take(self, rows: Ranks) -> Texts:
+        """Some of them, in that order."""
+        return Texts(self.array.take(pa.array(rows)))
+
+    def sorted(self) -> Texts:
+        """All of them, ascending."""
+        return Texts(self.array.take(pc.sort_indices(self.array)))
+
+    def starts(self) -> Mask:
+        """Where one differs from that before it."""
+        if len(self) < 2:
+            return np.ones(len(self), dtype=bool)
+        differs = pc.not_equal(self.array.slice(0, len(self) - 1), self.array.slice(1))
+        return _first(differs.to_numpy(zero_copy_only=False), len(self))
+
+    def found_in(self, cuts: Texts) -> tuple[Ranks, Mask]:
+        """How many cuts lie below each value, and whether it is one."""
+        count = len(cuts)
+        if not count:
+            return np.zeros(len(self), dtype=np.int64), np.zeros(len(self), dtype=bool)
+        shared = _shared(cuts.array[0].as_py(), cuts.array[count - 1].as_py())
+        begins = pc.starts_with(self.array, shared).to_numpy(zero_copy_only=False)
+        # A value that does not begin as all cuts do lies below or above them all.
+        outside = np.where(pc.less(self.array, pa.scalar(shared, pa.large_binary())), 0, count)
+        words, of_cuts = self._words(len(shared)), cuts._words(len(shared))
+        low = np.where(begins, np.searchsorted(of_cuts, words, side="left"), outside)
+        high = np.where(begins, np.searchsorted(of_cuts, words, side="right"), outside)
+
+        def is_below(rows: Ranks, places: Ranks) -> Mask:
+            below = pc.less(cuts.array.take(pa.array(places)), self.array.take(pa.array(rows)))
+            return np.asarray(below.to_numpy(zero_copy_only=False))
+
+        left = _bisected(low, high, is_below)
+        is_cut = left < high
+        rows = np.flatnonzero(is_cut)
+        equal = pc.equal(cuts.array.take(pa.array(left[rows])), self.array.take(pa.array(rows)))
+        is_cut[rows] = equal.to_numpy(zero_copy_only=False)
+        return left, is_cut
+
+    def columns(self) -> dict[str, pa.Array]:
+        """One column."""
+        return {"text": self.array}
+
+    def _words(self, at: int) -> npt.NDArray[np.uint64]:
+        """Eight bytes of each from byte ``at`` on."""
+        _, offsets, data = self.array.buffers()
+        count, start = len(self.array), self.array.offset
+        ends = np.frombuffer(offsets, dtype=np.int64)[start : start + count + 1]
+        content = np.frombuffer(data, dtype=np.uint8) if data is not None else np.zeros(0, dtype=np.uint8)
+        return words_at(content, ends, np.arange(count), at)
+
+
+def ordered(array: pa.Array, dtype: DataType) -> tuple[Ordered, Mask]:
+    """The values of an array (arbitrary where it is null), and where it is not null.
+
+    Raises:
+        TypeError: the array does not hold values of the type, or these have no order.
+    """
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if is_wide(dtype):
+        high, low = decimal_limbs(array, dtype)
+        return Wide(high, low), array.is_valid().to_numpy(zero_copy_only=False)
+    vector = vector_of(array, dtype)
+    return Texts(vector.values) if vector.is_bytes else Numbers(vector.values), vector.valid
+
+
+def restored(table: pa.Table, dtype: DataType) -> Ordered:
+    """The values of a type from their :meth:`Ordered.columns`."""
+    if is_wide(dtype):
+        return Wide(table.column("high").to_numpy(), table.column("low").to_numpy())
+    if dtype.order == "bytes":
+        chunks = table.column("text").chunks
+        return Texts(pa.concat_arrays(chunks) if chunks else pa.array([], pa.large_binary()))
+    return Numbers(table.column("number").to_numpy())
+
+
+def _first(differs: Any, count: int) -> Mask:
+    return np.concatenate([np.ones(min(count, 1), dtype=bool), differs])
+
+
+def _bisected(low: Ranks, high: Ranks, is_below: Callable[[Ranks, Ranks], Mask]) -> Ranks:
+    """For each row the first place from ``low`` to ``high`` that is not below it.
+
+    ``is_below(rows, places)``: whether what stands at a place is below a row's value.
+    """
+    left, right = low.astype(np.int64), high.astype(np.int64)
+    rows = np.flatnonzero(left < right)
+    while len(rows):
+        middle = (left[rows] + right[rows]) // 2
+        below = is_below(rows, middle)
+        left[rows[below]] = middle[below] + 1
+        right[rows[~below]] = middle[~below]
+        rows = rows[left[rows] < right[rows]]
+    return left
+
+
+def _shared(first: bytes, last: bytes) -> bytes:
+    """What everything from the first to the last begins with."""
+    count = next((at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), None)
+    return first[: min(len(first), len(last)) if count is None else count]
+
+
+# Values of a column as numbers that say where among all rows they stand: what curves are made of.
+#
+# From a sample of the rows, numbers from 0 to ``2 ** bits - 1`` in the column's order: ascending, NaN above all
+# numbers, -0.0 equal to 0.0, text by its UTF-8 bytes, nulls last. A number is about ``2 ** bits`` times the part of
+# the rows that come before, with half of those that are equal: so a column of few values uses all bits too, and each
+# value gets as much of the range as it has rows. Equal values always get the same number, and a greater value never
+# gets a lesser one. Different values may share one: who sorts by these numbers breaks ties by the values.
+
+#: Different values of a sample that are remembered at most.
+MOST_CUTS: Final = 1 << 16
+_META: Final = b"lamella.quantiles"
+
+
+class Quantiles(msgspec.Struct, frozen=True, eq=False):
+    """Where the values of a column stand. :meth:`packed` and :func:`unpacked` take it to another process.
+
+    ``cuts``: some of the sample's values, ascending, each once. ``at``: the number of each; ``between``: of values
+    before the first cut, between any two neighbours, and behind the last (one more than there are cuts). ``of_null``:
+    the number of nulls.
+    """
+
+    dtype: DataType
+    bits: int
+    cuts: Ordered
+    at: Any
+    between: Any
+    of_null: int
+
+    def places(self, values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:
+        """The number of each value.
+
+        Raises:
+            TypeError: the array does not hold values of the column's type.
+        """
+        if isinstance(values, pa.ChunkedArray):
+            parts = [self.places(chunk) for chunk in values.chunks]
+            return np.concatenate([np.zeros(0, dtype=np.uint64), *parts])
+        given, valid = ordered(values, self.dtype)
+        left, is_cut = given.found_in(self.cuts)
+        found = self.between[left]
+        found[is_cut] = self.at[left[is_cut]]
+        found[~valid] = self.of_null
+        return np.asarray(found)
+
+    def packed(self) -> bytes:
+        """As bytes."""
+        meta = {"dtype": str(self.dtype), "bits": self.bits, "above": int(self.between[-1]), "null": self.of_null}
+        columns = {**self.cuts.columns(), "at": pa.array(self.at), "before": pa.array(self.between[:-1])}
+        table = pa.table(columns).replace_schema_metadata({_META: msgspec.json.encode(meta)})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        return bytes(sink.getvalue())
+
+
+def unpacked(data: bytes) -> Quantiles:
+    """What :meth:`Quantiles.packed` wrote."""
+    table = pa.ipc.open_stream(data).read_all().combine_chunks()
+    meta = msgspec.json.decode(table.schema.metadata[_META])
+    dtype = parse_type(meta["dtype"])
+    before = table.column("before").to_numpy()
+    between = np.concatenate([before, np.array([meta["above"]], dtype=np.uint64)])
+    at = table.column("at").to_numpy()
+    return Quantiles(dtype, meta["bits"], restored(table, dtype), at, between, meta["null"])
+
+
+def quantiles(sample: pa.Array | pa.ChunkedArray, dtype: DataType, bits: int) -> Quantiles:
+    """Where values stand, by a sample of the rows, nulls among them; the more, the finer, up to about 2 ** bits.
+
+    Raises:
+        InvalidRequest: values of the type have no order.
+        TypeError: the array does not hold values of the type.
+        ValueError: not 1 <= bits <= 32.
+    """
+    if not 1 <= bits <= 32:
+        raise ValueError(f"a column has 1 to 32 bits, not {bits}")
+    if dtype.order is None:
+        raise InvalidRequest(f"values of {dtype} have no order")
+    if isinstance(sample, pa.ChunkedArray):
+        sample = pa.concat_arrays(sample.chunks) if sample.num_chunks else pa.array([], sample.type)
+    total, nulls = len(sample), sample.null_count
+    given, _ = ordered(sample.drop_null(), dtype)
+    values = given.sorted()
+    starts = np.flatnonzero(values.starts())
+    stops = np.append(starts[1:], total - nulls)[: len(starts)]
+    chosen = _spread_out(starts, stops, min(MOST_CUTS, 1 << bits))
+    left, right = starts[chosen].astype(np.float64), stops[chosen].astype(np.float64)
+    inner = (np.append(0.0, right) + np.append(left, float(total - nulls))) / 2
+    return Quantiles(
+        dtype,
+        bits,
+        values.take(starts[chosen]),
+        _numbers((left + right) / 2, total, bits),
+        _numbers(inner, total, bits),
+        int(_numbers(np.array([total - nulls / 2]), total, bits)[0]),
+    )
+
+
+def _spread_out(starts: Any, stops: Any, most: int) -> Any:
+    """Which different values to remember: those that every so many rows of the sample fall on."""
+    if len(starts) <= most:
+        return np.arange(len(starts))
+    targets = (np.arange(most) + 0.5) * (stops[-1] / most)
+    return np.unique(np.searchsorted(stops, targets, side="right"))
+
+
+def _numbers(ranks: Any, total: int, bits: int) -> npt.NDArray[np.uint64]:
+    """Ranks among the rows of the sample, as numbers of so many bits."""
+    if not total:
+        return np.full(len(ranks), (1 << bits) - 1, dtype=np.uint64)
+    numbers = np.minimum(np.floor(ranks / total * (1 << bits)), (1 << bits) - 1)
+    return np.asarray(numbers, dtype=np.uint64)
+
 
 #: n rows, one column for each column of the key.
 Points = npt.NDArray[np.uint64]

@@ -5,12 +5,22 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from lamella.snapshot.cluster.block_sizes import NOT_WRITTEN, SETTLED, BlockTarget, Sizes
-from lamella.snapshot.cluster.box_depth import box_depths
-from lamella.snapshot.cluster.depth import DepthSummary, interval_depths, summary
-from lamella.snapshot.cluster.extent import Extents, Intervals
-from lamella.snapshot.cluster.lookup import Read, met, read
-from lamella.snapshot.cluster.row_share import Mass, Numbers, Spans, mass_of
+from lamella.snapshot.cluster.depth import DepthSummary, box_depths, interval_depths, summary
+from lamella.snapshot.cluster.extent import (
+    NOT_WRITTEN,
+    SETTLED,
+    BlockTarget,
+    Extents,
+    Intervals,
+    Mass,
+    Numbers,
+    Read,
+    Sizes,
+    Spans,
+    mass_of,
+    met,
+    read,
+)
 
 #: Parts of all rows that look-ups ask for; 0: those of one row's value.
 SHARES = (0.0, 0.001, 0.01)
@@ -26,7 +36,7 @@ class LookUp(msgspec.Struct, frozen=True, kw_only=True):
     share (``column`` None), if they have nothing to do with each other.
 
     The best layout of a line: the blocks end to end, in the order that they lie in now; that is exact for what is known
-    of where rows are (:mod:`lamella.snapshot.cluster.row_share`), and values with many rows cost what they must. Of
+    of where rows are (:mod:`lamella.snapshot.cluster.extent`), and values with many rows cost what they must. Of
     boxes: cubes that do not overlap, somewhere.
     """
 

@@ -4,7 +4,7 @@ A segment lies where its blocks lie, from the least of them to the greatest. Blo
 not be neighbours; a segment with a single wide block is wide. Which segments are regrouped is decided as it is for
 blocks (:mod:`lamella.snapshot.cluster.selection`): wherever too many segments lie over one another, the least dense
 ones, worst first, within what a run may do. Unlike there, what comes out is known before: blocks are put in order
-(:mod:`lamella.snapshot.cluster.neighbours`), wide ones apart, and cut evenly. So a group is regrouped only when fewer
+(:mod:`lamella.snapshot.cluster.layout`), wide ones apart, and cut evenly. So a group is regrouped only when fewer
 segments, or segments with fewer blocks, would be looked into by look-ups, by enough; where all blocks are wide
 nothing is done, however deep segments lie. The same blocks in the same order come out the same: repeated runs come to
 an end.
@@ -17,14 +17,10 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from lamella.snapshot.cluster.block_sizes import Sizes
-from lamella.snapshot.cluster.choice import Chooser, Chosen
-from lamella.snapshot.cluster.extent import Boxes, Extents, Intervals, Rows
-from lamella.snapshot.cluster.lookup import Read, read
-from lamella.snapshot.cluster.neighbours import Neighbours, neighbours
-from lamella.snapshot.cluster.row_share import Spans
-from lamella.snapshot.cluster.selection import layout_of
-from lamella.snapshot.columnar.masks import Mask
+from lamella.snapshot.cluster.extent import Boxes, Extents, Intervals, Read, Rows, Sizes, Spans, read
+from lamella.snapshot.cluster.layout import Neighbours, neighbours
+from lamella.snapshot.cluster.selection import Chooser, Chosen, layout_of
+from lamella.snapshot.columnar.keys import Mask
 
 #: A class of blocks goes with the next wider one unless it fills this part of a segment.
 _OWN_SEGMENT: Final = 0.125

@@ -1,4 +1,4 @@
-"""Some segments of a snapshot taken together: their blocks' statistics, column by column.
+"""Statistics of some segments' blocks, column by column, in memory and in a cache on disk.
 
 Of a chunk only the columns that filters name are put together, and held by content; the companions they come from are
 not needed any more.
@@ -8,20 +8,138 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.cache import DerivedCache, Shelf
-from lamella.snapshot.columnar.assembly import Assembly, Load
-from lamella.snapshot.columnar.companion import Companion
-from lamella.snapshot.columnar.edges import Edges, ascending
+from lamella.snapshot.cache import Buffer, CacheNamespace, DerivedCache
 from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, SharedKeys, WideKeys
-from lamella.snapshot.columnar.stored_column import STORED_VERSION, packed, unpacked
-from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, Zones
-from lamella.snapshot.schema import Leaf
+from lamella.snapshot.columnar.sidecar import Sidecar, joined_zones
+from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, Edges, Spans, Zones, ascending
+from lamella.snapshot.errors import ManifestError
+from lamella.snapshot.schema import DataType, Leaf
+
+# Columns of many segments, put together from their companions.
+#
+# What is put together stays, and companions are many small pieces of memory that do not. So only a few are open at a
+# time, and numbers are copied right to where they stay: the memory that is freed in between, the system would not get
+# back.
+
+#: Companions that are open at a time, and fetched together.
+_OPEN_SEGMENTS: Final = 16
+
+
+class Load(Protocol):
+    """Opens the companions of segments by their rows."""
+
+    def __call__(self, rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:
+        """``keep`` False: they are looked at once, and need not be kept in memory."""
+        ...
+
+
+class Assembly:
+    """Some columns of consecutive segments, read all together when one is first asked for; each is given out once.
+
+    ``first``: the first segment's row; ``starts``: where the blocks of each begin, and the end.
+    """
+
+    def __init__(
+        self, first: int, starts: npt.NDArray[np.int64], leaves: Sequence[Leaf], names: Sequence[str], load: Load
+    ) -> None:
+        self._segments = range(first, first + len(starts) - 1)
+        self._count = int(starts[-1])
+        self._counts = starts[1:] - starts[:-1]
+        self._leaves = leaves
+        self._names = names
+        self._load = load
+        self._zones: dict[Leaf, Zones] = {}
+        self._numbers: dict[str, npt.NDArray[Any]] = {}
+
+    def zones(self, leaf: Leaf) -> Zones:
+        """The zone maps of one of the columns."""
+        if leaf not in self._zones:
+            self._read()
+        return self._zones.pop(leaf)
+
+    def numbers(self, name: str) -> npt.NDArray[Any]:
+        """One of the numeric columns, each number in four bytes if all fit, else in eight."""
+        if name not in self._numbers:
+            self._read()
+        return self._numbers.pop(name)
+
+    def _read(self) -> None:
+        zones = {leaf: _Zones(leaf.dtype, self._count) for leaf in self._leaves}
+        numbers = {name: _Numbers(self._count) for name in self._names}
+        for at in range(0, len(self._segments), _OPEN_SEGMENTS):
+            segments = self._segments[at : at + _OPEN_SEGMENTS]
+            counts = self._counts[at : at + _OPEN_SEGMENTS].tolist()
+            for companion, count in zip(self._load(segments, keep=False), counts, strict=True):
+                if len(companion) != count:
+                    raise ManifestError(f"a segment has {len(companion)} blocks, and {count} by its snapshot")
+                for leaf, joining in zones.items():
+                    joining.add(companion.zones(leaf.id, leaf.dtype))
+                for name, growing in numbers.items():
+                    growing.add(companion.numbers(name))
+        self._zones = {leaf: joining.joined() for leaf, joining in zones.items()}
+        self._numbers = {name: growing.array[: growing.count] for name, growing in numbers.items()}
+
+
+class _Numbers:
+    """An array that is filled from its beginning: in four bytes each, as row counts and file sizes mostly fit."""
+
+    def __init__(self, room: int) -> None:
+        self.array: npt.NDArray[Any] = np.empty(room, dtype=np.uint32)
+        self.count = 0
+
+    def add(self, part: npt.NDArray[np.int64]) -> None:
+        """Put some more into it."""
+        if self.array.dtype == np.uint32 and len(part) and not 0 <= int(part.min()) <= int(part.max()) < 1 << 32:
+            self.array = self.array.astype(np.int64)
+        self.array[self.count : self.count + len(part)] = part
+        self.count += len(part)
+
+
+class _Zones:
+    """Zone maps that are put together part by part: bounds that are numbers in place, others at the end."""
+
+    def __init__(self, dtype: DataType, room: int) -> None:
+        self._dtype = dtype
+        self._room = room
+        self._count = 0
+        #: The lows, the highs and the flags.
+        self._in_place: tuple[npt.NDArray[Any], ...] | None = None
+        self._parts: list[Zones] = []
+
+    def add(self, part: Zones) -> None:
+        """Put some more into it."""
+        low, high = part.low, part.high
+        if not self._parts and part.spans is None and isinstance(low, NumberKeys) and isinstance(high, NumberKeys):
+            arrays = low.array, high.array, part.flags
+            if self._in_place is None:
+                self._in_place = tuple(np.empty(self._room, dtype=array.dtype) for array in arrays)
+            if [whole.dtype for whole in self._in_place] == [array.dtype for array in arrays]:
+                stop = self._count + len(part)
+                for whole, array in zip(self._in_place, arrays, strict=True):
+                    whole[self._count : stop] = array
+                self._count = stop
+                return
+        if self._in_place is not None:
+            self._parts.append(self._filled())
+            self._in_place = None
+        # Joined, it is a copy, and needs its companion no longer.
+        self._parts.append(joined_zones(self._dtype, [part]))
+
+    def joined(self) -> Zones:
+        """All of it."""
+        return joined_zones(self._dtype, self._parts) if self._parts else self._filled()
+
+    def _filled(self) -> Zones:
+        assert self._in_place is not None  # noqa: S101  # a chunk has a segment
+        low, high, flags = (array[: self._count] for array in self._in_place)
+        return Zones(NumberKeys(low), NumberKeys(high), flags)
+
 
 Rows = npt.NDArray[np.int64]
 
@@ -60,7 +178,7 @@ class Held(msgspec.Struct, frozen=True):
     have_rows: bool
 
     @classmethod
-    def of(cls, companion: Companion, leaves: Sequence[Leaf]) -> Held:
+    def of(cls, companion: Sidecar, leaves: Sequence[Leaf]) -> Held:
         """Those of a companion."""
         zones = [companion.zones(leaf.id, leaf.dtype) for leaf in leaves]
         return cls(leaves, zones, {name: companion.numbers(name) for name in NEEDED}, companion.have_rows)
@@ -77,7 +195,7 @@ class Held(msgspec.Struct, frozen=True):
 
 
 #: Where columns are held, by the key of their chunk and their name.
-ColumnShelf = Shelf[Column | Numbers]
+ColumnShelf = CacheNamespace[Column | Numbers]
 
 
 class Columns(msgspec.Struct, frozen=True):
@@ -235,3 +353,96 @@ def _keys_bytes(keys: Keys | None) -> int:
     elif isinstance(keys, BytesKeys):
         parts = [keys.prefix, keys.prefix, keys.offsets, keys.data]
     return sum(int(part.nbytes) for part in parts)
+
+
+# A chunk's column as buffers, for a cache on disk that other processes map, and back.
+#
+# The first buffer says what the others are; they are the arrays themselves, which are used in place.
+
+#: Of the form of the buffers; part of the keys that they are kept under.
+STORED_VERSION = 1
+
+_Form = Literal["number", "wide", "bytes", "shared"]
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """``form`` of the bounds, None: there are none; ``kind`` of their array and of the spans' (NumPy's names)."""
+
+    form: _Form | None
+    kind: str = ""
+    shared: tuple[bytes, bytes] = (b"", b"")
+    spans: str | None = None
+
+
+#: Made once, here: two threads that decode a struct for the first time at once end the process (msgspec 0.22).
+_HEAD = msgspec.msgpack.Decoder(_Head)
+
+
+def packed(zones: Zones) -> list[Buffer]:
+    """The buffers of zone maps without ``fails``."""
+    low, high, spans = zones.low, zones.high, zones.spans
+    kind = None if spans is None else spans.edges.dtype.str
+    head, arrays = _Head(None, spans=kind), [zones.flags]
+    if low is not None and high is not None:
+        form: _Form = _form_of(low)
+        number = low.array.dtype.str if isinstance(low, NumberKeys) else ""
+        shared = (low.shared, high.shared) if isinstance(low, BytesKeys) and isinstance(high, BytesKeys) else (b"", b"")
+        head = _Head(form, number, shared, kind)
+        arrays += [*_arrays_of(low), *_arrays_of(high)]
+    if spans is not None:
+        arrays += [spans.offsets, spans.edges]
+    return [msgspec.msgpack.encode(head), *(np.ascontiguousarray(array) for array in arrays)]
+
+
+def unpacked(buffers: Sequence[memoryview]) -> Zones:
+    """The zone maps that :func:`packed` made the buffers of."""
+    head = _HEAD.decode(buffers[0])
+    rest = list(buffers[1:])
+    flags = _array(rest.pop(0), "u1")
+    low: Keys | None = None
+    high: Keys | None = None
+    if head.form is not None:
+        count = _BUFFERS[head.form]
+        low = _keys(head.form, head.kind, head.shared[0], rest[:count])
+        high = _keys(head.form, head.kind, head.shared[1], rest[count : 2 * count])
+        rest = rest[2 * count :]
+    zones = Zones(low, high, flags)
+    if head.spans is not None:
+        zones.spans = Spans(_array(rest[0], "i8"), _array(rest[1], head.spans))
+    return zones
+
+
+_BUFFERS: dict[_Form, int] = {"number": 1, "wide": 2, "bytes": 3, "shared": 4}
+
+
+def _form_of(keys: Keys) -> _Form:
+    if isinstance(keys, NumberKeys):
+        return "number"
+    if isinstance(keys, WideKeys):
+        return "wide"
+    return "shared" if isinstance(keys, SharedKeys) else "bytes"
+
+
+def _arrays_of(keys: Keys) -> list[npt.NDArray[Any]]:
+    if isinstance(keys, NumberKeys):
+        return [keys.array]
+    if isinstance(keys, WideKeys):
+        return [keys.high, keys.low]
+    if isinstance(keys, BytesKeys):
+        data = np.frombuffer(keys.data, dtype=np.uint8)
+        words = [keys.words] if isinstance(keys, SharedKeys) else []
+        return [keys.prefix, keys.offsets.astype(np.int64, copy=False), data, *words]
+    raise TypeError(f"{type(keys).__name__} is no order of bounds")
+
+
+def _keys(form: _Form, kind: str, shared: bytes, buffers: Sequence[memoryview]) -> Keys:
+    if form == "number":
+        return NumberKeys(_array(buffers[0], kind))
+    if form == "wide":
+        return WideKeys(_array(buffers[0], "i8"), _array(buffers[1], "u8"))
+    keys = BytesKeys(_array(buffers[0], "u8"), _array(buffers[1], "i8"), buffers[2])
+    return keys if form == "bytes" else SharedKeys.of(keys, shared, _array(buffers[3], "u8"))
+
+
+def _array(buffer: memoryview, kind: str) -> npt.NDArray[Any]:
+    return np.frombuffer(buffer, dtype=np.dtype(kind))

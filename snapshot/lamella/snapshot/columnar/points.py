@@ -9,8 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lamella.snapshot.columnar.bytes_keys import BytesKeys
-from lamella.snapshot.columnar.keys import Keys, NumberKeys, Ranks, WideKeys, joined_keys
+from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, Ranks, WideKeys, joined_keys
 
 
 def ranked(low: Keys, high: Keys) -> tuple[Points, Ranks, Ranks]:

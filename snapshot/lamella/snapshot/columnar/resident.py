@@ -17,11 +17,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.columnar.assembly import Load
-from lamella.snapshot.columnar.chunk import Chunk, Columns, Held, Rows
-from lamella.snapshot.columnar.companion import Companion
-from lamella.snapshot.columnar.joined import joined_zones
+from lamella.snapshot.columnar.chunk import Chunk, Columns, Held, Load, Rows
 from lamella.snapshot.columnar.keys import NumberKeys
+from lamella.snapshot.columnar.sidecar import Sidecar, joined_zones
 from lamella.snapshot.columnar.zones import Zones
 from lamella.snapshot.schema import Leaf
 
@@ -120,7 +118,7 @@ class ResidentBlocks:
 
     def __init__(
         self,
-        segments: Companion,
+        segments: Sidecar,
         columns: Columns,
         view: str,
         grain: Grain = _GRAIN,

@@ -15,20 +15,110 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from operator import attrgetter
+from typing import Any, Final, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.columnar.keys import Keys, NumberKeys, WideKeys, bytes_keys, split_wide
-from lamella.snapshot.columnar.masks import Mask, Truth
-from lamella.snapshot.columnar.spans import Spans
+from lamella.snapshot.columnar.keys import Keys, Mask, NumberKeys, Truth, WideKeys, bytes_keys, split_wide
 from lamella.snapshot.schema import DataType
 from lamella.snapshot.stats import ColumnStats, from_bound, unknown
+from lamella.snapshot.stats.bound import from_bounds
 from lamella.snapshot.stats.column import is_all_null
 
-if TYPE_CHECKING:
-    from lamella.snapshot.columnar.edges import Edges
+# Which bounds of a companion are values that occur: two more bits beside those of ``.zones``.
+#
+# A companion written before these bits existed has them all cleared, which claims nothing.
+
+#: ``low`` is a value of a row.
+LOW_EXACT: Final = 64
+#: ``high`` is a value of a row.
+HIGH_EXACT: Final = 128
+
+
+def exact_bits(entries: Sequence[tuple[int, ColumnStats | None]]) -> npt.NDArray[np.uint8]:
+    """The bits of ``(row_count, stats)`` entries."""
+    bits = np.zeros(len(entries), dtype=np.uint8)
+    for index, (row_count, stats) in enumerate(entries):
+        if stats is not None and row_count > 0:
+            low = LOW_EXACT if stats.min_exact and stats.min is not None else 0
+            high = HIGH_EXACT if stats.max_exact and stats.max is not None else 0
+            bits[index] = low | high
+    return bits
+
+
+# How far the values of a column have come by each entry, and what is left of them behind it.
+#
+# Both ascend with the entries in whatever order these are, so they are searched, not compared.
+
+
+class Edges(msgspec.Struct, frozen=True):
+    """``reached``: the greatest value of an entry and all before it; ``left``: the least of it and all behind it.
+
+    NaN counts as the greatest value, and a bound that is not known as the end of the type.
+
+    ``exact``: these are the entries' own bounds, all of them known, and no value is NaN. ``nulls``: whether entries may
+    have nulls; None: some may.
+    """
+
+    reached: npt.NDArray[Any]
+    left: npt.NDArray[Any]
+    exact: bool = False
+    nulls: bool | None = None
+
+
+def edges_of(zones: Zones) -> Edges | None:
+    """The edges of a column; None where values are not machine numbers."""
+    found = ascending(zones)
+    if found is not None:
+        return found
+    low, high = zones.low, zones.high
+    if not isinstance(low, NumberKeys) or not isinstance(high, NumberKeys):
+        return None
+    kind = low.array.dtype
+    least, greatest = ends_of(kind)
+    number, nan = zones.has(MAY_NUMBER), zones.has(MAY_NAN)
+    highs = np.where(zones.has(HIGH_KNOWN), high.array, kind.type(greatest))
+    highs = np.where(nan, kind.type(greatest), np.where(number, highs, kind.type(least)))
+    lows = np.where(number, np.where(zones.has(LOW_KNOWN), low.array, kind.type(least)), kind.type(greatest))
+    if kind.kind == "f":  # a bound that is NaN in a damaged file says nothing
+        lows = np.where(np.isnan(lows), least, lows)
+        highs = np.where(np.isnan(highs), greatest, highs)
+    return Edges(np.maximum.accumulate(highs), np.minimum.accumulate(lows[::-1])[::-1])
+
+
+def ascending(zones: Zones) -> Edges | None:
+    """The edges of a column whose bounds are all known and ascend: they are the bounds themselves, nothing is made.
+
+    None for any other column. It is looked at once for each ``zones``.
+    """
+    found = zones.ascending
+    if found is None:
+        found = zones.ascending = _ascending(zones) or False
+    return found or None
+
+
+def _ascending(zones: Zones) -> Edges | None:
+    low, high = zones.low, zones.high
+    if not isinstance(low, NumberKeys) or not isinstance(high, NumberKeys):
+        return None
+    if not zones.is_complete or zones.spans is not None:
+        return None
+    for bounds in (low.array, high.array):
+        # The last test is for a bound that is NaN in a damaged file.
+        if not (bounds[1:] >= bounds[:-1]).all() or not (bounds[-1:] == bounds[-1:]).all():
+            return None
+    every, some = zones.flags_of_all()
+    nulls = True if every & MAY_NULL else None if some & MAY_NULL else False
+    return Edges(high.array, low.array, True, nulls)
+
+
+def ends_of(kind: np.dtype[Any]) -> tuple[Any, Any]:
+    """The least and the greatest value of a type."""
+    return (-np.inf, np.inf) if kind.kind == "f" else (np.iinfo(kind).min, np.iinfo(kind).max)
+
 
 LOW_KNOWN: Final = 1
 HIGH_KNOWN: Final = 2
@@ -51,7 +141,7 @@ class Zones:
     spans: Spans | None = None
     #: The flags that every entry has, and those that some entry may have; made when first asked for.
     _flags_of_all: tuple[int, int] | None = None
-    #: See :func:`lamella.snapshot.columnar.edges.ascending`; False: not so, None: not looked at yet.
+    #: See :func:`lamella.snapshot.columnar.zones.ascending`; False: not so, None: not looked at yet.
     ascending: Edges | Literal[False] | None = None
 
     def __init__(
@@ -187,3 +277,97 @@ def zones_of(dtype: DataType, entries: Sequence[tuple[int, ColumnStats | None]])
     """Zones straight from statistics, without a companion (a snapshot's own summary, tests)."""
     lows, highs, flags, _ = arrays_of(dtype, entries)
     return Zones(keys_of(dtype, lows), keys_of(dtype, highs), flags)
+
+
+# Statistics of one column in many blocks as arrays: ``.zones.arrays_of`` with ``.exactness.exact_bits``.
+#
+# Most columns have statistics of one kind in all blocks of a segment, whose members are then gathered one member at a
+# time. Whatever is mixed goes through those two functions entry by entry, and both ways give the same arrays.
+
+#: Lows, highs, flags, null counts (-1: not known).
+Arrays = tuple[list[Any], list[Any], npt.NDArray[np.uint8], npt.NDArray[np.int64]]
+
+_NULLS: Final = attrgetter("null_count")
+_MIN: Final = attrgetter("min")
+_MAX: Final = attrgetter("max")
+_NAN: Final = attrgetter("nan")
+_MIN_EXACT: Final = attrgetter("min_exact")
+_MAX_EXACT: Final = attrgetter("max_exact")
+
+
+def gather(dtype: DataType, rows: Sequence[int], stats: Sequence[ColumnStats | None]) -> Arrays:
+    """The arrays of a column's statistics in blocks of ``rows`` rows each (None: a block says nothing of it)."""
+    known = [each for each in stats if each is not None]
+    if len(known) == len(stats) and dtype.order is not None:
+        found = _plain(dtype, rows, known)
+        if found is not None:
+            return found
+    entries = list(zip(rows, stats, strict=True))
+    lows, highs, flags, nulls = arrays_of(dtype, entries)
+    return lows, highs, flags | exact_bits(entries), nulls
+
+
+def _plain(dtype: DataType, rows: Sequence[int], stats: Sequence[ColumnStats]) -> Arrays | None:
+    """The same where all blocks have rows, a null count, and both bounds; None: not so."""
+    nulls, mins, maxes = list(map(_NULLS, stats)), list(map(_MIN, stats)), list(map(_MAX, stats))
+    if None in nulls or 0 in rows or None in mins or None in maxes:
+        return None
+    count = len(stats)
+    null_counts = np.array(nulls, dtype=np.int64)
+    flags = np.full(count, NULLS_KNOWN | LOW_KNOWN | HIGH_KNOWN, dtype=np.uint8)
+    _set(flags, MAY_NULL, null_counts != 0)
+    kinds = list(map(_NAN, stats))
+    _set(flags, MAY_NAN, np.array([kind != "none" for kind in kinds], dtype=bool))
+    _set(flags, MAY_NUMBER, np.array([kind != "all" for kind in kinds], dtype=bool))
+    _set(flags, LOW_EXACT, np.fromiter(map(_MIN_EXACT, stats), dtype=bool, count=count))
+    _set(flags, HIGH_EXACT, np.fromiter(map(_MAX_EXACT, stats), dtype=bool, count=count))
+    return from_bounds(dtype, mins), from_bounds(dtype, maxes), flags, null_counts
+
+
+def _set(flags: npt.NDArray[np.uint8], bit: int, where: npt.NDArray[np.bool_]) -> None:
+    flags |= np.where(where, np.uint8(bit), np.uint8(0))
+
+
+class Spans:
+    """``edges`` has low and high of each range, entry after entry; entry i has those from ``offsets[i]`` on.
+
+    An entry without ranges says nothing.
+    """
+
+    def __init__(self, offsets: npt.NDArray[Any], edges: npt.NDArray[Any]) -> None:
+        self.offsets = offsets
+        self.edges = edges
+        self._starts = np.asarray(offsets[:-1])
+        self._has = np.asarray(offsets[1:] > offsets[:-1])
+        self.low = edges[0::2]
+        self.high = edges[1::2]
+
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[Spans | None, int]]) -> Spans | None:
+        """The ranges of several layers' entries, one after another; each part with its number of entries.
+
+        None when no part has any.
+        """
+        known = [spans for spans, _ in parts if spans is not None]
+        if not known:
+            return None
+        counts = [
+            np.zeros(entries, dtype=np.int64) if spans is None else np.diff(spans.offsets) for spans, entries in parts
+        ]
+        offsets = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
+        return cls(offsets, np.concatenate([spans.edges[spans.offsets[0] : spans.offsets[-1]] for spans in known]))
+
+    def take(self, rows: npt.NDArray[Any]) -> Spans:
+        """The ranges of some entries, in that order."""
+        starts, ends = self.offsets[rows], self.offsets[np.asarray(rows) + 1]
+        picked = [self.edges[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        offsets = np.concatenate([[0], np.cumsum(ends - starts)]).astype(np.int64)
+        return Spans(offsets, np.concatenate(picked) if picked else self.edges[:0])
+
+    def misses(self, hit: Mask) -> Mask:
+        """The entries none of whose ranges is hit; ``hit`` has one element for each range."""
+        missed = np.zeros(len(self._has), dtype=bool)
+        if len(hit):
+            # The offsets of entries that have ranges are those ranges' own, without holes between them.
+            missed[self._has] = ~np.logical_or.reduceat(hit, self._starts[self._has] // 2)
+        return missed

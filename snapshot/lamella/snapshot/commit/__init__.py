@@ -10,12 +10,10 @@ from lamella.snapshot.commit.snapshots import (
     empty_snapshot,
     evolved_snapshot,
     indexed_snapshot,
+    is_perfect,
     iso,
     next_snapshot,
     schema_ids,
-)
-from lamella.snapshot.commit.summaries import (
-    is_perfect,
     seen_blocks,
     seen_refs,
     seen_summary,

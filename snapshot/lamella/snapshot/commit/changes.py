@@ -30,7 +30,7 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
     ``properties`` are set beside the table's others. ``index_parts``: what skip indexes know of the added blocks; what
     the table has no index for by then is left out. ``no_new_matches``: it rests on no row that came after ``read_at``
     matching a filter. ``only_new``: no added file may have been in the table before, see
-    :mod:`lamella.snapshot.replaced`.
+    :mod:`lamella.snapshot.manifest.replaced_files`.
     """
 
     added: tuple[SegmentRef, ...] = ()

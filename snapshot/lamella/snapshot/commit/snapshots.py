@@ -1,18 +1,19 @@
-"""From one snapshot to the next, as values."""
+"""The next snapshot after a change or a rollback, and the summaries of its layers."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from lamella.snapshot.commit.summaries import seen_refs, seen_summary, summarize
+from lamella.snapshot.cluster.extent import BlockTarget
 from lamella.snapshot.errors import SchemaConflict
 from lamella.snapshot.index.definition import redefined
 from lamella.snapshot.manifest import (
     SNAPSHOT_FORMAT,
+    Block,
     ClusterKind,
     GroupRef,
     ObjectRef,
@@ -22,7 +23,79 @@ from lamella.snapshot.manifest import (
     TableIndex,
 )
 from lamella.snapshot.schema import Schema
-from lamella.snapshot.schema.evolution import SchemaChange, evolve, renamed_paths
+from lamella.snapshot.schema.evolution import SchemaChange, Versioned, evolve, renamed_paths, schema_at
+from lamella.snapshot.stats.column import merge_columns, seen_with
+
+_TARGET: Final = BlockTarget()
+
+_Ref = TypeVar("_Ref", SegmentRef, GroupRef)
+
+
+def is_perfect(block: Block) -> bool:
+    """True when compaction would leave the block alone, by the sizes that jobs aim at unless they are told others."""
+    return _TARGET.is_perfect_block(block.row_count, block.file_size)
+
+
+def seen_blocks(table: Versioned, blocks: Sequence[Block]) -> list[Block]:
+    """The blocks with their statistics in terms of the current schema; raises InvalidSchema for an unknown one."""
+    current = table.history[-1]
+    return [
+        block
+        if block.written_with == current.schema_id
+        else msgspec.structs.replace(
+            block,
+            col_stats=dict(seen_with(schema_at(table, block.written_with), current, block.row_count, block.col_stats)),
+        )
+        for block in blocks
+    ]
+
+
+def seen_refs(table: Versioned, refs: Sequence[_Ref]) -> list[_Ref]:
+    """Segments or groups with their summaries in terms of the current schema; raises InvalidSchema for an unknown."""
+    current = table.history[-1]
+    return [
+        ref
+        if ref.schema_id == current.schema_id
+        else msgspec.structs.replace(ref, summary=seen_summary(schema_at(table, ref.schema_id), current, ref.summary))
+        for ref in refs
+    ]
+
+
+def seen_summary(written: Schema, wanted: Schema, summary: Summary) -> Summary:
+    """A summary in terms of a later schema than the one it was made with."""
+    stats = dict(seen_with(written, wanted, summary.row_count, summary.col_stats))
+    return msgspec.structs.replace(summary, col_stats=stats)
+
+
+def summarize_blocks(schema: Schema, blocks: Sequence[Block]) -> Summary:
+    """The summary of a segment, from blocks whose statistics are in terms of ``schema``."""
+    types = {leaf.id: leaf.dtype for leaf in schema.leaves()}
+    return Summary(
+        row_count=sum(b.row_count for b in blocks),
+        block_count=len(blocks),
+        perfect_block_count=sum(is_perfect(b) for b in blocks),
+        uncompressed_byte_size=sum(b.block_size for b in blocks),
+        compressed_byte_size=sum(b.file_size for b in blocks),
+        index_size=sum(b.bloom_filter_index_size for b in blocks),
+        col_stats=merge_columns(types, ((b.row_count, b.col_stats) for b in blocks)),
+        by_name_count=sum(b.by_name for b in blocks),
+    )
+
+
+def summarize(schema: Schema, parts: Sequence[Summary]) -> Summary:
+    """The summary over summaries in terms of ``schema``; bounds shrink again when something was removed."""
+    types = {leaf.id: leaf.dtype for leaf in schema.leaves()}
+    return Summary(
+        row_count=sum(p.row_count for p in parts),
+        block_count=sum(p.block_count for p in parts),
+        perfect_block_count=sum(p.perfect_block_count for p in parts),
+        uncompressed_byte_size=sum(p.uncompressed_byte_size for p in parts),
+        compressed_byte_size=sum(p.compressed_byte_size for p in parts),
+        index_size=sum(p.index_size for p in parts),
+        col_stats=merge_columns(types, ((p.row_count, p.col_stats) for p in parts)),
+        by_name_count=sum(p.by_name_count for p in parts),
+    )
+
 
 #: The operation of a snapshot with another cluster key.
 CLUSTER: Final = "cluster"
@@ -213,3 +286,71 @@ def _recorded(kind: ClusterKind) -> ClusterKind | msgspec.UnsetType:
 def iso(at_ms: int) -> str:
     """Unix milliseconds as ISO 8601 in UTC."""
     return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# A rollback as a value: the snapshot after the current one that has an older one's blocks.
+#
+# The chain goes on: nothing that came in between leaves the history, least of all its schemas. An older schema comes
+# back as a new one with the same columns, whose ids go on behind all that were ever given; so a column that is added
+# later is never taken for one that was there in between.
+
+OPERATION = "rollback"
+
+
+def restored_schema(base: Snapshot, target: Snapshot) -> Schema:
+    """The schema that ``base`` is followed by when it is rolled back to ``target``, an earlier snapshot of the table.
+
+    Raises:
+        InvalidSchema: ``target`` is no earlier snapshot: ``base`` does not know its schema.
+    """
+    schema_at(base, target.schema.schema_id)
+    if target.schema.columns == base.schema.columns:
+        return base.schema
+    return Schema(
+        columns=target.schema.columns,
+        schema_id=max(schema.schema_id for schema in base.history) + 1,
+        last_column_id=max(schema.last_column_id for schema in base.history),
+    )
+
+
+def rolled_back_snapshot(
+    base: Snapshot,
+    target: Snapshot,
+    *,
+    snapshot_id: str,
+    now_ms: int,
+    prev_manifest: ObjectRef | None = None,
+) -> Snapshot:
+    """The snapshot after ``base`` with the blocks, columns and cluster key of ``target``, an earlier one.
+
+    Properties are settings of the table and stay those of ``base``. Segments and groups are ``target``'s own, none of
+    them written again. Time never runs backwards along the chain, whatever the clock says.
+
+    Raises:
+        InvalidSchema: ``target`` is no earlier snapshot of the table.
+    """
+    schema = restored_schema(base, target)
+    schemas = base.schemas if schema is base.schema else base.history
+    timestamp_ms = max(now_ms, base.timestamp_ms + 1)
+    own = -1 if target.cluster_key_meta is None else target.cluster_key_meta[0]
+    last = base.greatest_cluster_key_id
+    return msgspec.structs.replace(
+        target,
+        format_version=SNAPSHOT_FORMAT,
+        snapshot_id=snapshot_id,
+        timestamp_ms=timestamp_ms,
+        timestamp=iso(timestamp_ms),
+        prev_snapshot_id=base.snapshot_id,
+        prev_manifest=prev_manifest,
+        schema=schema,
+        schemas=schemas,
+        summary=seen_summary(target.schema, schema, target.summary),
+        block_schema_ids=msgspec.UNSET if schemas is msgspec.UNSET else schema_ids(target.groups, target.segments),
+        operation=OPERATION,
+        properties=base.properties,
+        # No key that comes later gets the id of one that is taken back: blocks may have been written for that.
+        last_cluster_key_id=last if last > own else msgspec.UNSET,
+        # What they know of a block is true wherever it comes back.
+        indexes=base.indexes,
+        companion=None,
+    )

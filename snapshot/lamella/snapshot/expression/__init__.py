@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from lamella.snapshot.expression.bind import bind
 from lamella.snapshot.expression.bound import BoundPredicate, column_ids, leaves_of
-from lamella.snapshot.expression.filters import Filters
+from lamella.snapshot.expression.filters import Filters, read_filter
+from lamella.snapshot.expression.json_filters import read_tree
 from lamella.snapshot.expression.nodes import Predicate
-from lamella.snapshot.expression.read import read_filter
-from lamella.snapshot.expression.spelling import sql_of, tree_of
 from lamella.snapshot.expression.sql import check_together, read_sql
-from lamella.snapshot.expression.text import text_of
-from lamella.snapshot.expression.tree import read_tree
+from lamella.snapshot.expression.text import sql_of, text_of, tree_of
 
 __all__ = [
     "BoundPredicate",

@@ -1,19 +1,22 @@
-"""Binding: names become column ids, literals values of the column's order, and what cannot be exact becomes unknown."""
+"""Binding: names become column ids, literals become values of the column's order, and the inexact becomes unknown."""
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from functools import lru_cache
 from typing import Final, assert_never
 
 import msgspec
 
+from lamella.snapshot.concurrency import check_patience
 from lamella.snapshot.errors import FilterTypeMismatch, InvalidFilter, InvalidRequest, UnknownColumn
-from lamella.snapshot.expression import moments
-from lamella.snapshot.expression.bind_list import membership
+from lamella.snapshot.expression import spark_casts
+from lamella.snapshot.expression.bind_terms import TermBinder
 from lamella.snapshot.expression.bound import (
     Anything,
     BoundAnd,
@@ -28,6 +31,7 @@ from lamella.snapshot.expression.bound import (
     Derived,
     Fixed,
     Held,
+    Membership,
     NanTest,
     NonNull,
     NullTest,
@@ -41,12 +45,13 @@ from lamella.snapshot.expression.coerce import (
     are_comparable,
     check_comparable,
     coerce,
+    common_digits,
     family,
     is_beyond_long,
 )
-from lamella.snapshot.expression.like import ANY, ONE, like_parts
-from lamella.snapshot.expression.narrow import narrowed
 from lamella.snapshot.expression.nodes import (
+    ANY,
+    ONE,
     And,
     Cast,
     Compare,
@@ -69,12 +74,224 @@ from lamella.snapshot.expression.nodes import (
     TermPredicate,
     Truth,
     Unknown,
+    like_parts,
 )
-from lamella.snapshot.expression.terms import TermBinder
 from lamella.snapshot.expression.text import text_of
-from lamella.snapshot.patience import check_patience
 from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.schema.types import Order
+from lamella.snapshot.stats.bound import Value
+
+_EXACT_SINGLE: Final = 1 << 24
+#: The least number that has more digits than Spark's widest decimal.
+_TOO_LONG: Final = 10**MAX_DIGITS
+_INTEGER_TEXT: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_DATE_TEXT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def membership(term: BoundTerm, literals: tuple[Literal, ...], time_zone: str, text: str) -> Membership | Anything:
+    """``term IN literals``.
+
+    Raises:
+        FilterTypeMismatch: one of them can never be compared with the term.
+    """
+    dtype = term.dtype
+    if dtype.is_integer:
+        plain = _whole_numbers(literals, *dtype.int_range)
+        if plain is not None:
+            return Membership(term, plain, False, False, text)
+    # Spark refuses a list with one value that the term cannot be compared with, whatever the others are.
+    for literal in literals:
+        check_comparable(literal, term)
+    given = _one_type([literal for literal in literals if literal.kind != "null"], term)
+    if isinstance(given, Unusable):
+        return Anything(text, given.reason)
+    order, (low, high) = dtype.order, dtype.int_range
+    values: set[int | float | bytes] = set()
+    has_nan = False
+    for literal in given:
+        place = coerce(literal, term, time_zone)
+        if isinstance(place, Unusable):
+            return Anything(text, place.reason)
+        value = place.value
+        if isinstance(value, float):
+            if math.isnan(value):
+                has_nan = dtype.is_float
+            elif order == "float":
+                values.add(value + 0.0)
+        elif isinstance(value, bytes) or (isinstance(value, int) and low <= value <= high):
+            values.add(value)  # a fraction lies between two values: it equals none
+    has_null = len(given) < len(literals)
+    return Membership(term, tuple(sorted(values)), has_nan, has_null, text)
+
+
+def _whole_numbers(literals: tuple[Literal, ...], low: int, high: int) -> tuple[int, ...] | None:
+    """The values of a list of whole numbers that a column of integers may have; None for any other list."""
+    values: set[int] = set()
+    for literal in literals:
+        value = literal.value
+        if literal.kind != "integer" or not isinstance(value, int) or not -_TOO_LONG < value < _TOO_LONG:
+            return None
+        if low <= value <= high:
+            values.add(value)
+    return tuple(sorted(values))
+
+
+def _one_type(literals: list[Literal], term: BoundTerm) -> list[Literal] | Unusable:
+    """The list as Spark sees it: IN brings column and values to one common type before it compares."""
+    kinds = {literal.kind for literal in literals}
+    if (
+        "float" in kinds
+        and term.dtype.is_integer
+        and term.dtype.bits > 16
+        and not all(
+            abs(float(literal.value or 0)) < _EXACT_SINGLE
+            for literal in literals
+            if literal.kind in ("float", "integer")
+        )
+    ):
+        return Unusable("without ANSI, Spark compares the list in single precision")
+    if term.dtype.is_integer or term.dtype.name == "decimal":
+        digits = [
+            common_digits(_typed(literal), term) for literal in literals if literal.kind in ("decimal", "integer")
+        ]
+        whole, scale = max((w for w, _ in digits), default=0), max((s for _, s in digits), default=0)
+        if whole + scale > MAX_DIGITS:
+            return Unusable("Spark rounds the list to a common decimal type of 38 digits")
+    if "double" in kinds and (term.dtype.is_integer or term.dtype.name == "decimal"):
+        if kinds - {"double", "integer", "float"}:
+            return Unusable("the list mixes doubles with other types")
+        return [
+            literal if literal.kind != "integer" else Literal("double", float(literal.value or 0))
+            for literal in literals
+        ]
+    as_text = "string" in kinds and not term.dtype.is_text
+    if as_text and not (kinds == {"string"} and all(_canonical(literal, term) for literal in literals)):
+        return Unusable("the list has text for a column of another type, which Spark casts by its settings")
+    return literals
+
+
+def _typed(literal: Literal) -> Literal:
+    """A number as a list has it: by its type, where a comparison would go by its digits."""
+    if literal.type or not isinstance(literal.value, int) or not -(1 << 63) <= literal.value < 1 << 63:
+        return literal
+    return Literal(literal.kind, literal.value, "int32" if -(1 << 31) <= literal.value < 1 << 31 else "int64")
+
+
+def _canonical(literal: Literal, term: BoundTerm) -> bool:
+    """True when text compared as text and text cast to the column's type give the same answer."""
+    text = str(literal.value)
+    if term.dtype.is_integer:  # uint64 is a decimal in Spark, which it compares with text as doubles
+        return _INTEGER_TEXT.fullmatch(text) is not None and term.dtype.name != "uint64"
+    if term.dtype.name == "date":
+        return _DATE_TEXT.fullmatch(text) is not None and spark_casts.date_days(text) is not None
+    return term.dtype.name == "binary"
+
+
+_MIN_PARTS: Final = 2
+#: The comparisons of one term, which leave a range; NaN lies outside whenever it ends above.
+_Range = list[Comparison]
+_LOW: Final = ("gt", "ge", "eq")
+_HIGH: Final = ("lt", "le", "eq")
+
+
+def narrowed(children: Sequence[BoundPredicate]) -> tuple[BoundPredicate, ...]:
+    """The children of a conjunction, as sharp as they are together; each row's result stays what it was."""
+    flat: list[BoundPredicate] = []
+    for child in children:
+        if isinstance(child, BoundAnd):
+            flat += child.children
+        else:
+            flat.append(child)
+    if len(flat) < _MIN_PARTS:
+        return tuple(flat)
+    flat = _without_ends(flat)
+    ranges: dict[BoundTerm, _Range] = {}
+    lists = False
+    for child in flat:
+        if isinstance(child, Comparison):
+            if child.value == child.value:  # no NaN
+                found = ranges.get(child.term)
+                if found is None:
+                    ranges[child.term] = [child]
+                else:
+                    found.append(child)
+        elif isinstance(child, Membership):
+            lists = True
+    if not ranges:
+        return tuple(flat)
+    if lists:
+        flat = [_cut(child, ranges.get(child.term)) if isinstance(child, Membership) else child for child in flat]
+    for term, found in ranges.items():
+        if len(found) >= _MIN_PARTS and _is_empty(found):
+            text = " AND ".join(part.text for part in found)
+            flat.append(Membership(term, (), False, False, text))
+    return tuple(flat)
+
+
+def _without_ends(flat: list[BoundPredicate]) -> list[BoundPredicate]:
+    """``x >= 5 AND x <> 5`` is ``x > 5``: ranges lose the ends that another conjunct excludes."""
+    ends = {child.term for child in flat if isinstance(child, Comparison) and child.op in ("ge", "le")}
+    excluded: dict[BoundTerm, set[Value]] = {}
+    for child in flat if ends else ():
+        if not isinstance(child, BoundNot):
+            continue
+        inner = child.child
+        if isinstance(inner, Comparison) and inner.op == "eq" and inner.term in ends:
+            excluded.setdefault(inner.term, set()).add(inner.value)
+        elif isinstance(inner, Membership) and not inner.has_null and inner.term in ends:
+            excluded.setdefault(inner.term, set()).update(inner.values)
+    if not excluded:
+        return flat
+    return [
+        msgspec.structs.replace(child, op="gt" if child.op == "ge" else "lt")
+        if isinstance(child, Comparison) and child.op in ("ge", "le") and child.value in excluded.get(child.term, ())
+        else child
+        for child in flat
+    ]
+
+
+def _cut(listed: Membership, found: _Range | None) -> Membership:
+    if found is None:
+        return listed
+    low, high = _ends(found)
+    values = listed.values
+    first, last = 0, len(values)
+    if low is not None:
+        first = (bisect_right if low.op == "gt" else bisect_left)(values, low.value)
+    if high is not None:
+        last = (bisect_left if high.op == "lt" else bisect_right)(values, high.value)
+    return msgspec.structs.replace(listed, values=values[first:last], has_nan=listed.has_nan and high is None)
+
+
+def _is_empty(parts: _Range) -> bool:
+    """True when no value fits, NaN included: one part's upper bound lies outside another's lower one."""
+    low, high = _ends(parts)
+    if low is None or high is None:
+        return False
+    if low.value == high.value:
+        return low.op == "gt" or high.op == "lt"
+    return low.value > high.value  # type: ignore[operator]  # one order per term
+
+
+def _ends(parts: _Range) -> tuple[Comparison | None, Comparison | None]:
+    """The part that bounds the values from below most tightly, and the one from above; None where there is none."""
+    low: Comparison | None = None
+    high: Comparison | None = None
+    for part in parts:
+        if part.op in _LOW and (
+            low is None
+            or part.value > low.value  # type: ignore[operator]  # one order per term
+            or (part.op == "gt" and part.value == low.value)
+        ):
+            low = part
+        if part.op in _HIGH and (
+            high is None
+            or part.value < high.value  # type: ignore[operator]  # one order per term
+            or (part.op == "lt" and part.value == high.value)
+        ):
+            high = part
+    return low, high
+
 
 _OPERATORS: Final[dict[Operator, Callable[[int, int], bool]]] = {
     "lt": operator.lt,
@@ -118,7 +335,7 @@ def bind(
             compare, or a condition that is no boolean. Like the first it has the ``position`` of the predicate.
         InvalidRequest: an unknown time zone.
     """
-    if moments.zone(time_zone) is None:
+    if spark_casts.zone(time_zone) is None:
         raise InvalidRequest(f"unknown time zone {time_zone!r}", time_zone=time_zone)
     return _Binder(schema, time_zone, case_sensitive).bind(predicate)
 

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 import msgspec
 
 from lamella.snapshot.errors import FilterTypeMismatch
-from lamella.snapshot.expression import moments
+from lamella.snapshot.expression import spark_casts
 from lamella.snapshot.expression.nodes import Literal
 from lamella.snapshot.expression.text import literal_text
 from lamella.snapshot.schema import DataType, parse_type
@@ -130,7 +130,10 @@ def check_comparable(literal: Literal, leaf: Target) -> None:
         if (
             (known == "boolean" and word not in _TRUTHS)
             or (known == "number" and not _has_digits(literal) and word.lstrip("+-") not in _NO_DIGITS)
-            or (known in ("moment", "time") and moments.is_impossible(str(literal.value), _kind_of_moment(leaf.dtype)))
+            or (
+                known in ("moment", "time")
+                and spark_casts.is_impossible(str(literal.value), _kind_of_moment(leaf.dtype))
+            )
         ):
             raise _mismatch(literal, leaf)
 
@@ -262,13 +265,13 @@ def _float(literal: Literal, leaf: Target) -> Point | Unusable:
             value = ratio[0] / ratio[1]
         except OverflowError:
             return Unusable("the number is too large for a double")
-        if literal.kind == "integer" and narrow and moments.single(value) != ratio[0]:
+        if literal.kind == "integer" and narrow and spark_casts.single(value) != ratio[0]:
             return Unusable("Spark may round this integer to single precision")
         return Point(value)
     if literal.kind in ("double", "float"):
         value = float(literal.value if literal.value is not None else math.nan)
         # a JSON number is a double in Spark's eyes and single precision in Iceberg's: use it where both agree
-        if narrow and literal.kind == "double" and value == value and moments.single(value) != value:
+        if narrow and literal.kind == "double" and value == value and spark_casts.single(value) != value:
             return Unusable("the number is not exact in single precision, and readers differ on rounding it")
         return Point(value)
     if literal.kind in ("string", "text"):
@@ -278,7 +281,7 @@ def _float(literal: Literal, leaf: Target) -> Point | Unusable:
                 return Unusable("this spelling of a number is not read with certainty")
             raise _mismatch(literal, leaf)
         value = float(text)
-        if math.isinf(value) or (narrow and moments.single(value) != value):
+        if math.isinf(value) or (narrow and spark_casts.single(value) != value):
             return Unusable("text is cast to a number row by row")
         return Point(value)
     raise _mismatch(literal, leaf)
@@ -288,11 +291,11 @@ def _date(literal: Literal, leaf: Target, time_zone: str) -> Point | Unusable:
     if literal.kind == "date" and isinstance(literal.value, int):
         return Point(literal.value)
     if literal.kind in ("string", "text"):
-        days = moments.date_days(str(literal.value))
+        days = spark_casts.date_days(str(literal.value))
         return _unread_time(literal, leaf) if days is None else Point(days)
     if literal.kind in ("timestamp", "timestamp_ntz") and isinstance(literal.value, int):
         # Spark casts the date to midnight of the session's zone
-        if literal.kind == "timestamp" and not moments.is_utc(time_zone):
+        if literal.kind == "timestamp" and not spark_casts.is_utc(time_zone):
             return Unusable("a date compared with a timestamp depends on the time zone's transitions")
         return _place(literal.value, _DAY_US)
     raise _mismatch(literal, leaf)
@@ -302,15 +305,15 @@ def _timestamp(literal: Literal, leaf: Target, time_zone: str) -> Point | Unusab
     instant = leaf.dtype.name == "timestamp"
     if literal.kind in ("string", "text"):
         text = str(literal.value)
-        micros = moments.instant_us(text, time_zone) if instant else moments.wall_us(text)
+        micros = spark_casts.instant_us(text, time_zone) if instant else spark_casts.wall_us(text)
         if micros is None:
             return _unread_time(literal, leaf)
-        if leaf.dtype.unit == "ns" and moments.is_finer_than_us(text):
+        if leaf.dtype.unit == "ns" and spark_casts.is_finer_than_us(text):
             return Unusable("Spark cuts what is finer than a microsecond, other readers do not")
         return _in_unit(micros, leaf)
     if literal.kind == "date" and isinstance(literal.value, int):
         wall = literal.value * _DAY_US
-        at = moments.midnight_us(literal.value, time_zone) if instant else wall
+        at = spark_casts.midnight_us(literal.value, time_zone) if instant else wall
         return (
             Unusable("the day is outside the years 1 to 9999, or the clocks skip its midnight")
             if at is None
@@ -318,7 +321,7 @@ def _timestamp(literal: Literal, leaf: Target, time_zone: str) -> Point | Unusab
         )
     if literal.kind in ("timestamp", "timestamp_ntz") and isinstance(literal.value, int):
         same = (literal.kind == "timestamp") == instant
-        if not same and not moments.is_utc(time_zone):
+        if not same and not spark_casts.is_utc(time_zone):
             return Unusable("a time with zone and one without are compared by the time zone's transitions")
         return _in_unit(literal.value, leaf)
     raise _mismatch(literal, leaf)
@@ -326,7 +329,7 @@ def _timestamp(literal: Literal, leaf: Target, time_zone: str) -> Point | Unusab
 
 def _unread_time(literal: Literal, leaf: Target) -> Unusable:
     """For text that is not read as a date or time here, but may be by Spark; some cannot be one."""
-    if moments.is_impossible(str(literal.value), _kind_of_moment(leaf.dtype)):
+    if spark_casts.is_impossible(str(literal.value), _kind_of_moment(leaf.dtype)):
         raise _mismatch(literal, leaf)
     return Unusable("this spelling of a time is not read with certainty")
 
@@ -339,10 +342,10 @@ def _in_unit(micros: int, leaf: Target) -> Point:
 def _time(literal: Literal, leaf: Target) -> Point | Unusable:
     if literal.kind in ("string", "text"):
         text = str(literal.value)
-        micros = moments.time_of_day_us(text)
+        micros = spark_casts.time_of_day_us(text)
         if micros is None:
             return _unread_time(literal, leaf)
-        if leaf.dtype.unit == "ns" and moments.is_finer_than_us(text):
+        if leaf.dtype.unit == "ns" and spark_casts.is_finer_than_us(text):
             return Unusable("Spark cuts what is finer than a microsecond, other readers do not")
         return _in_unit(micros, leaf)
     raise _mismatch(literal, leaf)

@@ -1,4 +1,4 @@
-"""Filters that were read and bound before: the same question is often asked again."""
+"""Filters of requests, read and bound, and kept because the same question is often asked again."""
 
 from __future__ import annotations
 
@@ -9,11 +9,31 @@ from typing import Any, Final
 
 import msgspec
 
+from lamella.snapshot.errors import InvalidFilter
 from lamella.snapshot.expression.bind import bind
 from lamella.snapshot.expression.bound import BoundPredicate
+from lamella.snapshot.expression.json_filters import read_tree
 from lamella.snapshot.expression.nodes import TRUE, Predicate
-from lamella.snapshot.expression.read import read_filter
+from lamella.snapshot.expression.sql import read_sql
 from lamella.snapshot.schema import Schema
+
+
+def read_filter(given: Any, *, time_zone: str = "UTC", now_us: int | None = None) -> Predicate:
+    """A filter as requests carry it: None (every row), SQL text, or a JSON tree.
+
+    ``now_us``: what ``now()`` and its like are in SQL text; see :func:`~lamella.snapshot.expression.sql.read_sql`.
+
+    Raises:
+        InvalidFilter: cannot be read; LimitExceeded: too large.
+    """
+    if given is None:
+        return TRUE
+    if isinstance(given, str):
+        return read_sql(given, time_zone=time_zone, now_us=now_us)
+    if isinstance(given, dict | bool):
+        return read_tree(given)
+    raise InvalidFilter("a filter is SQL text or a JSON expression", position="$")
+
 
 #: Schemas that one filter is kept bound to.
 _SCHEMAS: Final = 4

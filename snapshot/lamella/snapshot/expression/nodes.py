@@ -1,4 +1,4 @@
-"""The filter language as values: what was asked, before any schema is looked at.
+"""The filter language as values, before any schema is looked at, and the sizes a filter may have.
 
 A filter is a tree of predicates over terms (columns, functions of columns, literals), with SQL's three-valued logic.
 Whatever cannot be expressed is :class:`Unknown`: it may be true, false or null for any row, so it excludes nothing, and
@@ -11,6 +11,93 @@ from typing import Final
 from typing import Literal as Choice
 
 import msgspec
+
+#: Characters of SQL text; longer lists belong into a JSON filter, which needs no tokenizer.
+MAX_SQL_CHARACTERS: Final = 262_144
+#: Words, numbers, quoted texts and signs of SQL text that needs the parser, without long lists of constants behind IN.
+#: The parser takes up to 60 µs for each.
+MAX_SQL_TOKENS: Final = 10_000
+#: The same of all filters of one request together.
+MAX_REQUEST_SQL_TOKENS: Final = 5 * MAX_SQL_TOKENS
+#: Levels of types within types (arrays, maps, structs) in a cast. The parser's time grows with the square.
+MAX_SQL_TYPE_DEPTH: Final = 8
+#: Nodes that the parser may make for each token of a text, those of what it tries in vain included, and beside them.
+MAX_NODES_PER_TOKEN: Final = 20
+NODES_BESIDE: Final = 1_000
+#: Levels of nesting.
+MAX_DEPTH: Final = 100
+#: Levels of nesting that SQL text may surely have. The parser recurses many times a level, so it gives up before
+#: :data:`MAX_DEPTH`; a JSON filter has room for that.
+SURE_SQL_DEPTH: Final = 20
+#: Predicates in one filter.
+MAX_NODES: Final = 10_000
+#: Literals of one IN list.
+MAX_IN_LITERALS: Final = 1_000_000
+
+
+#: A part of a pattern: fixed text, or one of the two wildcards.
+Part = str | int
+ANY: Final = 0
+ONE: Final = 1
+
+
+def like_parts(pattern: str, escape: str) -> tuple[Part, ...] | None:
+    """A pattern's parts; None when the escape character stands before anything but a wildcard or itself.
+
+    No two texts and no two ``ANY`` stand beside each other.
+    """
+    parts: list[Part] = []
+    text: list[str] = []
+    index = 0
+    while index < len(pattern):
+        character = pattern[index]
+        if escape and character == escape:
+            if index + 1 == len(pattern) or pattern[index + 1] not in ("%", "_", escape):
+                return None
+            text.append(pattern[index + 1])
+            index += 2
+            continue
+        index += 1
+        if character not in "%_":
+            text.append(character)
+            continue
+        if text:
+            parts.append("".join(text))
+            text.clear()
+        if character == "_":
+            parts.append(ONE)
+        elif parts[-1:] != [ANY]:
+            parts.append(ANY)
+    if text:
+        parts.append("".join(text))
+    return tuple(parts)
+
+
+def least_length(parts: tuple[Part, ...]) -> int:
+    """The fewest characters of a text that matches."""
+    return sum(len(part) if isinstance(part, str) else part for part in parts)
+
+
+def is_like(text: str, parts: tuple[Part, ...]) -> bool:
+    """True when the whole text matches; the time is at most the product of the two lengths."""
+    single: list[str | int] = []
+    for part in parts:
+        single += [part] if isinstance(part, int) else list(part)
+    at = here = 0
+    retry: tuple[int, int] | None = None  # behind the last ANY, and the first character it has not swallowed
+    while at < len(text):
+        if here < len(single) and single[here] == ANY:
+            here += 1
+            retry = (here, at)
+        elif here < len(single) and (single[here] == ONE or single[here] == text[at]):
+            here, at = here + 1, at + 1
+        elif retry is not None:
+            here, at = retry[0], retry[1] + 1
+            retry = (here, at)
+        else:
+            return False
+    return all(part == ANY for part in single[here:])
+
 
 Operator = Choice["lt", "le", "gt", "ge", "eq", "ne"]
 

@@ -13,18 +13,16 @@ from typing import Any, Final
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from lamella.snapshot.carrying import CarryingPool
+from lamella.snapshot.concurrency import ContextThreadPool, check_patience
 from lamella.snapshot.errors import FilterTypeMismatch, InvalidFilter, LimitExceeded
-from lamella.snapshot.expression import moments
-from lamella.snapshot.expression.limits import (
+from lamella.snapshot.expression import spark_casts
+from lamella.snapshot.expression.nodes import (
     MAX_DEPTH,
     MAX_IN_LITERALS,
     MAX_NODES,
     MAX_REQUEST_SQL_TOKENS,
     MAX_SQL_CHARACTERS,
     SURE_SQL_DEPTH,
-)
-from lamella.snapshot.expression.nodes import (
     And,
     Compare,
     Constant,
@@ -47,12 +45,9 @@ from lamella.snapshot.expression.nodes import (
     Truth,
     Unknown,
 )
-from lamella.snapshot.expression.sql_constant import ImpossibleLiteral, bare
+from lamella.snapshot.expression.sql_parse import Source, doubt, parsed, parts_of, token_count
 from lamella.snapshot.expression.sql_plain import LongList, long_lists, read_plain
-from lamella.snapshot.expression.sql_source import Source, parts_of
-from lamella.snapshot.expression.sql_terms import TermReader, path_of
-from lamella.snapshot.expression.sql_text import doubt, parsed, token_count
-from lamella.snapshot.patience import check_patience
+from lamella.snapshot.expression.sql_terms import ImpossibleLiteral, TermReader, bare, path_of
 
 _COMPARISONS: Final[dict[type[exp.Expr], Operator]] = {
     exp.LT: "lt",
@@ -104,7 +99,7 @@ def read_sql(text: str, *, time_zone: str = "UTC", now_us: int | None = None) ->
         )
     if not text.strip():
         raise InvalidFilter("the filter is empty", position=0)
-    if not moments.is_unicode(text):
+    if not spark_casts.is_unicode(text):
         raise InvalidFilter("the filter is not valid Unicode", position=0)
     plain = read_plain(text, time_zone)
     if plain is not None:
@@ -144,7 +139,7 @@ def read_fully(text: str, time_zone: str, now_us: int | None = None, lists: Sequ
     except RecursionError:
         pass
     # Once more on a stack of its own: how deep a filter may be must not depend on who asks.
-    with CarryingPool(max_workers=1, thread_name_prefix="deep-filter") as pool:
+    with ContextThreadPool(max_workers=1, thread_name_prefix="deep-filter") as pool:
         try:
             return pool.submit(_read, text, time_zone, now_us, lists).result()
         except RecursionError as error:

@@ -17,9 +17,11 @@ import msgspec
 from sqlglot.dialects.spark import Spark
 from sqlglot.parsers.spark import SparkParser
 
-from lamella.snapshot.expression import moments
-from lamella.snapshot.expression.limits import MAX_IN_LITERALS, MAX_NODES, SURE_SQL_DEPTH
+from lamella.snapshot.expression import spark_casts
 from lamella.snapshot.expression.nodes import (
+    MAX_IN_LITERALS,
+    MAX_NODES,
+    SURE_SQL_DEPTH,
     And,
     Compare,
     In,
@@ -34,7 +36,7 @@ from lamella.snapshot.expression.nodes import (
     Predicate,
     Ref,
 )
-from lamella.snapshot.expression.sql_constant import number
+from lamella.snapshot.expression.sql_terms import number
 from lamella.snapshot.schema import quoted_path
 
 _OPERATORS: Final[dict[str, Operator]] = {
@@ -288,15 +290,15 @@ class _Reader:
 
     def _moment(self, kind: str, text: str) -> Literal:
         if kind == "date":
-            days = moments.date_days(text)
+            days = spark_casts.date_days(text)
             if days is not None:
                 return Literal("date", days)
         elif kind == "timestamp_ntz":
-            micros = moments.wall_us(text)
+            micros = spark_casts.wall_us(text)
             if micros is not None:
                 return Literal("timestamp_ntz", micros)
         else:
-            micros = moments.instant_us(text, self._time_zone)
+            micros = spark_casts.instant_us(text, self._time_zone)
             if micros is not None:
                 return Literal("timestamp", micros)
         raise _Unsure

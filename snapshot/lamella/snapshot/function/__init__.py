@@ -6,6 +6,6 @@ no result: there everything is left open, since Spark's settings decide between 
 """
 
 from lamella.snapshot.function.base import Function
-from lamella.snapshot.function.choice import Coalesce
+from lamella.snapshot.function.numeric import Coalesce
 
 __all__ = ["Coalesce", "Function"]

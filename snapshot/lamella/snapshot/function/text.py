@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from lamella.snapshot.columnar.keys import BytesKeys, bytes_keys
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, Zones
-from lamella.snapshot.function.base import Span, result, strict_flags, unbounded
-from lamella.snapshot.function.vector import Vector, strict, text_of
+from lamella.snapshot.function.base import Span, Vector, result, strict, strict_flags, text_of, unbounded
 from lamella.snapshot.schema import parse_type
 
 _INT: Final = parse_type("int32")

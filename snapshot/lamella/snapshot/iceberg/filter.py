@@ -1,4 +1,4 @@
-"""Filters of Iceberg clients: read for pruning, and what is left of them spelled for these clients.
+"""Filters of Iceberg clients: read for pruning, and what is left of them for each block.
 
 Both spellings of the REST specification are read; what is left is written in the older one, which all clients read.
 
@@ -19,21 +19,235 @@ numbers, times beside days), and numbers that the type does not have, by which t
 
 from __future__ import annotations
 
+import datetime as dt
+import math
+import re
+import struct
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
+from lamella.snapshot.columnar import Sidecar
+from lamella.snapshot.concurrency import check_patience
 from lamella.snapshot.errors import InvalidFilter, LimitExceeded
-from lamella.snapshot.expression.json_literal import shown, wrong
-from lamella.snapshot.expression.limits import MAX_DEPTH, MAX_IN_LITERALS, MAX_NODES
-from lamella.snapshot.expression.nodes import TRUE, And, Constant, IsNan, IsNull, Not, Or, Predicate, Ref, Unknown
-from lamella.snapshot.expression.tree import read_tree
-from lamella.snapshot.iceberg.float_terms import for_readers
-from lamella.snapshot.iceberg.value import is_doubtful_day, is_doubtful_number, is_zero, plain_value, rounded, typed
-from lamella.snapshot.patience import check_patience
-from lamella.snapshot.prune.residual import Atom, Shape
+from lamella.snapshot.expression import bind
+from lamella.snapshot.expression.bound import BoundPredicate
+from lamella.snapshot.expression.json_filters import read_tree, shown, wrong
+from lamella.snapshot.expression.nodes import (
+    MAX_DEPTH,
+    MAX_IN_LITERALS,
+    MAX_NODES,
+    TRUE,
+    And,
+    Constant,
+    IsNan,
+    IsNull,
+    Not,
+    Or,
+    Predicate,
+    Ref,
+    Unknown,
+)
+from lamella.snapshot.prune.residual import Atom, Shape, simplified, states_of
+from lamella.snapshot.prune.selection import Indexes
 from lamella.snapshot.schema import DataType, Leaf, Schema
+
+_INFINITE: Final = frozenset({"Infinity", "-Infinity"})
+_EXPONENT: Final = re.compile(r"[+-]?\d{1,40}(\.\d{1,40})?e[+-]?\d{1,2}", re.ASCII | re.IGNORECASE)
+_DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_DAYS: Final = DataType("date").int_range
+_INT: Final = DataType("int32")
+_LONG: Final = DataType("int64")
+_FLOAT_MAX: Final = (2 - 2**-23) * 2.0**127
+_MIDNIGHT: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_DAY_US: Final = 86_400_000_000
+
+
+def plain_value(value: Any, path: str) -> Any:
+    """A value as a JSON scalar, which the older spelling has; raises InvalidFilter."""
+    if isinstance(value, dict) and value.get("type") == "literal":
+        value = value.get("value")
+    if isinstance(value, float) and not math.isfinite(value):  # JSON has no number for these
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise wrong(path, "a value is a JSON scalar or a literal")
+
+
+def is_doubtful_number(value: Any, dtype: DataType) -> bool:
+    """What clients do not read alike beside a column of numbers: text, NaN too, and what is outside of Iceberg's type.
+
+    By a number outside they decide all rows at once, nulls among them.
+    """
+    if isinstance(value, str):
+        return dtype.name != "float64" or value not in _INFINITE
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    if dtype.is_float:
+        return dtype.bits < 64 and abs(value) > _FLOAT_MAX
+    low, high = (_LONG if dtype.bits == 64 else _INT).int_range
+    return not low <= value <= high
+
+
+def is_doubtful_day(value: Any) -> bool:
+    """What is perhaps a time: pyiceberg cuts the text of one to its day, and a large number may count microseconds."""
+    if isinstance(value, str):
+        return _DAY.fullmatch(value) is None
+    return type(value) is int and not _DAYS[0] <= value <= _DAYS[1]
+
+
+def is_zero(value: Any) -> bool:
+    """Either of the two zeros."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == 0
+
+
+def typed(value: Any, dtype: DataType) -> Any:
+    """A value of the wire as JSON filters take it: Java's clients write days and microseconds as bare numbers."""
+    if type(value) is int:
+        if dtype.name == "date":
+            return {"type": "literal", "data-type": "date", "value": value}
+        if dtype.name in ("timestamp", "timestamp_ntz"):
+            return {"type": "literal", "data-type": dtype.name, "value": value}
+        if dtype.name == "time" and 0 <= value < _DAY_US:
+            return (_MIDNIGHT + dt.timedelta(microseconds=value)).time().isoformat("microseconds")
+    if dtype.is_float and isinstance(value, str) and value in _INFINITE:
+        return {"type": "literal", "data-type": "double", "value": value}
+    if dtype.name == "decimal" and isinstance(value, str) and _EXPONENT.fullmatch(value):  # Python's, of small ones
+        return format(Decimal(value), "f")
+    return value
+
+
+def rounded(value: Any) -> Any:
+    """A number of the type's range as the 32-bit number next to it."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return value
+    return float(struct.unpack("<f", struct.pack("<f", value))[0])
+
+
+# Comparisons of floats as they are written in residuals.
+#
+# Not with an infinity: JSON has none, and Java's client fails at the text of one. What is written instead is true for
+# the rows that the comparison is true for, in SQL, in Iceberg's evaluators and in Arrow: they differ in where NaN
+# lies, and in whether ``not-eq`` holds for a null, so it is made of predicates that differ alike.
+#
+# Where NaN is greater than numbers, as in Spark, ``gt`` is true for it, and yet Iceberg's readers skip row groups by
+# the bounds of Parquet footers, which leave NaN out: so those rows are asked for by name. To Arrow ``gt`` is not true
+# for NaN; pyiceberg filters rows by its own filter, whatever is left of it here.
+
+_INFINITIES: Final = ("Infinity", "-Infinity")
+_DOUBLE_MAX: Final = (2 - 2**-52) * 2.0**1023
+
+Node = dict[str, Any]
+
+
+def for_readers(node: Mapping[str, Any], dtype: DataType) -> Node:
+    """A comparison or list of the older spelling as readers take it, and lose no row."""
+    if not dtype.is_float:
+        return dict(node)
+    written = without_infinity(node, dtype)
+    has_nan = node["type"] in ("gt", "gt-eq") and (node["value"] in _INFINITIES or _is_in_range(node["value"], dtype))
+    return _either(written, _of("is-nan", node["term"])) if has_nan else written
+
+
+def _is_in_range(value: Any, dtype: DataType) -> bool:
+    """Whether a value is a number of the type; by others clients decide all rows at once."""
+    return isinstance(value, int | float) and abs(value) <= (_DOUBLE_MAX if dtype.bits == 64 else _FLOAT_MAX)
+
+
+def without_infinity(node: Mapping[str, Any], dtype: DataType) -> Node:
+    """The same of a column of floats, as an expression whose numbers are finite."""
+    term, kind = node["term"], node["type"]
+    most = _DOUBLE_MAX if dtype.bits == 64 else _FLOAT_MAX
+    if "values" in node:
+        rest = [value for value in node["values"] if value not in _INFINITIES]
+        if len(rest) == len(node["values"]):
+            return dict(node)
+        connective, single = ("or", "eq") if kind == "in" else ("and", "not-eq")
+        parts = [{"type": kind, "term": term, "values": rest}] if rest else []
+        parts += [_compared(single, term, sign, most) for sign in _INFINITIES if sign in node["values"]]
+        return _chained(connective, parts)
+    if node.get("value") not in _INFINITIES:
+        return dict(node)
+    return _compared(kind, term, node["value"], most)
+
+
+def _compared(kind: str, term: str, infinity: str, most: float) -> Node:
+    if infinity == "-Infinity":
+        below, others = _of("lt", term, -most), _of("gt-eq", term, -most)
+        return {
+            "lt": _both(below, others),  # nothing lies below it
+            "lt-eq": below,
+            "eq": below,
+            "gt": others,
+            "gt-eq": _either(others, below),  # with NaN where that is the greatest
+            "not-eq": _either(_either(others, _of("is-nan", term)), _null(term)),
+        }[kind]
+    above, others = _of("gt", term, most), _of("lt-eq", term, most)
+    equal = _both(above, _of("not-nan", term))
+    return {
+        "lt": others,
+        "lt-eq": _either(others, equal),
+        "eq": equal,
+        "gt": _both(above, _of("is-nan", term)),
+        "gt-eq": above,
+        "not-eq": _either(_either(others, _of("is-nan", term)), _null(term)),
+    }[kind]
+
+
+def _null(term: str) -> Node:
+    """True for a null where ``not-eq`` is."""
+    return _both(_of("not-eq", term, 0.5), _of("is-null", term))
+
+
+def _of(kind: str, term: str, value: float | None = None) -> Node:
+    return {"type": kind, "term": term} | ({} if value is None else {"value": value})
+
+
+def _both(left: Node, right: Node) -> Node:
+    return {"type": "and", "left": left, "right": right}
+
+
+def _either(left: Node, right: Node) -> Node:
+    return {"type": "or", "left": left, "right": right}
+
+
+def _chained(connective: str, parts: list[Node]) -> Node:
+    found = parts[0]
+    for part in parts[1:]:
+        found = {"type": connective, "left": found, "right": part}
+    return found
+
+
+def filter_for(given: object, spoken: Schema, stored: Schema, *, case_sensitive: bool) -> IcebergFilter:
+    """The filter of a request whose names are those of ``spoken``, for a snapshot whose schema is ``stored``.
+
+    A predicate on a column that the two call or type differently is not used, and stays in every residual.
+
+    Raises as :func:`lamella.snapshot.iceberg.filter.read_iceberg_filter`.
+    """
+    read = read_iceberg_filter(given, spoken, case_sensitive=case_sensitive)
+    if spoken.columns == stored.columns:
+        return read
+    then = stored.by_id()
+    same = {
+        leaf.name if case_sensitive else leaf.name.lower()
+        for leaf in spoken.leaves()
+        if leaf.id in then and (then[leaf.id].path, then[leaf.id].dtype) == (leaf.path, leaf.dtype)
+    }
+    leaves = tuple(_for(leaf, same, case_sensitive=case_sensitive) for leaf in read.leaves)
+    return msgspec.structs.replace(read, leaves=leaves, predicate=predicate_of(read.shape, leaves))
+
+
+def _for(leaf: IcebergLeaf, same: set[str], *, case_sensitive: bool) -> IcebergLeaf:
+    name = leaf.node.get("term")
+    if isinstance(name, str) and (name if case_sensitive else name.lower()) in same:
+        return leaf
+    text = f"{name} {leaf.node['type']}"
+    return msgspec.structs.replace(leaf, readings=(Unknown(text, "the column is another one in that snapshot"),))
+
 
 _OPPOSITES: Final = {
     **{"lt": "gt-eq", "gt": "lt-eq", "eq": "not-eq", "in": "not-in", "is-null": "not-null", "is-nan": "not-nan"},
@@ -296,3 +510,31 @@ def _member(node: dict[str, Any], name: str, path: str) -> Any:
     if name not in node:
         raise InvalidFilter(f"{node['type']} needs {name!r} (at {path})", position=path)
     return node[name]
+
+
+class IcebergResiduals:
+    """The residuals of one filter, each as JSON text that is made once."""
+
+    def __init__(self, filter: IcebergFilter, schema: Schema, *, case_sensitive: bool = True) -> None:
+        """Raises FilterTypeMismatch, UnknownColumn, for a filter that does not fit the columns."""
+        self._filter = filter
+        self._bound: list[list[BoundPredicate]] = [
+            [bind(reading, schema, case_sensitive=case_sensitive) for reading in leaf.readings]
+            for leaf in filter.leaves
+        ]
+        self._texts: dict[Shape, msgspec.Raw] = {}
+
+    def of(self, companion: Sidecar, rows: Indexes) -> list[bool | msgspec.Raw]:
+        """For each of a companion's ``rows`` what is left: True nothing, False no row can match, or JSON."""
+        states = states_of(self._bound, companion)[rows]
+        vectors, inverse = np.unique(states, axis=0, return_inverse=True)
+        left = [self._text(simplified(self._filter.shape, vector.tolist())) for vector in vectors]
+        return [left[place] for place in inverse.reshape(-1).tolist()]
+
+    def _text(self, shape: Shape) -> bool | msgspec.Raw:
+        if shape is None or isinstance(shape, bool):
+            return bool(shape)
+        found = self._texts.get(shape)
+        if found is None:
+            found = self._texts[shape] = msgspec.Raw(msgspec.json.encode(self._filter.residual(shape)))
+        return found

@@ -13,8 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from lamella.snapshot.errors import NotExpressible
-from lamella.snapshot.iceberg.types import name_mapping, reads_as, schema_json
+from lamella.snapshot.iceberg.types import name_mapping, schema_json
 from lamella.snapshot.manifest import Snapshot
+from lamella.snapshot.parquet.iceberg_readers import reads_as
 from lamella.snapshot.schema import Schema
 
 MAIN: Final = "main"

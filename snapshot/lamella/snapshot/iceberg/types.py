@@ -1,4 +1,4 @@
-"""A table's columns as an Iceberg schema, and the names that its files call them by.
+"""A table's columns as an Iceberg schema, and whether Iceberg's readers read its files alike.
 
 Types by the Iceberg specification's format version 2. A column that has none there makes the table unreadable as an
 Iceberg table: leaving it out would change what ``SELECT *`` means, and reading it as something else its values.
@@ -39,21 +39,6 @@ def type_name(dtype: DataType) -> str | None:
     if dtype.name in _TIMES:
         return _TIMES[dtype.name] if dtype.unit == "us" else None
     return _PLAIN.get(dtype.name)
-
-
-def reads_as(written: DataType, wanted: DataType) -> bool:
-    """Whether Iceberg's readers take values of a file's type for values of the table's type."""
-    if written == wanted or (written.is_text and wanted.is_text):
-        return True
-    if written.is_integer and wanted.is_integer:  # unsigned ones fail in Spark, or are read as signed
-        return written.order == "int" and written.bits <= wanted.bits
-    if written.is_float and wanted.is_float:
-        return written.bits <= wanted.bits and written.bits > 16
-    if written.name == wanted.name == "decimal":
-        return written.scale == wanted.scale and written.precision <= wanted.precision
-    if written.name == wanted.name and written.name in ("time", "timestamp", "timestamp_ntz"):
-        return written.unit == "us"
-    return {written.name, wanted.name} <= {"binary", "bson"}
 
 
 def schema_json(schema: Schema) -> dict[str, Any]:

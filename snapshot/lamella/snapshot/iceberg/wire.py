@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from lamella.snapshot.wire.bounds import ColumnPaths
+from lamella.snapshot.wire.limits import ColumnPaths
 
 #: Of a plan task. Plans of requests that make longer ones have no parts.
 MOST_CHARACTERS: Final = 1 << 20

@@ -5,8 +5,9 @@ of some blocks is a *part*, one object (:mod:`.part`), and says by block what it
 becomes of other blocks. Blocks that no part knows are kept.
 """
 
-from lamella.snapshot.index.kind import Builder, Claim, Kind, Probe, kind_named, kinds
+from lamella.snapshot.index.kind import Builder, Claim, Kind, Probe
 from lamella.snapshot.index.part import Fetch, Part, PartRef, Section, pack
+from lamella.snapshot.index.registry import kind_named, kinds
 
 __all__ = [
     "Builder",

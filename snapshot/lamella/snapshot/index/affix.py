@@ -16,12 +16,10 @@ import pyarrow.compute as pc
 
 from lamella.snapshot.columnar.keys import Mask
 from lamella.snapshot.expression.bound import BoundTest, Comparison, Membership, Prefix
-from lamella.snapshot.function.vector import Vector, text_of
-from lamella.snapshot.index.kind import Builder, Claim, Probe
-from lamella.snapshot.index.options import Option, checked
+from lamella.snapshot.function.base import Vector, text_of
+from lamella.snapshot.index.kind import Builder, Claim, Expected, Option, Probe, Profile, checked
 from lamella.snapshot.index.part import Part
-from lamella.snapshot.index.profile import Expected, Profile
-from lamella.snapshot.index.sets import Sets, sections_of
+from lamella.snapshot.index.value_set import Sets, sections_of
 from lamella.snapshot.index.widening import can_serve
 from lamella.snapshot.schema import DataType, parse_type
 

@@ -1,4 +1,4 @@
-"""Bloom filters: equality and lists over columns whose values are spread all over the table.
+"""Bloom filter indexes: equality and lists over columns whose values are spread over the table.
 
 They say of a value that a block certainly does not have it. Nothing is known of nulls and NaN. Blocks whose files have
 filters of their own need not be read to build them.
@@ -6,29 +6,64 @@ filters of their own need not be read to build them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.bloom.physical import hashes_in, type_of
-from lamella.snapshot.bloom.xxh64 import Hashes
+from lamella.snapshot.bloom.plain_encoding import hashes_in, type_of
+from lamella.snapshot.bloom.split_block import SLOT_BYTES, Hashes, false_positives, keys_per_slot, slots_for
 from lamella.snapshot.expression.bound import BoundTest, Comparison, Membership
-from lamella.snapshot.function.vector import Vector
-from lamella.snapshot.index import foreseen_filters, stacked
+from lamella.snapshot.function.base import Vector
+from lamella.snapshot.index import stacked_filters
 from lamella.snapshot.index.file_filters import read_filters, shrunk
-from lamella.snapshot.index.hashing import has_keys, value_keys, vector_keys
-from lamella.snapshot.index.kind import Builder, Claim, Probe
-from lamella.snapshot.index.options import Option, checked
-from lamella.snapshot.index.part import Part
-from lamella.snapshot.index.profile import Expected, Profile
-from lamella.snapshot.index.values import ascending
+from lamella.snapshot.index.kind import PART_ENTRIES, Builder, Claim, Expected, Option, Probe, Profile, checked
+from lamella.snapshot.index.part import Part, ascending
+from lamella.snapshot.index.stacked_filters import has_keys, value_keys, vector_keys
 from lamella.snapshot.index.widening import can_serve, narrowed
-from lamella.snapshot.layout.store import Store
 from lamella.snapshot.parquet.footer import Footer
 from lamella.snapshot.schema import DataType, parse_type
 from lamella.snapshot.stats.bound import Value
+from lamella.snapshot.storage.store import Store
+
+#: Filters of more slots have the rate that was asked for, however they are rounded.
+_ROUNDED_SLOTS: Final = 200
+#: What a part says of each block beside its filter.
+_BLOCK_BYTES: Final = 20
+
+
+def expected(profile: Profile, rate: float, above_bytes: int) -> Expected:
+    """As sharp as asked for; in layer "segment" the filter above those of the blocks, where it is not too large."""
+    counts = np.maximum(np.round(profile.distinct), 0).astype(np.int64)
+    different, places = np.unique(counts, return_inverse=True)
+    slots = np.where(different > 0, np.maximum(np.round(different / keys_per_slot(rate)), 1), 0).astype(np.int64)
+    rates = np.full(len(different), rate)
+    few = slots <= _ROUNDED_SLOTS
+    rates[few] = [
+        false_positives(count / max(number, 1))
+        for count, number in zip(different[few].tolist(), slots[few].tolist(), strict=True)
+    ]
+    if profile.layer == "block":
+        own_bytes = float(slots[places].sum() * SLOT_BYTES) + len(profile) * _BLOCK_BYTES
+        kept = rates[places]
+        above, more_bytes = _above(profile, rate, above_bytes)
+        return Expected(kept, own_bytes + more_bytes, "", kept * above)
+    fits = slots * SLOT_BYTES <= above_bytes
+    reason = "" if fits.all() else "the filter above the blocks would be too large in some segments"
+    return Expected(np.where(fits, rates, 1.0)[places], float((slots * fits)[places].sum() * SLOT_BYTES), reason)
+
+
+def _above(profile: Profile, rate: float, most_bytes: int) -> tuple[float, float]:
+    """The rate of the filters above all blocks of a part, and the bytes of all of them; 1 and 0: they are too large."""
+    parts = math.ceil(max(len(profile), 1) / PART_ENTRIES)
+    count = round(min(profile.total, float(profile.distinct.sum()) / parts))
+    slots = slots_for(count, rate)
+    if not count or slots * SLOT_BYTES > most_bytes:
+        return 1.0, 0.0
+    return false_positives(count / slots), float(parts * slots * SLOT_BYTES)
+
 
 #: What all kinds that stack filters take.
 FILTER_OPTIONS: Final = {
@@ -68,11 +103,11 @@ class BloomKind:
         self, parts: list[tuple[Part, npt.NDArray[np.int64]]]
     ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Blocks of several parts as one."""
-        return stacked.taken(parts)
+        return stacked_filters.taken(parts)
 
     def expected(self, profile: Profile, options: Mapping[str, Any]) -> Expected:
         """As sharp as the option says, and as large as the different values take for that."""
-        return foreseen_filters.expected(profile, options["false_positives"], options["above_bytes"])
+        return expected(profile, options["false_positives"], options["above_bytes"])
 
 
 class BloomBuilder:
@@ -80,7 +115,7 @@ class BloomBuilder:
 
     def __init__(self, dtype: DataType, options: Mapping[str, Any]) -> None:
         self._dtype = dtype
-        self._stack = stacked.StackBuilder(options["false_positives"], options["above_bytes"])
+        self._stack = stacked_filters.StackBuilder(options["false_positives"], options["above_bytes"])
         self._keys: list[Hashes] = []
 
     def add(self, values: Vector) -> None:
@@ -114,7 +149,7 @@ class BloomProbe:
     """Looks values up."""
 
     def __init__(self, part: Part) -> None:
-        self._stack = stacked.Stack(part)
+        self._stack = stacked_filters.Stack(part)
         self._dtype = parse_type(part.header.dtype)
 
     def claim(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> Claim | None:
@@ -127,7 +162,7 @@ class BloomProbe:
 
     def _keys(self, domain: str, asked: DataType, values: list[Value]) -> Hashes | None:
         """The keys of those values that rows of such a block can have; None: that is not known."""
-        if domain == stacked.OURS:
+        if domain == stacked_filters.OURS:
             return self._stack.left(value_keys(self._dtype, narrowed(self._dtype, asked, values)))
         dtype = type_of(domain)
         return hashes_in(domain, narrowed(dtype, asked, values)) if can_serve(dtype, asked) else None

@@ -1,4 +1,4 @@
-"""Parts, built from the blocks' files: the values of the index's term, block by block, as the table's readers see them.
+"""Building parts of an index from the rows of blocks.
 
 A block whose values cannot be had exactly (its file is another one by now, is encrypted, has days of the old calendar,
 or a row for which the expression fails) is left out with the reason. No part knows it then, so it is always kept.
@@ -7,28 +7,145 @@ or a row for which the expression fails) is left out with the reason. No part kn
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 
-from lamella.snapshot.carrying import CarryingPool
-from lamella.snapshot.errors import InvalidRequest, LamellaError
-from lamella.snapshot.expression.bound import BoundTerm
-from lamella.snapshot.function.vector import Vector
-from lamella.snapshot.index.block_values import ExpressionFails, own_footer, place_in_file, term_values
+from lamella.snapshot.concurrency import ContextThreadPool
+from lamella.snapshot.errors import CorruptParquet, InvalidRequest, LamellaError
+from lamella.snapshot.expression.bound import BoundTerm, leaves_in
+from lamella.snapshot.function.base import Vector
 from lamella.snapshot.index.definition import term_in
-from lamella.snapshot.index.kind import Builder, FileBuilder, kind_named
+from lamella.snapshot.index.kind import Builder, FileBuilder
 from lamella.snapshot.index.part import PartRef, pack, ref_of
-from lamella.snapshot.layout import Store
+from lamella.snapshot.index.registry import kind_named
 from lamella.snapshot.manifest import Block, TableIndex
 from lamella.snapshot.manifest.block_key import BlockKeys, block_keys
-from lamella.snapshot.parquet.decoded import Unreadable
-from lamella.snapshot.parquet.footer import Footer
-from lamella.snapshot.schema import Leaf
-from lamella.snapshot.schema.evolution import Versioned
+from lamella.snapshot.parquet.columns import PlannedColumn, plan
+from lamella.snapshot.parquet.file_values import DecodedFile, Unreadable
+from lamella.snapshot.parquet.footer import Footer, read_footer
+from lamella.snapshot.parquet.writer import legacy_calendar
+from lamella.snapshot.row_filter import RowTerms
+from lamella.snapshot.schema import Leaf, Schema
+from lamella.snapshot.schema.arrow import absent, conform_leaf
+from lamella.snapshot.schema.evolution import Versioned, schema_at
+from lamella.snapshot.storage import Store
+from lamella.snapshot.storage.store import ObjectStat
+
+
+class ExpressionFails(Exception):
+    """The expression has no value in some row."""
+
+
+def term_values(store: Store, table: Versioned, term: BoundTerm, block: Block, footer: Footer) -> Iterator[Vector]:
+    """The values of a term in all rows of a block, some rows at a time, in order; ``footer``: :func:`own_footer`.
+
+    Raises:
+        Unreadable, ExpressionFails, CorruptParquet, SchemaMismatch, ObjectNotFound, StoreError: they cannot be had.
+    """
+    columns = _columns(table, block, footer)
+    try:
+        file = DecodedFile(store, footer)
+    except Unreadable as error:
+        raise Unreadable(f"the file cannot be decoded: {error}") from error
+    try:
+        yield from _batches(file, footer, table.history[-1], columns, leaves_in(term), term)
+    finally:
+        file.close()
+
+
+def place_in_file(table: Versioned, leaf: Leaf, block: Block, footer: Footer) -> int | None:
+    """Where a column stands in the schema of a block's file, if its values are there just as they are read.
+
+    None also where the block's statistics come from the values, since its footer was not to be believed.
+    """
+    column = _columns(table, block, footer).get(leaf.id)
+    known = block.col_stats.get(leaf.id)
+    if column is None or (known is not None and known.source == "scan"):
+        return None
+    try:
+        _require_plain(footer, column)
+    except Unreadable:
+        return None
+    return column.index
+
+
+def _columns(table: Versioned, block: Block, footer: Footer) -> Mapping[int, PlannedColumn]:
+    written = schema_at(table, block.written_with)
+    return {column.column_id: column for column in plan(footer.metadata.schema, written).present}
+
+
+def _batches(
+    file: DecodedFile,
+    footer: Footer,
+    schema: Schema,
+    columns: Mapping[int, PlannedColumn],
+    leaves: Sequence[Leaf],
+    term: BoundTerm,
+) -> Iterator[Vector]:
+    there = [leaf for leaf in leaves if leaf.id in columns]
+    lacking = [leaf for leaf in leaves if leaf.id not in columns]
+    if not there:
+        raise Unreadable("the file has none of the columns")
+    for leaf in there:
+        _require_plain(footer, columns[leaf.id])
+    for arrays in zip(*(file.values(columns[leaf.id].index) for leaf in there), strict=True):
+        count = len(arrays[0])
+        if any(len(array) != count for array in arrays):
+            raise CorruptParquet(f"{footer.location}: the columns of a row group have different numbers of rows")
+        values: dict[int, Any] = {
+            leaf.id: conform_leaf(_as_leaf(array, leaf), leaf.dtype, leaf.name)
+            for leaf, array in zip(there, arrays, strict=True)
+        }
+        for leaf in lacking:
+            column = next((each for each in schema.columns if each.id == leaf.id), None)
+            values[leaf.id] = pa.nulls(count) if column is None else absent(column, count)
+        vector = RowTerms(values, count).vector(term)
+        if vector.failed is not None and vector.failed.any():
+            raise ExpressionFails(f"the expression fails in a row: {vector.reason}")
+        yield Vector(vector.values, np.asarray(vector.valid))
+
+
+def _as_leaf(array: Any, leaf: Leaf) -> Any:
+    """Text comes out of a file as bytes; raises Unreadable when these are none."""
+    if not leaf.dtype.is_text or not pa.types.is_large_binary(array.type):
+        return array
+    try:
+        return array.cast(pa.large_string())
+    except pa.ArrowInvalid as error:
+        raise Unreadable(f"{leaf.name} has text that is not UTF-8") from error
+
+
+def _require_plain(footer: Footer, column: PlannedColumn) -> None:
+    if column.repeated or column.opaque:
+        raise Unreadable(f"{column.name} is not a column of single values")
+    if any(group.chunks[column.index].encrypted for group in footer.metadata.row_groups):
+        raise Unreadable(f"{column.name} is encrypted")
+    if column.gregorian_from is not None and legacy_calendar(footer.metadata.properties):
+        raise Unreadable(f"{column.name} may have days of the old calendar")
+
+
+def own_footer(store: Store, block: Block) -> Footer:
+    """The footer of a block's file, which is still the one that was registered.
+
+    Raises:
+        CorruptParquet: it is another one by now. NotParquet, ObjectNotFound, StoreError: as reading does.
+    """
+    stat = ObjectStat(location=block.location, size_bytes=block.file_size, content_id=block.content_id or "")
+    now = store.stat(block.location)
+    replaced = block.content_id is not None and now.content_id != block.content_id
+    if now.size_bytes != block.file_size or replaced:
+        raise CorruptParquet(f"{block.location} is another file by now")
+    footer = read_footer(store, block.location, stat)
+    if block.footer_sha256 is not None and footer.sha256 != block.footer_sha256:
+        raise CorruptParquet(f"{block.location} is another file by now")
+    return footer
+
 
 _T = TypeVar("_T")
 
@@ -196,7 +313,7 @@ def _ahead(reader: _Reader, blocks: Iterable[Block], workers: int) -> Iterator[t
         return
     waiting = iter(blocks)
     under_way: deque[tuple[Block, Future[_Read]]] = deque()
-    with CarryingPool(max_workers=workers, thread_name_prefix="index") as pool:
+    with ContextThreadPool(max_workers=workers, thread_name_prefix="index") as pool:
         try:
             while True:
                 for block in islice(waiting, _AHEAD * workers - len(under_way)):

@@ -1,4 +1,4 @@
-"""What an index is over: the term of its expression, bound to a schema, and compared with those of filters."""
+"""What an index is over, and whether a part that was built for one type serves another."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import msgspec
 
 from lamella.snapshot.errors import InvalidRequest, LamellaError, UnknownColumn
 from lamella.snapshot.expression import read_filter
+from lamella.snapshot.expression.bind_terms import TermBinder
 from lamella.snapshot.expression.bound import BoundTerm, Held, leaves_in
 from lamella.snapshot.expression.coerce import Unusable
-from lamella.snapshot.expression.moments import zone
 from lamella.snapshot.expression.nodes import Call, Cast, IsNull, Ref, Term
-from lamella.snapshot.expression.spelling import term_sql
-from lamella.snapshot.expression.terms import TermBinder
-from lamella.snapshot.index.kind import kind_named
+from lamella.snapshot.expression.spark_casts import zone
+from lamella.snapshot.expression.text import term_sql
+from lamella.snapshot.index.registry import kind_named
 from lamella.snapshot.manifest import TableIndex
 from lamella.snapshot.schema import Leaf, Schema
 from lamella.snapshot.schema.evolution import Versioned, schema_at
@@ -151,7 +151,7 @@ def term_key(term: BoundTerm) -> Hashable:
     """What two terms share that are the same function of the same columns, however they are spelled.
 
     Columns count by their ids, so a rename changes nothing. Types are not part of it: see
-    :func:`lamella.snapshot.index.widening.can_serve`.
+    :func:`lamella.snapshot.index.definition.can_serve`.
     """
     if isinstance(term, Leaf):
         return ("column", term.id)

@@ -2,7 +2,7 @@
 
 Rules H1 to H5 of the notes on Parquet statistics. A filter is of one column chunk, so a block has one for each of its
 row groups; a block of which one is missing, or is not as it should be, is not known by them at all. What the filters of
-a column hash, and how, is their domain (:mod:`lamella.snapshot.bloom.physical`).
+a column hash, and how, is their domain (:mod:`lamella.snapshot.bloom.plain_encoding`).
 
 Nothing proves that a filter has all values of its chunk. What shows that it has not is looked for: a writer that is
 known for it (:data:`lamella.snapshot.parquet.writer.DENIED`), no bit at all beside values, and a least or greatest
@@ -16,18 +16,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.bloom.physical import domain_of
-from lamella.snapshot.bloom.split_block import MAX_BYTES, SplitBlockBloom
-from lamella.snapshot.bloom.xxh64 import xxh64
-from lamella.snapshot.layout.store import Store
+from lamella.snapshot.bloom.plain_encoding import domain_of
+from lamella.snapshot.bloom.split_block import MAX_BYTES, SplitBlockBloom, xxh64
 from lamella.snapshot.parquet import thrift
-from lamella.snapshot.parquet.footer import Footer
-from lamella.snapshot.parquet.logical import PHYSICAL
-from lamella.snapshot.parquet.metadata import Chunk
+from lamella.snapshot.parquet.columns import decoder
+from lamella.snapshot.parquet.footer import Chunk, Footer
+from lamella.snapshot.parquet.schema import PHYSICAL, FileLeaf
 from lamella.snapshot.parquet.thrift import ANY, INT, Spec, ThriftError
-from lamella.snapshot.parquet.tree import FileLeaf
-from lamella.snapshot.parquet.values import decoder
 from lamella.snapshot.parquet.writer import Writer, writer_of
+from lamella.snapshot.storage.store import Store
 
 _HEADER: Final[Spec] = {1: INT, 2: ANY, 3: ANY, 4: ANY}
 #: Size, algorithm, hash and compression: the first member of each union is the only one there is.

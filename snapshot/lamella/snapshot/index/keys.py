@@ -13,16 +13,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.bloom.xxh64 import Hashes
+from lamella.snapshot.bloom.split_block import Hashes
 from lamella.snapshot.expression.bound import BoundTest
-from lamella.snapshot.function.vector import Vector
+from lamella.snapshot.function.base import Vector
 from lamella.snapshot.index.bloom import asked_values
-from lamella.snapshot.index.hashing import has_keys, value_keys, vector_keys
-from lamella.snapshot.index.kind import Builder, Claim, Probe
-from lamella.snapshot.index.options import Option, checked
-from lamella.snapshot.index.part import Part
-from lamella.snapshot.index.profile import Expected, Profile, same
-from lamella.snapshot.index.values import ascending
+from lamella.snapshot.index.kind import Builder, Claim, Expected, Option, Probe, Profile, checked, same
+from lamella.snapshot.index.part import Part, ascending
+from lamella.snapshot.index.stacked_filters import has_keys, value_keys, vector_keys
 from lamella.snapshot.index.widening import can_serve, narrowed
 from lamella.snapshot.schema import DataType, parse_type
 

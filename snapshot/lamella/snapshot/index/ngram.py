@@ -1,4 +1,4 @@
-"""N-grams: LIKE with text in the middle, over columns of text.
+"""N-gram indexes: LIKE with text in the middle.
 
 A block whose texts lack one of the grams of a pattern's fixed text has no match. Texts that are not UTF-8 have no
 characters, so a block with one of those is always read.
@@ -9,25 +9,119 @@ under another one, and of a part that does not say, only the ASCII pieces of a p
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from lamella.snapshot.bloom.xxh64 import Hashes
+from lamella.snapshot.bloom.split_block import Hashes, xxh64_numbers
 from lamella.snapshot.columnar.keys import Mask
 from lamella.snapshot.expression.bound import BoundTest, Comparison, Membership, Prefix
-from lamella.snapshot.function.vector import Vector
-from lamella.snapshot.index import stacked
+from lamella.snapshot.function.base import Vector, text_of
+from lamella.snapshot.index import stacked_filters
 from lamella.snapshot.index.bloom import FILTER_OPTIONS
-from lamella.snapshot.index.grams import folding_alike, folding_version, gram_keys, keys_in
-from lamella.snapshot.index.kind import Builder, Claim, Probe
-from lamella.snapshot.index.options import Option, checked
-from lamella.snapshot.index.part import Part
-from lamella.snapshot.index.profile import Expected, Profile
-from lamella.snapshot.index.values import ascending
+from lamella.snapshot.index.kind import Builder, Claim, Expected, Option, Probe, Profile, checked
+from lamella.snapshot.index.part import Part, ascending, picked
 from lamella.snapshot.schema import DataType
+
+# The n-grams of texts, runs of n characters, as keys of filters.
+#
+# Characters are code points. Folded, a character stands for what its upper case folds to in Unicode's full case
+# folding, whatever is around it, so that a part of a text folds to a part of what the text folds to, and folding
+# ``lower(text)`` or ``upper(text)`` is folding the text. What folds to what is known from Python's tables, and these
+# are of one version of Unicode: a later one has letters, and other cases of old ones, that an earlier one does not
+# know. Only of ASCII it is the same in all of them.
+
+_Points = npt.NDArray[np.uint32]
+#: An odd number: a gram of n characters is a polynomial in it, modulo 2^64.
+_BASE: Final = np.uint64(0x9E3779B97F4A7C15)
+#: Texts are taken to pieces so many characters at a time, to bound the memory that it takes.
+_CHARACTERS_AT_ONCE: Final = 1 << 20
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
+
+
+def gram_keys(texts: Vector, size: int, *, folded: bool) -> tuple[Hashes, bool]:
+    """The distinct keys of the grams of some texts, and whether all of the texts are UTF-8; nulls have none."""
+    distinct = pc.unique(texts.values.filter(pa.array(texts.valid)))
+    vector = Vector(distinct, np.ones(len(distinct), dtype=bool))
+    text, broken = text_of(vector)
+    if broken.any():
+        text, _ = text_of(picked(vector, np.flatnonzero(~broken)))
+    found: list[Hashes] = []
+    lengths = np.cumsum(pc.utf8_length(text).to_numpy(zero_copy_only=False).astype(np.int64))
+    start = 0
+    while start < len(text):
+        done = int(lengths[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(lengths, done + _CHARACTERS_AT_ONCE, side="right")))
+        found.append(_grams(*_points(text.slice(start, stop - start), folded=folded), size))
+        start = stop
+    return xxh64_numbers(ascending(np.concatenate([np.zeros(0, dtype=np.uint64), *found]))), not broken.any()
+
+
+def keys_in(text: str, size: int, *, folded: bool) -> Hashes:
+    """The distinct keys of one text's grams, in the order in which they first occur."""
+    points, ends = _points(pa.array([text], pa.large_string()), folded=folded)
+    grams = _grams(points, ends, size, ordered=True)
+    _, first = np.unique(grams, return_index=True)
+    return xxh64_numbers(grams[np.sort(first)])
+
+
+def _points(text: Any, *, folded: bool) -> tuple[_Points, npt.NDArray[np.int64]]:
+    """The code points of texts, one text after another, and where each ends."""
+    joined = "".join(text.to_pylist())
+    points = np.frombuffer(joined.encode("utf-32-le"), dtype="<u4")
+    ends = np.cumsum(pc.utf8_length(text).to_numpy(zero_copy_only=False).astype(np.int64))
+    if not folded or not len(points):
+        return points, ends
+    used = ascending(points)
+    places = np.searchsorted(used, points)
+    forms = [folded_character(chr(point)) for point in used.tolist()]
+    counts = np.array([len(form) for form in forms], dtype=np.int64)[places]
+    flat = np.frombuffer("".join(forms).encode("utf-32-le"), dtype="<u4")
+    starts = np.concatenate([[0], np.cumsum([len(form) for form in forms])])[:-1]
+    behind = np.concatenate([[0], np.cumsum(counts)])
+    # Character i of the folded text is one of the form that belongs to it.
+    within = np.arange(behind[-1]) - np.repeat(behind[:-1], counts)
+    return flat[np.repeat(starts[places], counts) + within], behind[ends]
+
+
+def folding_version() -> str:
+    """What the folding of characters goes by: two Pythons with the same fold alike."""
+    return unicodedata.unidata_version
+
+
+def folding_alike(text: str) -> list[str]:
+    """The pieces of a text that every version folds alike."""
+    return [piece for piece in _NOT_ASCII.split(text) if piece]
+
+
+def folded_character(character: str) -> str:
+    """What a character folds to: one character, or a few."""
+    return character.upper().casefold()
+
+
+def _grams(points: _Points, ends: npt.NDArray[np.int64], size: int, *, ordered: bool = False) -> Hashes:
+    """The grams of texts as numbers, none that reaches over a text's end; distinct ones, or as they come."""
+    count = len(points) - size + 1
+    if count <= 0:
+        return np.zeros(0, dtype=np.uint64)
+    grams = np.zeros(count, dtype=np.uint64)
+    with np.errstate(over="ignore"):  # 64-bit arithmetic wraps on purpose
+        for at in range(size):
+            grams = grams * _BASE + (points[at : at + count].astype(np.uint64) + np.uint64(1))
+    # A gram that begins within size - 1 characters before an end reaches over it.
+    inside = np.ones(len(points) + size, dtype=bool)
+    for back in range(1, size):
+        before = ends - back
+        inside[before[before >= 0]] = False
+    kept = grams[inside[:count]]
+    return kept if ordered else ascending(kept)
+
 
 _OPTIONS: Final = {
     **FILTER_OPTIONS,
@@ -75,7 +169,7 @@ class NgramKind:
         self, parts: list[tuple[Part, npt.NDArray[np.int64]]]
     ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Blocks of several parts as one."""
-        sections, facts = stacked.taken(parts)
+        sections, facts = stacked_filters.taken(parts)
         sections["broken"] = np.concatenate([part.whole("broken")[rows] for part, rows in parts])
         versions = {part.header.facts.get(_FOLDING) for part, _ in parts}
         if len(versions) == 1 and None not in versions:
@@ -93,7 +187,7 @@ class NgramBuilder:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._size: int = options["n"]
         self._folded: bool = options["ignore_case"]
-        self._stack = stacked.StackBuilder(options["false_positives"], options["above_bytes"])
+        self._stack = stacked_filters.StackBuilder(options["false_positives"], options["above_bytes"])
         self._broken: list[bool] = []
         self._keys: list[Hashes] = []
         self._is_text = True
@@ -123,7 +217,7 @@ class NgramProbe:
 
     def __init__(self, part: Part) -> None:
         self._part = part
-        self._stack = stacked.Stack(part)
+        self._stack = stacked_filters.Stack(part)
         self._size: int = part.header.options["n"]
         self._folded: bool = part.header.options["ignore_case"]
         self._folds_alike = not self._folded or part.header.facts.get(_FOLDING) == folding_version()

@@ -1,4 +1,4 @@
-"""What a part that was built when its term had one type says of the term when that has another.
+"""Whether a part that was built for one type serves another, after a column was widened.
 
 A column's type may be widened (:func:`lamella.snapshot.schema.evolution.can_widen`), and the blocks that were indexed
 before keep their files and so their keys. What a part holds are values of the *built* type; it is asked about values of
@@ -36,13 +36,15 @@ from typing import Final
 import numpy as np
 
 from lamella.snapshot.columnar.zones import is_wide, number_dtype
-from lamella.snapshot.function.vector import Vector
+from lamella.snapshot.function.base import Vector
 from lamella.snapshot.schema import DataType
 from lamella.snapshot.schema.evolution import can_widen
 from lamella.snapshot.schema.types import PER_SECOND
 from lamella.snapshot.stats.bound import Value
 
 _SHORT_FLOATS: Final = {16: "<e", 32: "<f"}
+
+
 _LIMITS: Final = {"int": (-(1 << 63), (1 << 63) - 1), "uint": (0, (1 << 64) - 1)}
 
 

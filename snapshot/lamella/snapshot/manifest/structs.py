@@ -62,7 +62,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     ``sketches`` (of distinct values, by column id) are on their way from a writer; manifests do not hold them.
 
     ``by_name``: the file's footer was seen to have the table's names, letter by letter, and no other field ids, so that
-    readers which know only these read it as Lamella does (:func:`lamella.snapshot.iceberg.files.unreadable`). False:
+    readers which know only these read it as Lamella does (:func:`lamella.snapshot.iceberg.types.unreadable`). False:
     it has not, or nobody looked.
     """
 
@@ -218,7 +218,7 @@ class TableIndex(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ReplacedFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Some registered files that left the table (:mod:`lamella.snapshot.replaced`), and how many they are."""
+    """Some registered files that left the table (:mod:`lamella.snapshot.manifest.replaced_files`), and how many."""
 
     object: ObjectRef
     file_count: int

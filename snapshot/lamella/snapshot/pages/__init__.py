@@ -1,7 +1,7 @@
 """Page statistics: zone maps and places of the pages of blocks, kept in a companion of each segment."""
 
 from lamella.snapshot.pages.cell import Cell
-from lamella.snapshot.pages.companion import PageCompanion, build_pages
+from lamella.snapshot.pages.sidecar import PageSidecar, build_pages
 from lamella.snapshot.pages.source import BlockPages, PageSource, SegmentPages
 
-__all__ = ["BlockPages", "Cell", "PageCompanion", "PageSource", "SegmentPages", "build_pages"]
+__all__ = ["BlockPages", "Cell", "PageSidecar", "PageSource", "SegmentPages", "build_pages"]

@@ -22,19 +22,17 @@ from lamella.snapshot.errors import (
     SchemaMismatch,
     UnsupportedFormat,
 )
-from lamella.snapshot.layout.store import ObjectStat, Store
 from lamella.snapshot.manifest import FORMAT_VERSION, Block, ColumnMeta
 from lamella.snapshot.pages.cell import Cell, Numbers
-from lamella.snapshot.parquet.footer import Footer, read_footer
-from lamella.snapshot.parquet.metadata import FileMetadata
-from lamella.snapshot.parquet.page_bounds import PageZones, page_zones
-from lamella.snapshot.parquet.page_index import PageIndex, read_page_index
-from lamella.snapshot.parquet.plan import PlannedColumn, planned_column
-from lamella.snapshot.parquet.trust import Origin, chunk_stats
+from lamella.snapshot.parquet.columns import PlannedColumn, planned_column
+from lamella.snapshot.parquet.footer import FileMetadata, Footer, read_footer
+from lamella.snapshot.parquet.page_index import PageIndex, PageZones, page_zones, read_page_index
+from lamella.snapshot.parquet.statistics_rules import Origin, chunk_stats
 from lamella.snapshot.parquet.writer import legacy_calendar, writer_of
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.stats import ColumnStats
 from lamella.snapshot.stats.column import Source
+from lamella.snapshot.storage.store import ObjectStat, Store
 
 _CHANGED: Final = "the file has changed since it was registered"
 

@@ -1,7 +1,7 @@
-"""Where page statistics come from, nearest first: memory, the segment's page companion, the files themselves.
+"""Where page statistics come from, nearest first, and how the page sidecars of a snapshot are written.
 
-Files are read at most so many per request: without a page companion a broad filter would otherwise read every footer
-of the table. What is left out is said, with the reason, and its blocks are answered whole.
+Files are read at most so many per request: without a page companion a broad filter would otherwise read every footer of
+the table. What is left out is said, with the reason, and its blocks are answered whole.
 """
 
 from __future__ import annotations
@@ -9,22 +9,23 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from typing import Final, TypeVar
 
 import msgspec
 from cachetools import LRUCache, TTLCache
 
 from lamella.snapshot.cache import Counts
-from lamella.snapshot.carrying import CarryingPool
-from lamella.snapshot.errors import LamellaError, ManifestError, ObjectNotFound
-from lamella.snapshot.layout.store import Store
-from lamella.snapshot.manifest import ObjectRef
+from lamella.snapshot.concurrency import ContextThreadPool
+from lamella.snapshot.errors import AlreadyExists, LamellaError, ManifestError, ObjectNotFound
+from lamella.snapshot.manifest import ObjectRef, Segment, SegmentRef
 from lamella.snapshot.pages.build import KnownBlock, group_rows, known_blocks, read_block_footer, read_cells, why
 from lamella.snapshot.pages.cell import Cell
-from lamella.snapshot.pages.companion import PageCompanion
+from lamella.snapshot.pages.sidecar import PageSidecar, build_pages, join_pages
 from lamella.snapshot.parquet.footer import Footer
-from lamella.snapshot.schema import Leaf
+from lamella.snapshot.schema import Leaf, Schema
+from lamella.snapshot.storage.store import Store
 
 #: How long a segment without a page companion is taken to have none, in seconds.
 ABSENT_S: Final = 60.0
@@ -79,8 +80,8 @@ class _NoCell(msgspec.Struct, frozen=True):
     """A block has no cell of a column."""
 
 
-_Held = PageCompanion | _Known | Footer | Cell | _NoCell
-_Kind = TypeVar("_Kind", PageCompanion, _Known, Footer)
+_Held = PageSidecar | _Known | Footer | Cell | _NoCell
+_Kind = TypeVar("_Kind", PageSidecar, _Known, Footer)
 _Missing = dict[int, list[tuple[Leaf, bool]]]
 
 
@@ -179,7 +180,7 @@ class PageSource:
     def _from_companion(
         self,
         segment: SegmentPages,
-        companion: PageCompanion,
+        companion: PageSidecar,
         missing: _Missing,
         cells: dict[int, dict[int, Cell]],
         usage: Usage,
@@ -247,7 +248,7 @@ class PageSource:
     ) -> list[tuple[tuple[int, ...], dict[int, Cell]] | str]:
         if len(rows) < 2:
             return [one(row) for row in rows]
-        with CarryingPool(max_workers=min(self._workers, len(rows)), thread_name_prefix="pages") as pool:
+        with ContextThreadPool(max_workers=min(self._workers, len(rows)), thread_name_prefix="pages") as pool:
             return list(pool.map(one, rows))
 
     def _noted(
@@ -260,8 +261,8 @@ class PageSource:
             usage.reasons.update({cell.reason for cell in cells.values() if cell.reason is not None})
         return BlockPages(group_rows=rows, content_id=content_id, cells=cells, reason=reason)
 
-    def _companion(self, segment: SegmentPages, usage: Usage) -> PageCompanion | None:
-        found = self._held(("companion", segment.segment_id), PageCompanion)
+    def _companion(self, segment: SegmentPages, usage: Usage) -> PageSidecar | None:
+        found = self._held(("companion", segment.segment_id), PageSidecar)
         if found is not None:
             return found
         with self._lock:
@@ -270,7 +271,7 @@ class PageSource:
             usage.reasons.update([problem] if problem else [])
             return None
         try:
-            made = PageCompanion(self._store, segment.location, segment.segment_id, segment.manifest.sha256)
+            made = PageSidecar(self._store, segment.location, segment.segment_id, segment.manifest.sha256)
         except ObjectNotFound:
             with self._lock:
                 self._unusable[segment.segment_id] = ""
@@ -330,3 +331,105 @@ class PageSource:
             self._counts.misses += 1
             if size_bytes <= self._cache.maxsize // 4:  # nothing pushes everything else out
                 self._cache[key] = (value, size_bytes)
+
+
+#: Called once a block with its location, and why it has no page statistics (None: it has).
+OnBlock = Callable[[str, str | None], None]
+
+
+class PagesBuilt(msgspec.Struct, frozen=True, kw_only=True):
+    """What was built: segments written and skipped (they had one), their blocks, those left out by reason, bytes."""
+
+    segments: int = 0
+    skipped: int = 0
+    blocks: int = 0
+    left_out: dict[str, int] = {}
+    size_bytes: int = 0
+
+
+def write_page_companions(
+    store: Store,
+    source: PageSource,
+    schema: Schema,
+    segments: Iterable[SegmentRef],
+    read_segment: Callable[[SegmentRef], Segment],
+    *,
+    rebuild: bool = False,
+    on_done: OnBlock | None = None,
+) -> PagesBuilt:
+    """Write what is missing; a companion that cannot be used counts as missing. See ``Warehouse.build_pages``."""
+    written = skipped = blocks = size_bytes = 0
+    left_out: dict[str, int] = {}
+
+    def counted(location: str, reason: str | None) -> None:
+        if reason is not None:
+            left_out[reason] = left_out.get(reason, 0) + 1
+        if on_done is not None:
+            on_done(location, reason)
+
+    for ref in segments:
+        pages = SegmentPages(ref.segment_id, ref.manifest)
+        if not rebuild and _is_there(store, pages):
+            skipped += 1
+            continue
+        segment = read_segment(ref)
+        data = build_pages(store, schema, ref.segment_id, ref.manifest.sha256, segment.blocks, on_done=counted)
+        store.delete(pages.location)
+        try:
+            store.put(pages.location, data)
+        except AlreadyExists:  # another builder was faster, with the same
+            skipped += 1
+        else:
+            written += 1
+            blocks += len(segment.blocks)
+            size_bytes += len(data)
+        source.forget(pages)
+    return PagesBuilt(segments=written, skipped=skipped, blocks=blocks, left_out=left_out, size_bytes=size_bytes)
+
+
+def carry_page_companions(store: Store, made: Sequence[SegmentRef], of: Sequence[SegmentRef]) -> None:
+    """Give segments the page statistics of others that they were made of: the blocks of ``of``, one after another.
+
+    As :func:`take_page_companions`.
+    """
+    places = [(ref, number) for ref in of for number in range(ref.summary.block_count)]
+    stops = list(accumulate(ref.summary.block_count for ref in made))
+    starts = [0, *stops[:-1]]
+    take_page_companions(
+        store, [(ref, places[start:stop]) for ref, start, stop in zip(made, starts, stops, strict=True)]
+    )
+
+
+def take_page_companions(store: Store, made: Sequence[tuple[SegmentRef, Sequence[tuple[SegmentRef, int]]]]) -> None:
+    """Give segments the page statistics of others: of each block the segment that it was in, and its number there.
+
+    Nothing is written unless each of those has a page companion that can be used, and all are of the same columns and
+    types; then the companions are missing until somebody builds them.
+
+    Raises:
+        StoreError: as the store says.
+    """
+    opened: dict[str, PageSidecar] = {}
+    try:
+        for ref in {ref.segment_id: ref for _, places in made for ref, _ in places}.values():
+            pages = SegmentPages(ref.segment_id, ref.manifest)
+            part = PageSidecar(store, pages.location, pages.segment_id, pages.manifest.sha256)
+            if len(part) != ref.summary.block_count:
+                return
+            opened[ref.segment_id] = part
+        for ref, places in made:
+            parts = [(opened[old.segment_id], number) for old, number in places]
+            data = join_pages(parts, ref.segment_id, ref.manifest.sha256)
+            if data is None:
+                return
+            store.put(SegmentPages(ref.segment_id, ref.manifest).location, data)
+    except (ObjectNotFound, ManifestError):
+        return
+
+
+def _is_there(store: Store, pages: SegmentPages) -> bool:
+    try:
+        PageSidecar(store, pages.location, pages.segment_id, pages.manifest.sha256)
+    except (ObjectNotFound, ManifestError):
+        return False
+    return True

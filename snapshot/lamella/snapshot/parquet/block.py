@@ -6,15 +6,14 @@ import msgspec
 
 from lamella.snapshot.errors import CorruptParquet, InvalidSchema, SchemaMismatch
 from lamella.snapshot.manifest import Block, ColumnMeta
-from lamella.snapshot.parquet.collated import collation_problem
-from lamella.snapshot.parquet.footer import Footer
-from lamella.snapshot.parquet.metadata import FileMetadata
-from lamella.snapshot.parquet.plan import PlannedColumn, plan
-from lamella.snapshot.parquet.trust import Origin, chunk_stats
+from lamella.snapshot.parquet.columns import PlannedColumn, plan
+from lamella.snapshot.parquet.footer import FileMetadata, Footer
+from lamella.snapshot.parquet.schema import collation_problem
+from lamella.snapshot.parquet.statistics_rules import Origin, chunk_stats
 from lamella.snapshot.parquet.writer import legacy_calendar, writer_of
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.stats import ColumnStats, merge
-from lamella.snapshot.stats.projection import absent
+from lamella.snapshot.stats.column import absent
 
 _MAX_BYTES = 1 << 62
 
@@ -41,8 +40,8 @@ def block_of(footer: Footer, schema: Schema) -> Block:
     merged; empty ones change nothing.
 
     Raises:
-        SchemaMismatch: the file's columns do not fit the table's; see :func:`lamella.snapshot.parquet.plan.plan`. Also
-            nulls, or what may be nulls, in a column that the table requires, and text with a collation.
+        SchemaMismatch: the file's columns do not fit the table's; see :func:`lamella.snapshot.parquet.columns.plan`.
+            Also nulls, or what may be nulls, in a column that the table requires, and text with a collation.
         CorruptParquet: values in a row group without rows, sizes beyond 64 bits.
     """
     metadata = footer.metadata

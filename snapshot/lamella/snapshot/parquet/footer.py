@@ -1,21 +1,66 @@
-"""Reading a file's footer: one ranged request for its tail, and a second only when the footer is longer than that."""
+"""Parquet footers: read by ranged requests, decoded once, and checked against themselves and the file's size."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 from typing import Final
 
 import msgspec
 
 from lamella.snapshot.errors import (
+    CorruptParquet,
     EncryptedParquet,
     LamellaError,
     LimitExceeded,
     NotParquet,
     TruncatedParquet,
 )
-from lamella.snapshot.layout.store import ObjectStat, Store
-from lamella.snapshot.parquet.metadata import FileMetadata, read_metadata
+from lamella.snapshot.parquet import thrift
+from lamella.snapshot.parquet.schema import FileLeaf, FileSchema, build
+from lamella.snapshot.parquet.thrift import ANY, BINARY, BOOL, INT, SKIP, Fields, Memo, Spec, ThriftError
+from lamella.snapshot.storage.store import ObjectStat, Store
+
+
+class StoreFile(io.RawIOBase):
+    """A read-only file over ranges of an object whose size is known."""
+
+    def __init__(self, store: Store, stat: ObjectStat) -> None:
+        super().__init__()
+        self._store = store
+        self._stat = stat
+        self._at = 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to a place, which is given back."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._stat.size_bytes}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def tell(self) -> int:
+        """The place that is read next."""
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        """So many bytes from here, fewer at the end; raises what the store raises."""
+        left = max(0, self._stat.size_bytes - self._at)
+        length = left if size is None or size < 0 else min(size, left)
+        data = self._store.read_range(self._stat.location, self._at, length) if length else b""
+        self._at += len(data)
+        return data
+
+    def readall(self) -> bytes:
+        """The rest."""
+        return self.read()
+
 
 #: What the first request asks for, in bytes.
 TAIL_BYTES: Final = 64 << 10
@@ -112,3 +157,220 @@ def _refuse(store: Store, stat: ObjectStat, magic: bytes) -> None:
     if store.read_range(stat.location, 0, 4) == _MAGIC:
         raise TruncatedParquet(f"{stat.location} starts as a Parquet file but does not end as one")
     raise NotParquet(f"{stat.location} is not a Parquet file")
+
+
+# FileMetaData: decoded once, checked against itself and the file's size, and kept as small frozen values.
+#
+# Field numbers are those of ``parquet.thrift``. What is checked here is the container (rules A1 to A7 of the notes on
+# Parquet statistics); what the statistics are worth is decided in ``snapshot.parquet.statistics_rules``.
+
+_STATISTICS: Final[Spec] = {
+    1: BINARY,  # max, in the order of the writer's day
+    2: BINARY,  # min
+    3: INT,  # null_count
+    5: BINARY,  # max_value, in the column's order
+    6: BINARY,  # min_value
+    7: BOOL,  # is_max_value_exact
+    8: BOOL,  # is_min_value_exact
+    9: INT,  # nan_count
+}
+
+
+def _chunk_spec() -> Spec:
+    """A ColumnChunk. One spec for each leaf, since what a leaf's chunks repeat differs from leaf to leaf."""
+    meta: Spec = {
+        1: INT,  # physical type
+        2: Memo(SKIP),  # encodings
+        3: Memo([BINARY]),  # path_in_schema
+        4: INT,  # codec
+        5: INT,  # num_values
+        6: INT,  # total_uncompressed_size
+        7: INT,  # total_compressed_size
+        9: INT,  # data_page_offset
+        11: INT,  # dictionary_page_offset
+        12: _STATISTICS,
+        13: Memo(SKIP),  # encoding_stats
+        14: INT,  # bloom_filter_offset
+        15: INT,  # bloom_filter_length
+        16: {3: [INT]},  # size_statistics: definition_level_histogram
+    }
+    return {
+        1: BINARY,  # file_path
+        3: meta,
+        4: INT,  # offset_index_offset
+        5: INT,  # offset_index_length
+        6: INT,  # column_index_offset
+        7: INT,  # column_index_length
+        8: ANY,  # crypto_metadata
+        9: BINARY,  # encrypted_column_metadata
+    }
+
+
+_ELEMENT: Final[Spec] = {1: INT, 2: INT, 3: INT, 4: BINARY, 5: INT, 6: INT, 7: INT, 8: INT, 9: INT, 10: ANY}
+_SCHEMA: Final = 2
+
+
+def _rest_spec(leaves: int) -> Spec:
+    """What follows the schema in FileMetaData."""
+    return {
+        4: [{1: tuple(_chunk_spec() for _ in range(leaves)), 3: INT}],  # row_groups: columns, num_rows
+        5: Memo([{1: BINARY, 2: BINARY}]),  # key_value_metadata
+        6: BINARY,  # created_by
+        7: Memo([{1: ANY, 2: ANY, 3: ANY}]),  # column_orders; an order that is not known decodes as {}
+    }
+
+
+CODECS: Final = ("uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")
+_MAX_COUNT: Final = 1 << 62
+
+
+class Chunk(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One column of one row group. ``offset`` is that of its first page; sizes are in bytes, with page headers.
+
+    ``statistics`` are raw fields by id. ``encrypted``: nothing but the row count can be believed.
+    Index and bloom places are ``(offset, length)``; a bloom filter's length may be 0, not known.
+    """
+
+    offset: int = 0
+    compressed_size: int = 0
+    uncompressed_size: int = 0
+    num_values: int = 0
+    codec: str = ""
+    statistics: Fields | None = None
+    definition_levels: tuple[int, ...] = ()
+    offset_index: tuple[int, int] | None = None
+    column_index: tuple[int, int] | None = None
+    bloom_filter: tuple[int, int] | None = None
+    encrypted: bool = False
+
+
+class RowGroup(msgspec.Struct, frozen=True, gc=False):
+    """Rows, and one chunk a leaf in the schema's order."""
+
+    num_rows: int
+    chunks: tuple[Chunk, ...]
+
+
+class FileMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """A file's metadata. ``column_orders``: the ColumnOrder union's member of each leaf (0: unknown), or empty."""
+
+    schema: FileSchema
+    row_groups: tuple[RowGroup, ...]
+    column_orders: tuple[int, ...]
+    created_by: str | None
+    properties: dict[str, str]
+
+
+def read_metadata(footer: bytes, data_end: int) -> FileMetadata:
+    """Decode and check a footer; the pages of the file end before ``data_end`` (the footer's own offset).
+
+    Raises:
+        CorruptParquet: not Thrift, or contradicting itself.
+        TruncatedParquet: a chunk lies outside the file.
+    """
+    try:
+        schema, rest, end = _schema(footer)
+        fields = thrift.decode(footer, rest, end, _SCHEMA)
+    except ThriftError as error:
+        raise CorruptParquet(f"the footer cannot be decoded: {error}") from error
+    if 4 not in fields:
+        raise CorruptParquet("the footer has no list of row groups behind its schema")
+    row_groups = tuple(_row_group(raw, schema, data_end) for raw in fields[4])
+    if sum(group.num_rows for group in row_groups) > _MAX_COUNT:
+        raise CorruptParquet("the row counts add up to more than 64 bits hold")
+    created_by = fields.get(6)
+    return FileMetadata(
+        schema=schema,
+        row_groups=row_groups,
+        column_orders=tuple(next(iter(order), 0) if len(order) == 1 else 0 for order in fields.get(7, ())),
+        created_by=None if created_by is None else created_by.decode("utf-8", "replace"),
+        properties={
+            pair[1].decode("utf-8", "replace"): pair.get(2, b"").decode("utf-8", "replace")
+            for pair in fields.get(5, ())
+            if pair.get(1, b"").startswith(b"org.apache.spark")
+        },
+    )
+
+
+def schema_end(footer: bytes) -> tuple[int, int]:
+    """The position behind a footer's schema, and the schema's field number; raises ThriftError or CorruptParquet."""
+    return _schema(footer)[2], _SCHEMA
+
+
+class _Recent:
+    """The schemas seen last, by all bytes up to their end, with the spec of what follows.
+
+    Replaced as a whole, so that threads need no lock.
+    """
+
+    entries: tuple[tuple[bytes, FileSchema, Spec], ...] = ()
+
+
+_RECENT: Final = _Recent()
+
+
+def _schema(footer: bytes) -> tuple[FileSchema, Spec, int]:
+    """The schema and the position behind it; files of one table mostly begin with the same bytes, read once."""
+    for prefix, schema, rest in _RECENT.entries:
+        if footer.startswith(prefix):
+            return schema, rest, len(prefix)
+    try:
+        elements, end = thrift.elements(footer, thrift.find(footer, _SCHEMA, 9), _ELEMENT)
+    except IndexError:
+        raise ThriftError("the data end inside the schema") from None
+    schema = build(elements)
+    rest = _rest_spec(len(schema.leaves))
+    _RECENT.entries = ((footer[:end], schema, rest), *_RECENT.entries[:15])
+    return schema, rest, end
+
+
+def _row_group(raw: Fields, schema: FileSchema, data_end: int) -> RowGroup:
+    num_rows, chunks = raw.get(3), raw.get(1)
+    if num_rows is None or chunks is None or not 0 <= num_rows <= _MAX_COUNT:
+        raise CorruptParquet(f"a row group with {num_rows} rows")
+    return RowGroup(num_rows, tuple([_chunk(*pair, data_end) for pair in zip(chunks, schema.leaves, strict=True)]))
+
+
+def _chunk(raw: Fields, leaf: FileLeaf, data_end: int) -> Chunk:
+    if raw.get(1):
+        raise CorruptParquet(f"column {leaf.name!r} is in another file: this is a summary, not data", column=leaf.name)
+    meta = raw.get(3)
+    if meta is None or 8 in raw or 9 in raw:
+        return Chunk(encrypted=True)
+    if meta.get(1) != leaf.physical or tuple(meta.get(3, ())) != leaf.file_path:
+        raise CorruptParquet(f"the chunks are not in the schema's order at column {leaf.name!r}", column=leaf.name)
+    num_values, uncompressed, compressed = meta.get(5, -1), meta.get(6, -1), meta.get(7, -1)
+    offset, dictionary = meta.get(9, -1), meta.get(11, 0)
+    if num_values < 0 or uncompressed < 0 or compressed < 0 or offset < 0 or max(num_values, uncompressed) > _MAX_COUNT:
+        raise CorruptParquet(f"column {leaf.name!r} has a negative count, size or offset", column=leaf.name)
+    if dictionary > 0 and (dictionary < offset or not offset):  # 0 means that there is none (rule G11)
+        offset = dictionary
+    if offset + compressed > data_end or (compressed and offset < 4):
+        raise TruncatedParquet(f"column {leaf.name!r} lies outside the file", column=leaf.name)
+    codec = meta.get(4, -1)
+    sizes = meta.get(16)
+    return Chunk(
+        offset=offset,
+        compressed_size=compressed,
+        uncompressed_size=uncompressed,
+        num_values=num_values,
+        codec=CODECS[codec] if 0 <= codec < len(CODECS) else f"unknown({codec})",
+        statistics=meta.get(12),
+        definition_levels=tuple(sizes.get(3, ())) if sizes else (),
+        offset_index=_region(raw.get(4), raw.get(5), data_end),
+        column_index=_region(raw.get(6), raw.get(7), data_end),
+        bloom_filter=_bloom(meta.get(14), meta.get(15, 0), data_end),
+    )
+
+
+def _region(offset: int | None, length: int | None, data_end: int) -> tuple[int, int] | None:
+    """A place that the footer names, or None when it cannot be one: an index is a help, not a need."""
+    if offset is None or length is None or offset < 4 or length <= 0 or offset + length > data_end:
+        return None
+    return offset, length
+
+
+def _bloom(offset: int | None, length: int, data_end: int) -> tuple[int, int] | None:
+    if offset is None or offset < 4 or length < 0 or offset + length >= data_end + (length > 0):
+        return None
+    return offset, length

@@ -8,15 +8,15 @@ from concurrent.futures import Future
 from itertools import islice
 from typing import Final
 
-from lamella.snapshot.carrying import CarryingPool
+from lamella.snapshot.concurrency import ContextThreadPool
 from lamella.snapshot.errors import LamellaError
-from lamella.snapshot.layout.store import ObjectStat, Store
 from lamella.snapshot.manifest import Block
-from lamella.snapshot.parquet.alike import alike_blocks
 from lamella.snapshot.parquet.block import block_of
+from lamella.snapshot.parquet.file_values import verified
 from lamella.snapshot.parquet.footer import decode_footer, read_footer, read_footer_bytes
-from lamella.snapshot.parquet.verify import verified
+from lamella.snapshot.parquet.footer_batch import alike_blocks
 from lamella.snapshot.schema import Schema
+from lamella.snapshot.storage.store import ObjectStat, Store
 from lamella.snapshot.wire import RefusedFile
 
 #: Called once a file, in the order of the files, in the caller's thread.
@@ -45,11 +45,11 @@ def ingest(
 
     A file is refused for whatever is wrong with it or with reaching it; an exception of ``on_done`` ends the whole.
     ``verify``: the statistics come from the values, all of which are read (see
-    :mod:`lamella.snapshot.parquet.verify`), and not from the footers.
+    :mod:`lamella.snapshot.parquet.file_values`), and not from the footers.
     """
     blocks: list[Block] = []
     refused: list[RefusedFile] = []
-    with CarryingPool(max_workers=workers, thread_name_prefix="footer") as pool:
+    with ContextThreadPool(max_workers=workers, thread_name_prefix="footer") as pool:
         waiting = iter(locations)
         outcomes = (
             _verified(pool, store, waiting, schema) if verify else _by_footer(pool, store, waiting, schema, workers)
@@ -65,7 +65,7 @@ def ingest(
 
 
 def _verified(
-    pool: CarryingPool, store: Store, locations: Iterable[str], schema: Schema
+    pool: ContextThreadPool, store: Store, locations: Iterable[str], schema: Schema
 ) -> Iterator[Block | RefusedFile]:
     def one(location: str) -> Block | RefusedFile:
         try:
@@ -78,7 +78,7 @@ def _verified(
 
 
 def _by_footer(
-    pool: CarryingPool, store: Store, locations: Iterator[str], schema: Schema, workers: int
+    pool: ContextThreadPool, store: Store, locations: Iterator[str], schema: Schema, workers: int
 ) -> Iterator[Block | RefusedFile]:
     batch: list[tuple[str, _Read | RefusedFile]] = []
     held_bytes = 0
@@ -99,7 +99,7 @@ def _together(batch: Sequence[tuple[str, _Read | RefusedFile]], schema: Schema) 
 
 
 def _read(
-    pool: CarryingPool, store: Store, locations: Iterator[str], workers: int
+    pool: ContextThreadPool, store: Store, locations: Iterator[str], workers: int
 ) -> Iterator[tuple[str, _Read | RefusedFile]]:
     """The stats and footers of files, in their order; what is read ahead is bounded, in files and in bytes."""
 

@@ -1,4 +1,4 @@
-"""Where the pages of a file are: its offset indexes, read in few ranged requests and checked before they are used.
+"""Parquet page indexes: where the pages of a file are, and what a column index proves of each.
 
 An offset index is a help, not a need. One that is missing, cut off or contradicts its chunk leaves that chunk without
 page places, with a reason; nothing here raises for what such an index says. Rules G1, G7, G9 and G11 of the notes on
@@ -16,11 +16,22 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.layout.store import Store
+from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NULL, MAY_NUMBER, NULLS_KNOWN
 from lamella.snapshot.parquet import thrift
-from lamella.snapshot.parquet.footer import Footer
-from lamella.snapshot.parquet.metadata import Chunk
-from lamella.snapshot.parquet.thrift import INT, Spec, ThriftError
+from lamella.snapshot.parquet.columns import PlannedColumn
+from lamella.snapshot.parquet.footer import Chunk, Footer
+from lamella.snapshot.parquet.statistics_rules import (
+    Origin,
+    discredited,
+    lower_bound,
+    nan_count,
+    null_count,
+    upper_bound,
+)
+from lamella.snapshot.parquet.thrift import BINARY, BOOL, INT, Fields, Spec, ThriftError
+from lamella.snapshot.stats import ColumnStats, from_bound
+from lamella.snapshot.stats.bound import Value
+from lamella.snapshot.storage.store import Store
 
 Numbers = npt.NDArray[np.int64]
 
@@ -86,7 +97,7 @@ def read_page_index(
     """The pages of the given leaves (indexes into the file's schema; None: all) in every row group.
 
     ``bounds``: the leaves of which to fetch the column indexes too, for
-    :func:`lamella.snapshot.parquet.page_bounds.page_zones`.
+    :func:`lamella.snapshot.parquet.page_index.page_zones`.
 
     Raises:
         ObjectNotFound, StoreError: as the store says.
@@ -225,3 +236,234 @@ class _Regions:
         part = max(bisect_right(self._starts, offset) - 1, 0)
         at = offset - self._starts[part]
         return self._parts[part][at : at + length] if at >= 0 else b""
+
+
+# What a ColumnIndex proves of each page of a chunk: rules G1 to G4, with the rules on values that chunks obey too.
+#
+# A contradiction, within the index or with the chunk's own statistics, discredits the whole index: the chunk's pages
+# are then told apart by nothing. ``boundary_order`` is not read at all: pages are compared one by one, so whether
+# their bounds ascend makes no difference (rules G5 and G6).
+
+_COLUMN_INDEX: Final[Spec] = {
+    1: [BOOL],  # null_pages
+    2: [BINARY],  # min_values
+    3: [BINARY],  # max_values
+    5: [INT],  # null_counts
+    7: [INT],  # definition_level_histograms, one page's after the other's
+    8: [INT],  # nan_counts
+}
+
+
+class PageZones(msgspec.Struct, frozen=True):
+    """Per page: bounds in the table's type (zero values where unknown), flags as of ``columnar.zones``, null counts
+    (-1: unknown)."""
+
+    lows: list[Value]
+    highs: list[Value]
+    flags: npt.NDArray[np.uint8]
+    nulls: Numbers
+
+
+def page_zones(
+    column: PlannedColumn, chunk: Chunk, stats: ColumnStats, pages: ChunkPages, index: bytes, order: int, origin: Origin
+) -> PageZones | str:
+    """The zone maps of a chunk's pages, or why there are none.
+
+    ``stats``: the chunk's own (:func:`lamella.snapshot.parquet.statistics_rules.chunk_stats`). ``index``: the bytes of
+    its ColumnIndex. ``order``: the leaf's column order.
+    """
+    problem = discredited(column, chunk, pages.num_rows, origin)
+    if problem is not None:
+        return problem
+    if not index:
+        return "the file has no column index"
+    try:
+        fields = thrift.decode(index, _COLUMN_INDEX)
+    except ThriftError as error:
+        return f"the column index cannot be decoded: {error}"
+    reader = _Reader(column, chunk, stats, pages, fields, origin)
+    try:
+        return reader.read(order)
+    except _Contradiction as error:
+        return str(error)
+
+
+class _Contradiction(Exception):
+    """The index cannot be true."""
+
+
+class _Reader:
+    def __init__(
+        self,
+        column: PlannedColumn,
+        chunk: Chunk,
+        stats: ColumnStats,
+        pages: ChunkPages,
+        fields: Fields,
+        origin: Origin,
+    ) -> None:
+        self._column = column
+        self._chunk = chunk
+        self._stats = stats
+        self._rows = pages.row_counts
+        self._fields = fields
+        self._origin = origin
+
+    def read(self, order: int) -> PageZones:
+        count = len(self._rows)
+        null_pages, mins, maxs = (self._fields.get(field) for field in (1, 2, 3))
+        if null_pages is None or mins is None or maxs is None:
+            raise _Contradiction("the column index lacks a list that it must have")
+        if any(len(each) != count for each in (null_pages, mins, maxs)):
+            raise _Contradiction("the column index has another number of pages than the offset index")  # G1
+        levels = self._levels(count)
+        nulls = self._nulls(count, levels)
+        self._check_null_pages(null_pages, mins, maxs, nulls)
+        flags = np.zeros(count, dtype=np.uint8)
+        nans = self._nans(count, nulls)
+        lows, highs = self._bounds(null_pages, mins, maxs, order, flags)
+        self._check_against_chunk(lows, highs, flags)
+        known = nulls >= 0
+        flags[known] |= NULLS_KNOWN
+        flags[nulls != 0] |= MAY_NULL
+        all_null = nulls == self._rows
+        if (flags[all_null] & (LOW_KNOWN | HIGH_KNOWN)).any():
+            raise _Contradiction("bounds stand on a page where every value is null")
+        flags[~all_null] |= MAY_NUMBER
+        if self._column.is_float:
+            flags[~all_null & (nans != 0)] |= MAY_NAN
+            all_nan = known & ~all_null & (nans == self._rows - nulls)
+            if (flags[all_nan] & (LOW_KNOWN | HIGH_KNOWN)).any():
+                raise _Contradiction("bounds stand on a page where every value is NaN")
+            flags[all_nan] &= ~np.uint8(MAY_NUMBER)
+        return PageZones(lows, highs, flags, nulls)
+
+    def _counts(self, field: int, count: int, what: str) -> Numbers | None:
+        """A list of counts, checked against the pages' rows."""
+        given = self._fields.get(field)
+        if not given:  # an empty list is none
+            return None
+        if len(given) != count:
+            raise _Contradiction(f"the column index has {what} for another number of pages")
+        found = np.array(given, dtype=np.int64)
+        if (found < 0).any() or (found > self._rows).any():
+            raise _Contradiction(f"{what} of the column index cannot be true")
+        return found
+
+    def _levels(self, count: int) -> Numbers | None:
+        """Per page the histogram of definition levels, which also counts the page's rows a second time."""
+        given = self._fields.get(7)
+        width = self._column.max_def + 1
+        if not given or len(given) != count * width:
+            return None
+        found = np.array(given, dtype=np.int64).reshape(count, width)
+        if (found < 0).any() or (found > self._rows[:, None]).any():
+            raise _Contradiction("the definition levels of a page cannot be true")
+        if (found.sum(axis=1) != self._rows).any():
+            raise _Contradiction("the definition levels of a page contradict its number of rows")
+        return found
+
+    def _nulls(self, count: int, levels: Numbers | None) -> Numbers:
+        """Null counts of the pages, -1 where not known."""
+        given = self._counts(5, count, "null counts")
+        column, origin = self._column, self._origin
+        total = null_count(column, self._chunk, origin)
+        if given is not None:
+            if not column.max_def and given.any():
+                raise _Contradiction("a required column has null counts above zero")
+            if levels is not None and (given != self._rows - levels[:, -1]).any():
+                raise _Contradiction("the null counts contradict the definition levels")
+            denied = origin.writer.denied
+            if column.max_def and "null count" in denied:
+                given = None
+            elif column.max_def and "null count above zero" in denied:
+                given = np.where(given > 0, -1, given)
+            elif total is not None and int(given.sum()) != total:
+                raise _Contradiction("the pages' null counts do not add up to the chunk's")  # G4
+        if given is None:
+            given = np.full(count, 0 if total == 0 else -1, dtype=np.int64)
+        return given
+
+    def _check_null_pages(self, null_pages: list[bool], mins: list[bytes], maxs: list[bytes], nulls: Numbers) -> None:
+        """G2: a page said to be all null must be so in every respect; then its null count is its row count."""
+        trusted = not {"null count", "null count above zero"} & self._origin.writer.denied.keys()
+        total = null_count(self._column, self._chunk, self._origin)
+        for page, is_null in enumerate(null_pages):
+            rows = int(self._rows[page])
+            if not is_null:
+                if nulls[page] == rows:
+                    raise _Contradiction("a page of nulls only is said to hold values")
+                continue
+            if not self._column.max_def:
+                raise _Contradiction("a required column has a page of nulls")
+            if mins[page] or maxs[page]:
+                raise _Contradiction("a page of nulls has bounds")
+            if total == 0 or nulls[page] not in (-1, rows):
+                raise _Contradiction("a page of nulls has another number of nulls than rows")
+            # Without a null count anywhere this is what writers leave behind when statistics are off (arrow-rs#6010).
+            if trusted and (nulls[page] == rows or total is not None):
+                nulls[page] = rows
+
+    def _nans(self, count: int, nulls: Numbers) -> Numbers:
+        """NaN counts of the pages, -1 where not known."""
+        unknown = np.full(count, -1, dtype=np.int64)
+        if not self._column.is_float:
+            return unknown
+        total = nan_count(self._chunk, self._origin)
+        given = self._counts(8, count, "NaN counts")
+        if given is None or "NaN count" in self._origin.writer.denied:
+            return np.zeros(count, dtype=np.int64) if total == 0 else unknown
+        if (given > self._rows - np.maximum(nulls, 0)).any():
+            raise _Contradiction("the NaN counts of the column index cannot be true")
+        if total is not None and int(given.sum()) != total:
+            raise _Contradiction("the pages' NaN counts do not add up to the chunk's")
+        return given
+
+    def _bounds(
+        self, null_pages: list[bool], mins: list[bytes], maxs: list[bytes], order: int, flags: npt.NDArray[np.uint8]
+    ) -> tuple[list[Value], list[Value]]:
+        """Bounds in the table's type; sets the flags of those that are known."""
+        column = self._column
+        zero: Value = b"" if column.dtype.order == "bytes" else 0.0 if column.dtype.is_float else 0
+        lows, highs = [zero] * len(mins), [zero] * len(mins)
+        decode = column.decode
+        denied = self._origin.writer.denied
+        if decode is None or order not in column.orders:  # B1
+            return lows, highs
+        if "bounds" in denied or (column.is_binary and "binary bounds" in denied):
+            return lows, highs
+        legacy = column.gregorian_from if self._origin.legacy_calendar else None
+        for page, is_null in enumerate(null_pages):
+            raw_low, raw_high = mins[page], maxs[page]
+            if is_null or (not raw_high and not self._may_be_empty()):
+                continue
+            low, high = decode(raw_low), decode(raw_high)
+            if low is None or high is None or low != low or high != high:
+                continue  # G3; C1: NaN
+            if low > high:  # type: ignore[operator]  # one order per type
+                raise _Contradiction("the bounds of a page are the wrong way round")  # B9
+            lower, upper = lower_bound(column, low)[0], upper_bound(column, high)[0]
+            if lower is not None and not (legacy and low < legacy[0]):  # type: ignore[operator]  # integers; B12
+                lows[page] = lower
+                flags[page] |= LOW_KNOWN
+            if upper is not None and not (legacy and high < legacy[1]):  # type: ignore[operator]  # integers
+                highs[page] = upper
+                flags[page] |= HIGH_KNOWN
+        return lows, highs
+
+    def _may_be_empty(self) -> bool:
+        """Whether empty bounds are the empty string (G3), not a writer's way to say nothing: the chunk has one too."""
+        lowest = self._stats.min
+        return lowest is not None and from_bound(self._column.dtype, lowest) == b""
+
+    def _check_against_chunk(self, lows: list[Value], highs: list[Value], flags: npt.NDArray[np.uint8]) -> None:
+        """G4: no page lies wholly outside of what the chunk spans, and none without bounds in a chunk of nulls."""
+        stats, dtype = self._stats, self._column.dtype
+        both = np.flatnonzero((flags & LOW_KNOWN != 0) & (flags & HIGH_KNOWN != 0)).tolist()
+        if both and (stats.nan == "all" or stats.null_count == self._chunk.num_values):
+            raise _Contradiction("pages have bounds where the chunk has no values")
+        least = None if stats.min is None else from_bound(dtype, stats.min)
+        most = None if stats.max is None else from_bound(dtype, stats.max)
+        for page in both:
+            if (least is not None and highs[page] < least) or (most is not None and lows[page] > most):  # type: ignore[operator]  # one order per type
+                raise _Contradiction("a page's bounds lie outside of the chunk's")

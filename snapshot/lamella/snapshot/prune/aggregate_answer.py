@@ -12,10 +12,20 @@ from lamella.snapshot.columnar.keys import Keys
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NUMBER
 from lamella.snapshot.expression.bound import Anything, BoundPredicate, leaves_of
 from lamella.snapshot.manifest import Snapshot
-from lamella.snapshot.prune.aggregate import Group, Key, Rest, Tally
-from lamella.snapshot.prune.aggregate_layer import NAN_KEY, Rows, better, extreme, is_nan
-from lamella.snapshot.prune.aggregate_plan import Asked, Plan
-from lamella.snapshot.prune.verdict import VERDICT_NAMES
+from lamella.snapshot.prune.aggregate import (
+    NAN_KEY,
+    Asked,
+    Group,
+    Key,
+    Plan,
+    Rest,
+    Rows,
+    Tally,
+    better,
+    extreme,
+    is_nan,
+)
+from lamella.snapshot.prune.outcome import VERDICT_NAMES
 from lamella.snapshot.schema import DataType, Leaf
 from lamella.snapshot.stats import Bound, to_bound
 from lamella.snapshot.stats.bound import Value

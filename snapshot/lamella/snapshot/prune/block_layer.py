@@ -1,8 +1,8 @@
-"""The block layer over many segments at once.
+"""The layers of a snapshot, and the block layer over many segments at once.
 
 A segment is answered whole, without looking at a block, when its summary says that every row matches, or when what all
-its blocks have in common (:class:`~lamella.snapshot.columnar.chunk.Column`) says that each of them may hold a row
-that matches and one that does not. The others' blocks are tested together.
+its blocks have in common (:class:`~lamella.snapshot.columnar.chunk.Column`) says that each of them may hold a row that
+matches and one that does not. The others' blocks are tested together.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from typing import Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from lamella.snapshot.columnar import Companion, Zones
-from lamella.snapshot.columnar.assembly import Load
-from lamella.snapshot.columnar.chunk import Chunk
-from lamella.snapshot.columnar.keys import Mask, lesser
-from lamella.snapshot.columnar.masks import both, either, filled
+from lamella.snapshot.cache import CacheNamespace
+from lamella.snapshot.columnar import Sidecar, Zones, zones_of
+from lamella.snapshot.columnar.chunk import Chunk, Load
+from lamella.snapshot.columnar.keys import Mask, both, either, filled, lesser
 from lamella.snapshot.columnar.resident import Batch, Piece, ResidentBlocks
-from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, NULLS_KNOWN
+from lamella.snapshot.columnar.sidecar import SidecarRefs
+from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, NULLS_KNOWN, Edges, edges_of
+from lamella.snapshot.errors import SegmentNotFound
 from lamella.snapshot.expression.bound import (
     BoundAnd,
     BoundNot,
@@ -31,13 +33,80 @@ from lamella.snapshot.expression.bound import (
     NullTest,
     children_of,
 )
+from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.prune.evaluate import Evaluator, Lookup
-from lamella.snapshot.prune.kept import Codes, Indexes
-from lamella.snapshot.prune.kept_blocks import KeptBlocks, Survivors
-from lamella.snapshot.prune.layers import VerdictShelf
+from lamella.snapshot.prune.indexes import IndexLayer
+from lamella.snapshot.prune.outcome import ALL, NONE, SOME, verdicts
 from lamella.snapshot.prune.search import Search
-from lamella.snapshot.prune.verdict import ALL, NONE, SOME, verdicts
-from lamella.snapshot.schema import Leaf
+from lamella.snapshot.prune.selection import Codes, Indexes, KeptBlocks, Survivors
+from lamella.snapshot.schema import DataType, Leaf
+
+#: Verdicts of a chunk's blocks, by the chunk's content and the filter.
+VerdictShelf = CacheNamespace[npt.NDArray[np.uint8]]
+
+
+class Layers:
+    """``head``: the snapshot without its segments; ``segments``: one row for each of them.
+
+    ``blocks``: their blocks many segments at once, None where each segment is looked at alone. ``verdicts``: where
+    those of chunks of blocks are kept by content and filter, also for other snapshots that have the chunk. Safe to
+    share between threads: what is made here is the same whoever makes it.
+    """
+
+    def __init__(
+        self,
+        head: Snapshot,
+        segments: Sidecar,
+        blocks: ResidentBlocks | None = None,
+        verdicts: VerdictShelf | None = None,
+        refs: SidecarRefs | None = None,
+        indexes: IndexLayer | None = None,
+    ) -> None:
+        self.head = head
+        self.segments = segments
+        #: Where the companion of a segment is, by its row.
+        self.companion = refs if refs is not None else SidecarRefs(segments)
+        self.blocks = blocks
+        self.verdicts = verdicts
+        #: The skip indexes; None: there are none.
+        self.indexes = indexes
+        self._summary: dict[tuple[int, DataType], Zones] = {}
+        self._edges: dict[Leaf, Edges | None] = {}
+
+    def edges(self, leaf: Leaf) -> Edges | None:
+        """The edges of a column over the segments."""
+        try:
+            return self._edges[leaf]
+        except KeyError:
+            found = self._edges[leaf] = edges_of(self.segments.zones(leaf.id, leaf.dtype))
+            return found
+
+    def is_bounded(self, leaf: Leaf) -> bool:
+        """Whether all segments have a bound of a column."""
+        edges = self._edges.get(leaf)  # where there are some: they know it at once
+        if edges is not None and edges.exact:
+            return True
+        every, _ = self.segments.zones(leaf.id, leaf.dtype).flags_of_all()
+        return bool(every & (LOW_KNOWN | HIGH_KNOWN))
+
+    def summary(self, leaf: Leaf) -> Zones:
+        """The statistics of a column over the whole snapshot: one entry."""
+        key = (leaf.id, leaf.dtype)
+        found = self._summary.get(key)
+        if found is None:
+            summary = self.head.summary
+            entries = [(summary.row_count, summary.col_stats.get(leaf.id))]
+            found = self._summary[key] = zones_of(leaf.dtype, entries)
+        return found
+
+
+def number_of_segment(segment_ids: Sequence[str], segment_id: str) -> int:
+    """The place of a segment among those of a snapshot; raises SegmentNotFound."""
+    try:
+        return segment_ids.index(segment_id)
+    except ValueError:
+        raise SegmentNotFound(f"the snapshot has no segment {segment_id!r}", segment_id=segment_id) from None
+
 
 _COMPLETE: Final = LOW_KNOWN | HIGH_KNOWN | NULLS_KNOWN
 #: What a chunk's verdicts take beside their array and the filter that they are kept under, roughly.
@@ -62,9 +131,7 @@ class Tested(msgspec.Struct, frozen=True, kw_only=True):
 class BlockLayer:
     """The blocks of one snapshot; ``load`` opens the companions of segments by their rows, ``kept`` has verdicts."""
 
-    def __init__(
-        self, segments: Companion, blocks: ResidentBlocks, load: Load, kept: VerdictShelf | None = None
-    ) -> None:
+    def __init__(self, segments: Sidecar, blocks: ResidentBlocks, load: Load, kept: VerdictShelf | None = None) -> None:
         self._segments = segments
         self._blocks = blocks
         self._load = load

@@ -12,13 +12,13 @@ from typing import Final, cast
 import msgspec
 import numpy as np
 
-from lamella.snapshot.columnar import Companion
+from lamella.snapshot.columnar import Sidecar
 from lamella.snapshot.expression import BoundPredicate
 from lamella.snapshot.manifest import Block, Snapshot
-from lamella.snapshot.prune.allowance import Allowance
 from lamella.snapshot.prune.evaluate import Evaluator, evaluate
+from lamella.snapshot.prune.outcome import NONE, VERDICT_NAMES, verdicts
 from lamella.snapshot.prune.pipeline import Deferred, NotNow
-from lamella.snapshot.prune.verdict import NONE, VERDICT_NAMES, verdicts
+from lamella.snapshot.prune.result import Allowance
 from lamella.snapshot.wire import DiffAnswer, PrunedBlock, Verdict
 
 #: Comparing the location of a block costs as much as this many tests.
@@ -34,8 +34,8 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     head: Snapshot
-    segments: Companion
-    load: Callable[[int], Companion]
+    segments: Sidecar
+    load: Callable[[int], Sidecar]
     manifest: Callable[[int], Sequence[Block]]
 
     def rows_without(self, shared: set[str]) -> list[int]:
@@ -120,7 +120,7 @@ def _unchanged(before: _Opened, after: _Opened) -> set[str]:
 
 
 def _matching(
-    companion: Companion,
+    companion: Sidecar,
     bound: BoundPredicate,
     unchanged: set[str],
     column_ids: Sequence[int] | None,

@@ -1,17 +1,19 @@
-"""What a request asks of the stages behind the filter: join keys, an order, a limit, a part of the snapshot, a page."""
+"""What a request asks of the stages behind the filter, and many filters in one request."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from lamella.snapshot.errors import InvalidRequest, LimitExceeded
+from lamella.snapshot.expression import check_together
 from lamella.snapshot.prune.join import Join, read_join
 from lamella.snapshot.prune.paging import MAX_PAGE_SIZE, Position
 from lamella.snapshot.prune.top_k import SortKey
 from lamella.snapshot.schema import Schema
-from lamella.snapshot.wire import NotUsed, OrderBy, PruneRequest
+from lamella.snapshot.wire import BatchRequest, NotUsed, OrderBy, PruneRequest
 
 #: Columns of an order, and join keys, of one request.
 MAX_PARTS: Final = 32
@@ -144,3 +146,25 @@ def _check(request: PruneRequest) -> None:
     for name, parts in (("order_by", request.order_by), ("join", request.join)):
         if len(parts) > MAX_PARTS:
             raise LimitExceeded(f"{name} may have {MAX_PARTS} parts", limit=name, most=MAX_PARTS)
+
+
+#: Filters of one request.
+MAX_FILTERS: Final = 1_000
+
+
+def single_requests(request: BatchRequest) -> Iterator[PruneRequest]:
+    """The request of each filter; raises LimitExceeded."""
+    if len(request.filters) > MAX_FILTERS:
+        raise LimitExceeded(f"a batch may have {MAX_FILTERS} filters", limit="filters", most=MAX_FILTERS)
+    check_together(request.filters)
+    for each in request.filters:
+        yield PruneRequest(
+            filter=each,
+            columns=request.columns,
+            time_zone=request.time_zone,
+            case_sensitive=request.case_sensitive,
+            level=request.level,
+            shape=request.shape,
+            explain=request.explain,
+            residuals=request.residuals,
+        )

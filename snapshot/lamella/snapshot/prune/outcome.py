@@ -1,4 +1,4 @@
-"""Sets of results: what a filter may do with the rows of each entry.
+"""Sets of results, verdicts of entries, and null, NaN and other values of a column taken one after another.
 
 Sets combine by SQL's three-valued logic; a negation swaps "may be true" with "may be false" and is therefore sound,
 which negating a lone "may match" would not be.
@@ -6,11 +6,17 @@ which negating a lone "may match" would not be.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
-from lamella.snapshot.columnar.masks import Truth, both, either, filled, no
+from lamella.snapshot.columnar.keys import Truth, both, either, filled, no
+from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NULL, MAY_NUMBER, NULLS_KNOWN, Zones
+from lamella.snapshot.expression.bound import BoundLeaf, NullTest, columns_in
+from lamella.snapshot.schema import Leaf
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -62,3 +68,75 @@ def never(outcome: Outcome, where: Truth | None) -> Outcome:
     if where is None or where is False:
         return outcome
     return settled(both(outcome.true, no(where)), outcome.false, outcome.null, outcome.doubt)
+
+
+# Verdicts of entries (segments, blocks): NONE, SOME, ALL, UNKNOWN.
+#
+# NONE: no row matches, proven. ALL: every row matches, proven. SOME: the statistics overlap the filter. UNKNOWN: kept
+# because something is missing (a statistic, or a predicate that is not used); the report says what.
+
+NONE: Final = 0
+SOME: Final = 1
+UNKNOWN: Final = 2
+ALL: Final = 3
+
+#: Verdicts by code, as answers spell them.
+VERDICT_NAMES: Final = ("NONE", "SOME", "UNKNOWN", "ALL")
+
+
+def verdicts(outcome: Outcome, row_counts: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """One code per entry; an entry without rows is NONE."""
+    return codes_of(outcome, row_counts > 0, len(row_counts))
+
+
+def codes_of(outcome: Outcome, has_rows: Truth, count: int) -> npt.NDArray[np.uint8]:
+    """As :func:`verdicts`, of ``count`` entries; ``has_rows``: where an entry has any."""
+    kept = filled(both(has_rows, outcome.true), count)
+    codes = kept.view(np.uint8) * np.uint8(SOME)
+    if outcome.doubt is not False:
+        codes[both(outcome.doubt, kept)] = UNKNOWN
+    rest = either(outcome.false, outcome.null)
+    if rest is not True:
+        codes[both(no(rest), kept)] = ALL
+    return codes
+
+
+# Looking at nulls, NaN and numbers of a column one after another.
+#
+# A row is null, NaN or a number in a column, never two of them at once. Where several predicates speak of one column,
+# taking them as independent loses that: ``x BETWEEN 2 AND 9`` over the values 1 and NaN holds for neither, though NaN
+# passes one side and 1 the other. So the filter is decided once for each kind of row, and the results are put
+# together.
+
+#: Columns that are looked at so; each may triple the work.
+MAX_COLUMNS = 2
+
+
+def split_columns(parts: Sequence[BoundLeaf]) -> tuple[tuple[Leaf, tuple[int, ...]], ...]:
+    """The columns of a filter's predicates that are worth it, each with the kinds of rows (flags) looked at apart."""
+    if len(parts) < 2:
+        return ()
+    used: dict[Leaf, int] = {}
+    tested: set[Leaf] = set()
+    for part in parts:
+        columns = columns_in([part])
+        for leaf in columns:
+            used[leaf] = used.get(leaf, 0) + 1
+        if isinstance(part, NullTest):
+            tested.update(columns)
+    found: list[tuple[Leaf, tuple[int, ...]]] = []
+    for leaf, count in used.items():
+        if count < 2 or not (leaf.dtype.is_float or leaf in tested):
+            continue
+        nulls = (MAY_NULL, MAY_NUMBER) if leaf in tested else (MAY_NULL | MAY_NUMBER,)
+        found.append((leaf, (*nulls, MAY_NAN) if leaf.dtype.is_float else nulls))
+    return tuple(found[:MAX_COLUMNS])
+
+
+def only(zones: Zones, kinds: int) -> Zones:
+    """The zone maps of the rows of some kinds."""
+    kept = kinds | NULLS_KNOWN | ((LOW_KNOWN | HIGH_KNOWN) if kinds & MAY_NUMBER else 0)
+    made = Zones(zones.low, zones.high, zones.flags & np.uint8(kept), zones.fails)
+    if kinds & MAY_NUMBER:
+        made.spans = zones.spans
+    return made

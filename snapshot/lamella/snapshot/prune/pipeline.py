@@ -12,22 +12,18 @@ import msgspec
 import numpy as np
 
 from lamella.snapshot.cache import held_bytes
-from lamella.snapshot.columnar import Companion, Zones
-from lamella.snapshot.columnar.assembly import Load
+from lamella.snapshot.columnar import Sidecar, Zones
+from lamella.snapshot.columnar.chunk import Load
 from lamella.snapshot.expression.bound import BoundAnd, BoundPredicate, columns_of, leaves_of
-from lamella.snapshot.prune.block_layer import BlockLayer
-from lamella.snapshot.prune.division import division
+from lamella.snapshot.prune.block_layer import BlockLayer, Layers
 from lamella.snapshot.prune.evaluate import Evaluator, Lookup
-from lamella.snapshot.prune.explain import Layer, layer_uses
-from lamella.snapshot.prune.kept import Codes, Indexes, Kept, totals
-from lamella.snapshot.prune.kept_blocks import KeptArrays, KeptBlocks, joined
-from lamella.snapshot.prune.layers import Layers
-from lamella.snapshot.prune.not_used import not_used_of
+from lamella.snapshot.prune.explain import Layer, layer_uses, not_used_of
 from lamella.snapshot.prune.options import NO_OPTIONS, Options
+from lamella.snapshot.prune.outcome import ALL, NONE, UNKNOWN, verdicts
 from lamella.snapshot.prune.paging import Position
-from lamella.snapshot.prune.verdict import ALL, NONE, UNKNOWN, verdicts
-from lamella.snapshot.prune.walk import Walk, Walked
-from lamella.snapshot.prune.window import WORTH_ENTRIES
+from lamella.snapshot.prune.search import WORTH_ENTRIES, division
+from lamella.snapshot.prune.segment_scan import Walk, Walked
+from lamella.snapshot.prune.selection import Codes, Indexes, Kept, KeptArrays, KeptBlocks, joined, totals
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.wire import FeedbackUse, IndexUse, LayerUse, NotUsed, PageUse, PredicateUse, PrunedPages, Stage
 
@@ -119,7 +115,7 @@ class Pruning:
     def __init__(
         self,
         layers: Layers,
-        load: Callable[[int], Companion],
+        load: Callable[[int], Sidecar],
         timer: Callable[[], float],
         load_many: Load | None = None,
         *,
@@ -255,7 +251,7 @@ class Pruning:
         rows = np.array([self._head.summary.row_count])
         return bool(verdicts(filter.outcome(self._layers.summary, 1), rows)[0] != NONE)
 
-    def _block_layer(self, filter: Evaluator, row: int, companion: Companion, segment_code: int) -> Kept:
+    def _block_layer(self, filter: Evaluator, row: int, companion: Sidecar, segment_code: int) -> Kept:
         if segment_code == ALL:
             codes = np.where(companion.numbers("row_count") > 0, ALL, NONE).astype(np.uint8)
         else:
@@ -263,7 +259,7 @@ class Pruning:
         rows = np.flatnonzero(codes != NONE)
         return Kept(row, companion, rows, codes[rows])
 
-    def _layer_uses(self, bound: BoundPredicate, alive: bool, opened: list[Companion] | None) -> tuple[LayerUse, ...]:
+    def _layer_uses(self, bound: BoundPredicate, alive: bool, opened: list[Sidecar] | None) -> tuple[LayerUse, ...]:
         rows = np.array([self._head.summary.row_count])
         layers = [Layer("snapshot", self._layers.summary, rows)]
         if alive:
@@ -271,7 +267,7 @@ class Pruning:
         layers += [Layer.of("block", companion) for companion in opened or ()]
         return layer_uses([(_text(part), part) for part in _conjuncts(bound)], layers)
 
-    def _predicates(self, bound: BoundPredicate, opened: list[Companion]) -> tuple[PredicateUse, ...]:
+    def _predicates(self, bound: BoundPredicate, opened: list[Sidecar]) -> tuple[PredicateUse, ...]:
         uses = []
         for part in _conjuncts(bound):
             codes = [_codes(Evaluator(part), companion) for companion in opened]
@@ -292,8 +288,8 @@ def _summary_stage(alive: bool, size_bytes: int) -> Stage:
     return Stage(stage="snapshot", considered=1, kept=int(alive), bytes=size_bytes if alive else 0, ms=0.0)
 
 
-def _one_by_one(load: Callable[[int], Companion]) -> Load:
-    def many(rows: Sequence[int], *, keep: bool = True) -> list[Companion]:  # noqa: ARG001  # ``load`` decides
+def _one_by_one(load: Callable[[int], Sidecar]) -> Load:
+    def many(rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:  # noqa: ARG001  # ``load`` decides
         return [load(row) for row in rows]
 
     return many
@@ -304,11 +300,11 @@ def next_position(funnel: Funnel) -> Position | None:
     return None if funnel.walked is None else funnel.walked.next
 
 
-def _codes(filter: Evaluator, companion: Companion) -> Codes:
+def _codes(filter: Evaluator, companion: Sidecar) -> Codes:
     return verdicts(filter.outcome(_lookup(companion), len(companion)), companion.numbers("row_count"))
 
 
-def _lookup(companion: Companion) -> Lookup:
+def _lookup(companion: Sidecar) -> Lookup:
     return lambda leaf: companion.zones(leaf.id, leaf.dtype)
 
 

@@ -1,9 +1,9 @@
-"""Residual filters: what is still to be asked of a block's rows after its statistics have decided the rest.
+"""Residual filters: what is still to be asked of a block's rows, and where readers may skip inside blocks.
 
-A residual is true for exactly those rows of the block for which the whole filter is true. Only truth counts at the
-top of a filter: false and null both drop a row. Below a NOT only falsehood counts (``NOT p`` is true exactly where
-``p`` is false), and below another NOT, or an IS TRUE, truth again. So each part stands in one of two contexts, and a
-part whose result is decided for every row of the block, as far as its context can tell, is replaced by a constant.
+A residual is true for exactly those rows of the block for which the whole filter is true. Only truth counts at the top
+of a filter: false and null both drop a row. Below a NOT only falsehood counts (``NOT p`` is true exactly where ``p`` is
+false), and below another NOT, or an IS TRUE, truth again. So each part stands in one of two contexts, and a part whose
+result is decided for every row of the block, as far as its context can tell, is replaced by a constant.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from lamella.snapshot.columnar import Companion, Zones
+from lamella.snapshot.columnar import Sidecar, Zones
+from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NUMBER, NULLS_KNOWN
+from lamella.snapshot.concurrency import check_patience
 from lamella.snapshot.expression import bind
 from lamella.snapshot.expression.bound import BoundPredicate
 from lamella.snapshot.expression.coerce import Unusable, coerce, literal_of
@@ -43,12 +45,12 @@ from lamella.snapshot.expression.nodes import (
     Term,
     Truth,
 )
-from lamella.snapshot.patience import check_patience
-from lamella.snapshot.prune.evaluate import Outcome, evaluate
-from lamella.snapshot.prune.kept import Kept
-from lamella.snapshot.prune.verdict import ALL
+from lamella.snapshot.manifest import Snapshot
+from lamella.snapshot.prune.evaluate import evaluate
+from lamella.snapshot.prune.outcome import ALL, Outcome
+from lamella.snapshot.prune.selection import Kept
 from lamella.snapshot.schema import Leaf, Schema
-from lamella.snapshot.wire import PruneRequest
+from lamella.snapshot.wire import PruneAnswer, PruneRequest
 
 #: Results that the rows of a block may have, as bits.
 TRUE: Final = 1
@@ -90,7 +92,7 @@ class Residuals:
         self._numbers: dict[Shape, int] = {}
         self._blocks: list[Indexes] = []
 
-    def add(self, companion: Companion, rows: Indexes, codes: npt.NDArray[np.uint8]) -> None:
+    def add(self, companion: Sidecar, rows: Indexes, codes: npt.NDArray[np.uint8]) -> None:
         """Take blocks: rows of a companion, and their verdicts (an ALL block has nothing left)."""
         numbers = np.zeros(len(rows), dtype=np.int64)
         open_rows = np.flatnonzero(codes != ALL)
@@ -210,7 +212,7 @@ def _by_schema(node: Predicate, schema: Schema, request: PruneRequest) -> Predic
             return node
 
 
-def states_of(predicates: Sequence[Sequence[BoundPredicate]], companion: Companion) -> States:
+def states_of(predicates: Sequence[Sequence[BoundPredicate]], companion: Sidecar) -> States:
     """The results that rows may have, a row for each entry of a companion and a column for each predicate.
 
     A predicate has one or more readings: whatever any of them may be.
@@ -294,3 +296,45 @@ def _negated(inner: Shape) -> Shape:
     if isinstance(inner, tuple) and inner[0] == "not":
         return inner[1][0]
     return "not", (inner,)
+
+
+# Whether a reader may skip inside blocks by what their Parquet footers say of a column.
+#
+# Readers believe footers more than they should. Spark 4.3, for one, takes bounds without a column order, inverted
+# bounds and null counts of writers that count wrongly, and orders NaN above bounds that leave it out. What Lamella
+# itself believed when it took a block in (``snapshot.parquet.statistics_rules``) is what a reader may believe, too.
+
+_ALL_KNOWN = LOW_KNOWN | HIGH_KNOWN | NULLS_KNOWN
+
+
+def with_reader_columns(
+    answer: PruneAnswer, head: Snapshot, kept: Sequence[Kept] | None, request: PruneRequest, own_blocks: str
+) -> PruneAnswer:
+    """The answer with its ``reader_columns``, when they were asked for; ``own_blocks``: the folder of Lamella's blocks.
+
+    Raises:
+        UnknownColumn: the request names a column that the table does not have.
+    """
+    if not request.reader_columns or kept is None:
+        return answer
+    believed = []
+    for name in request.reader_columns:
+        leaf = head.schema.leaf(name, case_sensitive=request.case_sensitive)
+        if all(_believed(part, leaf, head.schema.schema_id, own_blocks) for part in kept):
+            believed.append(name)
+    return msgspec.structs.replace(answer, reader_columns=tuple(believed))
+
+
+def _believed(part: Kept, leaf: Leaf, schema_id: int, own_blocks: str) -> bool:
+    if leaf.repeated or any(each is not None for each in part.companion.older_schema_ids(part.rows, schema_id)):
+        return False  # the name may stand for another column in the file, or for none
+    flags = part.companion.zones(leaf.id, leaf.dtype).flags[part.rows]
+    bounded = ((flags & _ALL_KNOWN) == _ALL_KNOWN) & ((flags & MAY_NAN) == 0)
+    all_null = ((flags & NULLS_KNOWN) != 0) & ((flags & (MAY_NUMBER | MAY_NAN)) == 0)
+    return bool((bounded | all_null).all()) and not _foreign_scan(part.companion, leaf, part.rows, own_blocks)
+
+
+def _foreign_scan(companion: Sidecar, leaf: Leaf, rows: npt.NDArray[np.int64], own_blocks: str) -> bool:
+    """True when a block of another writer has statistics that its footer does not have."""
+    elsewhere = rows[companion.from_elsewhere(leaf.id)[rows]]
+    return any(not place.startswith(own_blocks) for place in companion.texts("location", elsewhere))

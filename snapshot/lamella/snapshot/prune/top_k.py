@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.snapshot.columnar import BytesKeys, Keys, NumberKeys, WideKeys, Zones
-from lamella.snapshot.columnar.exactness import HIGH_EXACT, LOW_EXACT
 from lamella.snapshot.columnar.keys import Mask
-from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NULL, MAY_NUMBER
+from lamella.snapshot.columnar.zones import HIGH_EXACT, HIGH_KNOWN, LOW_EXACT, LOW_KNOWN, MAY_NAN, MAY_NULL, MAY_NUMBER
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.stats import to_bound
 from lamella.snapshot.wire import OrderBound

@@ -1,4 +1,4 @@
-"""Rows that pyarrow read from a file, in terms of a later schema of the table.
+"""Columns of a table in Arrow: their types, and rows of a file in terms of a later schema.
 
 Columns are found by their ids: under the names that the table had when the file was written, without regard to case.
 Imported only where rows are read; the rest of the package does without pyarrow.
@@ -13,10 +13,118 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lamella.snapshot.errors import SchemaMismatch, UnknownColumn
-from lamella.snapshot.schema.column import Column, Schema
-from lamella.snapshot.schema.default import default_value
-from lamella.snapshot.schema.types import DataType
+from lamella.snapshot.errors import InvalidRequest, SchemaMismatch, UnknownColumn
+from lamella.snapshot.schema import Column, DataType, Schema
+from lamella.snapshot.schema.column import default_value
+from lamella.snapshot.schema.types import PER_SECOND
+
+_PLAIN: Final[dict[str, Any]] = {
+    "boolean": pa.bool_(),
+    **{f"{sign}int{bits}": getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    "float16": pa.float16(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "date": pa.date32(),
+    "string": pa.string(),
+    "enum": pa.string(),
+    "json": pa.string(),
+    "binary": pa.binary(),
+    "bson": pa.binary(),
+    "geometry": pa.binary(),
+    "geography": pa.binary(),
+    "uuid": pa.binary(16),
+    "null": pa.null(),
+}
+
+
+def arrow_field(column: Column) -> pa.Field:
+    """A column as a field of an Arrow schema.
+
+    Raises:
+        InvalidRequest: the column is of a type that has no form in Arrow here (interval, variant, unknown).
+    """
+    return pa.field(column.name, arrow_type(column), nullable=column.nullable)
+
+
+def arrow_type(column: Column) -> Any:
+    """The Arrow type of a column; raises as :func:`arrow_field` does."""
+    dtype = column.dtype
+    if dtype.name == "struct":
+        return pa.struct([arrow_field(part) for part in column.fields])
+    if dtype.name == "list":
+        return pa.list_(arrow_field(column.fields[0]))
+    if dtype.name == "map":
+        key, value = column.fields
+        return pa.map_(arrow_type(key), arrow_field(value))
+    return leaf_type(dtype, column.name)
+
+
+def leaf_type(dtype: DataType, name: str) -> Any:
+    """The Arrow type of a column that holds values; raises as :func:`arrow_field` does."""
+    if dtype.name in _PLAIN:
+        return _PLAIN[dtype.name]
+    if dtype.name == "decimal":
+        make = pa.decimal128 if dtype.precision <= 38 else pa.decimal256
+        return make(dtype.precision, dtype.scale)
+    if dtype.name == "time":
+        return pa.time32("ms") if dtype.unit == "ms" else pa.time64(dtype.unit)
+    if dtype.name in ("timestamp", "timestamp_ntz"):
+        return pa.timestamp(dtype.unit, tz="UTC" if dtype.name == "timestamp" else None)
+    if dtype.name == "fixed":
+        return pa.binary(dtype.length)
+    raise InvalidRequest(f"column {name!r} of type {dtype} cannot be read as Arrow; leave it out", column=name)
+
+
+def conform(values: Any, name: str, column: Column, written: Schema, current: Schema) -> Any:
+    """A file's column (a struct, list or map) as ``column`` of the table; ``name`` is the file's, which has the schema
+    ``written``.
+
+    Raises:
+        SchemaMismatch: the values are not of a type that widens to the table's.
+    """
+    batch = pa.RecordBatch.from_arrays([values], names=[name])
+    return conformed(batch, pa.schema([arrow_field(column)]), written, current).column(0)
+
+
+def conform_leaf(values: Any, dtype: DataType, name: str) -> Any:
+    """Values in the Arrow type of ``dtype``; times of a finer unit are cut downwards, as Spark cuts nanoseconds.
+
+    Raises:
+        SchemaMismatch: the values are not of a type that widens to the table's.
+    """
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    wanted = leaf_type(dtype, name)
+    source = values.type
+    if source == wanted:
+        return values
+    try:
+        if _is_clock(wanted) and _is_clock(source) and PER_SECOND[source.unit] > PER_SECOND[wanted.unit]:
+            return _coarser(values, wanted)
+        return values.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaMismatch(f"column {name!r}: {error}", column=name) from error
+
+
+def absent(column: Column, count: int) -> Any:
+    """The values of a column in a file that lacks it: nulls, or the column's default."""
+    wanted = arrow_field(column).type
+    if column.default is None:
+        return pa.nulls(count, wanted)
+    return pa.repeat(arrow_default(column.dtype, column.default).cast(wanted), count)
+
+
+def _is_clock(kind: Any) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_time(kind))
+
+
+def _coarser(values: Any, wanted: Any) -> Any:
+    divisor = PER_SECOND[values.type.unit] // PER_SECOND[wanted.unit]
+    numbers = values.view(pa.int64())  # what is finer than milliseconds has 64 bits
+    whole = pc.divide(numbers, divisor)  # cut towards zero, so too high where a negative number was cut
+    floor = pc.if_else(pc.greater(pc.multiply(whole, divisor), numbers), pc.subtract(whole, 1), whole)
+    return floor.cast(pa.int32()).view(wanted) if wanted.bit_width == 32 else floor.view(wanted)
+
 
 _DIGITS: Final = Context(prec=100)
 

@@ -1,8 +1,8 @@
-"""Changes of a schema, and what they mean for files that were written before.
+"""Schema changes, and what they mean for files that were written before.
 
-A column is its id. A rename or a move leaves the id alone, so statistics and values stay with the column; a column
-that is dropped takes its id with it for good, so one that is added later under the same name starts empty. A file is
-read with the names that the table had when the file became part of it (:func:`physical_names`).
+A column is its id. A rename or a move leaves the id alone, so statistics and values stay with the column; a column that
+is dropped takes its id with it for good, so one that is added later under the same name starts empty. A file is read
+with the names that the table had when the file became part of it (:func:`physical_names`).
 
 Changes are values; :func:`evolve` applies them in order and gives the next schema, or an error that names the column.
 """
@@ -15,39 +15,82 @@ from typing import Protocol
 import msgspec
 
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, UnknownColumn
-from lamella.snapshot.schema.changes import (
-    AddColumn,
-    DropColumn,
-    MoveColumn,
-    Path,
-    RenameColumn,
-    SchemaChange,
-    SetDoc,
-    SetNullable,
-    WidenColumn,
-)
-from lamella.snapshot.schema.column import Column, Schema, path_parts
-from lamella.snapshot.schema.default import canonical_default
+from lamella.snapshot.schema.column import Column, Schema, canonical_default, path_parts
 from lamella.snapshot.schema.types import PER_SECOND, DataType, parse_type, widens
 
-__all__ = [
-    "AddColumn",
-    "DropColumn",
-    "MoveColumn",
-    "Path",
-    "RenameColumn",
-    "SchemaChange",
-    "SetDoc",
-    "SetNullable",
-    "Versioned",
-    "WidenColumn",
-    "can_read_as",
-    "can_widen",
-    "evolve",
-    "physical_names",
-    "renamed_paths",
-    "schema_at",
-]
+#: Where a column is: a dotted path (a name that holds dots is found first), or the names one by one. The parts of a
+#: list and a map are called ``element``, ``key`` and ``value``. Letters' case does not matter.
+Path = str | tuple[str, ...]
+
+
+class _Change(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="change"
+):
+    """One change, told apart by its member ``change``."""
+
+
+class AddColumn(_Change, frozen=True, kw_only=True, tag="add"):
+    """A new column, or with ``parent`` a new field of that struct.
+
+    ``fields`` are the parts of a nested type. ``default``: what rows hold that were written without the column (as
+    text, see :mod:`lamella.snapshot.schema.column`), and what writers put where they have no value of their own;
+    without it such rows are null, so the column must be nullable. It stands last, ``first``, or ``after`` a sibling.
+    """
+
+    name: str
+    type: str
+    nullable: bool = True
+    default: str | None = None
+    fields: tuple[Column, ...] = ()
+    doc: str | None = None
+    parent: Path | None = None
+    first: bool = False
+    after: str | None = None
+
+
+class DropColumn(_Change, frozen=True, kw_only=True, tag="drop"):
+    """The column is no longer part of the table. Files keep its values, nothing reads them again."""
+
+    column: Path
+
+
+class RenameColumn(_Change, frozen=True, kw_only=True, tag="rename"):
+    """Another name for a column; ``name`` is the last part only."""
+
+    column: Path
+    name: str
+
+
+class WidenColumn(_Change, frozen=True, kw_only=True, tag="widen"):
+    """A type that holds every value of the old one: see :func:`lamella.snapshot.schema.evolution.can_widen`."""
+
+    column: Path
+    type: str
+
+
+class MoveColumn(_Change, frozen=True, kw_only=True, tag="move"):
+    """Another place among its siblings: ``first``, or ``after`` one of them."""
+
+    column: Path
+    first: bool = False
+    after: str | None = None
+
+
+class SetNullable(_Change, frozen=True, kw_only=True, tag="set-nullable"):
+    """Let a required column hold nulls. The reverse is refused: old rows may be null."""
+
+    column: Path
+    nullable: bool
+
+
+class SetDoc(_Change, frozen=True, kw_only=True, tag="set-doc"):
+    """Another comment; None takes it away."""
+
+    column: Path
+    doc: str | None
+
+
+SchemaChange = AddColumn | DropColumn | RenameColumn | WidenColumn | MoveColumn | SetNullable | SetDoc
 
 
 class Versioned(Protocol):

@@ -1,4 +1,4 @@
-"""Sketches through the layers: a block's arrive with it, a segment's, group's and snapshot's are unions of those below.
+"""Sketches through the layers: of blocks, and unions of them for segments, groups and snapshots.
 
 A column's count is known above only where every part with rows has a sketch of it; after a removal the union is made
 again from what is left, so counts shrink. A table without sketches costs nothing: no object is looked for.
@@ -6,17 +6,141 @@ again from what is left, so counts shrink. A table without sketches costs nothin
 
 from __future__ import annotations
 
+import struct
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import IO, Final, Self
 
 import msgspec
+import pyarrow as pa
 from cachetools import LRUCache
 
-from lamella.snapshot.layout import Store, TableLayout
+from lamella.snapshot.errors import ManifestError, ObjectNotFound
 from lamella.snapshot.manifest import Block, GroupRef, SegmentRef, Snapshot, Summary
 from lamella.snapshot.sketch.hll import Sketch, estimate, united
-from lamella.snapshot.sketch.objects import Columns, encode, read_blocks, read_union
-from lamella.snapshot.sketch.spool import SketchSpool
+from lamella.snapshot.storage import Store, TableLayout
+
+# Sketch objects: one for each segment (its union and its blocks' sketches), one for each snapshot (its union).
+#
+# Two MessagePack parts, each compressed with Zstandard: the union by column id, then the blocks' by location. A header
+# gives their lengths, so that the union is read without the rest. What cannot be read is as if it were not there:
+# sketches are estimates, and no answer depends on them.
+
+#: Sketches by column id.
+Columns = dict[int, Sketch]
+
+_MAGIC: Final = b"LSK1"
+_HEADER: Final = struct.Struct("<4sIIII")  # magic, then stored and plain length of each part
+#: A first read takes in the header and, mostly, the whole union.
+_FIRST_BYTES: Final = 64 << 10
+_MAX_PLAIN_BYTES: Final = 1 << 30
+_UNION: Final = msgspec.msgpack.Decoder(Columns)
+_BLOCKS: Final = msgspec.msgpack.Decoder(dict[str, Columns])
+
+
+def encode(union: Columns, blocks: Mapping[str, Columns]) -> bytes:
+    """The object of a segment, or with no blocks of a snapshot."""
+    codec = pa.Codec("zstd")
+    plain = [msgspec.msgpack.encode(union), msgspec.msgpack.encode(blocks)]
+    stored = [codec.compress(part, asbytes=True) for part in plain]
+    lengths = [length for part, raw in zip(stored, plain, strict=True) for length in (len(part), len(raw))]
+    return _HEADER.pack(_MAGIC, *lengths) + b"".join(stored)
+
+
+def read_union(store: Store, location: str) -> Columns | None:
+    """The union of a segment or snapshot; None when there is no such object, or none that can be read."""
+    try:
+        head = store.read_range(location, 0, _FIRST_BYTES)
+        stored, plain, _, _ = _lengths(head)
+        part = head[_HEADER.size : _HEADER.size + stored]
+        if len(part) < stored:
+            part = store.read_range(location, _HEADER.size, stored)
+        return _UNION.decode(_plain(part, plain))
+    except (ObjectNotFound, ManifestError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def read_blocks(store: Store, location: str) -> dict[str, Columns]:
+    """The blocks' sketches of a segment by location; none when there is no such object, or none that can be read."""
+    try:
+        data = store.read(location)
+        first, _, stored, plain = _lengths(data)
+        start = _HEADER.size + first
+        return _BLOCKS.decode(_plain(data[start : start + stored], plain))
+    except (ObjectNotFound, ManifestError, msgspec.MsgspecError, UnicodeDecodeError):
+        return {}
+
+
+def _lengths(data: bytes) -> tuple[int, int, int, int]:
+    if len(data) < _HEADER.size:
+        raise ManifestError("a sketch object is cut off")
+    magic, first, first_plain, second, second_plain = _HEADER.unpack_from(data)
+    if magic != _MAGIC or max(first_plain, second_plain) > _MAX_PLAIN_BYTES:
+        raise ManifestError("not a sketch object")
+    return first, first_plain, second, second_plain
+
+
+def _plain(part: bytes, length: int) -> bytes:
+    try:
+        return bytes(pa.Codec("zstd").decompress(part, decompressed_size=length, asbytes=True))
+    except (pa.ArrowException, OSError) as error:
+        raise ManifestError(f"a sketch object cannot be read: {error}") from error
+
+
+# Sketches of many segments' blocks on their way into other segments, in a file for as long as that takes.
+#
+# The sketches of a segment can be a thousand times as large as its summary, and blocks that go into one new segment
+# come from many old ones. So each old object is read once, and of a new segment only its own blocks' sketches are in
+# memory.
+
+_COLUMNS: Final = msgspec.msgpack.Decoder(Columns)
+_ENCODER: Final = msgspec.msgpack.Encoder()
+
+
+class SketchSpool:
+    """A context manager; the file is gone behind it."""
+
+    def __init__(self, store: Store, layout: TableLayout) -> None:
+        self._store = store
+        self._layout = layout
+        self._file: IO[bytes] | None = None
+        self._places: dict[str, tuple[int, int]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def add(self, ref: SegmentRef) -> None:
+        """Take in the sketches of a segment's blocks, if it has any."""
+        found = read_blocks(self._store, self._layout.sketches(ref.segment_id))
+        if found and self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="lamella-sketches-")  # noqa: SIM115  # closed at the exit
+        for location, columns in found.items():
+            if self._file is not None:
+                data = _ENCODER.encode(columns)
+                self._places[location] = (self._file.tell(), len(data))
+                self._file.write(data)
+
+    def restored(self, blocks: list[Block]) -> list[Block]:
+        """Blocks as they were read from manifests, with their sketches."""
+        return [msgspec.structs.replace(block, sketches=self._of(block.location)) for block in blocks]
+
+    def _of(self, location: str) -> Columns:
+        place = self._places.get(location)
+        if place is None or self._file is None:
+            return {}
+        self._file.seek(place[0])
+        found = _COLUMNS.decode(self._file.read(place[1]))
+        self._file.seek(0, 2)
+        return found
+
 
 _UNIONS_CACHED = 1024
 

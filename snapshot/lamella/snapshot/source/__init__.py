@@ -1,23 +1,25 @@
 """External tables: whose files they are, what those are now, and how that differs from what a table holds."""
 
-from lamella.snapshot.source.constants import require_path_columns
-from lamella.snapshot.source.definition import (
+from lamella.snapshot.source.evolution import Evolution, evolution, first_columns, first_properties, nullable_columns
+from lamella.snapshot.source.path_values import require_path_columns
+from lamella.snapshot.source.read import Reader, Taken, take
+from lamella.snapshot.source.state import (
     IDENTITY,
     KIND,
     PREFIX,
     REFUSED,
     VERSION,
+    Difference,
+    SourceFile,
+    SourceSchema,
+    SourceState,
+    difference,
     refuse_added,
     refuse_columns,
     refuse_properties,
     source_of,
     source_properties,
 )
-from lamella.snapshot.source.difference import Difference, difference
-from lamella.snapshot.source.evolving import Evolution, evolution, first_columns, first_properties, nullable_columns
-from lamella.snapshot.source.reading import Reader
-from lamella.snapshot.source.state import SourceFile, SourceSchema, SourceState
-from lamella.snapshot.source.taking import Taken, take
 
 __all__ = [
     "IDENTITY",

@@ -1,7 +1,7 @@
 """An Iceberg table as a source: its metadata says which files there are. Needs the extra ``lamella[iceberg]``.
 
 Columns are known by field id. A file is read by the names of the schema that its own ids and names belong to, which the
-table's schema history has (:mod:`lamella.snapshot.source.evolving`).
+table's schema history has (:mod:`lamella.snapshot.source.evolution`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LamellaError, ObjectNotFound, StoreError
-from lamella.snapshot.iceberg.exported import SNAPSHOT
-from lamella.snapshot.layout import Places, Store, normal
+from lamella.snapshot.iceberg.export import SNAPSHOT
 from lamella.snapshot.schema import Column
 from lamella.snapshot.source.options import StoreOptions, iceberg_properties
 from lamella.snapshot.source.state import SourceFile, SourceSchema, SourceState, outside
+from lamella.snapshot.storage import Places, Store, normal
 from lamella.snapshot.wire import ExternalSource, RefusedFile
 
 _SUFFIX: Final = ".metadata.json"

@@ -1,4 +1,4 @@
-"""Bounds as they stand in manifests: one tagged value, lossless.
+"""Bounds as manifests hold them: one tagged value, lossless, or truncated outwards.
 
 ``{"Int64": 1987}``, ``{"Decimal": ["12345", 38, 10]}`` (unscaled digits, precision, scale), ``{"Bytes": "ff00"}``, ...
 A float that JSON has no number for is text (``{"Float64": "Infinity"}``); text that is not valid UTF-8 (a bound cut
@@ -16,6 +16,20 @@ import msgspec
 
 from lamella.snapshot.errors import ManifestError
 from lamella.snapshot.schema import DataType
+
+#: Longer bounds of bytes are cut.
+MAX_BOUND_BYTES: Final = 64
+
+
+def upper_prefix(value: bytes, length: int) -> bytes:
+    """The least bytes of at most ``length`` that are not less than any text starting with ``value[:length]``.
+
+    The last byte that can grow grows by one; where none can (all FF) the whole value stays (rule D4 of the notes on
+    Parquet statistics).
+    """
+    kept = value[:length].rstrip(b"\xff")
+    return kept[:-1] + bytes((kept[-1] + 1,)) if kept else value
+
 
 #: A value in its type's order (see :mod:`lamella.snapshot.schema.types`).
 Value = int | float | bytes

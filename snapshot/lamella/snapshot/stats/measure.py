@@ -15,10 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lamella.snapshot.schema import DataType, Leaf, Schema
-from lamella.snapshot.stats.bound import Bound, Value, to_bound
+from lamella.snapshot.stats.bound import MAX_BOUND_BYTES, Bound, Value, to_bound, upper_prefix
 from lamella.snapshot.stats.column import ColumnStats, Nan
 from lamella.snapshot.stats.ranges import RangeFinder, has_ranges
-from lamella.snapshot.stats.truncation import MAX_BOUND_BYTES, upper_prefix
 
 _DIGITS_OF_INT64: Final = 18
 _INTEGER_FORM: Final[dict[str, Callable[[DataType], Any]]] = {

@@ -1,15 +1,103 @@
-"""Marking: what the snapshots that stay need."""
+"""Mark and sweep: what remaining snapshots need, and which objects are to be deleted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Literal, Protocol
 from uuid import UUID
 
+import msgspec
+
 from lamella.snapshot.errors import ObjectNotFound
+from lamella.snapshot.ids import is_uuid7
 from lamella.snapshot.manifest import SegmentRef, SnapshotPointer
-from lamella.snapshot.vacuum.names import ObjectName, object_name
+from lamella.snapshot.storage import ListedObject
 from lamella.snapshot.warehouse import SnapshotObjects, Warehouse
+
+Kind = Literal[
+    "snapshot", "group", "segment", "pages", "sketch", "index", "block", "temporary", "external", "export", "replaced"
+]
+
+_ID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+_NAME: Final = re.compile(
+    rf"(?P<folder>_ss|_sl|_sg|_ts|_ix|_b|_rf|_tmp)/(?P<id>{_ID})_v(?P<version>[12])\.(?P<kind>[a-z]+)"
+)
+_TEMPORARY: Final = re.compile(
+    rf"(?P<folder>_ss|_sl|_sg|_ts|_ix|_b|_rf|_tmp)/\.(?P<id>{_ID})_v[12]\.[a-z]+\.[0-9a-f]{{32}}\.tmp"
+)
+#: Files of an export as Iceberg belong to a segment or a snapshot, or to the table as a whole.
+_EXPORTED: Final = re.compile(
+    rf"_iceberg/metadata/(?:(?P<segment>{_ID})-[0-9a-f]{{8}}\.avro|snap-(?P<snapshot>{_ID})-[0-9a-f]{{8}}\.avro"
+    rf"|v[1-9][0-9]*\.metadata\.json|version-hint\.text)"
+)
+#: What a put of such a file left behind that died.
+_UNFINISHED: Final = re.compile(r"_iceberg/metadata/\.[^/]+\.[0-9a-f]{32}\.tmp")
+_KINDS: Final[dict[tuple[str, str], Kind]] = {
+    ("_ss", "json"): "snapshot",
+    ("_ss", "arrow"): "snapshot",
+    ("_sl", "json"): "group",
+    ("_sl", "arrow"): "group",
+    ("_sl", "loc"): "group",
+    ("_sg", "json"): "segment",
+    ("_sg", "arrow"): "segment",
+    ("_sg", "pages"): "pages",
+    ("_ts", "hll"): "sketch",
+    ("_ix", "part"): "index",
+    ("_ix", "dir"): "index",
+    ("_b", "parquet"): "block",
+    ("_rf", "set"): "replaced",
+    ("_tmp", "run"): "temporary",
+    ("_tmp", "part"): "temporary",
+    ("_tmp", "blocks"): "temporary",
+}
+
+
+class ObjectName(msgspec.Struct, frozen=True):
+    """What a name says: the kind, the folder, the v7 id and when (Unix milliseconds) that id was made.
+
+    A file of an export has the folder and id of what it was made of; one that is about the whole table has none.
+    """
+
+    kind: Kind
+    folder: str
+    id: str
+    made_ms: int
+
+
+def object_name(root: str, location: str) -> ObjectName | None:
+    """What the object is, by its whole location; None: not below ``root``, or not a name that Lamella gives.
+
+    ``root``: the table's folder, without a slash at its end. A folder that only begins with the same letters
+    (``abc-2`` beside ``abc``) is another folder.
+    """
+    if not location.startswith(root + "/"):
+        return None
+    below = location[len(root) + 1 :]
+    if below.startswith("_iceberg/"):
+        return _exported(below)
+    found = _NAME.fullmatch(below)
+    kind: Kind | None = "temporary"
+    if found is not None:
+        kind = _KINDS.get((found["folder"], found["kind"]))
+    else:  # what a put left behind that died before its file had its name
+        found = _TEMPORARY.fullmatch(below)
+    if found is None or kind is None or not is_uuid7(found["id"]):
+        return None
+    return ObjectName(kind, found["folder"], found["id"], UUID(found["id"]).int >> 80)
+
+
+def _exported(below: str) -> ObjectName | None:
+    if _UNFINISHED.fullmatch(below) is not None:
+        return ObjectName("temporary", "", "", 0)
+    found = _EXPORTED.fullmatch(below)
+    if found is None:
+        return None
+    of = found["segment"] or found["snapshot"]
+    if of is None:
+        return ObjectName("export", "", "", 0)
+    return ObjectName("export", "_sg" if found["segment"] else "_ss", of, UUID(of).int >> 80) if is_uuid7(of) else None
+
 
 #: Whether a snapshot has left the history since it was found there.
 IsGone = Callable[[SnapshotPointer], bool]
@@ -124,3 +212,53 @@ def _names(root: str, objects: SnapshotObjects) -> Iterable[tuple[str, str]]:
         name = object_name(root, location)
         if name is not None:
             yield name.folder, name.id
+
+
+Verdict = Literal["garbage", "live", "young", "unknown"]
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """A number of objects, and their bytes."""
+
+    objects: int = 0
+    size_bytes: int = 0
+
+    def plus(self, size_bytes: int) -> Tally:
+        """With one object more."""
+        return Tally(objects=self.objects + 1, size_bytes=self.size_bytes + size_bytes)
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(objects=self.objects + other.objects, size_bytes=self.size_bytes + other.size_bytes)
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """An object and what it is to the table; ``name`` is None for ``unknown``."""
+
+    verdict: Verdict
+    location: str
+    size_bytes: int
+    name: ObjectName | None
+
+    @property
+    def kind(self) -> Kind | None:
+        """What the name says it is."""
+        return None if self.name is None else self.name.kind
+
+
+def judged(listing: Iterable[ListedObject], root: str, live: LiveSet, *, before_ms: int) -> Iterator[Found]:
+    """Each object of a table's folder with its verdict, in the order of the listing.
+
+    Garbage is only what was made before ``before_ms`` both by the time in its name and by the store's own time of its
+    last change: a commit or job that is under way has objects that no snapshot needs yet. What a name does not
+    explain is never garbage. Raises as :meth:`LiveSet.add`.
+    """
+    for found in listing:
+        name = object_name(root, found.location)
+        verdict: Verdict
+        if name is None:
+            verdict = "unknown"
+        elif max(name.made_ms, found.modified_ms) >= before_ms:
+            verdict = "young"
+        else:
+            verdict = "live" if live.holds(name, found.location) else "garbage"
+        yield Found(verdict=verdict, location=found.location, size_bytes=found.size_bytes, name=name)

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from lamella.snapshot.wire.verify import Finding, Severity
+from lamella.snapshot.wire.maintenance import Finding, Severity
 
 
 class Check(msgspec.Struct, frozen=True):

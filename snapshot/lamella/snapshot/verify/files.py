@@ -1,29 +1,43 @@
-"""A block's file: that it is there and the same, and that the statistics hold what its footer says today.
+"""A block's file: that it is there and unchanged, that statistics hold what its footer and values say, and its rows.
 
 The footer is read again and taken in by this release's rules. What is recorded may be looser, never tighter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any, Final
 
 import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lamella.snapshot.errors import (
     CorruptParquet,
+    InvalidRequest,
     LamellaError,
     ManifestError,
     SchemaMismatch,
     StoreError,
 )
-from lamella.snapshot.layout import Store
-from lamella.snapshot.layout.store import ObjectStat
+from lamella.snapshot.expression import Predicate
+from lamella.snapshot.index.building import own_footer
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet import block_of, read_footer
+from lamella.snapshot.parquet.columns import PlannedColumn, plan
+from lamella.snapshot.parquet.file_values import DecodedFile, Unreadable
 from lamella.snapshot.parquet.footer import Footer
-from lamella.snapshot.schema import Leaf, Schema
+from lamella.snapshot.parquet.writer import legacy_calendar
+from lamella.snapshot.row_filter import RowFilter, vector_of
+from lamella.snapshot.schema import DataType, Leaf, Schema
+from lamella.snapshot.schema.arrow import absent, conform_leaf, leaf_type
 from lamella.snapshot.stats import ColumnStats
+from lamella.snapshot.stats.measure import Extent, extent
+from lamella.snapshot.stats.ranges import problem as range_problem
+from lamella.snapshot.storage import Store
+from lamella.snapshot.storage.store import ObjectStat
 from lamella.snapshot.verify.layers import Problem, value_of
 
 
@@ -156,3 +170,264 @@ def _excludes_nan(stats: ColumnStats, fresh: ColumnStats) -> bool:
     if stats.nan == "none":
         return fresh.nan != "none"
     return stats.nan == "all" and fresh.nan != "all"
+
+
+#: Distinct values are counted in columns of up to so many rows.
+_DISTINCT_ROWS: Final = 1 << 20
+#: Counts of distinct values may be estimates: one part in so many, and a few, is no finding.
+_DISTINCT_SHARE: Final = 5
+_DISTINCT_FEW: Final = 5
+
+
+class ValuesRead(msgspec.Struct, frozen=True):
+    """What was wrong, and how many values were read."""
+
+    problems: tuple[Problem, ...]
+    values: int
+
+
+def check_values(store: Store, footer: Footer, block: Block, schema: Schema) -> ValuesRead:
+    """Compare a block's statistics with its values; ``schema`` is the one that it was written with.
+
+    A column that pyarrow cannot decode as what it is, or that has no order, is left out.
+
+    Raises:
+        ObjectNotFound, StoreError: as the store says.
+    """
+    try:
+        columns = plan(footer.metadata.schema, schema).present
+        file = DecodedFile(store, footer)
+    except Unreadable:
+        return ValuesRead((), 0)
+    except SchemaMismatch:
+        return ValuesRead((), 0)  # reported of the footer
+    except CorruptParquet as error:
+        return ValuesRead((Problem("values_unreadable", error.message, None, block.location),), 0)
+    problems: list[Problem] = []
+    values = 0
+    try:
+        for column in columns:
+            stats = block.col_stats.get(column.column_id)
+            if stats is None or not is_readable(footer, column):
+                continue
+            try:
+                measured = _measured(file, column, stats)
+            except Unreadable:
+                continue
+            except CorruptParquet as error:
+                problems.append(Problem("values_unreadable", error.message, column.column_id, block.location))
+                continue
+            values += measured.span.count
+            problems += _problems(column, stats, measured, block.location)
+    finally:
+        file.close()
+    return ValuesRead(tuple(problems), values)
+
+
+def is_readable(footer: Footer, column: PlannedColumn) -> bool:
+    """Whether a column's values can be decoded and have an order."""
+    if column.repeated or column.opaque or column.dtype.order is None:
+        return False
+    return not any(group.chunks[column.index].encrypted for group in footer.metadata.row_groups)
+
+
+def as_type(array: pa.Array, dtype: DataType, name: str) -> pa.Array:
+    """Decoded values as values of the table's type; raises Unreadable when they are not such values."""
+    if dtype.order == "bytes" or dtype.is_float:
+        return array
+    try:
+        return conform_leaf(array, dtype, name)
+    except SchemaMismatch as error:
+        raise Unreadable(error.message) from error
+
+
+class _Measured(msgspec.Struct):
+    span: Extent
+    outside: Any = None  # a value in a gap
+    distinct: int | None = None
+
+
+def _measured(file: DecodedFile, column: PlannedColumn, stats: ColumnStats) -> _Measured:
+    found = _Measured(Extent())
+    edges = _edges(column.dtype, stats)
+    seen: list[Any] = []
+    for decoded in file.values(column.index):
+        array = as_type(decoded, column.dtype, column.name)
+        found.span = found.span.joined(extent(column.dtype, array))
+        if edges is not None and found.outside is None:
+            found.outside = _in_a_gap(vector_of(array, column.dtype), edges)
+        if stats.distinct_of_values is not None and found.span.count <= _DISTINCT_ROWS:
+            seen.append(pc.unique(array.drop_null()))
+    if stats.distinct_of_values is not None and found.span.count <= _DISTINCT_ROWS:
+        found.distinct = len(pc.unique(pa.chunked_array(seen))) if seen else 0
+    return found
+
+
+def _edges(dtype: DataType, stats: ColumnStats) -> Any:
+    """The edges of the ranges, None when there are none that make sense; that is reported of the manifest."""
+    try:
+        low, high = value_of(dtype, stats.min), value_of(dtype, stats.max)
+        if not stats.ranges or range_problem(dtype, stats.ranges, low, high) is not None:
+            return None
+        return [value_of(dtype, bound) for bound in stats.ranges]
+    except (ManifestError, ValueError):
+        return None
+
+
+def _in_a_gap(vector: Any, edges: Sequence[Any]) -> Any:
+    """A value that no range holds, None when there is none."""
+    values = vector.values[vector.valid]
+    if values.dtype == np.float64:
+        values = values[~np.isnan(values)]
+    ordered = np.array(edges, dtype=values.dtype)
+    lows, highs = ordered[0::2], ordered[1::2]
+    at = np.searchsorted(lows, values, side="right") - 1
+    outside = (at < 0) | (values > highs[np.maximum(at, 0)])
+    return values[outside][0].item() if outside.any() else None
+
+
+def _problems(column: PlannedColumn, stats: ColumnStats, measured: _Measured, location: str) -> Iterator[Problem]:
+    def wrong(code: str, message: str) -> Problem:
+        return Problem(code, message, column.column_id, location)
+
+    span = measured.span
+    if stats.null_count is not None and stats.null_count != span.null_count:
+        yield wrong("values_nulls", f"the null count is {stats.null_count}, and there are {span.null_count} nulls")
+    present = span.count - span.null_count
+    if stats.nan == "none" and span.nan_count:
+        yield wrong("values_nan", f"NaN is excluded, and there are {span.nan_count}")
+    if stats.nan == "all" and span.nan_count != present:
+        yield wrong("values_nan", f"every value is said to be NaN, and {present - span.nan_count} are not")
+    try:
+        low, high = value_of(column.dtype, stats.min), value_of(column.dtype, stats.max)
+    except (ManifestError, ValueError):
+        return  # reported of the manifest
+    sides = (("min", low, span.low, stats.min_exact), ("max", high, span.high, stats.max_exact))
+    for side, bound, value, exact in sides:
+        if bound is None:
+            continue
+        if value is not None and (value < bound if side == "min" else value > bound):
+            yield wrong("values_bounds", f"{side} is {bound!r}, and a value is {value!r}")
+        elif exact and bound != value:
+            yield wrong("values_exact", f"{side} is said to be a value; it is {bound!r}, and the nearest {value!r}")
+    if measured.outside is not None:
+        yield wrong("values_ranges", f"{measured.outside!r} lies in a gap between the ranges")
+    stated, counted = stats.distinct_of_values, measured.distinct
+    if stated is None or counted is None:
+        return
+    if abs(stated - counted) > _DISTINCT_FEW + counted // _DISTINCT_SHARE:
+        yield wrong("values_distinct", f"{stated} distinct values are counted, and there are {counted}")
+
+
+#: So many rows of a block, its first ones, and so many of its columns are looked at.
+ROWS: Final = 1 << 20
+COLUMNS: Final = 8
+
+_CALENDAR: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """Columns by id, in the current schema's types, ``count`` rows each; ``leaves`` says which."""
+
+    leaves: tuple[Leaf, ...]
+    columns: dict[int, Any]
+    count: int
+
+
+def read_rows(store: Store, footer: Footer, written: Schema, current: Schema, rng: Random) -> Rows:
+    """Rows of a file that was written with one schema, as of another; the columns are drawn.
+
+    Raises:
+        CorruptParquet: damaged pages. SchemaMismatch: the file does not fit the schema.
+        ObjectNotFound, StoreError: as the store says.
+    """
+    planned = {column.column_id: column for column in plan(footer.metadata.schema, written).present}
+    usable = [leaf for leaf in current.leaves() if _is_usable(footer, leaf, planned.get(leaf.id))]
+    chosen = rng.sample(usable, min(COLUMNS, len(usable)))
+    total = sum(group.num_rows for group in footer.metadata.row_groups)
+    count = min(total, ROWS)
+    columns: dict[int, Any] = {}
+    try:
+        file = DecodedFile(store, footer)
+    except Unreadable:
+        return Rows((), {}, count)
+    try:
+        for leaf in chosen:
+            try:
+                columns[leaf.id] = _column(file, current, leaf, planned.get(leaf.id), count)
+            except (Unreadable, SchemaMismatch, InvalidRequest):
+                continue  # not a column that a reader in Python can have
+    finally:
+        file.close()
+    return Rows(tuple(leaf for leaf in chosen if leaf.id in columns), columns, count)
+
+
+def read_leaves(store: Store, footer: Footer, written: Schema, current: Schema, leaves: Sequence[Leaf]) -> Rows | None:
+    """All rows of some columns; None when one of them cannot be had. Raises as :func:`read_rows`."""
+    planned = {column.column_id: column for column in plan(footer.metadata.schema, written).present}
+    if not all(_is_usable(footer, leaf, planned.get(leaf.id)) for leaf in leaves):
+        return None
+    count = sum(group.num_rows for group in footer.metadata.row_groups)
+    try:
+        file = DecodedFile(store, footer)
+    except Unreadable:
+        return None
+    try:
+        columns = {leaf.id: _column(file, current, leaf, planned.get(leaf.id), count) for leaf in leaves}
+    except (Unreadable, SchemaMismatch, InvalidRequest):
+        return None
+    finally:
+        file.close()
+    return Rows(tuple(leaves), columns, count)
+
+
+def _is_usable(footer: Footer, leaf: Leaf, column: PlannedColumn | None) -> bool:
+    if leaf.repeated or leaf.dtype.order is None:
+        return False
+    if leaf.dtype.name in _CALENDAR and legacy_calendar(footer.metadata.properties):
+        return False
+    return column is None or is_readable(footer, column)
+
+
+def _column(file: DecodedFile, current: Schema, leaf: Leaf, column: PlannedColumn | None, count: int) -> Any:
+    if column is None:
+        top = next((each for each in current.columns if each.id == leaf.id), None)
+        return pa.nulls(count, leaf_type(leaf.dtype, leaf.name)) if top is None else absent(top, count)
+    parts: list[Any] = []
+    rows = 0
+    for array in file.values(column.index):
+        part = array if leaf.dtype.order == "bytes" else conform_leaf(array, leaf.dtype, leaf.name)
+        parts.append(part[: count - rows])
+        rows += len(parts[-1])
+        if rows == count:
+            break
+    if rows != count:
+        raise CorruptParquet(f"column {leaf.name!r} has {rows} rows where {count} were expected", column=leaf.name)
+    return pa.chunked_array(parts) if parts else pa.nulls(0, leaf_type(leaf.dtype, leaf.name))
+
+
+def matching_rows(
+    store: Store,
+    block: Block,
+    predicate: Predicate,
+    written: Schema,
+    schema: Schema,
+    *,
+    time_zone: str,
+    case_sensitive: bool,
+) -> int | None:
+    """How many rows of a block match; None: that cannot be told (the file is gone, or is another one by now, ...).
+
+    ``written``: the schema that the block was written with, ``schema``: the one that the predicate is about.
+
+    Raises StoreError: storage failed.
+    """
+    try:
+        rows_filter = RowFilter(predicate, schema, time_zone=time_zone, case_sensitive=case_sensitive)
+        footer = own_footer(store, block)
+        rows = read_leaves(store, footer, written, schema, rows_filter.columns)
+        return None if rows is None else int(rows_filter.matches(rows.columns, rows.count).sum())
+    except StoreError:
+        raise
+    except LamellaError:
+        return None

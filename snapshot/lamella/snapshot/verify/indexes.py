@@ -1,20 +1,188 @@
-"""Skip indexes: directories, parts, and that each entry of a block leads to a row of its part. No block is read."""
+"""Skip indexes: directories, parts, and claims held against the rows of blocks."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, Final
+
 import numpy as np
 
-from lamella.snapshot.carrying import CarryingPool
-from lamella.snapshot.errors import HashMismatch, LamellaError, ManifestError, NotFound, StoreError
+from lamella.snapshot.columnar.keys import Mask
+from lamella.snapshot.concurrency import ContextThreadPool
+from lamella.snapshot.errors import HashMismatch, InvalidRequest, LamellaError, ManifestError, NotFound, StoreError
+from lamella.snapshot.expression import Predicate, bind
+from lamella.snapshot.expression import nodes as n
+from lamella.snapshot.expression.bound import BoundTerm, Pair, leaves_of
+from lamella.snapshot.function.base import Vector
+from lamella.snapshot.index.building import ExpressionFails, own_footer, term_values
 from lamella.snapshot.index.definition import term_in
-from lamella.snapshot.index.directory import Directory
-from lamella.snapshot.index.kind import kinds
+from lamella.snapshot.index.directory import Directory, place
+from lamella.snapshot.index.kind import Claim, Kind, Probe, whole
 from lamella.snapshot.index.part import Part, PartRef
-from lamella.snapshot.layout import Store
-from lamella.snapshot.manifest import DirectoryRef, Snapshot, TableIndex
+from lamella.snapshot.index.registry import kinds
+from lamella.snapshot.index.widening import can_serve
+from lamella.snapshot.manifest import Block, DirectoryRef, Snapshot, TableIndex
+from lamella.snapshot.manifest.block_key import block_keys
+from lamella.snapshot.parquet.file_values import Unreadable
+from lamella.snapshot.row_filter import Truth, like_pattern, matched, truth_of
+from lamella.snapshot.schema import Column, DataType, Schema, parse_type
+from lamella.snapshot.storage import Store
 from lamella.snapshot.verify.checks import found
+from lamella.snapshot.verify.false_skips import literal_of
+from lamella.snapshot.verify.layers import Problem
 from lamella.snapshot.verify.reading import Note, read_manifest
-from lamella.snapshot.wire.verify import Finding
+from lamella.snapshot.wire.maintenance import Finding
+
+_OPERATORS: Final[tuple[n.Operator, ...]] = ("lt", "le", "gt", "ge", "eq", "ne")
+_TERM: Final = n.Ref("c")
+
+
+class ClaimAudit:
+    """The indexes of a snapshot (None: there is none) that are in use; their directories are read once."""
+
+    def __init__(self, store: Store, snapshot: Snapshot | None) -> None:
+        self._store = store
+        self._table = snapshot
+        self._indexes: list[tuple[TableIndex, BoundTerm]] = []
+        for index in () if snapshot is None else snapshot.skip_indexes:
+            usable = index.dropped_ms is None and index.kind in kinds()
+            term = term_in(index, snapshot) if usable and snapshot is not None else None
+            if term is not None:
+                self._indexes.append((index, term))
+        self._directories: dict[str, list[Directory]] = {}
+
+    def check(self, block: Block, *, filters: int, rng: Random) -> tuple[list[Problem], int]:
+        """What is wrong with what indexes claim of a block, and how many predicates were compared."""
+        problems: list[Problem] = []
+        compared = 0
+        for index, term in self._indexes:
+            try:
+                found = self._wrong(index, term, block, filters, rng)
+            except (ExpressionFails, Unreadable) as error:
+                message = f"index {index.name!r} knows the block, whose values cannot be read: {error}"
+                problems.append(Problem("values_unreadable", message, None, block.location))
+            except (HashMismatch, ManifestError, NotFound):
+                continue  # said of the directory, of the part or of the file
+            else:
+                problems += [] if found is None else found
+                compared += 0 if found is None else filters
+        return problems, compared
+
+    def _wrong(
+        self, index: TableIndex, term: BoundTerm, block: Block, filters: int, rng: Random
+    ) -> list[Problem] | None:
+        """What is wrong with what an index claims of a block; None when it claims nothing."""
+        asked = self._probe(index, term, block)
+        if asked is None or self._table is None:
+            return None
+        footer = own_footer(self._store, block)
+        vectors = list(term_values(self._store, self._table, term, block, footer))
+        return [
+            Problem("index_false_skip", f"index {index.name!r}: {text}", None, block.location)
+            for text in _false_claims(*asked, term.dtype, vectors, index.options, filters, rng)
+        ]
+
+    def _probe(self, index: TableIndex, term: BoundTerm, block: Block) -> tuple[Kind, Probe, int] | None:
+        """What answers about a block, and its row; None: the index does not know it, or cannot be asked."""
+        if index.index_id not in self._directories:
+            self._directories[index.index_id] = [
+                Directory.read(self._store.read(ref.object.location), ref.object.location) for ref in index.directories
+            ]
+        found = place(self._directories[index.index_id], block_keys([block]))
+        if found.number[0] < 0:
+            return None
+        part = open_part(self._store, found.parts[int(found.number[0])])
+        if not can_serve(parse_type(part.header.dtype), term.dtype) or found.row[0] >= part.header.block_count:
+            return None
+        kind = kinds()[index.kind]
+        return kind, kind.probe(part), int(found.row[0])
+
+
+def _false_claims(
+    kind: Kind,
+    probe: Probe,
+    row: int,
+    dtype: DataType,
+    vectors: Sequence[Vector],
+    options: Mapping[str, Any],
+    filters: int,
+    rng: Random,
+) -> Iterator[str]:
+    """What rows do that the entry says they do not do."""
+    schema = Schema.assign([Column(name="c", type=str(dtype))])
+    for _ in range(filters):
+        predicate = _drawn(dtype, vectors, rng)
+        try:
+            tests = leaves_of(bind(predicate, schema))
+        except InvalidRequest:
+            continue  # a literal that the type does not have
+        for test in tests:
+            if isinstance(test, Pair) or test.term is None or kind.answers(test, options) is not None:
+                continue
+            claim = probe.claim(test, np.array([row]))
+            if claim is None:
+                continue
+            for vector in vectors:
+                truth = _truth(predicate, test, vector)
+                said = truth is not None and _denied(claim, truth)
+                if said:
+                    yield f"{test.text} is {said} for a row, and the index says that it is not"
+                    break
+
+
+def _truth(predicate: Predicate, test: Any, vector: Vector) -> Truth | None:
+    if isinstance(predicate, n.Like):
+        pattern = like_pattern(predicate.pattern, predicate.escape)
+        return None if pattern is None else matched(pattern, vector)
+    return truth_of(test, vector)
+
+
+def _denied(claim: Claim, truth: Truth) -> str:
+    """The outcome that a row has and that the claim denies; empty: there is none."""
+    masks: dict[str, tuple[Mask, Mask]] = {
+        "true": (whole(claim.true, 1), truth.true),
+        "false": (whole(claim.false, 1), truth.false),
+        "null": (whole(claim.null, 1), truth.null),
+    }
+    return next((name for name, (may, does) in masks.items() if does.any() and not may[0]), "")
+
+
+def _drawn(dtype: DataType, vectors: Sequence[Vector], rng: Random) -> Predicate:
+    """A predicate whose literals are values of rows, or lie beside them."""
+    drawn = [_literal(dtype, vectors, rng) for _ in range(rng.choice([1, 1, 3]))]
+    literals = [literal for literal in drawn if literal is not None]
+    forms = ["equal", "equal", "compare", "in", "null"]
+    forms += ["nan"] if dtype.is_float else []
+    forms += ["prefix", "like"] if dtype.is_text else []
+    form = rng.choice(forms)
+    if not literals or form == "null":
+        return n.IsNull(_TERM)
+    if form == "nan":
+        return n.IsNan(_TERM)
+    if form == "in":
+        return n.In(_TERM, tuple(literals))
+    if form in ("prefix", "like"):
+        text = str(literals[0].value)
+        first = rng.randint(0, len(text))
+        piece = text[first : first + rng.randint(1, 12)]
+        if form == "prefix":
+            return n.StartsWith(_TERM, n.Literal("string", text[:first]))
+        escaped = "".join("\\" + character if character in "%_\\" else character for character in piece)
+        return n.Like(_TERM, f"%{escaped}%")
+    return n.Compare("eq" if form == "equal" else rng.choice(_OPERATORS), _TERM, literals[0])
+
+
+def _literal(dtype: DataType, vectors: Sequence[Vector], rng: Random) -> n.Literal | None:
+    whole_vectors = [vector for vector in vectors if len(vector.valid)]
+    if not whole_vectors:
+        return None
+    vector = rng.choice(whole_vectors)
+    row = rng.randrange(len(vector.valid))
+    if not vector.valid[row]:
+        return None
+    value = vector.values[row].as_py() if vector.is_bytes else vector.values[row]
+    return literal_of(dtype, value, rng.choice([0, 0, 0, -1, 1]))
 
 
 def check_definition(snapshot: Snapshot, index: TableIndex, at: str, note: Note) -> None:
@@ -42,7 +210,7 @@ def check_directory(store: Store, index: TableIndex, ref: DirectoryRef, note: No
         note(found("index_entries", "its keys are not in order, so blocks are not found", at=at))
     last_row = np.full(len(directory.parts), -1, dtype=np.int64)
     np.maximum.at(last_row, directory.part, directory.row)
-    with CarryingPool(max_workers=workers, thread_name_prefix="verify") as pool:
+    with ContextThreadPool(max_workers=workers, thread_name_prefix="verify") as pool:
         for findings in pool.map(
             lambda number: _part(store, index, directory.parts[number], int(last_row[number])),
             range(len(directory.parts)),

@@ -13,9 +13,8 @@ from typing import Final
 
 import msgspec
 
-from lamella.snapshot.carrying import CarryingPool
+from lamella.snapshot.concurrency import ContextThreadPool
 from lamella.snapshot.errors import InvalidSchema, LamellaError, ManifestError, NotFound, StoreError
-from lamella.snapshot.layout import Store, TableLayout, table_root
 from lamella.snapshot.manifest import (
     DirectoryRef,
     Segment,
@@ -26,25 +25,26 @@ from lamella.snapshot.manifest import (
     decode_segment,
     decode_snapshot,
 )
+from lamella.snapshot.storage import Store, TableLayout, table_root
 from lamella.snapshot.verify.checks import LISTED, found
-from lamella.snapshot.verify.duplicates import check_duplicates
-from lamella.snapshot.verify.false_skips import audit
-from lamella.snapshot.verify.files import FileFound, check_file
-from lamella.snapshot.verify.groups import Indexes, check_group, listed_segments
-from lamella.snapshot.verify.history import ReadHistory, check_history
-from lamella.snapshot.verify.index_claims import ClaimAudit
-from lamella.snapshot.verify.indexes import check_definition, check_directory
-from lamella.snapshot.verify.layers import Problem
-from lamella.snapshot.verify.one_block import BlockPrune
-from lamella.snapshot.verify.page_companions import check_pages
-from lamella.snapshot.verify.reading import read_manifest
-from lamella.snapshot.verify.sampled_rows import read_rows
-from lamella.snapshot.verify.sampling import Deep, chosen
-from lamella.snapshot.verify.segment import check_segment, known_schemas
-from lamella.snapshot.verify.sketches import check_layer_sketches, check_segment_sketches
-from lamella.snapshot.verify.snapshot import check_snapshot
-from lamella.snapshot.verify.values import check_values
-from lamella.snapshot.wire.verify import Checked, Finding, VerifyAnswer
+from lamella.snapshot.verify.false_skips import BlockPrune, audit
+from lamella.snapshot.verify.files import FileFound, check_file, check_values, read_rows
+from lamella.snapshot.verify.indexes import ClaimAudit, check_definition, check_directory
+from lamella.snapshot.verify.layers import Problem, check_layer_sketches, check_segment_sketches
+from lamella.snapshot.verify.reading import Deep, chosen, read_manifest
+from lamella.snapshot.verify.sidecars import check_pages
+from lamella.snapshot.verify.snapshot import (
+    Indexes,
+    ReadHistory,
+    check_duplicates,
+    check_group,
+    check_history,
+    check_segment,
+    check_snapshot,
+    known_schemas,
+    listed_segments,
+)
+from lamella.snapshot.wire.maintenance import Checked, Finding, VerifyAnswer
 
 #: Snapshots of the history in one step.
 _HISTORY_STEP: Final = 10
@@ -236,7 +236,7 @@ class Verification:
         if not options.files:
             return
         schemas = known_schemas(snapshot)
-        with CarryingPool(max_workers=options.workers, thread_name_prefix="verify") as pool:
+        with ContextThreadPool(max_workers=options.workers, thread_name_prefix="verify") as pool:
             files = pool.map(lambda b: check_file(self._store, b, schemas.get(b.written_with)), segment.blocks)
             for file in files:
                 for problem in file.problems:

@@ -1,7 +1,7 @@
 """Tables in object storage; see :class:`Warehouse`."""
 
 from lamella.snapshot.commit import ChangeSet, Landed
-from lamella.snapshot.warehouse.changes import CommitResult, ManyCommitted
+from lamella.snapshot.warehouse.commits import CommitResult, ManyCommitted
 from lamella.snapshot.warehouse.objects import SnapshotObjects
 from lamella.snapshot.warehouse.warehouse import Warehouse
 

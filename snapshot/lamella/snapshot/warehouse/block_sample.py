@@ -1,28 +1,36 @@
-"""Some blocks of a snapshot, read to measure instead of estimating."""
+"""Blocks of a snapshot with what manifests count of them, and samples of their rows."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.advice.rows import SampledColumn, from_vectors
+from lamella.snapshot.columnar import Sidecar, Zones
+from lamella.snapshot.columnar.sidecar import SidecarRefs, joined_zones
 from lamella.snapshot.errors import LamellaError
-from lamella.snapshot.expression.bound import BoundTerm
+from lamella.snapshot.expression.bound import BoundPredicate, BoundTerm
 from lamella.snapshot.index import Kind, Part, Probe
-from lamella.snapshot.index.block_values import own_footer, term_values
-from lamella.snapshot.index.building import Built
+from lamella.snapshot.index.building import Built, own_footer, term_values
 from lamella.snapshot.index.definition import term_key
 from lamella.snapshot.index.directory import Directory, Numbers
-from lamella.snapshot.layout import Store
-from lamella.snapshot.manifest import TableIndex
+from lamella.snapshot.manifest import Block, SegmentRef, SnapshotPointer, TableIndex
 from lamella.snapshot.manifest.block_key import BlockKeys
-from lamella.snapshot.parquet.decoded import Unreadable
+from lamella.snapshot.parquet.file_values import Unreadable
+from lamella.snapshot.prune.evaluate import evaluate
+from lamella.snapshot.prune.indexes import IndexLayer, OpenIndex
+from lamella.snapshot.prune.outcome import verdicts
+from lamella.snapshot.prune.selection import Codes, Kept
 from lamella.snapshot.schema import Leaf
-from lamella.snapshot.warehouse.scene import Scene
+from lamella.snapshot.storage import Store
+from lamella.snapshot.warehouse.manifests import Manifests
+from lamella.snapshot.wire import IndexUse
+from lamella.snapshot.workload.distribution import Outlook, SampledColumn, from_vectors, outlook_of
 
 Rows = npt.NDArray[np.int64]
 
@@ -34,7 +42,7 @@ class SampledBlocks(msgspec.Struct, frozen=True, eq=False):
     columns: Sequence[Mapping[Leaf, SampledColumn]]
 
 
-def read_columns(store: Store, scene: Scene, chosen: Rows, leaves: Sequence[Leaf]) -> SampledBlocks:
+def read_columns(store: Store, scene: BlockSample, chosen: Rows, leaves: Sequence[Leaf]) -> SampledBlocks:
     """Read columns of blocks; those that cannot be read are left out. Raises StoreError."""
     blocks: list[int] = []
     columns: list[Mapping[Leaf, SampledColumn]] = []
@@ -97,3 +105,169 @@ class MeasuredIndex:
             return [], np.full(len(keys), -1, dtype=np.int64), np.zeros(len(keys), dtype=np.int64)
         part, row = self._directory.find(keys)
         return self._parts, part, row
+
+
+#: No more blocks are looked at; of a larger table segments all over it are.
+MOST_BLOCKS: Final = 100_000
+#: Segments whose manifests are read for the blocks' own counts of different values.
+_COUNTED_SEGMENTS: Final = 24
+_AT_ONCE: Final = 64
+
+
+class BlockSample:
+    """The blocks of a snapshot that have rows, or of segments all over it; one after another."""
+
+    def __init__(self, manifests: Manifests, pointer: SnapshotPointer, *, most_blocks: int = MOST_BLOCKS) -> None:
+        self._manifests = manifests
+        self._pointer = pointer
+        self.head = manifests.head(pointer)
+        layer = manifests.layer(pointer)
+        counts = layer.numbers("block_count")
+        rows = np.arange(len(counts))
+        while len(rows) > 1 and int(counts[rows].sum()) > most_blocks:
+            rows = rows[::2]
+        #: Rows of the segments in the snapshot's layer.
+        self.segment_rows = rows
+        self.segments = layer
+        refs = SidecarRefs(layer)
+        self._companions: list[Sidecar] = []
+        for start in range(0, len(rows), _AT_ONCE):
+            some = [refs(int(row)) for row in rows[start : start + _AT_ONCE]]
+            self._companions += manifests.many_blocks(self.head, some, keep=False)
+        self._has_rows = self._joined("row_count") > 0
+        #: For each block the place of its segment in ``segment_rows``, and its row there.
+        self.segment = np.repeat(np.arange(len(rows)), [len(each) for each in self._companions])[self._has_rows]
+        starts = np.concatenate([[0], np.cumsum([len(each) for each in self._companions])])
+        self.row = np.flatnonzero(self._has_rows) - starts[self.segment]
+        self.row_count: npt.NDArray[Any] = self._joined("row_count")[self._has_rows]
+        self.file_size: npt.NDArray[Any] = self._joined("file_size")[self._has_rows]
+        self._zones: dict[Leaf, Zones] = {}
+        self._outlooks: dict[tuple[Leaf, str], Outlook] = {}
+
+    def __len__(self) -> int:
+        return len(self.row_count)
+
+    @property
+    def blocks_total(self) -> int:
+        """Blocks of the snapshot."""
+        return self.head.summary.block_count
+
+    def zones(self, leaf: Leaf) -> Zones:
+        """The zone maps of a column."""
+        found = self._zones.get(leaf)
+        if found is None:
+            parts = [each.zones(leaf.id, leaf.dtype) for each in self._companions]
+            if parts:
+                whole = joined_zones(leaf.dtype, parts)
+                found = whole.take(np.flatnonzero(self._has_rows))
+                if whole.spans is not None:
+                    found.spans = whole.spans.take(np.flatnonzero(self._has_rows))
+            else:
+                found = Zones(None, None, np.zeros(0, dtype=np.uint8))
+            self._zones[leaf] = found
+        return found
+
+    def blocks_outlook(self, leaf: Leaf) -> Outlook:
+        """What is expected of look-ups in a column, block by block."""
+        found = self._outlooks.get((leaf, "block"))
+        if found is None:
+            distinct = np.full(len(self), np.nan)
+            total = self._total(leaf)
+            if total is not None:
+                for place in self._counted_segments:
+                    mine = self.segment == place
+                    counts = [
+                        np.nan if stats is None or stats.distinct_of_values is None else stats.distinct_of_values
+                        for stats in (block.col_stats.get(leaf.id) for block in self._manifest(int(place)))
+                    ]
+                    distinct[mine] = np.array(counts)[self.row[mine]]
+            found = outlook_of("block", self.zones(leaf), leaf.dtype, self._values(leaf), distinct, total)
+            self._outlooks[leaf, "block"] = found
+        return found
+
+    def segments_outlook(self, leaf: Leaf) -> Outlook:
+        """The same, segment by segment."""
+        found = self._outlooks.get((leaf, "segment"))
+        if found is None:
+            rows = self.segments.numbers("row_count")
+            filled = np.flatnonzero(rows > 0)
+            zones = self.segments.zones(leaf.id, leaf.dtype).take(filled)
+            counts = []
+            for row in filled.tolist():
+                stats = self.refs[row].summary.col_stats.get(leaf.id)
+                counts.append(np.nan if stats is None or stats.distinct_of_values is None else stats.distinct_of_values)
+            nulls = np.maximum(self.segments.null_counts(leaf.id, leaf.dtype)[filled], 0)
+            values = (rows[filled] - nulls).astype(np.float64)
+            distinct = np.array(counts, dtype=np.float64)
+            found = outlook_of("segment", zones, leaf.dtype, values, distinct, self._total(leaf))
+            self._outlooks[leaf, "segment"] = found
+        return found
+
+    @cached_property
+    def refs(self) -> list[SegmentRef]:
+        """All segments of the snapshot."""
+        return list(self._manifests.refs(self._manifests.snapshot(self._pointer)))
+
+    def block(self, number: int) -> Block:
+        """One of the blocks, from its segment's manifest."""
+        return self._manifest(int(self.segment[number]))[int(self.row[number])]
+
+    def tested(self, node: BoundPredicate) -> Codes:
+        """The verdicts of all blocks, by their bounds."""
+        return verdicts(evaluate(node, self.zones, len(self)), self.row_count)
+
+    def parts(self, chosen: Rows, codes: Codes) -> list[Kept]:
+        """Blocks (ascending) as prunes hand them on; a part's ``segment`` is a place in ``segment_rows``.
+
+        ``codes``: the verdicts of all blocks.
+        """
+        found = []
+        for place in np.unique(self.segment[chosen]).tolist():
+            mine = chosen[self.segment[chosen] == place]
+            found.append(Kept(place, self._companions[place], self.row[mine], codes[mine]))
+        return found
+
+    def numbers_of(self, parts: Sequence[Kept]) -> Rows:
+        """The blocks that such parts have."""
+        first = np.searchsorted(self.segment, np.arange(len(self.segment_rows)))
+        found = [np.zeros(0, dtype=np.int64)]
+        for part in parts:
+            mine = np.arange(first[part.segment], first[part.segment] + int((self.segment == part.segment).sum()))
+            found.append(mine[np.isin(self.row[mine], part.rows)])
+        return np.concatenate(found)
+
+    def keys(self, place: int) -> BlockKeys:
+        """The keys of all blocks of the segment at a place of ``segment_rows``."""
+        found = self._companions[place].block_keys()
+        return self._manifests.block_keys(self.refs[int(self.segment_rows[place])]) if found is None else found
+
+    @property
+    def _counted_segments(self) -> Rows:
+        count = len(self.segment_rows)
+        return np.unique(np.linspace(0, count - 1, min(count, _COUNTED_SEGMENTS)).astype(np.int64))
+
+    def _manifest(self, place: int) -> tuple[Block, ...]:
+        return self._manifests.segment(self.refs[int(self.segment_rows[place])]).blocks
+
+    def _total(self, leaf: Leaf) -> float | None:
+        stats = self._manifests.snapshot(self._pointer).summary.col_stats.get(leaf.id)
+        count = None if stats is None else stats.distinct_of_values
+        return None if count is None else float(count)
+
+    def _values(self, leaf: Leaf) -> npt.NDArray[np.float64]:
+        nulls = [each.null_counts(leaf.id, leaf.dtype) for each in self._companions]
+        known = np.maximum(np.concatenate([np.zeros(0, dtype=np.int64), *nulls])[self._has_rows], 0)
+        return np.asarray(self.row_count - known, dtype=np.float64)
+
+    def _joined(self, name: str) -> npt.NDArray[Any]:
+        return np.concatenate([np.zeros(0, dtype=np.int64), *(each.numbers(name) for each in self._companions)])
+
+
+def refined(
+    indexes: Sequence[OpenIndex], scene: BlockSample, node: BoundPredicate, parts: Sequence[Kept]
+) -> tuple[list[Kept], tuple[IndexUse, ...]]:
+    """What indexes leave of a scene's parts, and what they did; nothing when none of them is to be asked."""
+    questions = IndexLayer(indexes, scene.keys, time.perf_counter).questions(node)
+    if questions is None:
+        return list(parts), ()
+    return questions.refine(parts), questions.uses

@@ -1,40 +1,172 @@
-"""The blocks of a snapshot that can match a filter, found over what is held of it."""
+"""The blocks of a snapshot that can match a filter, with its skip indexes."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
+import numpy as np
 
-from lamella.snapshot.cache import Shelf
-from lamella.snapshot.columnar import Companion
-from lamella.snapshot.columnar.assembly import Load
-from lamella.snapshot.columnar.chunk import Columns
-from lamella.snapshot.columnar.refs import CompanionRefs
+from lamella.snapshot.cache import CacheNamespace
+from lamella.snapshot.columnar import Sidecar
+from lamella.snapshot.columnar.chunk import Columns, Load
 from lamella.snapshot.columnar.resident import Grain, ResidentBlocks
+from lamella.snapshot.columnar.sidecar import SidecarRefs
 from lamella.snapshot.expression import BoundPredicate, Filters, Predicate, text_of
-from lamella.snapshot.feedback.asking import FeedbackSource, told_of
-from lamella.snapshot.layout import TableLayout, table_root
-from lamella.snapshot.manifest import Snapshot, SnapshotPointer
+from lamella.snapshot.expression.bound import BoundTerm, BoundTest
+from lamella.snapshot.index import Claim, Kind, Part, PartRef, Probe, kind_named, kinds
+from lamella.snapshot.index.definition import term_in, term_key
+from lamella.snapshot.index.directory import Directory, Numbers
+from lamella.snapshot.index.widening import can_serve
+from lamella.snapshot.manifest import Snapshot, SnapshotPointer, TableIndex
 from lamella.snapshot.manifest.block_key import BlockKeys
 from lamella.snapshot.pages import PageSource
+from lamella.snapshot.prune.block_layer import Layers, VerdictShelf
 from lamella.snapshot.prune.evaluate import Evaluator
-from lamella.snapshot.prune.found import Found, block_count_of, found_by
-from lamella.snapshot.prune.index_layer import IndexLayer
-from lamella.snapshot.prune.layers import Layers, VerdictShelf
+from lamella.snapshot.prune.indexes import IndexLayer
 from lamella.snapshot.prune.options import read_options
 from lamella.snapshot.prune.pages import page_segments, with_pages
 from lamella.snapshot.prune.paging import PageTokens
 from lamella.snapshot.prune.pipeline import Deferred, Funnel, NotNow, Pruning, Remembered, next_position
-from lamella.snapshot.prune.reader_columns import with_reader_columns
-from lamella.snapshot.prune.residual import residuals_of
-from lamella.snapshot.prune.walk import Walked
-from lamella.snapshot.schema import Schema
-from lamella.snapshot.warehouse.index_access import IndexAccess
+from lamella.snapshot.prune.residual import residuals_of, with_reader_columns
+from lamella.snapshot.prune.result import Found, block_count_of, found_by
+from lamella.snapshot.prune.segment_scan import Walked
+from lamella.snapshot.reader_feedback import FeedbackSource, told_of
+from lamella.snapshot.schema import DataType, Schema, parse_type
+from lamella.snapshot.storage import TableLayout, table_root
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire import AggregateRequest, DiffRequest, PruneRequest
+
+# The indexes of a snapshot, ready to be asked: bound to its schema, their parts opened where they are.
+#
+# What was read once of a part is kept within the memory of all else; local parts are mapped.
+
+#: What a page takes beside its bytes, with its place among the others, roughly.
+_PAGE_BYTES: Final = 300
+#: What an open part takes beside its tail.
+_PART_BYTES: Final = 4_096
+
+
+class IndexAccess:
+    """Opens what indexes consist of."""
+
+    def __init__(self, manifests: Manifests) -> None:
+        self._manifests = manifests
+        self._parts: CacheNamespace[tuple[Part, Probe]] = CacheNamespace(manifests.resident, "index part")
+        self._pages: CacheNamespace[bytes | memoryview] = CacheNamespace(manifests.resident, "index page")
+
+    def indexes(self, head: Snapshot) -> list[SnapshotIndex]:
+        """The indexes of a snapshot that can be used: not those that were dropped, whose columns are gone, or of a kind
+        that is not installed here."""
+        found = []
+        for index in head.skip_indexes:
+            if index.dropped_ms is None and index.directories and index.kind in kinds():
+                term = term_in(index, head)
+                if term is not None:
+                    found.append(SnapshotIndex(self, index, term))
+        return found
+
+    def directories(self, index: TableIndex) -> list[Directory]:
+        """Its directories, the last one first: what it says of a block counts."""
+        return [self._manifests.directory(ref.object) for ref in reversed(index.directories)]
+
+    def is_open(self, ref: PartRef) -> bool:
+        """Whether :meth:`opened` reads nothing."""
+        return self._parts.get(ref.location) is not None
+
+    def opened(self, kind: Kind, ref: PartRef) -> tuple[Part, Probe]:
+        """A part, and what answers from it; raises as :class:`Part`."""
+
+        def made() -> tuple[tuple[Part, Probe], int]:
+            part = Part(ref, self._manifests.ranges_of(ref.location), _Pages(self._pages, ref.location))
+            return (part, kind.probe(part)), ref.tail_bytes + _PART_BYTES
+
+        return self._parts.load(ref.location, made)
+
+
+class _Pages:
+    """The pages of one part among all that is held in memory."""
+
+    def __init__(self, shelf: CacheNamespace[bytes | memoryview], location: str) -> None:
+        self._shelf = shelf
+        self._location = location
+
+    def get(self, page: int, /) -> bytes | memoryview | None:
+        """A page, when it is there."""
+        return self._shelf.get((self._location, page))
+
+    def __setitem__(self, page: int, data: bytes | memoryview, /) -> None:
+        """Keep it."""
+        self._shelf.put((self._location, page), data, len(data) + _PAGE_BYTES)
+
+
+class _Silent:
+    """Of a part that was built over another type, which says nothing of values of this one."""
+
+    def claim(self, test: BoundTest, rows: Numbers) -> Claim | None:  # noqa: ARG002  # whatever is asked
+        """Nothing."""
+        return None
+
+
+_SILENT: Final = _Silent()
+
+
+class SnapshotPart:
+    """A part for one request."""
+
+    def __init__(self, access: IndexAccess, kind: Kind, ref: PartRef, asked: DataType) -> None:
+        self._access = access
+        self._asked = asked
+        self._kind = kind
+        self._ref = ref
+        self._part: Part | None = None
+        self._before = 0
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that were read since :meth:`probe`, by whoever asked meanwhile."""
+        return 0 if self._part is None else self._part.read_bytes - self._before
+
+    def probe(self) -> Probe:
+        """Opens it."""
+        was_open = self._access.is_open(self._ref)
+        part, probe = self._access.opened(self._kind, self._ref)
+        self._part, self._before = part, part.read_bytes if was_open else 0
+        return probe if can_serve(parse_type(part.header.dtype), self._asked) else _SILENT
+
+
+class SnapshotIndex:
+    """An index as one snapshot sees it; see :class:`lamella.snapshot.prune.indexes.OpenIndex`."""
+
+    def __init__(self, access: IndexAccess, index: TableIndex, term: BoundTerm) -> None:
+        self.name = index.name
+        self.kind = kind_named(index.kind)
+        self.expression = index.expression
+        self.options: Mapping[str, Any] = index.options
+        self.bytes_per_block = index.size_bytes / max(index.block_count, 1)
+        self.key: Hashable = term_key(term)
+        self._dtype = term.dtype
+        self._access = access
+        self._index = index
+
+    def places(self, keys: BlockKeys) -> tuple[Sequence[SnapshotPart], Numbers, Numbers]:
+        """The parts that know blocks, and for each block the number of its part (-1: none) and its row there."""
+        parts: list[SnapshotPart] = []
+        number = np.full(len(keys), -1, dtype=np.int64)
+        row = np.zeros(len(keys), dtype=np.int64)
+        for directory in self._access.directories(self._index):
+            open_ = (number < 0).nonzero()[0]
+            if not len(open_):
+                break
+            part, at = directory.find(keys[open_])
+            known = part >= 0
+            number[open_[known]] = part[known] + len(parts)
+            row[open_[known]] = at[known]
+            parts += [SnapshotPart(self._access, self.kind, ref, self._dtype) for ref in directory.parts]
+        return parts, number, row
+
 
 #: What the layers of a snapshot take in memory beside what each segment takes, roughly.
 _LAYERS_BYTES: Final = 4_096
@@ -74,13 +206,13 @@ class Finder:
         #: What readers reported, where it is believed; set by whoever keeps it.
         self.feedback: FeedbackSource | None = None
         self._filters = Filters()
-        self._seen: Shelf[Layers] = Shelf(manifests.resident, "layers")
-        self._funnels: Shelf[Remembered] = Shelf(manifests.resident, "funnel")
-        self._verdicts: VerdictShelf = Shelf(manifests.resident, "verdicts")
+        self._seen: CacheNamespace[Layers] = CacheNamespace(manifests.resident, "layers")
+        self._funnels: CacheNamespace[Remembered] = CacheNamespace(manifests.resident, "funnel")
+        self._verdicts: VerdictShelf = CacheNamespace(manifests.resident, "verdicts")
         self._access = IndexAccess(manifests)
-        self._columns = Columns(Shelf(manifests.resident, "column"), manifests.disk)
+        self._columns = Columns(CacheNamespace(manifests.resident, "column"), manifests.disk)
 
-    def _indexes_of(self, head: Snapshot, segments: Companion, refs: CompanionRefs) -> IndexLayer | None:
+    def _indexes_of(self, head: Snapshot, segments: Sidecar, refs: SidecarRefs) -> IndexLayer | None:
         indexes = self._access.indexes(head)
         if not indexes:
             return None
@@ -137,7 +269,7 @@ class Finder:
         predicate: Predicate,
         request: PruneRequest,
         *,
-        held: dict[str, Companion] | None = None,
+        held: dict[str, Sidecar] | None = None,
         most_tests: int | None = None,
     ) -> Found:
         """As :meth:`find`, for a filter that has been read already; ``request.filter`` is not looked at.
@@ -149,7 +281,7 @@ class Finder:
         layers = self.layers(pointer)
         head = layers.head
 
-        def load(row: int) -> Companion:
+        def load(row: int) -> Sidecar:
             ref = layers.companion(row)
             if held is None:
                 return self._manifests.blocks(head, ref)
@@ -157,7 +289,7 @@ class Finder:
                 held[ref.location] = self._manifests.blocks(head, ref)
             return held[ref.location]
 
-        def load_many(rows: Sequence[int], *, keep: bool = True) -> list[Companion]:
+        def load_many(rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:
             if held is not None:
                 return [load(row) for row in rows]
             return self._manifests.many_blocks(head, [layers.companion(row) for row in rows], keep=keep)
@@ -182,7 +314,7 @@ class Finder:
             return Pruning(layers, _unopened, self._timer).cost(Evaluator(self.bound(predicate, head.schema, request)))
         left, is_finding = _NOW_BLOCKS, True
 
-        def load(row: int) -> Companion:
+        def load(row: int) -> Sidecar:
             nonlocal left
             if not is_finding:
                 return self._manifests.blocks(head, layers.companion(row))
@@ -208,7 +340,7 @@ class Finder:
     def _found(
         self,
         layers: Layers,
-        load: Callable[[int], Companion],
+        load: Callable[[int], Sidecar],
         predicate: Predicate,
         request: PruneRequest,
         *,
@@ -283,9 +415,9 @@ class Finder:
         kept = told.refine(funnel.kept)
         return msgspec.structs.replace(funnel, kept=kept, walked=Walked(kept=kept), feedback=told.use)
 
-    def _keys_of(self, segments: Companion, refs: CompanionRefs) -> Callable[[int], BlockKeys]:
+    def _keys_of(self, segments: Sidecar, refs: SidecarRefs) -> Callable[[int], BlockKeys]:
         """Gives the block keys of a segment by its row."""
-        manifests = CompanionRefs(segments, "manifest")
+        manifests = SidecarRefs(segments, "manifest")
         return lambda row: self._manifests.keys_of(refs(row), manifests(row))
 
     def _held_keys_of(self, layers: Layers) -> Callable[[int], BlockKeys]:
@@ -304,11 +436,11 @@ class Finder:
         """The layers of a snapshot."""
         return self._layers(self._manifests.head(pointer), self._manifests.layer(pointer))
 
-    def _layers(self, head: Snapshot, segments: Companion) -> Layers:
+    def _layers(self, head: Snapshot, segments: Sidecar) -> Layers:
         """Those of the last snapshots that were asked for are kept."""
         found = self._seen.get(head.snapshot_id)
         if found is None:
-            refs = CompanionRefs(segments)
+            refs = SidecarRefs(segments)
             blocks = ResidentBlocks(
                 segments,
                 self._columns,
@@ -350,5 +482,5 @@ def _is_simple(request: PruneRequest) -> bool:
     )
 
 
-def _unopened(_row: int) -> Companion:
+def _unopened(_row: int) -> Sidecar:
     raise AssertionError("an estimate opens no segment")

@@ -1,30 +1,115 @@
-"""Filling an index: parts for blocks that it does not know, some at a time, group of segments by group.
+"""Filling and optimizing an index, some parts at a time.
 
 What is built is true of its blocks whatever is committed meanwhile, so a refresh goes through *one* snapshot from a
-:class:`Place` to the next, and its parts are added to whichever snapshot is current by then. Between two calls nothing
-is held anywhere: a refresh that is not gone on with leaves what it built so far. Blocks that are left out are behind
-the place, so that they are not tried again by the same refresh.
+:class:`SpanContext` to the next, and its parts are added to whichever snapshot is current by then. Between two calls
+nothing is held anywhere: a refresh that is not gone on with leaves what it built so far. Blocks that are left out are
+behind the place, so that they are not tried again by the same refresh.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
-from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.errors import HashMismatch, InvalidRequest, ManifestError, ObjectNotFound
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.index.building import LeftOut, Source, build_part, reads_filters
+from lamella.snapshot.index.building import PART_BLOCKS, LeftOut, Source, build_part, reads_filters
 from lamella.snapshot.index.definition import term_in
-from lamella.snapshot.index.directory import place
-from lamella.snapshot.index.part import PartRef
-from lamella.snapshot.layout import Store, TableLayout, table_root
-from lamella.snapshot.manifest import Block, SnapshotPointer, TableIndex
-from lamella.snapshot.manifest.block_key import BlockKeys, no_keys
-from lamella.snapshot.warehouse.index_blocks import IndexBlocks
+from lamella.snapshot.index.directory import Directory, Numbers, Placed, place
+from lamella.snapshot.index.part import Part, PartRef, pack, ref_of
+from lamella.snapshot.index.registry import kind_named
+from lamella.snapshot.manifest import Block, SegmentRef, Snapshot, SnapshotPointer, TableIndex
+from lamella.snapshot.manifest.block_key import BlockKeys, are_among, no_keys
+from lamella.snapshot.storage import Store, TableLayout, table_root
 from lamella.snapshot.warehouse.manifests import Manifests
+from lamella.snapshot.wire import Coverage
+
+#: Companions that are read at once.
+_AT_ONCE: Final = 64
+
+
+class IndexBlocks:
+    """Holds blocks against directories. Every method that goes through a snapshot reads the companions of all of its
+    segments, one row of 16 bytes a block; what is not in memory is not kept there."""
+
+    def __init__(self, manifests: Manifests) -> None:
+        self._manifests = manifests
+
+    def directories(self, index: TableIndex) -> list[Directory]:
+        """The directories of an index, oldest first."""
+        return [self._manifests.directory(ref.object) for ref in index.directories]
+
+    def groups(self, snapshot: Snapshot) -> list[list[SegmentRef]]:
+        """The segments of a whole snapshot in the groups that have a part each: full ones alone, small neighbours
+        together. The same for a snapshot every time.
+        """
+        groups: list[list[SegmentRef]] = []
+        size = PART_BLOCKS
+        for ref in self._manifests.refs(snapshot):
+            count = ref.summary.block_count
+            if size + count > PART_BLOCKS:
+                groups.append([])
+                size = 0
+            groups[-1].append(ref)
+            size += count
+        return groups
+
+    def keys(self, refs: Sequence[SegmentRef]) -> Iterator[BlockKeys]:
+        """The keys of the blocks of each of some segments."""
+        for start in range(0, len(refs), _AT_ONCE):
+            some = refs[start : start + _AT_ONCE]
+            companions = self._manifests.companions([ref.companion for ref in some], keep=False)
+            for ref, companion in zip(some, companions, strict=True):
+                keys = companion.block_keys()
+                yield self._manifests.block_keys(ref) if keys is None else keys
+
+    def all_keys(self, pointer: SnapshotPointer) -> BlockKeys:
+        """The keys of all blocks of a snapshot."""
+        refs = list(self._manifests.refs(self._manifests.snapshot(pointer)))
+        return np.concatenate([no_keys(), *self.keys(refs)])
+
+    def coverage(
+        self,
+        pointer: SnapshotPointer,
+        indexes: Sequence[TableIndex],
+        *,
+        more: Directory | None = None,
+        forget: BlockKeys | None = None,
+    ) -> list[Coverage]:
+        """What each index knows of a snapshot. ``more``, ``forget``: as if these entries were added, and the others of
+        these blocks were not there."""
+        keys = self.all_keys(pointer)
+        return [self._covered(keys, self.directories(index), more, forget) for index in indexes]
+
+    def gone(self, pointer: SnapshotPointer, index: TableIndex) -> BlockKeys:
+        """The blocks that an index knows and that are not in a snapshot."""
+        here = self.all_keys(pointer)
+        return np.concatenate(
+            [no_keys(), *(each.keys[~are_among(each.keys, here)] for each in self.directories(index))]
+        )
+
+    def _covered(
+        self, keys: BlockKeys, directories: Sequence[Directory], more: Directory | None, forget: BlockKeys | None
+    ) -> Coverage:
+        if forget is not None and len(forget):
+            directories = [each.where(~are_among(each.keys, forget)) for each in directories]
+        if more is not None:
+            directories = [*directories, more]
+        found = place(directories, keys)
+        is_known = found.number >= 0
+        indexed = int(is_known.sum())
+        return Coverage(
+            blocks=len(keys),
+            indexed=indexed,
+            not_indexed=len(keys) - indexed,
+            stale=int((found.has_location & ~is_known).sum()),
+            unused_entries=sum(len(each) for each in directories) - indexed,
+        )
+
 
 Mode = Literal["incremental", "full", "quick"]
 
@@ -189,3 +274,120 @@ class _Work:
             mine, keys = keys[: len(group)], keys[len(group) :]
             found = place(self._directories, np.concatenate([no_keys(), *mine]))
             self._wanted[number] = np.flatnonzero(found.number < 0).tolist()
+
+
+# Optimising an index: each part gets the blocks of one group of segments, and none that have left the table.
+#
+# A query reads whole groups of segments, so a part whose blocks are spread over many is opened for few of them. No
+# block's file is read: what parts know is taken over. Parts that fit already are left alone.
+
+
+class Regrouped(msgspec.Struct, frozen=True, kw_only=True):
+    """New parts, stored, that no snapshot has yet; the locations of those that they were taken from; blocks that are
+    known by parts that cannot be read; and how many groups are still to be looked at."""
+
+    parts: tuple[tuple[PartRef, BlockKeys], ...]
+    moved_from: frozenset[str]
+    lost: BlockKeys
+    remaining: int
+
+
+class _Source(NamedTuple):
+    """Blocks of one part: their rows there, and their keys."""
+
+    part: Part
+    rows: Numbers
+    keys: BlockKeys
+
+
+class Regrouping:
+    """Takes parts apart and puts them together."""
+
+    def __init__(self, manifests: Manifests, blocks: IndexBlocks, store: Store, root: str, ids: Ids) -> None:
+        self._manifests = manifests
+        self._blocks = blocks
+        self._store = store
+        self._root = root
+        self._ids = ids
+
+    def run(
+        self, pointer: SnapshotPointer, index: TableIndex, *, until: Callable[[], bool] = lambda: False
+    ) -> Regrouped:
+        """Make the parts of some groups of a snapshot's segments, at least one if there is any to be made, and no
+        further one once ``until`` is true.
+
+        Raises:
+            InvalidRequest: the index's kind is not installed here.
+            StoreError: storage failed.
+        """
+        layout = TableLayout(table_root(self._root, self._manifests.head(pointer).table_id))
+        parts: list[tuple[PartRef, BlockKeys]] = []
+        moved_from: set[str] = set()
+        lost = [no_keys()]
+        groups = list(self._scattered(pointer, index))
+        done = 0
+        for keys, found in groups:
+            if (parts or len(lost) > 1) and until():
+                break
+            done += 1
+            sources, unreadable = self._open(keys, found)
+            lost += unreadable
+            for made, of in self._made(layout, index, sources):
+                parts.append(made)
+                moved_from.update(of)
+        return Regrouped(
+            parts=tuple(parts),
+            moved_from=frozenset(moved_from),
+            lost=np.concatenate(lost),
+            remaining=len(groups) - done,
+        )
+
+    def _scattered(self, pointer: SnapshotPointer, index: TableIndex) -> Iterator[tuple[BlockKeys, Placed]]:
+        """The groups whose known blocks are not all that one part has: their keys, and where they are."""
+        directories = self._blocks.directories(index)
+        groups = self._blocks.groups(self._manifests.snapshot(pointer))
+        keys = self._blocks.keys([ref for group in groups for ref in group])
+        for group in groups:
+            whole = np.concatenate([no_keys(), *(next(keys) for _ in group)])
+            found = place(directories, whole)
+            known = found.number >= 0
+            numbers = np.unique(found.number[known])
+            if not len(numbers):
+                continue
+            if len(numbers) > 1 or found.parts[int(numbers[0])].block_count != int(known.sum()):
+                yield whole[known], found._replace(number=found.number[known], row=found.row[known])
+
+    def _open(self, keys: BlockKeys, found: Placed) -> tuple[list[_Source], list[BlockKeys]]:
+        sources: list[_Source] = []
+        lost: list[BlockKeys] = []
+        for number in np.unique(found.number).tolist():
+            ref = found.parts[number]
+            mine = np.flatnonzero(found.number == number)
+            mine = mine[np.argsort(found.row[mine], kind="stable")]
+            try:
+                part = Part(ref, self._manifests.ranges_of(ref.location))
+            except (ObjectNotFound, HashMismatch, ManifestError):
+                lost.append(keys[mine])
+            else:
+                sources.append(_Source(part, found.row[mine], keys[mine]))
+        return sources, lost
+
+    def _made(
+        self, layout: TableLayout, index: TableIndex, sources: list[_Source]
+    ) -> Iterator[tuple[tuple[PartRef, BlockKeys], list[str]]]:
+        """New parts, and what each was taken from. Parts over different types are not put together."""
+        kind = kind_named(index.kind)
+        alike: dict[bytes, list[_Source]] = defaultdict(list)
+        for source in sources:
+            header = source.part.header
+            alike[msgspec.json.encode((header.kind, header.dtype, header.options), order="sorted")].append(source)
+        for group in alike.values():
+            header, rows = group[0].part.header, group[0].rows
+            if len(group) == 1 and len(rows) == header.block_count:
+                continue  # it has nothing else
+            sections, facts = kind.taken([(source.part, source.rows) for source in group])
+            keys = np.concatenate([source.keys for source in group])
+            data, tail = pack(header.kind, header.dtype, len(keys), sections, options=header.options, facts=facts)
+            ref = ref_of(layout.index_part(self._ids.new()), data, tail, len(keys))
+            self._store.put(ref.location, data)
+            yield (ref, keys), [source.part.ref.location for source in group]

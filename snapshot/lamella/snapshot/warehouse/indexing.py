@@ -20,10 +20,9 @@ from lamella.snapshot.index.directory import Directory
 from lamella.snapshot.index.part import PartRef
 from lamella.snapshot.manifest import SnapshotPointer, TableIndex
 from lamella.snapshot.manifest.block_key import BlockKeys
-from lamella.snapshot.warehouse.changes import CommitResult
-from lamella.snapshot.warehouse.directories import Directories
+from lamella.snapshot.warehouse.commits import CommitResult
+from lamella.snapshot.warehouse.manifest_writer import Directories, ManifestWriter
 from lamella.snapshot.warehouse.manifests import Manifests
-from lamella.snapshot.warehouse.writing import ManifestWriter
 
 OPERATION: Final = "index"
 

@@ -9,19 +9,16 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.cache import Shelf
-from lamella.snapshot.cluster.box_depth import EXACT, box_depths
-from lamella.snapshot.cluster.depth import Depths, interval_depths
+from lamella.snapshot.cache import CacheNamespace
+from lamella.snapshot.cluster.depth import EXACT, Depths, box_depths, interval_depths
 from lamella.snapshot.cluster.extent import Boxes, Extents, extents
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.manifest import ClusterKind, SnapshotPointer
-from lamella.snapshot.prune.found import Found
-from lamella.snapshot.prune.kept import Codes
-from lamella.snapshot.prune.kept_blocks import KeptBlocks
-from lamella.snapshot.prune.layers import Layers, number_of_segment
-from lamella.snapshot.prune.verdict import NONE
-from lamella.snapshot.warehouse.layout_scan import LayoutScan
-from lamella.snapshot.warehouse.layouts import Key, key_of
+from lamella.snapshot.prune.block_layer import Layers, number_of_segment
+from lamella.snapshot.prune.outcome import NONE
+from lamella.snapshot.prune.result import Found
+from lamella.snapshot.prune.selection import Codes, KeptBlocks
+from lamella.snapshot.warehouse.layouts import Key, LayoutScan, key_of
 from lamella.snapshot.warehouse.manifests import Manifests
 
 Numbers = npt.NDArray[np.int64]
@@ -105,7 +102,7 @@ class LayerMaps:
     def __init__(self, manifests: Manifests, layers: Callable[[SnapshotPointer], Layers]) -> None:
         self._manifests = manifests
         self._layers = layers
-        self._maps: Shelf[LayerMap] = Shelf(manifests.resident, "layer map")
+        self._maps: CacheNamespace[LayerMap] = CacheNamespace(manifests.resident, "layer map")
 
     def of(self, pointer: SnapshotPointer, columns: Sequence[str] = (), kind: ClusterKind = "linear") -> LayerMap:
         """The map of a snapshot; depths are on its own cluster key, if it has one, or on that of these ``columns``.
@@ -183,7 +180,7 @@ class LayerMaps:
 
     @staticmethod
     def verdicts(found: Found, layer_map: LayerMap) -> Codes:
-        """A prune's verdict of every block (codes of :mod:`lamella.snapshot.prune.verdict`); NONE: it is not kept.
+        """A prune's verdict of every block (codes of :mod:`lamella.snapshot.prune.outcome`); NONE: it is not kept.
 
         Raises:
             ValueError: the prune is of another snapshot than the map, or was asked for segments only.

@@ -3,32 +3,198 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from lamella.snapshot.advice.recording import Recorded
-from lamella.snapshot.cluster.block_sizes import NOT_WRITTEN, block_target_of
-from lamella.snapshot.cluster.box_depth import box_depths
-from lamella.snapshot.cluster.depth import DepthSummary, interval_depths, summary
-from lamella.snapshot.cluster.extent import Extents, Intervals, extents
+from lamella.snapshot.cluster.depth import DepthSummary, box_depths, interval_depths, summary
+from lamella.snapshot.cluster.extent import NOT_WRITTEN, Extents, Intervals, Sizes, block_target_of, extents, mass_of
 from lamella.snapshot.cluster.health import Health, health
 from lamella.snapshot.cluster.regroup import RegroupAims, Regrouping, regroup
-from lamella.snapshot.columnar import Zones
-from lamella.snapshot.columnar.joined import joined_zones
+from lamella.snapshot.columnar import Sidecar, Zones, zones_of
+from lamella.snapshot.columnar.chunk import NEEDED, Chunk
+from lamella.snapshot.columnar.keys import Mask
+from lamella.snapshot.columnar.sidecar import CLUSTERED, SidecarRefs, joined_zones
+from lamella.snapshot.commit.snapshots import seen_blocks
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import Predicate, bind
-from lamella.snapshot.manifest import ClusterKind, Snapshot, SnapshotPointer
-from lamella.snapshot.prune.layers import Layers
+from lamella.snapshot.expression.bound import BoundPredicate
+from lamella.snapshot.manifest import ClusterKind, ObjectRef, SegmentRef, Snapshot, SnapshotPointer, decode_segment
+from lamella.snapshot.manifest.block_key import Identity, identities
+from lamella.snapshot.prune.block_layer import Layers
+from lamella.snapshot.prune.evaluate import evaluate
+from lamella.snapshot.prune.outcome import NONE, verdicts
 from lamella.snapshot.schema import Leaf
-from lamella.snapshot.schema.cluster_key import cluster_leaves
-from lamella.snapshot.warehouse.layout_scan import LayoutScan
+from lamella.snapshot.schema.column import cluster_leaves
+from lamella.snapshot.stats import ColumnStats
 from lamella.snapshot.warehouse.manifests import Manifests
-from lamella.snapshot.warehouse.one_key import SHARE, OnOneKey, zones_of_refs
 from lamella.snapshot.warehouse.read_costs import ReadCosts
-from lamella.snapshot.warehouse.rearranging import Rearranging, Swap, Written
+from lamella.snapshot.warehouse.regroup import Rearranging, Swap, Written
 from lamella.snapshot.wire import ClusteringAnswer, DepthFigures, LookUpFigures, RegroupRequest
+from lamella.snapshot.workload.recorded_filters import Recorded
+
+#: Look-ups are ranges of this part of all rows.
+SHARE = 0.001
+
+# All blocks of a snapshot in columns: sizes, levels, the zone maps of some columns; for looking at its layout.
+#
+# Columns are put together chunk by chunk and kept, like those of prunes and with them.
+
+Rows = npt.NDArray[np.int64]
+
+
+class OnOneKey:
+    """Blocks, which say where rows are, and segments, whether they are in the table or not.
+
+    ``blocks``, ``segments``: the zone maps of the key's columns, each of all of them; ``rows``: of each block.
+    """
+
+    def __init__(
+        self,
+        kind: ClusterKind,
+        leaves: Sequence[Leaf],
+        blocks: Sequence[Zones],
+        rows: Rows,
+        segments: Sequence[Zones],
+    ) -> None:
+        found = extents(
+            kind,
+            [
+                joined_zones(leaf.dtype, [of_blocks, of_segments])
+                for leaf, of_blocks, of_segments in zip(leaves, blocks, segments, strict=True)
+            ],
+        )
+        first, count = len(rows), len(segments[0])
+        self._rows = rows
+        #: Where the blocks lie, and where the segments do.
+        self.blocks: Extents = found.take(np.arange(first))
+        self.segments: Extents = found.take(np.arange(first, first + count))
+        self._likely: npt.NDArray[np.float64] | None = None
+
+    def kept(self, segments: Rows | None = None) -> float:
+        """How many of the segments (None: of all) a look-up of :data:`SHARE` of the rows is sent to, expected; on
+        average over ranges of each column of a key along a curve, and of all its columns at once."""
+        if self._likely is None:
+            self._likely = self._sent_to()
+        return float(self._likely.sum() if segments is None else self._likely[segments].sum())
+
+    def _sent_to(self) -> npt.NDArray[np.float64]:
+        pairs = list(zip(_sides(self.blocks), _sides(self.segments), strict=True))
+        spans = [mass_of(of_blocks, self._rows).spans(of_segments) for of_blocks, of_segments in pairs]
+        likely = [side.read_by(SHARE) for side in spans]
+        if len(spans) > 1:
+            likely.append(np.prod([side.read_by(SHARE ** (1 / len(spans))) for side in spans], axis=0))
+        return np.asarray(np.mean(np.stack(likely), axis=0))
+
+
+def zones_of_refs(leaf: Leaf, refs: Sequence[SegmentRef]) -> Zones:
+    """The zone map of a column over segments that were written under the schema that it is of."""
+    return zones_of(leaf.dtype, [(ref.summary.row_count, ref.summary.col_stats.get(leaf.id)) for ref in refs])
+
+
+def _sides(found: Extents) -> tuple[Intervals, ...]:
+    return (found,) if isinstance(found, Intervals) else found.sides
+
+
+_NUMBERS: Final = (*NEEDED, *CLUSTERED)
+
+
+class LayoutScan:
+    """The blocks of a snapshot, one after another in its order; some 40 bytes of each, and those of the zone maps.
+
+    ``leaves``: columns that will be asked for; others are read when they are.
+    """
+
+    def __init__(self, manifests: Manifests, layers: Layers, leaves: Sequence[Leaf] = ()) -> None:
+        self._manifests = manifests
+        self._layers = layers
+        self.head = layers.head
+        counts = layers.segments.numbers("block_count")
+        #: For each block the number of its segment.
+        self.segment: Rows = np.repeat(np.arange(len(counts)), counts)
+        self._starts = np.cumsum(counts) - counts
+        columns: list[list[Rows]] = [[np.zeros(0, dtype=np.int64)] for _ in _NUMBERS]
+        for chunk in self._chunks():
+            chunk.prepare(leaves, self._load, _NUMBERS)
+            for found, name in zip(columns, _NUMBERS, strict=True):
+                found.append(chunk.numbers(name, self._load).astype(np.int64))
+        self.row_count, self.file_size, self.key_id, self._levels = (np.concatenate(each) for each in columns)
+        self._zones: dict[Leaf, Zones] = {}
+
+    def __len__(self) -> int:
+        return len(self.row_count)
+
+    @cached_property
+    def key_id_in_force(self) -> int:
+        """The id of the table's cluster key; -1: it has none."""
+        key = self.head.cluster_key
+        return -1 if key is None else key.key_id
+
+    def sizes(self, *, of_own_key: bool = True) -> Sizes:
+        """Sizes and levels; ``of_own_key`` False: as for a key that no block was written for."""
+        is_own = (self.key_id == self.key_id_in_force) & (self.key_id >= 0) & of_own_key
+        return Sizes(self.row_count, self.file_size, np.where(is_own, self._levels, NOT_WRITTEN))
+
+    def zones(self, leaf: Leaf) -> Zones:
+        """The zone maps of a column."""
+        found = self._zones.get(leaf)
+        if found is None:
+            parts = [chunk.column(leaf, self._load).zones for chunk in self._chunks()]
+            nothing = Zones(None, None, np.zeros(0, dtype=np.uint8))
+            found = self._zones[leaf] = joined_zones(leaf.dtype, parts) if parts else nothing
+        return found
+
+    def extents(self, kind: ClusterKind, leaves: Sequence[Leaf]) -> Extents:
+        """Where the blocks lie on a key."""
+        return extents(kind, [self.zones(leaf) for leaf in leaves])
+
+    def may_match(self, node: BoundPredicate) -> Mask:
+        """Blocks that may hold a row for which the filter is true, by their bounds."""
+        return np.asarray(verdicts(evaluate(node, self.zones, len(self)), self.row_count) != NONE)
+
+    def identities(self, blocks: Rows) -> list[Identity]:
+        """What tells blocks (their numbers here) from others, in the order asked; read from the manifests anew."""
+        manifests = SidecarRefs(self._layers.segments, of="manifest")
+        found: dict[int, Identity] = {}
+        for segment in np.unique(self.segment[blocks]).tolist():
+            ref: ObjectRef = manifests(segment)
+            mine = identities(self._manifests.read(ref), ref.location)
+            start = int(self._starts[segment])
+            for number in blocks[self.segment[blocks] == segment].tolist():
+                found[number] = mine[number - start]
+        return [found[number] for number in blocks.tolist()]
+
+    def statistics(self, blocks: Rows, leaves: Sequence[Leaf]) -> list[dict[int, ColumnStats]]:
+        """What manifests say of some columns of blocks (their numbers here), in the order asked."""
+        manifests = SidecarRefs(self._layers.segments, of="manifest")
+        found: dict[int, dict[int, ColumnStats]] = {}
+        for segment in np.unique(self.segment[blocks]).tolist():
+            ref: ObjectRef = manifests(segment)
+            whole = decode_segment(self._manifests.read(ref), location=ref.location)
+            seen = seen_blocks(self.head, whole.blocks)
+            start = int(self._starts[segment])
+            for number in blocks[self.segment[blocks] == segment].tolist():
+                stats = seen[number - start].col_stats
+                found[number] = {leaf.id: stats[leaf.id] for leaf in leaves if leaf.id in stats}
+        return [found[number] for number in blocks.tolist()]
+
+    def levels(self, blocks: Rows) -> list[int]:
+        """The level of each of some blocks, for whatever key it was written."""
+        return [int(each) for each in self._levels[blocks]]
+
+    def _chunks(self) -> Sequence[Chunk]:
+        blocks = self._layers.blocks
+        if blocks is None:
+            raise AssertionError("layers of a snapshot have columns over many segments")
+        return blocks.chunks
+
+    def _load(self, rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:
+        refs = [self._layers.companion(row) for row in rows]
+        return self._manifests.many_blocks(self.head, refs, keep=keep)
+
 
 #: Of the sample of boxes that is looked at, where there are many.
 _SEED: Final = 0

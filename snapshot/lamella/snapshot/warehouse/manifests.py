@@ -1,22 +1,22 @@
-"""Reading manifests and companions; what was read once is kept, since neither ever changes."""
+"""Reading manifests and sidecars; what was read once is kept, since neither ever changes."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
 
-from lamella.snapshot.cache import DerivedCache, DiskCache, MemoryCache, Resident, Shelf
-from lamella.snapshot.carrying import CarryingPool
-from lamella.snapshot.columnar import Companion, JoinedCompanion
-from lamella.snapshot.columnar.joined import Part
+from lamella.snapshot.cache import BoundedCache, CacheNamespace, DerivedCache, DiskCache, FileMaps, MemoryCache
+from lamella.snapshot.columnar import JoinedSidecar, Sidecar
 from lamella.snapshot.columnar.locations import Hashes, LocationIndex, hashes_of
+from lamella.snapshot.columnar.sidecar import Part
+from lamella.snapshot.concurrency import ContextThreadPool, check_patience
 from lamella.snapshot.errors import ManifestError, SegmentNotFound
 from lamella.snapshot.index.directory import Directory
 from lamella.snapshot.index.part import Fetch
-from lamella.snapshot.layout import Store
 from lamella.snapshot.manifest import (
     Group,
     GroupRef,
@@ -30,10 +30,121 @@ from lamella.snapshot.manifest import (
     decode_snapshot,
 )
 from lamella.snapshot.manifest.block_key import BlockKeys, Identity, block_keys, identities
-from lamella.snapshot.patience import check_patience
-from lamella.snapshot.replaced import ReplacedSet
+from lamella.snapshot.manifest.codec import check_hash
+from lamella.snapshot.manifest.replaced_files import ReplacedSet
 from lamella.snapshot.schema.evolution import schema_at
-from lamella.snapshot.warehouse.stored import StoredObjects
+from lamella.snapshot.storage import MappableStore, Store
+
+#: An object of more bytes is read in parts of so many, several at a time: one connection to an object store gives some
+#: 50 to 100 MB/s, and companions of wide tables have tens of MB.
+PART_BYTES: Final = 4 << 20
+
+
+class StoredObjects:
+    """The objects of a store, each checked against its hash before anybody sees it. Thread-safe.
+
+    ``disk`` holds copies of what a store elsewhere has; what can be mapped where it is, is not copied.
+    ``fetch_threads``: parts of large objects that are read at once.
+    """
+
+    def __init__(self, store: Store, disk: DiskCache | None = None, *, fetch_threads: int = 16) -> None:
+        self._store = store
+        self._fetch_threads = fetch_threads
+        self._lock = threading.Lock()
+        self._pool: ContextThreadPool | None = None
+        self._mappable = store if isinstance(store, MappableStore) else None
+        self._disk = disk
+        self._maps = FileMaps()
+
+    def read(self, ref: ObjectRef) -> bytes:
+        """The bytes of an object, from the store itself; raises HashMismatch, ObjectNotFound, StoreError."""
+        data = self._store.read(ref.location) if ref.size_bytes <= PART_BYTES else self._in_parts(ref)
+        check_hash(data, ref.sha256, ref.location)
+        return data
+
+    def _in_parts(self, ref: ObjectRef) -> bytes:
+        read, place = self._store.read_range, ref.location
+        starts = range(0, ref.size_bytes, PART_BYTES)
+        parts = [
+            self._executor().submit(read, place, start, min(PART_BYTES, ref.size_bytes - start)) for start in starts
+        ]
+        try:
+            return b"".join([part.result() for part in parts])
+        finally:
+            for part in parts:
+                part.cancel()
+
+    def _executor(self) -> ContextThreadPool:
+        # Not the pool that whole objects are read in: those would wait for threads that wait for them.
+        with self._lock:
+            if self._pool is None:  # made when it is needed, so that a fork before that does no harm
+                self._pool = ContextThreadPool(self._fetch_threads, thread_name_prefix="lamella-part")
+            return self._pool
+
+    def view(self, ref: ObjectRef, *, keep: bool = True) -> tuple[memoryview, int]:
+        """The bytes of an object, and how many of them are on the heap: none where it is mapped.
+
+        ``keep`` False: a file of the store is mapped for this caller alone. Raises as :meth:`read`.
+        """
+        path = self._local_path(ref)
+        mapped = None if path is None else self._mapped(path, ref, keep=keep)
+        if mapped is not None:
+            return mapped, 0
+        if self._disk is not None and path is None:
+            data, is_mapped = self._disk.content(ref.sha256, lambda: self.read(ref))
+            return data, 0 if is_mapped else data.nbytes
+        data = memoryview(self.read(ref))
+        return data, data.nbytes
+
+    def ranges_of(self, location: str) -> Fetch:
+        """Reads ranges of an object, several at a time, or maps it where it is; who asks has the means to check them.
+
+        Nothing of it is kept here.
+        """
+        path = None if self._mappable is None else self._mappable.local_path(location)
+        mapped: memoryview | None = None
+        if path is not None:
+            with suppress(OSError):  # reading it will say what is wrong
+                mapped = self._maps.open(path)
+
+        def fetch(ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:
+            if mapped is not None:
+                return [mapped[start : start + length] for start, length in ranges]
+            if len(ranges) == 1:
+                return [self._store.read_range(location, *ranges[0])]
+            reads = [self._executor().submit(self._store.read_range, location, *each) for each in ranges]
+            try:
+                return [read.result() for read in reads]
+            finally:
+                for read in reads:
+                    read.cancel()
+
+        return fetch
+
+    def is_near(self, ref: ObjectRef) -> bool:
+        """True when :meth:`view` will most likely find the object without asking a store elsewhere."""
+        if self._local_path(ref) is not None:
+            return True
+        return self._disk is not None and self._disk.has_content(ref.sha256)
+
+    def _local_path(self, ref: ObjectRef) -> str | None:
+        return None if self._mappable is None else self._mappable.local_path(ref.location)
+
+    def _mapped(self, path: str, ref: ObjectRef, *, keep: bool) -> memoryview | None:
+        name = f"{ref.sha256} {path}"
+        found = self._maps.held(name)
+        if found is not None:
+            return found
+        try:
+            found = self._maps.open(path)
+        except OSError:
+            return None  # reading it will say what is wrong
+        if found is not None:
+            check_hash(found, ref.sha256, ref.location)
+            if keep:
+                self._maps.keep(name, found)
+        return found
+
 
 #: Decoded, a manifest takes about so many times its JSON (measured: 4 to 6.5 times).
 _DECODED: Final = 6
@@ -56,25 +167,25 @@ class Manifests:
         self, store: Store, cache_bytes: int, *, disk: DiskCache | None = None, fetch_threads: int = 16
     ) -> None:
         #: All that is held on the heap.
-        self.resident = resident = Resident(cache_bytes)
+        self.resident = resident = BoundedCache(cache_bytes)
         #: Where columns are kept that are derived from companions.
         self.derived: DerivedCache = disk if disk is not None else MemoryCache(resident)
         self.disk = disk
         self._objects = StoredObjects(store, disk, fetch_threads=fetch_threads)
         self._fetch_threads = fetch_threads
         self._lock = threading.Lock()
-        self._pool: CarryingPool | None = None
-        self._companions: Shelf[Companion] = Shelf(resident, "companion")
-        self._joined: Shelf[Companion] = Shelf(resident, "joined")
-        self._indexes: Shelf[LocationIndex] = Shelf(resident, "locations")
-        self._hashes: Shelf[Hashes] = Shelf(resident, "hashes")
-        self._replaced: Shelf[ReplacedSet] = Shelf(resident, "replaced files")
-        self._snapshots: Shelf[Snapshot] = Shelf(resident, "snapshot")
-        self._heads: Shelf[Snapshot] = Shelf(resident, "head")
-        self._directories: Shelf[Directory] = Shelf(resident, "directory")
-        self._block_keys: Shelf[BlockKeys] = Shelf(resident, "block keys")
-        self._segments: Shelf[Segment] = Shelf(resident, "segment")
-        self._groups: Shelf[Group] = Shelf(resident, "group")
+        self._pool: ContextThreadPool | None = None
+        self._companions: CacheNamespace[Sidecar] = CacheNamespace(resident, "companion")
+        self._joined: CacheNamespace[Sidecar] = CacheNamespace(resident, "joined")
+        self._indexes: CacheNamespace[LocationIndex] = CacheNamespace(resident, "locations")
+        self._hashes: CacheNamespace[Hashes] = CacheNamespace(resident, "hashes")
+        self._replaced: CacheNamespace[ReplacedSet] = CacheNamespace(resident, "replaced files")
+        self._snapshots: CacheNamespace[Snapshot] = CacheNamespace(resident, "snapshot")
+        self._heads: CacheNamespace[Snapshot] = CacheNamespace(resident, "head")
+        self._directories: CacheNamespace[Directory] = CacheNamespace(resident, "directory")
+        self._block_keys: CacheNamespace[BlockKeys] = CacheNamespace(resident, "block keys")
+        self._segments: CacheNamespace[Segment] = CacheNamespace(resident, "segment")
+        self._groups: CacheNamespace[Group] = CacheNamespace(resident, "group")
 
     def snapshot(self, pointer: SnapshotPointer) -> Snapshot:
         """The whole snapshot, checked against its hash; its segments are those of :meth:`refs`."""
@@ -197,7 +308,7 @@ class Manifests:
         """The bytes of an object, from the store itself, checked against its hash."""
         return self._objects.read(ref)
 
-    def companion(self, ref: ObjectRef) -> Companion:
+    def companion(self, ref: ObjectRef) -> Sidecar:
         """A companion, checked against its hash; raises ManifestError, HashMismatch, UnsupportedFormat."""
         found = self._companions.get(ref.location)
         if found is not None:
@@ -205,19 +316,19 @@ class Manifests:
 
         return self._companions.load(ref.location, lambda: self._open(ref, keep=True))
 
-    def _open(self, ref: ObjectRef, *, keep: bool) -> tuple[Companion, int]:
+    def _open(self, ref: ObjectRef, *, keep: bool) -> tuple[Sidecar, int]:
         data, heap_bytes = self._objects.view(ref, keep=keep)
-        companion = Companion(data)
+        companion = Sidecar(data)
         return companion, _opened(companion, heap_bytes)
 
-    def _passing(self, ref: ObjectRef) -> Companion:
+    def _passing(self, ref: ObjectRef) -> Sidecar:
         """A companion that is not kept, unless it is already, or would have to be fetched from elsewhere again."""
         found = self._companions.get(ref.location)
         if found is not None:
             return found
         return self._open(ref, keep=False)[0] if self._objects.is_near(ref) else self.companion(ref)
 
-    def companions(self, refs: Sequence[ObjectRef], *, keep: bool = True) -> list[Companion]:
+    def companions(self, refs: Sequence[ObjectRef], *, keep: bool = True) -> list[Sidecar]:
         """As :meth:`companion` for each; those that a store elsewhere has are read several at a time.
 
         All are in memory (or mapped) at once, so who needs many asks for some after another. The error of the first
@@ -246,11 +357,11 @@ class Manifests:
             for future in read.values():
                 future.cancel()
 
-    def remember_companion(self, ref: ObjectRef, companion: Companion) -> None:
+    def remember_companion(self, ref: ObjectRef, companion: Sidecar) -> None:
         """Keep a companion that was just written."""
         self._companions.remember(ref.location, companion, _opened(companion, companion.size_bytes))
 
-    def layer(self, pointer: SnapshotPointer) -> Companion:
+    def layer(self, pointer: SnapshotPointer) -> Sidecar:
         """One row for every segment of a snapshot: those of its groups, then its own."""
         head = self.head(pointer)
         if not head.groups:
@@ -259,15 +370,15 @@ class Manifests:
         if found is not None:
             return found
 
-        def joined() -> tuple[Companion, int]:
+        def joined() -> tuple[Sidecar, int]:
             own, *of_groups = self.companions([pointer.companion, *(group.companion for group in head.groups)])
             parts = [_part(head, *pair) for pair in zip(head.groups, of_groups, strict=True)]
-            layer = JoinedCompanion(own, [*parts, (own, None)])
+            layer = JoinedSidecar(own, [*parts, (own, None)])
             return layer, layer.size_bytes + _VALUE_BYTES
 
         return self._joined.load(pointer.snapshot_id, joined)
 
-    def held_layer(self, pointer: SnapshotPointer) -> tuple[Snapshot, Companion] | None:
+    def held_layer(self, pointer: SnapshotPointer) -> tuple[Snapshot, Sidecar] | None:
         """:meth:`head` and :meth:`layer` when both are in memory, else None; reads nothing and waits for nobody."""
         head = self._heads.get(pointer.snapshot_id)
         if head is None:
@@ -278,12 +389,12 @@ class Manifests:
             layer = self._companions.get(pointer.companion.location)
         return None if layer is None else (head, layer)
 
-    def held_blocks(self, head: Snapshot, ref: ObjectRef) -> Companion | None:
+    def held_blocks(self, head: Snapshot, ref: ObjectRef) -> Sidecar | None:
         """:meth:`blocks` when the companion is in memory, else None."""
         companion = self._companions.get(ref.location)
         return None if companion is None else _seen(head, companion)
 
-    def blocks(self, head: Snapshot, ref: ObjectRef) -> Companion:
+    def blocks(self, head: Snapshot, ref: ObjectRef) -> Sidecar:
         """The companion of a segment (or group) as it looks from the schema of ``head``.
 
         Raises Unavailable once nobody waits any more: whatever goes through a table asks for one after another.
@@ -295,7 +406,7 @@ class Manifests:
         """True when opening a companion will most likely ask no store elsewhere."""
         return self._companions.get(ref.location) is not None or self._objects.is_near(ref)
 
-    def many_blocks(self, head: Snapshot, refs: Sequence[ObjectRef], *, keep: bool = True) -> list[Companion]:
+    def many_blocks(self, head: Snapshot, refs: Sequence[ObjectRef], *, keep: bool = True) -> list[Sidecar]:
         """As :meth:`blocks` for each, read as :meth:`companions` are."""
         check_patience()
         return [_seen(head, companion) for companion in self.companions(refs, keep=keep)]
@@ -350,20 +461,20 @@ class Manifests:
 
         return self._hashes.load(ref.location, hashed)
 
-    def _executor(self) -> CarryingPool:
+    def _executor(self) -> ContextThreadPool:
         with self._lock:
             if self._pool is None:  # made when it is needed, so that a fork before that does no harm
-                self._pool = CarryingPool(self._fetch_threads, thread_name_prefix="lamella-fetch")
+                self._pool = ContextThreadPool(self._fetch_threads, thread_name_prefix="lamella-fetch")
             return self._pool
 
 
-def _seen(head: Snapshot, companion: Companion) -> Companion:
+def _seen(head: Snapshot, companion: Sidecar) -> Sidecar:
     if companion.schema_id == head.schema.schema_id:
         return companion
     return companion.seen_from(schema_at(head, companion.schema_id), head.schema)
 
 
-def _part(head: Snapshot, group: GroupRef, companion: Companion) -> Part:
+def _part(head: Snapshot, group: GroupRef, companion: Sidecar) -> Part:
     seen = _seen(head, companion)
     if len(seen) != group.segment_count + len(group.dropped):
         raise ManifestError(f"{group.companion.location} has not the rows that its group has segments")
@@ -376,5 +487,5 @@ def _decoded(json_bytes: int) -> int:
     return json_bytes * _DECODED + _VALUE_BYTES
 
 
-def _opened(companion: Companion, heap_bytes: int) -> int:
+def _opened(companion: Sidecar, heap_bytes: int) -> int:
     return heap_bytes + companion.column_count * _COLUMN_BYTES + _VALUE_BYTES

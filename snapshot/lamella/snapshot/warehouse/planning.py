@@ -7,20 +7,19 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from lamella.snapshot.cluster.block_sizes import BlockTarget, block_target_of
-from lamella.snapshot.cluster.extent import Boxes, Extents
-from lamella.snapshot.cluster.packing import Limits, pack
+from lamella.snapshot.cluster.compaction import Limits, pack
+from lamella.snapshot.cluster.extent import BlockTarget, Boxes, Extents, block_target_of
 from lamella.snapshot.cluster.selection import Aims, select
-from lamella.snapshot.columnar.masks import Mask
+from lamella.snapshot.columnar.keys import Mask
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import bind, read_filter
 from lamella.snapshot.manifest import SnapshotPointer
-from lamella.snapshot.prune.layers import Layers
+from lamella.snapshot.prune.block_layer import Layers
 from lamella.snapshot.schema import Leaf
-from lamella.snapshot.schema.cluster_key import cluster_leaves
-from lamella.snapshot.warehouse.layout_scan import LayoutScan, Rows
-from lamella.snapshot.warehouse.lookup import Lookup
+from lamella.snapshot.schema.column import cluster_leaves
+from lamella.snapshot.warehouse.layouts import LayoutScan, Rows
 from lamella.snapshot.warehouse.manifests import Manifests
+from lamella.snapshot.warehouse.objects import Lookup
 from lamella.snapshot.wire import BlockFacts, BlocksAnswer, PlanAnswer, PlannedTask, PlanRequest
 
 

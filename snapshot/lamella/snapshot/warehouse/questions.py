@@ -7,22 +7,20 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from lamella.snapshot.columnar import Companion
+from lamella.snapshot.columnar import Sidecar
 from lamella.snapshot.columnar.resident import Grain
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import Predicate
 from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
 from lamella.snapshot.pages import PageSource
-from lamella.snapshot.prune.aggregate import Aggregation
+from lamella.snapshot.prune.aggregate import Aggregation, read_plan
 from lamella.snapshot.prune.aggregate_answer import answer as aggregate_answer
-from lamella.snapshot.prune.aggregate_plan import read_plan
-from lamella.snapshot.prune.allowance import Allowance
-from lamella.snapshot.prune.answer import answer_of, entry_count
-from lamella.snapshot.prune.batch import single_requests
+from lamella.snapshot.prune.block_layer import number_of_segment
 from lamella.snapshot.prune.difference import Side, difference
-from lamella.snapshot.prune.layers import number_of_segment
+from lamella.snapshot.prune.options import single_requests
 from lamella.snapshot.prune.paging import PageTokens
 from lamella.snapshot.prune.pipeline import Deferred, NotNow
+from lamella.snapshot.prune.result import Allowance, answer_of, entry_count
 from lamella.snapshot.warehouse.finder import Finder
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire import (
@@ -94,7 +92,7 @@ class Questions:
                 errors of :meth:`prune`, ``details.filter`` is the filter's number.
             NotNow: all together take more than ``most_tests``; no segment is opened then.
         """
-        held: dict[str, Companion] = {}
+        held: dict[str, Sidecar] = {}
         allowance = Allowance(most_blocks)
         answers = []
         read: list[tuple[PruneRequest, Predicate]] = []

@@ -1,17 +1,73 @@
-"""What the filters that were asked of a table read of one of its snapshots."""
+"""Recorded filters, replayed, and what they read of a snapshot."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 from typing import Final
 
-from lamella.snapshot.advice.recording import Recorded
+import msgspec
+
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.expression import Predicate, bind, read_filter
 from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.prune.outcome import NONE
+from lamella.snapshot.warehouse.block_sample import BlockSample
 from lamella.snapshot.warehouse.finder import Finder
 from lamella.snapshot.warehouse.manifests import Manifests
-from lamella.snapshot.warehouse.recalled import Asked, recalled
-from lamella.snapshot.warehouse.scene import Scene
 from lamella.snapshot.wire import Cost, PruneRequest, RecordedCost
+from lamella.snapshot.workload.recorded_filters import Draws, Recorded, is_drawn
+
+#: Constants that are tried for a filter, and the tries that are taken: those that keep as many blocks as were kept.
+_TRIES: Final = 10
+_TAKEN: Final = 2
+
+
+class Asked(msgspec.Struct, frozen=True, eq=False):
+    """A filter, and how often it was asked. ``is_whole``: False when some of its constants could not be drawn."""
+
+    predicate: Predicate
+    times: int = 1
+    text: str = ""
+    time_zone: str = "UTC"
+    is_whole: bool = True
+
+
+class Recalled(msgspec.Struct, frozen=True, eq=False):
+    """Filters to ask, and those that cannot be, with the reason."""
+
+    asked: Sequence[Asked]
+    left_out: dict[str, str]
+
+
+def recalled(scene: BlockSample, recorded: Sequence[Recorded], *, case_sensitive: bool, seed: int) -> Recalled:
+    """The filters to ask of a snapshot."""
+    schema = scene.head.schema
+    rng = Random(seed)  # noqa: S311  # no secret is made of it
+    draws = Draws(lambda path: schema.leaf(path, case_sensitive=case_sensitive), scene.blocks_outlook, rng)
+    asked: list[Asked] = []
+    left_out: dict[str, str] = {}
+    for each in recorded:
+        try:
+            masked = read_filter(msgspec.json.decode(each.tree), time_zone=each.time_zone)
+            if each.is_full:
+                bind(masked, schema, time_zone=each.time_zone, case_sensitive=case_sensitive)
+                asked.append(Asked(masked, each.times, each.text, each.time_zone))
+                continue
+            wanted = each.kept / max(each.considered, 1)
+            tries = []
+            for number in range(_TRIES):
+                predicate = draws.filled(masked, wanted)
+                node = bind(predicate, schema, time_zone=each.time_zone, case_sensitive=case_sensitive)
+                part = float((scene.tested(node) != NONE).mean()) if len(scene) else 0.0
+                tries.append((abs(part - wanted), number, predicate))
+        except InvalidRequest as error:  # a column that is gone, or of another type
+            left_out[each.text] = error.message
+            continue
+        for _, _, predicate in sorted(tries, key=lambda one: one[:2])[:_TAKEN]:
+            asked.append(Asked(predicate, each.times, each.text, each.time_zone, is_drawn(predicate)))
+    return Recalled(asked, left_out)
+
 
 #: Of masked filters the constants are drawn anew each time; the same ones each time the same question is asked.
 _SEED: Final = 0
@@ -33,7 +89,7 @@ class ReadCosts:
         """
         if not recorded:
             return (), {}
-        again = recalled(Scene(self._manifests, pointer), recorded, case_sensitive=case_sensitive, seed=_SEED)
+        again = recalled(BlockSample(self._manifests, pointer), recorded, case_sensitive=case_sensitive, seed=_SEED)
         by_filter: dict[tuple[str, str], list[Asked]] = {}
         for asked in again.asked:
             by_filter.setdefault((asked.text, asked.time_zone), []).append(asked)

@@ -15,12 +15,10 @@ import msgspec
 from lamella.snapshot import commit as commits
 from lamella.snapshot.cache import Counts, DiskCache
 from lamella.snapshot.columnar.resident import Grain
-from lamella.snapshot.feedback.asking import FeedbackSource
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.layout import Store, table_root
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.pages import PageSource
-from lamella.snapshot.pages.writing import (
+from lamella.snapshot.pages.source import (
     OnBlock,
     PagesBuilt,
     carry_page_companions,
@@ -28,31 +26,24 @@ from lamella.snapshot.pages.writing import (
     write_page_companions,
 )
 from lamella.snapshot.prune.paging import PageTokens
+from lamella.snapshot.reader_feedback import FeedbackSource
 from lamella.snapshot.sketch.layers import SketchLayers
-from lamella.snapshot.warehouse.advising import Advising
+from lamella.snapshot.storage import Store, table_root
 from lamella.snapshot.warehouse.block_reasons import BlockReasons
 from lamella.snapshot.warehouse.block_view import BlockViews
-from lamella.snapshot.warehouse.changes import Changes
-from lamella.snapshot.warehouse.definitions import Definitions
-from lamella.snapshot.warehouse.directories import Directories
-from lamella.snapshot.warehouse.index_access import IndexAccess
-from lamella.snapshot.warehouse.index_blocks import IndexBlocks
-from lamella.snapshot.warehouse.index_refresh import IndexRefresh
+from lamella.snapshot.warehouse.commits import Changes, Reshaper
+from lamella.snapshot.warehouse.index_refresh import IndexBlocks, IndexRefresh, Regrouping
 from lamella.snapshot.warehouse.indexing import Indexing
 from lamella.snapshot.warehouse.layer_map import LayerMaps
 from lamella.snapshot.warehouse.layouts import Layouts
+from lamella.snapshot.warehouse.manifest_writer import Directories, ManifestWriter
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.warehouse.objects import Objects
 from lamella.snapshot.warehouse.planning import Planning
 from lamella.snapshot.warehouse.questions import Questions
 from lamella.snapshot.warehouse.read_costs import ReadCosts
-from lamella.snapshot.warehouse.rearranging import Rearranging
-from lamella.snapshot.warehouse.regrouping import Regrouping
-from lamella.snapshot.warehouse.reshape import Reshaper
-from lamella.snapshot.warehouse.rollback import Rollbacks
-from lamella.snapshot.warehouse.what_if import WhatIf
-from lamella.snapshot.warehouse.why_not import WhyNot
-from lamella.snapshot.warehouse.writing import ManifestWriter
+from lamella.snapshot.warehouse.regroup import Rearranging
+from lamella.snapshot.warehouse.tables import Definitions, Rollbacks
 
 
 class Warehouse:
@@ -88,7 +79,7 @@ class Warehouse:
         self.page_tokens = PageTokens(secrets.token_bytes(32) if token_secret is None else token_secret)
         self._store = store
         self._root = root
-        manifests = self._manifests = Manifests(store, cache_bytes, disk=disk_cache)
+        manifests = Manifests(store, cache_bytes, disk=disk_cache)
         pages = self._pages = PageSource(store, manifests.read, cache_bytes=page_cache_bytes, files=page_files)
         sketches = SketchLayers(store)
         shape = shape if shape is not None else commits.Shape()
@@ -116,6 +107,8 @@ class Warehouse:
         )
         definitions = Definitions(manifests, writer, ids)
         objects = Objects(manifests, root)
+        #: Reads manifests and sidecars; for what is built beside the warehouse.
+        self.manifests = manifests
         #: All that is held in memory, within ``cache_bytes``.
         self.resident = manifests.resident
         # One object for callers; the parts behind it know nothing of each other.
@@ -168,11 +161,6 @@ class Warehouse:
         #: One block and its pages, and why a prune reads it.
         self.block_views = BlockViews(manifests, questions.finder.layers, pages)
         self.block_reasons = BlockReasons(manifests, questions.finder, pages, timer)
-        #: Scores and sizes of indexes, what changes would do, and why indexes do not help.
-        access = IndexAccess(manifests)
-        self.advising = Advising(manifests)
-        self.what_if = WhatIf(manifests, access, store)
-        self.why_not = WhyNot(manifests, access)
         self.prune = questions.prune
         self.find = questions.finder.find
         self.find_predicate = questions.finder.find_predicate

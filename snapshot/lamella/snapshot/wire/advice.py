@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from lamella.snapshot.wire.bounds import ColumnPaths, Expression, FewPaths, Filters, Moment, Options, Word, Words
+from lamella.snapshot.wire.limits import ColumnPaths, Expression, FewPaths, Filters, Moment, Options, Word, Words
 
 AdviceLayer = Literal["block", "segment"]
 

@@ -8,9 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from lamella.snapshot.stats.bound import Bound
-from lamella.snapshot.wire.bounds import ColumnPath, Moment, Word
-from lamella.snapshot.wire.prune import PrunedBlock
-from lamella.snapshot.wire.report import Report
+from lamella.snapshot.wire.limits import ColumnPath, Moment, Word
+from lamella.snapshot.wire.prune import PrunedBlock, Report
 
 AggregateFunction = Literal["count", "min", "max"]
 AggregateMode = Literal["exact", "bounded"]

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from lamella.snapshot.wire.bounds import MOST_LOCATIONS, Location, Locations, Moment, Properties, Word
 from lamella.snapshot.wire.indexes import PartSent
+from lamella.snapshot.wire.limits import MOST_LOCATIONS, Location, Locations, Moment, Properties, Word
 
 #: What becomes of a file whose folder gives a column a value that the file does not hold.
 PathColumns = Literal["refuse", "ignore"]

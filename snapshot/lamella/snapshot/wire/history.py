@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from lamella.snapshot.wire.bounds import Moment, Word
+from lamella.snapshot.wire.limits import Moment, Word
 from lamella.snapshot.wire.prune import PrunedBlock
 
 

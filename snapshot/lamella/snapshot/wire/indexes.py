@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from lamella.snapshot.wire.bounds import MOST_LOCATIONS, Expression, Location, Moment, Options, Token, Word
+from lamella.snapshot.wire.limits import MOST_LOCATIONS, Expression, Location, Moment, Options, Token, Word
 
 RefreshMode = Literal["incremental", "full", "quick"]
 

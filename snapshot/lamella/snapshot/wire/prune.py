@@ -1,4 +1,4 @@
-"""One filter over one snapshot: the request, its options, the kept blocks."""
+"""Prune requests and answers: one filter or many over one snapshot, one filter over two, and reports."""
 
 from __future__ import annotations
 
@@ -8,18 +8,134 @@ import msgspec
 from msgspec import Meta
 
 from lamella.snapshot.stats.bound import Bound
-from lamella.snapshot.wire.bounds import (
+from lamella.snapshot.wire.limits import (
     MOST_LOCATIONS,
     BloomText,
     ColumnPath,
     ColumnPaths,
+    Filters,
     KeyRanges,
     Keys,
     Moment,
     Token,
     Word,
 )
-from lamella.snapshot.wire.report import Report
+from lamella.snapshot.wire.watching import FeedbackUse
+
+
+class NotUsed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A part of the filter that could not prune, and why."""
+
+    predicate: str
+    reason: str
+
+
+class PredicateUse(msgspec.Struct, frozen=True, kw_only=True):
+    """With ``explain``: a predicate, its column, and how many of the considered blocks it rules out on its own."""
+
+    predicate: str
+    column: str
+    considered: int
+    ruled_out: int
+    unknown: int
+
+
+class LayerUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """With ``explain``: what one predicate decides in one layer, on its own.
+
+    Of the ``considered`` entries ``none`` hold no match, ``all`` match wholly, ``some`` overlap, and ``unknown`` are
+    kept for want of proof; ``reasons`` says what was wanting, with the number of entries for each reason.
+    """
+
+    predicate: str
+    layer: Literal["snapshot", "segment", "block"]
+    considered: int
+    none: int
+    some: int
+    all: int
+    unknown: int
+    reasons: dict[str, int] = {}
+
+
+class LimitUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a ``limit`` did. ``certain_rows``: rows that are proven to match, in the blocks looked at.
+
+    ``decided``: they are enough, so that blocks were left out (or, with ``order_by``, a boundary was found).
+    """
+
+    limit: int
+    certain_rows: int
+    decided: bool
+
+
+class PageUse(msgspec.Struct, frozen=True, kw_only=True):
+    """Where page statistics came from: columns of blocks out of memory and of page companions, files that were opened.
+
+    ``reasons``: why pages of some blocks are not known or not told apart, with the number of blocks.
+    """
+
+    cells_cached: int
+    cells_from_companions: int
+    files_read: int
+    reasons: dict[str, int] = {}
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One step of the funnel: entries looked at and kept, the data bytes of what was kept, and the time it took.
+
+    The entries of stage "page" are rows.
+    """
+
+    stage: str
+    considered: int
+    kept: int
+    bytes: int
+    ms: float
+
+
+class IndexUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A skip index that was asked: about ``considered`` blocks, of which it ruled out some.
+
+    ``not_indexed``: blocks that it does not know, or knew as other files; they stay. ``parts`` objects were opened, and
+    ``bytes`` of them read. ``stopped``: why not all blocks were asked about; ``failure``: what could not be read of
+    the index, whose blocks stay.
+    """
+
+    name: str
+    kind: str
+    expression: str
+    considered: int
+    ruled_out: int
+    not_indexed: int
+    parts: int
+    bytes: int
+    ms: float
+    stopped: str | None = None
+    failure: str | None = None
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the answer came about. Totals are the snapshot's own.
+
+    ``from_cache``: the same question was asked of this snapshot before; the stages are those of then, and took no time
+    now. ``reused_blocks``: blocks that an earlier prune, perhaps of another snapshot, had tested with this filter.
+    """
+
+    stages: tuple[Stage, ...]
+    not_used: tuple[NotUsed, ...] = ()
+    blocks_total: int
+    rows_total: int
+    bytes_total: int
+    filter: str | None = None
+    predicates: tuple[PredicateUse, ...] | None = None
+    layers: tuple[LayerUse, ...] | None = None
+    limit: LimitUse | None = None
+    indexes: tuple[IndexUse, ...] = ()
+    pages: PageUse | None = None
+    feedback: FeedbackUse | None = None
+    from_cache: bool = False
+    reused_blocks: int = 0
+
 
 Verdict = Literal["ALL", "SOME", "UNKNOWN"]
 Level = Literal["segment", "block", "page"]
@@ -249,3 +365,62 @@ class PruneAnswer(msgspec.Struct, frozen=True, kw_only=True):
     unresolved: tuple[PrunedSegment, ...] | None = None
     next_page_token: str | None = None
     url_expires_ms: int | None = None
+
+
+class BatchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``POST .../prune/batch``: many filters over one snapshot; each segment is read once for all of them.
+
+    The other members are as of :class:`PruneRequest` and hold for every filter.
+    """
+
+    filters: Filters
+    columns: ColumnPaths | None = None
+    snapshot_id: Word | None = None
+    timestamp: int | Moment | None = None
+    time_zone: Moment = "UTC"
+    case_sensitive: bool = False
+    level: Level = "block"
+    shape: Shape = "records"
+    explain: bool = False
+    residuals: bool = False
+
+
+class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer for each filter, in their order."""
+
+    snapshot_id: str
+    timestamp_ms: int
+    answers: tuple[PruneAnswer, ...]
+
+
+class DiffRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``POST .../diff``: the blocks that came and went between two snapshots, as far as they may match ``filter``.
+
+    Exactly one of ``from_snapshot_id`` (an id or a tag) and ``from_timestamp``; at most one of the other two, by
+    default the current snapshot. Times as of :class:`PruneRequest`.
+    """
+
+    from_snapshot_id: Word | None = None
+    to_snapshot_id: Word | None = None
+    from_timestamp: int | Moment | None = None
+    to_timestamp: int | Moment | None = None
+    filter: Any = None
+    columns: ColumnPaths | None = None
+    time_zone: Moment = "UTC"
+    case_sensitive: bool = False
+
+
+class DiffAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """``added`` blocks are only in the later state, ``removed`` ones only in the earlier; verdicts as of a prune.
+
+    A block that was replaced in place (same location, other content) is in both. ``unchanged_blocks``: blocks that both
+    snapshots have, matching or not. ``segments_skipped``: shared by both and therefore not looked at.
+    """
+
+    from_snapshot_id: str
+    to_snapshot_id: str
+    added: tuple[PrunedBlock, ...]
+    removed: tuple[PrunedBlock, ...]
+    unchanged_blocks: int
+    segments_skipped: int
+    segments_read: int

@@ -25,10 +25,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from lamella.snapshot.prune.answer import columns_of
-from lamella.snapshot.prune.encode.slabs import OWN_SCHEMA, Numbers, Slab, slabs
-from lamella.snapshot.prune.found import VERDICTS, Found
-from lamella.snapshot.prune.kept import Indexes
+from lamella.snapshot.prune.encode.blocks import OWN_SCHEMA, Numbers, Slab, slabs
+from lamella.snapshot.prune.result import VERDICTS, Found, columns_of
+from lamella.snapshot.prune.selection import Indexes
 from lamella.snapshot.wire import BlockColumns
 
 #: The metadata of the schema that holds the answer.

@@ -1,22 +1,307 @@
-"""Answers as JSON: the same members with the same values as :func:`~lamella.snapshot.prune.answer.answer_of` gives."""
+"""Answers as JSON, put together from the texts of segments."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lamella.snapshot.prune.answer import answer_of
-from lamella.snapshot.prune.encode.gathered import Gathered
-from lamella.snapshot.prune.encode.json_text import joined, json_strings
-from lamella.snapshot.prune.encode.record_text import VERDICT_TEXTS, record_texts
-from lamella.snapshot.prune.encode.slabs import OWN_SCHEMA, slabs
-from lamella.snapshot.prune.found import Found
+from lamella.snapshot.cache import BoundedCache, CacheNamespace
+from lamella.snapshot.columnar import Sidecar
+from lamella.snapshot.prune.encode.blocks import OWN_SCHEMA, Gathered, Numbers, slabs
+from lamella.snapshot.prune.outcome import ALL
+from lamella.snapshot.prune.result import VERDICTS, Found, answer_of
+from lamella.snapshot.prune.selection import Indexes, KeptBlocks, runs_of
 from lamella.snapshot.wire import PruneAnswer
 
+_QUOTE: Final = 0x22
+_BACKSLASH: Final = 0x5C
+_FIRST_PLAIN: Final = 0x20
+
+
+def json_strings(texts: pa.Array) -> pa.Array:
+    """The texts as they stand between the quotes of JSON strings; the array itself when none needs an escape.
+
+    Only quotes, backslashes and control characters must be escaped (RFC 8259, section 7); the rest is UTF-8 as it is.
+    """
+    if not needs_escapes(texts):
+        return texts
+    return pa.array([msgspec.json.encode(text)[1:-1].decode() for text in texts.to_pylist()], pa.large_string())
+
+
+def needs_escapes(texts: pa.Array) -> bool:
+    """True when a byte of an array of large strings cannot stand in a JSON string as it is."""
+    data = bytes_of(texts)
+    return bool(((data < _FIRST_PLAIN) | (data == _QUOTE) | (data == _BACKSLASH)).any())
+
+
+def bytes_of(texts: pa.Array) -> npt.NDArray[np.uint8]:
+    """The bytes of all strings of an array without nulls, one after another; a view."""
+    if not len(texts):
+        return np.zeros(0, dtype=np.uint8)
+    offsets = offsets_of(texts)
+    data = texts.buffers()[2]
+    if data is None:
+        return np.zeros(0, dtype=np.uint8)
+    return np.frombuffer(data, dtype=np.uint8)[offsets[0] : offsets[-1]]
+
+
+def offsets_of(texts: pa.Array) -> npt.NDArray[np.int64]:
+    """Where the strings of a non-empty array begin, and where the last one ends; a view."""
+    return np.frombuffer(texts.buffers()[1], dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
+
+
+def joined(texts: pa.Array, separator: str) -> memoryview:
+    """The texts in one, with a separator between them."""
+    if not len(texts):
+        return memoryview(b"")
+    whole = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
+    one = pc.binary_join(whole, pa.scalar(separator, pa.large_string()))
+    return bytes_of(one).data
+
+
+#: The verdicts as JSON strings, by code.
+VERDICT_TEXTS: Final = pa.array([f'"{name}"' for name in VERDICTS], pa.large_string())
+
+
+def record_texts(location: pa.Array, numbers: Numbers) -> pa.Array:
+    """One JSON object a block, as :class:`~lamella.snapshot.wire.PrunedBlock` is written."""
+    parts = [
+        _text('{"location":"'),
+        json_strings(location),
+        _text('","row_count":'),
+        _digits(numbers.row_count),
+        _text(',"file_size":'),
+        _digits(numbers.file_size),
+        _text(',"verdict":'),
+        VERDICT_TEXTS.take(pa.array(numbers.codes)),
+    ]
+    if numbers.column_size_bytes is not None:
+        parts += [_text(',"column_size_bytes":'), _digits(numbers.column_size_bytes)]
+    if numbers.schema_id is not None:
+        member = pc.binary_join_element_wise(_text(',"schema_id":'), _digits(numbers.schema_id), _text(""))
+        parts.append(pc.if_else(pa.array(numbers.schema_id == OWN_SCHEMA), _text(""), member))
+    if numbers.residual is not None:
+        parts += [_text(',"residual":'), _digits(numbers.residual)]
+    return pc.binary_join_element_wise(*parts, _text("}"), _text(""))
+
+
+def _digits(values: Indexes) -> pa.Array:
+    return pc.cast(pa.array(np.ascontiguousarray(values)), pa.large_string())
+
+
+def _text(value: str) -> pa.Scalar:
+    return pa.scalar(value, pa.large_string())
+
+
 _ENCODE: Final = msgspec.json.Encoder().encode
+_COMMA: Final = 0x2C
+
+
+class Elements:
+    """The elements of a JSON array, with commas between them. Any neighbours can be cut out."""
+
+    __slots__ = ("_begins", "_text")
+
+    def __init__(self, text: bytes, begins: npt.NDArray[Any]) -> None:
+        """``begins``: where each element begins in ``text``, and behind them where one more would."""
+        self._text = memoryview(text)
+        # Four bytes each, and read as integers of Python.
+        self._begins = array("I", begins.astype(np.uintc).tobytes())
+
+    def cut(self, first: int, count: int) -> memoryview:
+        """Elements from ``first`` on, at least one; not copied."""
+        begins = self._begins
+        return self._text[begins[first] : begins[first + count] - 1]
+
+    def span_bytes(self, first: int, count: int) -> int:
+        """How long that is, and one comma."""
+        return self._begins[first + count] - self._begins[first]
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory, roughly."""
+        return len(self._text) + len(self._begins) * self._begins.itemsize
+
+
+class SegmentText(msgspec.Struct, frozen=True):
+    """What answers say of each block of a segment: ``main`` is records, or else locations, with ``numbers`` by member.
+
+    ``schema_id``: the schema that all blocks were written with, None when they have several.
+    """
+
+    schema_id: int | None
+    main: Elements
+    numbers: dict[str, Elements] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory, roughly."""
+        return self.main.size_bytes + sum(elements.size_bytes for elements in self.numbers.values())
+
+
+def columns_text(companion: Sidecar) -> SegmentText:
+    """The members of :class:`~lamella.snapshot.wire.BlockColumns` that are the same in every answer."""
+    numbers = {name: _numbers(companion.numbers(name)) for name in ("row_count", "file_size")}
+    return SegmentText(_schema_id(companion), _strings(companion.text_array("location")), numbers)
+
+
+def records_text(companion: Sidecar) -> SegmentText:
+    """Records of all blocks with the verdict ALL, and no members that not every answer has."""
+    numbers = Numbers(
+        row_count=companion.numbers("row_count"),
+        file_size=companion.numbers("file_size"),
+        codes=np.full(len(companion), ALL, dtype=np.uint8),
+        column_size_bytes=None,
+        schema_id=None,
+        residual=None,
+    )
+    texts = record_texts(companion.text_array("location"), numbers)
+    return SegmentText(_schema_id(companion), Elements(bytes(joined(texts, ",")), _spread(texts, 1)))
+
+
+def _schema_id(companion: Sidecar) -> int | None:
+    written_with = companion.written_with()
+    if isinstance(written_with, int):
+        return written_with
+    first = int(written_with[0]) if len(written_with) else None
+    return first if first is not None and bool((written_with == first).all()) else None
+
+
+def _strings(texts: pa.Array) -> Elements:
+    escaped = json_strings(texts)
+    return Elements(b'"%b"' % bytes(joined(escaped, '","')), _spread(escaped, 3))
+
+
+def _spread(texts: pa.Array, between: int) -> Indexes:
+    """Where texts begin, so many bytes having come in between each two."""
+    offsets = offsets_of(texts)
+    begins: Indexes = offsets - offsets[0] + np.arange(len(offsets)) * between
+    return begins
+
+
+def _numbers(values: Indexes) -> Elements:
+    text = _ENCODE(values.tolist())[1:-1]
+    commas = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == _COMMA)
+    return Elements(text, np.concatenate([[0], commas + 1, [len(text) + 1]]))
+
+
+#: Larger answers are written piece by piece.
+_MOST_BLOCKS: Final = 8_192
+_MOST_BYTES: Final = 1 << 20
+#: Shorter runs cost more to cut out one by one than their blocks cost to write.
+_BLOCKS_A_RUN: Final = 8
+#: The texts of segments are made for answers that have one of so many of their blocks.
+_WORTH_PART: Final = 16
+#: Texts of larger companions are not made: places in them have four bytes.
+_MOST_COMPANION_BYTES: Final = 256 << 20
+#: What the texts of a segment take beside their bytes, roughly.
+_TEXT_BYTES: Final = 1_024
+
+_VERDICT_ELEMENTS: Final = tuple(b'"%b",' % name.encode() for name in VERDICTS)
+#: Stands where the blocks come; no JSON text has this byte.
+_PLACE: Final = msgspec.Raw(b"\0")
+_RECORD_ENDS: Final = tuple(b'"verdict":"%b"}' % name.encode() for name in VERDICTS)
+
+Data = bytes | memoryview
+
+
+class _Cut(msgspec.Struct, frozen=True, gc=False):
+    """A run, and the text that it is cut out of."""
+
+    text: SegmentText
+    first: int
+    count: int
+    code: int
+
+
+class SegmentTexts:
+    """The texts of segments by the content of their companions, within what ``resident`` may hold. Thread-safe."""
+
+    def __init__(self, resident: BoundedCache) -> None:
+        self._shelf: CacheNamespace[SegmentText] = CacheNamespace(resident, "segment text")
+
+    def answer(self, found: Found, *, opening: bool) -> bytes | None:
+        """The whole answer as JSON, the same bytes as from values.
+
+        None: it is large, or of another kind (``shape`` "ranges", an order, sizes of columns, older schemas, blocks
+        here and there), or ``opening`` is False and a companion would have to be opened.
+        """
+        parts = found.parts
+        if not isinstance(parts, KeptBlocks) or not _is_of_the_kind(found) or not 0 < found.block_count <= _MOST_BLOCKS:
+            return None
+        if len(parts) * _BLOCKS_A_RUN > found.block_count:
+            return None
+        runs = runs_of(parts)
+        if len(runs) * _BLOCKS_A_RUN > found.block_count:
+            return None
+        if opening:
+            opening = found.block_count * _WORTH_PART >= int(parts.block_counts[parts.segments].sum())
+        texts: dict[int, SegmentText] = {}
+        cuts = []
+        size_bytes = 0
+        for place, first, count, code in zip(runs.place, runs.first, runs.count, runs.code, strict=True):
+            text = texts.get(place) or self._text(found, parts, place, opening=opening)
+            if text is None or text.schema_id != found.schema_id:
+                return None
+            texts[place] = text
+            size_bytes += text.main.span_bytes(first, count)
+            cuts.append(_Cut(text, first, count, code))
+        if size_bytes > _MOST_BYTES:
+            return None
+        is_records = found.shape == "records"
+        pieces = _segment_records(cuts) if is_records else _segment_columns(cuts)
+        answer: Any = msgspec.structs.replace(found.answer, **{"blocks" if is_records else "block_columns": _PLACE})
+        before, _, after = _ENCODE(answer).partition(bytes(_PLACE))
+        return b"".join([before, *pieces, after])
+
+    def _text(self, found: Found, parts: KeptBlocks, place: int, *, opening: bool) -> SegmentText | None:
+        name = (found.segments.text_at("companion.sha256", int(parts.segments[place])), found.shape)
+        text = self._shelf.get(name)
+        if text is None and opening:
+            companion = parts[place].companion
+            if companion.size_bytes > _MOST_COMPANION_BYTES:
+                return None
+            text = records_text(companion) if found.shape == "records" else columns_text(companion)
+            self._shelf.put(name, text, text.size_bytes + _TEXT_BYTES)
+        return text
+
+
+def _is_of_the_kind(found: Found) -> bool:
+    return found.is_plain and found.shape != "ranges" and found.column_ids is None and found.residual is None
+
+
+def _segment_records(cuts: list[_Cut]) -> list[Data]:
+    pieces: list[Data] = [b"["]
+    for cut in cuts:
+        piece: Data = cut.text.main.cut(cut.first, cut.count)
+        if cut.code != ALL:
+            # Names cannot hold such an end: in a JSON string every quote has a backslash in front.
+            piece = bytes(piece).replace(_RECORD_ENDS[ALL], _RECORD_ENDS[cut.code])
+        pieces += [piece, b","]
+    pieces[-1] = b"]"
+    return pieces
+
+
+def _segment_columns(cuts: list[_Cut]) -> list[Data]:
+    pieces: list[Data] = [b'{"location":[']
+    for cut in cuts:
+        pieces += [cut.text.main.cut(cut.first, cut.count), b","]
+    for name in ("row_count", "file_size"):
+        pieces[-1] = b'],"%b":[' % name.encode()
+        for cut in cuts:
+            pieces += [cut.text.numbers[name].cut(cut.first, cut.count), b","]
+    verdicts = b"".join([_VERDICT_ELEMENTS[cut.code] * cut.count for cut in cuts])
+    pieces[-1] = b'],"verdict":[%b]}' % verdicts[:-1]
+    return pieces
+
+
 _STEP: Final = 65_536
 
 Chunk = bytes | memoryview

@@ -11,10 +11,8 @@ from typing import Final
 
 import msgspec
 
-from lamella.snapshot.prune.answer import answer_of
-from lamella.snapshot.prune.encode.gathered import Gathered
-from lamella.snapshot.prune.encode.slabs import OWN_SCHEMA, slabs
-from lamella.snapshot.prune.found import VERDICTS, Found
+from lamella.snapshot.prune.encode.blocks import OWN_SCHEMA, Gathered, slabs
+from lamella.snapshot.prune.result import VERDICTS, Found, answer_of
 
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _STEP: Final = 65_536

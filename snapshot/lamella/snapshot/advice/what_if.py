@@ -1,0 +1,571 @@
+"""What filters would read after a change: another index, cluster key or block size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from lamella.snapshot.advice.index_gain import LookUp, asked_values, chance_of, chances_of, may_match, scale_of
+from lamella.snapshot.advice.relayout import cut_zones, merged_zones, sorted_zones, split_zones
+from lamella.snapshot.advice.scores import index_size, sized
+from lamella.snapshot.cluster.extent import extents
+from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NULL, MAY_NUMBER, NULLS_KNOWN, Zones
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.expression import bind
+from lamella.snapshot.expression.bound import BoundLeaf, BoundPredicate, BoundTest, Pair, columns_of, leaves_of
+from lamella.snapshot.expression.text import text_of
+from lamella.snapshot.index import kind_named
+from lamella.snapshot.index.building import PART_BLOCKS, BuiltPart, build_part
+from lamella.snapshot.index.definition import defined, term_key, term_of
+from lamella.snapshot.manifest import SnapshotPointer, TableIndex
+from lamella.snapshot.prune.indexes import OpenIndex
+from lamella.snapshot.prune.outcome import NONE
+from lamella.snapshot.schema import Leaf
+from lamella.snapshot.schema.column import cluster_leaves
+from lamella.snapshot.storage import Store
+from lamella.snapshot.warehouse.block_sample import BlockSample, MeasuredIndex, read_columns, refined
+from lamella.snapshot.warehouse.finder import IndexAccess
+from lamella.snapshot.warehouse.manifests import Manifests
+from lamella.snapshot.warehouse.read_costs import Asked, recalled
+from lamella.snapshot.wire.advice import Cost, Forecast, IndexSize, WhatIfAnswer, WhatIfRequest
+from lamella.snapshot.workload.distribution import Numbers, SampledColumn, drawn, stacked
+from lamella.snapshot.workload.recorded_filters import Recorded
+
+Rows = npt.NDArray[np.int64]
+
+
+class TrialFilter(msgspec.Struct, frozen=True, eq=False):
+    """A filter that was asked so many times. ``kept``: the blocks that it reads now, ascending. ``is_whole``: False
+    when some of its constants were not kept and could not be drawn, so that a part of it is missing.
+    """
+
+    node: BoundPredicate
+    times: int
+    text: str
+    kept: Any
+    is_whole: bool = True
+
+
+class Trial:
+    """What the answers to all changes have in common."""
+
+    def __init__(
+        self, scene: BlockSample, store: Store, request: WhatIfRequest, filters: Sequence[TrialFilter]
+    ) -> None:
+        self._scene = scene
+        self._store = store
+        self._request = request
+        self._filters = filters
+        self._rng = np.random.default_rng(request.seed)
+        self._share = max(scene.blocks_total, 1) / max(len(scene), 1)
+        self._rests_on = [f"statistics of {len(scene):,} of {scene.blocks_total:,} blocks"]
+        self._read = 0
+
+    def _now(self, filter: TrialFilter) -> Cost:
+        return self._cost(float(len(filter.kept)), float(self._scene.file_size[filter.kept].sum()), len(self._scene))
+
+    def _unchanged(self, filter: TrialFilter, reason: str) -> Forecast:
+        """It would read what it reads now."""
+        now = self._now(filter)
+        return Forecast(filter=filter.text, times=filter.times, now=now, then=now, reason=reason)
+
+    def _untold(self, filter: TrialFilter, reason: str) -> Forecast:
+        """What it would read cannot be told."""
+        return Forecast(filter=filter.text, times=filter.times, now=self._now(filter), reason=reason)
+
+    def _cost(self, blocks: float, size_bytes: float, count: int) -> Cost:
+        """``blocks`` of ``count``, scaled to the whole table."""
+        skip = 1.0 - blocks / count if count else 0.0
+        return Cost(blocks=blocks * self._share, bytes=size_bytes * self._share, skip=skip)
+
+    def _answer(self, forecasts: Sequence[Forecast], size: IndexSize | None = None) -> WhatIfAnswer:
+        known = [each for each in forecasts if each.then is not None]
+        counted = known or forecasts
+        weights = [each.times for each in counted]
+        return WhatIfAnswer(
+            snapshot_id=self._scene.head.snapshot_id,
+            blocks_total=self._scene.blocks_total,
+            bytes_total=self._scene.head.summary.compressed_byte_size,
+            now=_mean([each.now for each in counted], weights),
+            then=_mean([each.then for each in known if each.then is not None], weights) if known else None,
+            filters=tuple(forecasts),
+            unknown=len(forecasts) - len(known),
+            measured=self._read > 0,
+            blocks_read=self._read,
+            size=size,
+            rests_on=tuple(self._rests_on),
+        )
+
+    def _drawn_from(self, candidates: Rows) -> Rows:
+        """Blocks to read, ascending."""
+        most = min(self._request.sample_blocks, len(candidates))
+        return np.sort(self._rng.choice(candidates, most, replace=False)) if most else candidates[:0]
+
+
+def union(parts: Iterable[Rows]) -> Rows:
+    return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *parts]))
+
+
+def _mean(costs: Sequence[Cost], weights: Sequence[int]) -> Cost:
+    total = max(sum(weights), 1)
+
+    def mean(values: Iterable[float]) -> float:
+        return sum(value * weight for value, weight in zip(values, weights, strict=True)) / total
+
+    return Cost(
+        blocks=mean(cost.blocks for cost in costs),
+        bytes=mean(cost.bytes for cost in costs),
+        skip=mean(cost.skip for cost in costs),
+    )
+
+
+#: Blocks of a sample that tell of one filter alone.
+ENOUGH: Final = 30
+_ASK: Final = "ask with sample_blocks"
+_NOT_WHOLE: Final = "constants of the filter were not kept and could not be drawn"
+
+
+class IndexTrial(Trial):
+    """One index more."""
+
+    def __init__(
+        self, scene: BlockSample, store: Store, request: WhatIfRequest, filters: Sequence[TrialFilter]
+    ) -> None:
+        super().__init__(scene, store, request, filters)
+        change = request.index
+        if change is None:
+            raise AssertionError("the request has an index")
+        self._kind = kind_named(change.kind)
+        self._index: TableIndex = defined(
+            index_id="what-if",
+            name="what_if",
+            kind=change.kind,
+            expression=change.expression,
+            options=change.options,
+            schema=scene.head.schema,
+            time_zone=change.time_zone,
+            now_ms=0,
+        )
+        self._term = term_of(change.expression, scene.head.schema, change.time_zone)
+
+    def answer(self) -> WhatIfAnswer:
+        """By a sample when one is asked for, else from manifests."""
+        candidates = union([each.kept for each in self._filters if self._reason(each.node) is None])
+        chosen = self._drawn_from(candidates)
+        if len(chosen):
+            return self._measured(chosen)
+        outlook = self._scene.blocks_outlook(self._term) if isinstance(self._term, Leaf) else None
+        size = None
+        if outlook is not None:
+            size = index_size(sized(self._kind, outlook, self._index.options, self._scene))
+            self._rests_on.append(outlook.rests_on)
+        return self._answer(self._foretold(), size)
+
+    def _reason(self, node: BoundPredicate) -> str | None:
+        """Why the index would not be asked."""
+        mine = self._mine(node)
+        reasons = [self._kind.answers(test, self._index.options) for test in mine]
+        if None in reasons:
+            return None
+        return reasons[0] if reasons else f"no predicate is over {self._index.expression}"
+
+    def _mine(self, node: BoundPredicate) -> list[BoundTest]:
+        """The predicates over the index's term."""
+        key = term_key(self._term)
+        tests = [leaf for leaf in dict.fromkeys(leaves_of(node)) if not isinstance(leaf, Pair)]
+        return [test for test in tests if test.term is not None and term_key(test.term) == key]
+
+    def _look_ups(self, node: BoundPredicate) -> dict[BoundTest, LookUp]:
+        """Those that ask for values."""
+        found = {}
+        for test in self._mine(node):
+            values = asked_values(test)
+            if values is not None and self._kind.answers(test, self._index.options) is None:
+                found[test] = LookUp(values, may_match(test, self._scene.zones, len(self._scene)))
+        return found
+
+    def _foretold(self) -> list[Forecast]:
+        """From manifests."""
+        look_ups = [self._look_ups(each.node) for each in self._filters]
+        scale = 1.0
+        if isinstance(self._term, Leaf):
+            tests = [test for tests in look_ups for test in tests.values()]
+            scale = scale_of(tests, self._scene.blocks_outlook(self._term), self._scene.zones(self._term))
+        return [self._expected(each, mine, scale) for each, mine in zip(self._filters, look_ups, strict=True)]
+
+    def _expected(self, filter: TrialFilter, look_ups: Mapping[BoundTest, LookUp], scale: float) -> Forecast:
+        reason = self._reason(filter.node)
+        if reason is not None or not len(filter.kept):
+            return self._unasked(filter, reason or "")
+        if not isinstance(self._term, Leaf):
+            return self._untold(filter, f"what an expression gives is not in manifests; {_ASK}")
+        outlook, options = self._scene.blocks_outlook(self._term), self._index.options
+        expected, of_fewest = (self._kind.expected(each, options) for each in (outlook.profile, outlook.profile.fewest))
+        there: dict[BoundLeaf, Numbers] = {}
+        absent: dict[BoundLeaf, Numbers] = {}
+        for test, look_up in look_ups.items():
+            found = chances_of(look_up, outlook, self._scene.zones(self._term), expected, scale, of_fewest)
+            if found is not None:
+                there[test], absent[test] = found.there, found.absent
+        answered = [test for test in self._mine(filter.node) if self._kind.answers(test, options) is None]
+        is_all = filter.is_whole and len(there) == len(answered)
+        why = ""
+        if not is_all:
+            why = "manifests tell only of look-ups" if filter.is_whole else _NOT_WHOLE
+            if expected.kept is None:
+                why = expected.reason
+            elif len(there) < len(look_ups):
+                why = "how many different values there are was not counted"
+        now = self._now(filter)
+        then, without = (self._weighed(filter, known) for known in (there, absent))
+        if not is_all and then.blocks >= now.blocks:
+            return self._untold(filter, f"{why}; {_ASK}")
+        return Forecast(
+            filter=filter.text,
+            times=filter.times,
+            now=now,
+            then=then,
+            if_absent=without if absent else None,
+            reason=f"or fewer: {why}" if why else expected.reason if expected.keeps_all else "",
+        )
+
+    def _unasked(self, filter: TrialFilter, reason: str) -> Forecast:
+        """The index would not be asked, or nothing is left to ask it about; unless that was over a missing part."""
+        if not filter.is_whole and len(filter.kept):
+            return self._untold(filter, _NOT_WHOLE)
+        return self._unchanged(filter, reason)
+
+    def _weighed(self, filter: TrialFilter, known: Mapping[BoundLeaf, Numbers]) -> Cost:
+        count = len(self._scene)
+        chance = chance_of(filter.node, self._scene.zones, count, known)[filter.kept]
+        return self._cost(float(chance.sum()), float((chance * self._scene.file_size[filter.kept]).sum()), count)
+
+    def _measured(self, chosen: Rows) -> WhatIfAnswer:
+        built = build_part(self._store, self._index, self._scene.head, [self._scene.block(row) for row in chosen])
+        self._read = len(chosen)
+        self._rests_on.append(f"an index over {len(chosen) - len(built.left_out):,} blocks that were read")
+        if built.left_out:
+            self._rests_on.append(f"{len(built.left_out):,} blocks could not be indexed: {built.left_out[0].reason}")
+        index = MeasuredIndex(self._kind, self._index, self._term, built)
+        pairs = [self._ratio(each, chosen, index) for each in self._filters]
+        applying = [pair for pair, each in zip(pairs, self._filters, strict=True) if self._reason(each.node) is None]
+        before, after = (sum(side) for side in zip(*applying, strict=True)) if applying else (0, 0)
+        forecasts = []
+        for each, (mine, left) in zip(self._filters, pairs, strict=True):
+            now, reason = self._now(each), self._reason(each.node)
+            if reason is not None or not len(each.kept):
+                forecasts.append(self._unasked(each, reason or ""))
+                continue
+            # Where hardly a block of the filter is in the sample, the others' say how many are kept.
+            ratio = left / mine if mine >= min(ENOUGH, len(each.kept)) else after / before
+            then = Cost(blocks=now.blocks * ratio, bytes=now.bytes * ratio, skip=1.0 - (1.0 - now.skip) * ratio)
+            why = "" if each.is_whole else f"or fewer: {_NOT_WHOLE}"
+            forecasts.append(Forecast(filter=each.text, times=each.times, now=now, then=then, reason=why))
+        return self._answer(forecasts, self._measured_size(built.part, len(chosen)))
+
+    def _measured_size(self, part: BuiltPart | None, count: int) -> IndexSize | None:
+        if part is None:
+            return None
+        size_bytes = len(part.data) / count * self._scene.blocks_total
+        return IndexSize(
+            options=self._index.options,
+            parts=-(-self._scene.blocks_total // PART_BLOCKS),
+            distinct_per_block=0.0,
+            is_counted=False,
+            size_bytes=size_bytes,
+            bytes_per_block=len(part.data) / count,
+            share=size_bytes / max(self._scene.head.summary.compressed_byte_size, 1),
+            reason="from the sample",
+        )
+
+    def _ratio(self, filter: TrialFilter, chosen: Rows, index: OpenIndex) -> tuple[int, int]:
+        """Of the sample the blocks that the filter reads now, and those that it would read then."""
+        mine = chosen[np.isin(chosen, filter.kept)]
+        if not len(mine):
+            return 0, 0
+        parts = self._scene.parts(mine, self._scene.tested(filter.node))
+        left, _ = refined([index], self._scene, filter.node, parts)
+        return len(mine), sum(len(part.rows) for part in left)
+
+
+#: Rows that a layout is tried with.
+_ROWS: Final = 40_000
+_MOST_PIECES: Final = 1_000
+
+
+#: Answers whose limits are further apart, as parts of all blocks, say too little.
+_WIDE: Final = 0.1
+
+
+class LayoutTrial(Trial):
+    """Other blocks. Skip indexes would have to be built anew and are not taken into account, now or then."""
+
+    #: What the reasons of answers that cannot be told end with.
+    _ask = "; ask with sample_blocks"
+
+    def reclustered(self) -> WhatIfAnswer:
+        """Sorted by another key, in as many blocks."""
+        keys = cluster_leaves(
+            self._scene.head.schema, self._request.cluster_key or (), case_sensitive=self._request.case_sensitive
+        )
+        if not keys:
+            raise InvalidRequest("a cluster key has a column")
+        leaves = self._leaves(keys)
+        count = len(self._scene)
+        mean_rows = float(self._scene.row_count.mean()) if count else 0.0
+        unbounded = [leaf.name for leaf in keys if not self._has_bounds(leaf)]
+        if unbounded and not self._request.sample_blocks:
+            reason = f"the manifests have no bounds of {unbounded[0]}{self._ask}"
+            return self._answer([self._untold(each, reason) for each in self._filters])
+        sample = self._read_sample(leaves) if self._request.sample_blocks else self._drawn_sample(leaves)
+        if not count or not len(sample[keys[0]].valid):
+            return self._answer([self._unchanged(each, "the table has no rows") for each in self._filters])
+        zones = sorted_zones(sample, keys, count, mean_rows, self._rng)
+        self._rests_on.append("indexes left out of account")
+        if self._read:
+            return self._answer([self._tried(each, zones, zones, len(zones[keys[0]])) for each in self._filters])
+        most = {leaf: self._doubted(leaf, found) for leaf, found in zones.items()}
+        return self._answer([self._tried(each, zones, most, len(zones[keys[0]])) for each in self._filters])
+
+    def resized(self) -> WhatIfAnswer:
+        """The same rows in the same sequence, in blocks of another size."""
+        target = self._request.rows_per_block or 0
+        if target < 1:
+            raise InvalidRequest("rows_per_block is at least 1")
+        self._rests_on.append("indexes left out of account")
+        mean_rows = float(self._scene.row_count.mean()) if len(self._scene) else 1.0
+        leaves = self._leaves([])
+        if target >= mean_rows:
+            self._ask = ""  # larger blocks are made of statistics alone
+            edges = np.floor((np.cumsum(self._scene.row_count) - self._scene.row_count) / target)
+            starts = np.flatnonzero(np.concatenate([[True], np.diff(edges) > 0]))[: len(self._scene)]
+            zones = {leaf: merged_zones(self._scene.zones(leaf), leaf.dtype, starts) for leaf in leaves}
+            least = {leaf: self._trusted(leaf, found) for leaf, found in zones.items()}
+            return self._answer([self._tried(each, least, zones, len(starts)) for each in self._filters])
+        pieces = min(_MOST_PIECES, max(1, round(mean_rows / target)))
+        if self._request.sample_blocks and leaves:
+            return self._cut(leaves, target)
+        first = self._cluster_column()
+        self._rests_on.append(
+            "blocks taken to be sorted by the first column of the cluster key, and by nothing else"
+            if first is not None
+            else "blocks taken to be sorted by nothing; ask with sample_blocks"
+        )
+        zones = {leaf: split_zones(self._scene.zones(leaf), pieces, is_sorted=leaf.id == first) for leaf in leaves}
+        least = {leaf: self._trusted(leaf, found) for leaf, found in zones.items()}
+        forecasts = []
+        for each in self._filters:
+            found = self._tried(each, least, zones, len(self._scene) * pieces)
+            if found.then is not None and found.then.skip <= found.now.skip and self._may_gain(each):
+                found = self._untold(each, f"how rows lie within a block is not in manifests{self._ask}")
+            forecasts.append(found)
+        return self._answer(forecasts)
+
+    def _cut(self, leaves: Sequence[Leaf], target: int) -> WhatIfAnswer:
+        """Smaller blocks, by the rows of some of those that are there."""
+        candidates = union([each.kept for each in self._filters if each.is_whole])
+        chosen = self._drawn_from(candidates)
+        found = read_columns(self._store, self._scene, chosen, leaves)
+        self._read = len(chosen)
+        self._rests_on.append(f"the rows of {len(found.blocks):,} blocks")
+        zones, owner = _pieces(found.columns, found.blocks, leaves, target)
+        forecasts = []
+        for each in self._filters:
+            now = self._now(each)
+            mine = np.isin(found.blocks, each.kept)
+            if not len(each.kept):
+                forecasts.append(self._unchanged(each, ""))
+                continue
+            if not mine.any() or not each.is_whole:
+                forecasts.append(self._untold(each, "no block of it is in the sample" if each.is_whole else _NOT_WHOLE))
+                continue
+            hits = may_match(each.node, zones.__getitem__, len(owner)) > 0
+            shares = np.array([hits[owner == place].mean() for place in np.flatnonzero(mine)])
+            ratio = float(shares.mean())
+            count = now.blocks * ratio * float(np.bincount(owner)[mine].mean())
+            cost = Cost(blocks=count, bytes=now.bytes * ratio, skip=1.0 - (1.0 - now.skip) * ratio)
+            forecasts.append(Forecast(filter=each.text, times=each.times, now=now, then=cost))
+        return self._answer(forecasts)
+
+    def _tried(
+        self, filter: TrialFilter, least: Mapping[Leaf, Zones], most: Mapping[Leaf, Zones], count: int
+    ) -> Forecast:
+        """By zone maps that rule out as much as there may be known then, and by some that rule out what surely is."""
+        if not filter.is_whole:
+            return self._untold(filter, _NOT_WHOLE)
+        unbounded = [leaf.name for leaf in columns_of(filter.node) if leaf in most and not self._has_bounds(leaf)]
+        if unbounded and not self._read:
+            return self._untold(filter, f"the manifests have no bounds of {unbounded[0]}{self._ask}")
+        limits = [float(may_match(filter.node, zones.__getitem__, count).sum()) for zones in (least, most)]
+        hits = sum(limits) / len(limits)
+        share = hits / count if count else 0.0
+        if count and (limits[1] - limits[0]) / count > _WIDE:
+            return self._untold(filter, f"which blocks have nulls and NaN is not in manifests{self._ask}")
+        # Blocks of the trial may be more or fewer than there would be.
+        blocks = share * self._scene.blocks_total if self._request.cluster_key is not None else hits * self._share
+        size_bytes = share * self._scene.head.summary.compressed_byte_size
+        then = Cost(blocks=blocks, bytes=size_bytes, skip=1.0 - share)
+        return Forecast(filter=filter.text, times=filter.times, now=self._now(filter), then=then)
+
+    def _has_bounds(self, leaf: Leaf) -> bool:
+        """Whether some block's bounds are known, or no block has a value."""
+        zones = self._scene.zones(leaf)
+        valued = zones.has(MAY_NUMBER)
+        return not bool(valued.any()) or bool((valued & zones.has(LOW_KNOWN) & zones.has(HIGH_KNOWN)).any())
+
+    def _may_gain(self, filter: TrialFilter) -> bool:
+        """Whether a part of a block that is read may be left out: some column of it has more than one value there."""
+        for leaf in columns_of(filter.node):
+            if leaf.dtype.order is None or leaf.repeated:
+                continue
+            if not extents("linear", [self._scene.zones(leaf).take(filter.kept)]).is_constant.all():
+                return True
+        return False
+
+    def _doubted(self, leaf: Leaf, zones: Zones) -> Zones:
+        """Zone maps of drawn rows, which may also have nulls and NaN where the manifests do not say that there are
+        none."""
+        now = self._scene.zones(leaf)
+        flags = zones.flags
+        if not now.has(NULLS_KNOWN).all():
+            flags = (flags | np.uint8(MAY_NULL)) & ~np.uint8(NULLS_KNOWN)
+        if now.has(MAY_NAN).any():
+            flags = flags | np.uint8(MAY_NAN)
+        return Zones(zones.low, zones.high, flags)
+
+    def _trusted(self, leaf: Leaf, zones: Zones) -> Zones:
+        """Zone maps without the nulls and NaN that blocks may have, but are not known to have."""
+        flags = zones.flags & ~np.uint8(MAY_NAN)
+        if not self._scene.zones(leaf).has(NULLS_KNOWN).all():
+            flags = np.where(zones.has(NULLS_KNOWN), flags, flags & ~np.uint8(MAY_NULL))
+        return Zones(zones.low, zones.high, flags)
+
+    def _leaves(self, keys: Sequence[Leaf]) -> list[Leaf]:
+        named = [leaf for each in self._filters for leaf in columns_of(each.node)]
+        return [leaf for leaf in dict.fromkeys([*keys, *named]) if leaf.dtype.order is not None and not leaf.repeated]
+
+    def _cluster_column(self) -> int | None:
+        key = self._scene.head.cluster_key
+        return None if key is None else self._scene.head.schema.leaf(key.columns[0], case_sensitive=True).id
+
+    def _drawn_sample(self, leaves: Sequence[Leaf]) -> dict[Leaf, SampledColumn]:
+        rows = self._scene.row_count.astype(np.float64)
+        count = min(_ROWS, int(rows.sum()))
+        self._rests_on.append(f"{count:,} rows drawn from the statistics of blocks")
+        if not count:
+            nothing = np.zeros(0, dtype=bool)
+            return {leaf: SampledColumn(np.zeros(0), nothing, nothing) for leaf in leaves}
+        blocks = np.sort(self._rng.choice(len(rows), count, p=rows / rows.sum()))
+        return {
+            leaf: drawn(self._scene.blocks_outlook(leaf), blocks, rows, self._rng)
+            for leaf in leaves
+            if self._has_bounds(leaf)
+        }
+
+    def _read_sample(self, leaves: Sequence[Leaf]) -> dict[Leaf, SampledColumn]:
+        chosen = self._drawn_from(np.arange(len(self._scene)))
+        found = read_columns(self._store, self._scene, chosen, leaves)
+        self._read = len(chosen)
+        if not len(found.blocks):
+            raise InvalidRequest("none of the sampled blocks can be read", sample_blocks=self._request.sample_blocks)
+        self._rests_on.append(f"the rows of {len(found.blocks):,} blocks")
+        return {leaf: stacked([each[leaf] for each in found.columns]) for leaf in leaves}
+
+
+def _pieces(
+    columns: Sequence[Mapping[Leaf, SampledColumn]], blocks: Rows, leaves: Sequence[Leaf], target: int
+) -> tuple[dict[Leaf, Zones], Rows]:
+    """The zone maps of the blocks' pieces, and for each piece the place of its block."""
+    owner: list[int] = []
+    edges: list[int] = [0]
+    for place in range(len(blocks)):
+        count = len(next(iter(columns[place].values())).valid)
+        pieces = max(1, round(count / target))
+        start = edges[-1]
+        edges += (start + np.linspace(0, count, pieces + 1)[1:].round().astype(int)).tolist()
+        owner += [place] * pieces
+    zones = {}
+    for leaf in leaves:
+        zones[leaf] = cut_zones(stacked([each[leaf] for each in columns]), leaf.dtype, np.array(edges))
+    return zones, np.array(owner)
+
+
+#: No more blocks are read for a sample.
+MOST_SAMPLED: Final = 10_000
+
+
+class WhatIf:
+    """Answers from manifests, and from a sample of blocks when asked to."""
+
+    def __init__(self, manifests: Manifests, access: IndexAccess, store: Store) -> None:
+        self._manifests = manifests
+        self._access = access
+        self._store = store
+
+    def answer(
+        self,
+        pointer: SnapshotPointer,
+        request: WhatIfRequest,
+        asked: Sequence[Asked],
+        recorded: Sequence[Recorded] = (),
+    ) -> WhatIfAnswer:
+        """What the filters would read, and the recorded ones.
+
+        Raises:
+            InvalidRequest: not one change, or one that cannot be made; nothing was asked; no size of a sample, no seed.
+            InvalidFilter, UnknownColumn, FilterTypeMismatch: the index' expression, a filter, a column of the key.
+        """
+        changes = [request.index, request.cluster_key, request.rows_per_block]
+        if sum(change is not None for change in changes) != 1:
+            raise InvalidRequest("give exactly one of index, cluster_key and rows_per_block")
+        if not 0 <= request.sample_blocks <= MOST_SAMPLED:
+            raise InvalidRequest(f"sample_blocks is from 0 to {MOST_SAMPLED}", sample_blocks=request.sample_blocks)
+        if request.seed < 0:
+            raise InvalidRequest("seed is a number from 0 on", seed=request.seed)
+        if not asked and not recorded:
+            raise InvalidRequest("there are no filters: give some, or record those that are asked")
+        scene = BlockSample(self._manifests, pointer)
+        again = recalled(scene, recorded, case_sensitive=request.case_sensitive, seed=request.seed)
+        asked = [*asked, *again.asked]
+        bounds = [
+            bind(
+                each.predicate,
+                scene.head.schema,
+                time_zone=each.time_zone,
+                case_sensitive=request.case_sensitive,
+            )
+            for each in asked
+        ]
+        indexes = self._access.indexes(scene.head) if request.index is not None else []
+        filters = [
+            TrialFilter(
+                node,
+                each.times,
+                each.text or text_of(each.predicate),
+                self._kept(scene, node, indexes),
+                each.is_whole,
+            )
+            for node, each in zip(bounds, asked, strict=True)
+        ]
+        if request.index is not None:
+            found = IndexTrial(scene, self._store, request, filters).answer()
+        else:
+            trial = LayoutTrial(scene, self._store, request, filters)
+            found = trial.reclustered() if request.cluster_key is not None else trial.resized()
+        rests_on = found.rests_on
+        if recorded:
+            drawn = sum(not each.is_full for each in recorded)
+            rests_on = (*rests_on, f"{len(recorded):,} recorded filters, {drawn:,} of them with drawn constants")
+        return msgspec.structs.replace(found, rests_on=rests_on, left_out=again.left_out)
+
+    def _kept(self, scene: BlockSample, node: BoundPredicate, indexes: Sequence[OpenIndex]) -> Rows:
+        """The blocks that are read now."""
+        codes = scene.tested(node)
+        kept = np.flatnonzero(codes != NONE)
+        if not len(kept) or not indexes:
+            return kept
+        return scene.numbers_of(refined(indexes, scene, node, scene.parts(kept, codes))[0])

@@ -1,0 +1,230 @@
+"""Which small blocks to put together, and which large ones to split.
+
+Small blocks that are neighbours on the key become one block, as long as that stays sharp: it may lie over as much of
+the key as its blocks do together and a quarter more, or over as much as eight blocks of the target size have to. So a
+look-up reads at most a quarter more of the blocks that were put together, or one for up to eight neighbours, and blocks
+from the two ends of the key's range stay apart. It may read more bytes: a larger block where there was a smaller one.
+A wide block and a narrow one are not put together (:mod:`lamella.snapshot.cluster.layout`).
+
+A bin is full at 80 % of the target, goes on to 100 %, and has at most 120 %. One block of 40 % to 80 % may be in it, to
+be filled up. A bin that is not full is written only when it comes out half as large again as the largest of its blocks;
+else a table that gets a few rows at a time would write its last block again and again. So a row is rewritten at most
+some log(target / size) / log(1.5) times.
+
+Every bin makes fewer blocks, or fewer large ones: repeated runs come to an end. Which blocks are small is looked at
+anew each time, and nothing is counted up or down.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from lamella.snapshot.cluster.extent import SETTLED, BlockTarget, Extents, Rows, Sizes
+from lamella.snapshot.cluster.layout import Neighbours, neighbours
+from lamella.snapshot.columnar.keys import Mask
+
+RUN_BYTES: Final = 64 << 30
+RUN_BLOCKS: Final = 10_000
+#: Parts of the target: a bin that is full, and the most that one has.
+_FULL: Final = 0.8
+_FULLEST: Final = 1.2
+#: What a bin that is not full has at least, against its largest block.
+_GROWTH: Final = 1.5
+#: How much wider than all of its blocks a bin may be.
+_WIDER: Final = 1.25
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run may do: bytes of blocks rewritten, and how many blocks."""
+
+    max_bytes: int = RUN_BYTES
+    max_blocks: int = RUN_BLOCKS
+
+
+class Bin(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """Blocks that are written anew together, as ``pieces`` blocks of about the same size.
+
+    ``blocks``: their places among all blocks (int64, in key order). Several blocks become one; one becomes several.
+    ``level``: of what comes out: the greatest of theirs (at least 0); settled only if all of them are.
+    """
+
+    blocks: Any
+    rows: int
+    size_bytes: int
+    pieces: int
+    level: int
+
+
+class Packing(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """The bins of one run, those that save most blocks for a byte first.
+
+    ``reason``: why there is none, or none besides these. ``remaining_blocks``: how many blocks later runs would
+    rewrite, by what is known now.
+    """
+
+    bins: tuple[Bin, ...]
+    reason: str
+    remaining_blocks: int = 0
+
+
+def pack(
+    extents: Extents | None,
+    sizes: Sizes,
+    target: BlockTarget = BlockTarget(),  # noqa: B008  # a frozen value
+    limits: Limits = Limits(),  # noqa: B008
+    *,
+    allowed: Mask | None = None,
+) -> Packing:
+    """The bins of the next run; the same for the same arguments.
+
+    ``extents``: where the blocks lie on the table's cluster key; None: it has none, and blocks that stand next to each
+    other are neighbours. ``allowed``: blocks that may be chosen (None: all).
+
+    Raises:
+        ValueError: the arguments are not of the same blocks.
+    """
+    if (extents is not None and len(extents) != len(sizes)) or (allowed is not None and len(allowed) != len(sizes)):
+        raise ValueError("extents, sizes and allowed are of the same blocks")
+    free = np.ones(len(sizes), dtype=bool) if allowed is None else allowed
+    small, large = target.is_small(sizes) & free, np.flatnonzero(target.is_large(sizes) & free)
+    found = _Packer(extents, sizes, target, limits).bins(small, free & ~small & (target.fill(sizes) < _FULL))
+    found += [_bin(sizes, np.array([block]), target) for block in large.tolist()]
+    found.sort(key=lambda each: (-(len(each.blocks) - each.pieces) / max(each.size_bytes, 1), int(each.blocks[0])))
+    taken: list[Bin] = []
+    left_bytes, left_blocks = limits.max_bytes, limits.max_blocks
+    for each in found:
+        if each.size_bytes <= left_bytes and len(each.blocks) <= left_blocks:
+            taken.append(each)
+            left_bytes -= each.size_bytes
+            left_blocks -= len(each.blocks)
+    remaining = sum(len(each.blocks) for each in found) - sum(len(each.blocks) for each in taken)
+    if remaining:
+        reason = "max_bytes or max_blocks is used up" if taken else "each bin is more than max_bytes or max_blocks"
+    elif taken:
+        reason = "no other small blocks are neighbours" if small.any() else "no others are too large"
+    else:
+        reason = "no small blocks are neighbours" if small.any() else "no block is small or too large"
+    return Packing(bins=tuple(taken), reason=reason, remaining_blocks=remaining)
+
+
+def _bin(sizes: Sizes, blocks: Rows, target: BlockTarget) -> Bin:
+    rows, size_bytes = int(sizes.rows[blocks].sum()), int(sizes.size_bytes[blocks].sum())
+    levels = sizes.level[blocks]
+    level = SETTLED if (levels >= SETTLED).all() else max(0, int(levels[levels < SETTLED].max()))
+    pieces = int(target.blocks_of(rows, size_bytes))
+    return Bin(blocks=blocks, rows=rows, size_bytes=size_bytes, pieces=pieces, level=level)
+
+
+class _Packer:
+    """Puts neighbours into bins."""
+
+    def __init__(self, extents: Extents | None, sizes: Sizes, target: BlockTarget, limits: Limits) -> None:
+        self._sizes = sizes
+        self._target = target
+        self._limits = limits
+        self._fill = target.fill(sizes)
+        self._near: Neighbours | None = None
+        if extents is not None and sizes.rows.sum():
+            self._near = neighbours(extents, sizes.rows, float(sizes.rows.sum()) / max(float(self._fill.sum()), 1e-9))
+
+    def bins(self, small: Mask, medium: Mask) -> list[Bin]:
+        """The bins of small blocks, each with at most one of medium size; more than a run may do."""
+        near = self._near
+        found: list[Bin] = []
+        if not small.any():
+            return found
+        candidates = np.flatnonzero(small | medium)
+        order = candidates if near is None else near.order(candidates)
+        classes = np.zeros(len(order), dtype=np.int64) if near is None else near.width_class[order]
+        for group in np.split(order, np.flatnonzero(np.diff(classes)) + 1):
+            for run in self._runs(group, medium):
+                kept = self._kept(run)
+                if len(kept) > 1:
+                    found.append(_bin(self._sizes, kept, self._target))
+        return found
+
+    def _runs(self, order: Rows, medium: Mask) -> list[Rows]:
+        """Neighbours that fit one bin, one run after another."""
+        rows, size_bytes = self._sizes.rows[order].tolist(), self._sizes.size_bytes[order].tolist()
+        mediums = medium[order].tolist()
+        most_rows, most_bytes = self._target.rows, self._target.size_bytes
+        hull = _Hull(self._near, order)
+        starts = [0]
+        count = row_sum = byte_sum = medium_count = 0
+        for at in range(len(order)):
+            fill = max(row_sum / most_rows, byte_sum / most_bytes)
+            then = max((row_sum + rows[at]) / most_rows, (byte_sum + size_bytes[at]) / most_bytes)
+            fits = then <= (_FULLEST if fill < _FULL else 1.0) and byte_sum + size_bytes[at] <= self._limits.max_bytes
+            fits = fits and count < self._limits.max_blocks and medium_count + mediums[at] < 2
+            if count and not (fits and hull.takes(at)):
+                starts.append(at)
+                hull.clear()
+                count = row_sum = byte_sum = medium_count = 0
+            hull.add(at)
+            count += 1
+            row_sum += rows[at]
+            byte_sum += size_bytes[at]
+            medium_count += mediums[at]
+        return list(np.split(order, starts[1:])) if len(order) else []
+
+    def _kept(self, run: Rows) -> Rows:
+        """What is left of a run without blocks too large to be worth it; fewer than two: nothing."""
+        is_whole = True
+        while len(run) > 1:
+            fill = self._fill[run]
+            whole = float(fill.sum())
+            if (whole >= _FULL or whole >= _GROWTH * fill.max()) and (is_whole or self._holds(run)):
+                return run
+            run = np.delete(run, int(np.argmax(fill)))
+            is_whole = False
+        return run
+
+    def _holds(self, run: Rows) -> bool:
+        """Whether blocks of which one was left out may still be put together."""
+        hull = _Hull(self._near, run)
+        for at in range(len(run)):
+            if not hull.takes(at):
+                return False
+            hull.add(at)
+        return True
+
+
+class _Hull:
+    """What some of the blocks ``order``, that are put together, lie over."""
+
+    def __init__(self, near: Neighbours | None, order: Rows) -> None:
+        self._sides: list[tuple[list[float], list[float]]] = []
+        self._width: list[float] = []
+        self._narrow = 0.0
+        if near is not None:
+            start, stop = near.start[order], near.stop[order]
+            self._sides = [(start[:, at].tolist(), stop[:, at].tolist()) for at in range(start.shape[1])]
+            self._width = near.width[order].tolist()
+            self._narrow = near.narrow
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin with no block."""
+        self._low = [math.inf] * len(self._sides)
+        self._high = [-math.inf] * len(self._sides)
+        self._together = 0.0
+
+    def takes(self, at: int) -> bool:
+        """Whether a block may be added."""
+        if not self._sides:
+            return True
+        room = 1.0
+        for (start, stop), low, high in zip(self._sides, self._low, self._high, strict=True):
+            room *= max(high, stop[at]) - min(low, start[at])
+        return room <= max(self._narrow, _WIDER * (self._together + self._width[at]))
+
+    def add(self, at: int) -> None:
+        """Add a block."""
+        for column, (start, stop) in enumerate(self._sides):
+            self._low[column] = min(self._low[column], start[at])
+            self._high[column] = max(self._high[column], stop[at])
+        self._together += self._width[at] if self._sides else 0.0

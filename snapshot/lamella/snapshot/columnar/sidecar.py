@@ -1,0 +1,622 @@
+"""Statistics sidecars: one layer's zone maps and addresses as an Arrow IPC file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, WideKeys, joined_keys, split_wide
+from lamella.snapshot.columnar.zones import (
+    HIGH_EXACT,
+    HIGH_KNOWN,
+    LOW_EXACT,
+    LOW_KNOWN,
+    Spans,
+    Zones,
+    exact_bits,
+    gather,
+    is_wide,
+    keys_of,
+    nothing_known,
+    number_dtype,
+    zones_of,
+)
+from lamella.snapshot.errors import ManifestError, UnsupportedFormat
+from lamella.snapshot.manifest import FORMAT_VERSION, SEGMENT_FORMAT, SNAPSHOT_FORMAT, Block, ObjectRef, SegmentRef
+from lamella.snapshot.manifest.block_key import BlockKeys, block_keys
+from lamella.snapshot.schema import DataType, Leaf, Schema
+from lamella.snapshot.schema.evolution import can_widen
+from lamella.snapshot.stats import ColumnStats, from_bound
+from lamella.snapshot.stats.column import absent, factor, is_younger
+
+
+class SidecarRefs:
+    """The companions of the segments of a snapshot's layer, by row; ``of`` "manifest": their manifests.
+
+    The layer's texts are read when first asked for.
+    """
+
+    #: What it takes in memory for each segment, roughly.
+    BYTES_A_SEGMENT = 400
+
+    def __init__(self, segments: Sidecar, of: Literal["companion", "manifest"] = "companion") -> None:
+        self._segments = segments
+        self._of = of
+        self._parts: tuple[list[str], list[str], list[int]] | None = None
+
+    def __call__(self, row: int) -> ObjectRef:
+        """Of one."""
+        parts = self._parts
+        if parts is None:
+            names, hashes = (self._segments.texts(f"{self._of}.{what}") for what in ("location", "sha256"))
+            parts = self._parts = names, hashes, self._segments.numbers(f"{self._of}.size_bytes").tolist()
+        return ObjectRef(location=parts[0][row], sha256=parts[1][row], size_bytes=parts[2][row])
+
+
+# Companions: one layer's zone maps and addresses as an Arrow IPC file of one record batch, uncompressed.
+#
+# Derived from the JSON manifest of the same id and rebuilt from it at will; its own bytes are checked against the hash
+# that the parent manifest records. A segment's companion has one row a block, a group's one row a segment, and a
+# snapshot's one for each segment that the snapshot lists itself.
+#
+# Per column id c: ``c.flags`` (uint8, see ``zones``), ``c.nulls`` (int64, -1 unknown), ``c.min``/``c.max`` (int64,
+# uint64 or float64; large_binary for bytes with ``c.min.key``/``c.max.key``, the uint64 prefixes; ``c.min.hi`` and
+# ``c.min.lo`` for wide decimals), ``c.size`` (compressed bytes of the column in the block), and where they are needed
+# ``c.spans`` (lists of the lows and highs of ranges, ascending; empty: not known) and ``c.elsewhere`` (uint8: 1 where
+# the statistics are not those of the file's own footer).
+
+_VERSION: Final = b"lamella.format_version"
+_HEADER: Final = b"lamella.header"
+#: The arrays of block keys.
+BLOCK_KEY: Final = ("block_key.high", "block_key.low")
+#: The arrays of cluster keys' ids and of levels, and what stands for each block where they are not there.
+CLUSTERED: Final = ("cluster.key_id", "cluster.level")
+_WITHOUT: Final = dict(zip(CLUSTERED, (-1, 0), strict=True))
+_SCHEMA_ID: Final = b"lamella.schema_id"
+_VIEWS_KEPT: Final = 4
+#: Arrow's names of types that NumPy calls otherwise.
+_FLOATS: Final = {"halffloat": "f2", "float": "f4", "double": "f8"}
+#: So many texts are taken one by one faster than by Arrow.
+_FEW_TEXTS: Final = 64
+
+
+class Clustered(NamedTuple):
+    """For each block the id of the cluster key that it was written for, -1 for none, and its level then."""
+
+    key_id: npt.NDArray[np.int64]
+    level: npt.NDArray[np.int64]
+
+
+class Sidecar:
+    """A companion in memory: arrays are views of ``data``, made when first asked for."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        """Open a companion file; raises ManifestError or UnsupportedFormat."""
+        try:
+            reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(data)))
+            metadata = reader.schema.metadata or {}
+            version = int(metadata.get(_VERSION, b"0"))
+            if version > FORMAT_VERSION:
+                raise UnsupportedFormat(f"a companion has format version {version}", format_version=version)
+            if version < 1 or reader.num_record_batches != 1:
+                raise ManifestError("not a companion")
+            self._batch = reader.get_batch(0)
+            self._batch.validate(full=True)  # else an offset that is wrong reads memory that is not the companion's
+            self._index = {name: i for i, name in enumerate(self._batch.schema.names)}
+            #: The schema whose columns and types the zone maps have.
+            self.schema_id = int(metadata.get(_SCHEMA_ID, b"0"))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise ManifestError(f"a companion cannot be read: {error}") from error
+        self.header: bytes = metadata.get(_HEADER, b"")
+        self.size_bytes = len(data)
+        self.column_count = len(self._index)
+        self._zones: dict[tuple[int, DataType], Zones] = {}
+        self._views: dict[int, EvolvedSidecar] = {}
+        self._arrays: dict[str, npt.NDArray[Any]] = {}
+        self._text_views: dict[str, tuple[npt.NDArray[np.int64], memoryview]] = {}
+
+    def __len__(self) -> int:
+        return int(self._batch.num_rows)
+
+    def numbers(self, name: str) -> npt.NDArray[Any]:
+        """A numeric column as an array, without copying; raises ManifestError when there is none of that name."""
+        found = self._arrays.get(name)
+        if found is None:
+            if name in _WITHOUT and name not in self._index:
+                return np.full(len(self), _WITHOUT[name], dtype=np.int64)
+            column = self._column(name)
+            if column.null_count or not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+                raise ManifestError(f"the column {name!r} of a companion holds no numbers")
+            found = self._arrays[name] = _array(column)
+        return found
+
+    @cached_property
+    def have_rows(self) -> bool:
+        """Whether each entry has rows."""
+        return bool((self.numbers("row_count") > 0).all())
+
+    def texts(self, name: str, rows: npt.NDArray[Any] | None = None) -> list[str]:
+        """A text column's values, all or those of some rows; raises ManifestError when there is none of that name."""
+        if rows is None or len(rows) > _FEW_TEXTS:
+            return list(self.text_array(name, rows).to_pylist())
+        offsets, data = self._text_view(name)
+        begins, ends = offsets[rows].tolist(), offsets[rows + 1].tolist()
+        return [str(data[begin:end], "utf-8") for begin, end in zip(begins, ends, strict=True)]
+
+    def text_at(self, name: str, row: int) -> str:
+        """One of the values that :meth:`texts` gives."""
+        offsets, data = self._text_view(name)
+        return str(data[offsets[row] : offsets[row + 1]], "utf-8")
+
+    def text_array(self, name: str, rows: npt.NDArray[Any] | None = None) -> pa.Array:
+        """As :meth:`texts`, as an Arrow array of large strings."""
+        column = self._column(name)
+        if column.null_count or not pa.types.is_large_string(column.type):
+            raise ManifestError(f"the column {name!r} of a companion holds no text")
+        return column if rows is None else column.take(_indexes(rows))
+
+    def zones(self, column_id: int, dtype: DataType) -> Zones:
+        """The zone maps of a column; a column that the companion does not have has none."""
+        key = (column_id, dtype)
+        found = self._zones.get(key)
+        if found is None:
+            found = self._zones[key] = self._load(column_id, dtype)
+        return found
+
+    def seen_from(self, written: Schema, wanted: Schema) -> Sidecar:
+        """The companion in terms of a later schema of the table than ``written``, its own; the last views are kept."""
+        view = self._views.get(wanted.schema_id)
+        if view is None or (view.wanted is not wanted and view.wanted != wanted):
+            pass  # a view of this class
+
+            view = EvolvedSidecar(self, written, wanted)
+            # Replaced as a whole, so that threads need no lock.
+            kept = dict(list(self._views.items())[-(_VIEWS_KEPT - 1) :])
+            self._views = {**kept, wanted.schema_id: view}
+        return view
+
+    def older_schema_ids(self, rows: npt.NDArray[Any], current: int) -> list[int | None]:
+        """Of a segment's companion: the schema that blocks were written with, None where it is the current one."""
+        ids = self.written_with()
+        if isinstance(ids, int):
+            return [None if ids == current else ids] * len(rows)
+        return [None if each == current else each for each in ids[rows].tolist()]
+
+    def written_with(self) -> int | npt.NDArray[np.int64]:
+        """Of a segment's companion: the schemas that its blocks were written with, one number when all have one."""
+        return self.numbers("schema_id") if "schema_id" in self._index else self.schema_id
+
+    def block_keys(self) -> BlockKeys | None:
+        """Of a segment's companion: the keys of its blocks; None when an older release wrote it."""
+        if BLOCK_KEY[0] not in self._index:
+            return None
+        return np.stack([self.numbers(half) for half in BLOCK_KEY], axis=1)
+
+    def clustered(self) -> Clustered:
+        """Of a segment's companion: what :class:`~lamella.snapshot.manifest.ClusterStats` says of its blocks."""
+        return Clustered(*(self.numbers(name) for name in CLUSTERED))
+
+    def null_counts(self, column_id: int, dtype: DataType) -> npt.NDArray[np.int64]:
+        """Null counts of a column, -1 where not known."""
+        if f"{column_id}.nulls" not in self._index or self._type_text(column_id) != str(dtype):
+            return np.full(len(self), -1, dtype=np.int64)
+        return self.numbers(f"{column_id}.nulls")
+
+    def from_elsewhere(self, column_id: int) -> npt.NDArray[np.bool_]:
+        """Where the statistics of a column are not those of the file's own footer (values were scanned, a default)."""
+        name = f"{column_id}.elsewhere"
+        return self.numbers(name) != 0 if name in self._index else np.zeros(len(self), dtype=bool)
+
+    def column_size_bytes(self, column_ids: Sequence[int]) -> npt.NDArray[np.int64]:
+        """Compressed bytes of the columns, added up per entry."""
+        total = np.zeros(len(self), dtype=np.int64)
+        for column_id in column_ids:
+            name = f"{column_id}.size"
+            if name in self._index:
+                total += self.numbers(name)
+        return total
+
+    def _text_view(self, name: str) -> tuple[npt.NDArray[np.int64], memoryview]:
+        view = self._text_views.get(name)
+        if view is None:
+            view = self._text_views[name] = _text_view(self.text_array(name))
+        return view
+
+    def _column(self, name: str) -> Any:
+        if name not in self._index:
+            raise ManifestError(f"a companion lacks its column {name!r}")
+        return self._batch.column(self._index[name])
+
+    def _load(self, column_id: int, dtype: DataType) -> Zones:
+        if f"{column_id}.flags" not in self._index or self._type_text(column_id) != str(dtype):
+            return nothing_known(len(self))
+        flags = self.numbers(f"{column_id}.flags")
+        zones = Zones(self._keys(f"{column_id}.min", dtype), self._keys(f"{column_id}.max", dtype), flags)
+        if f"{column_id}.spans" in self._index:
+            edges = self._batch.column(self._index[f"{column_id}.spans"])
+            zones.spans = Spans(_array(edges.offsets), _array(edges.values))
+        return zones
+
+    def _type_text(self, column_id: int) -> str:
+        index = self._index.get(f"{column_id}.flags")
+        if index is None:
+            return ""
+        field = self._batch.schema.field(index)
+        return str((field.metadata or {}).get(b"type", b"").decode("utf-8", "replace"))
+
+    def _keys(self, name: str, dtype: DataType) -> Keys | None:
+        if dtype.order is None:
+            return None
+        if dtype.order == "bytes":
+            column = self._column(name)
+            if column.null_count or not pa.types.is_large_binary(column.type):
+                raise ManifestError(f"the column {name!r} of a companion holds no bytes")
+            _, offsets, data = column.buffers()
+            return BytesKeys(
+                self.numbers(f"{name}.key"),
+                np.frombuffer(offsets, dtype=np.int64, count=min(len(self) + 1, len(offsets) // 8)),
+                memoryview(data if data is not None else b""),
+            )
+        if is_wide(dtype):
+            return WideKeys(self.numbers(f"{name}.hi"), self.numbers(f"{name}.lo"))
+        return NumberKeys(self.numbers(name))
+
+
+def _text_view(texts: pa.Array) -> tuple[npt.NDArray[np.int64], memoryview]:
+    """Where each text begins in the data, and the data; the last offset is where the last one ends."""
+    _, offsets, data = texts.buffers()
+    if not len(texts) or data is None:
+        return np.zeros(len(texts) + 1, dtype=np.int64), memoryview(b"")
+    return np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1], memoryview(data)
+
+
+def _indexes(rows: npt.NDArray[Any]) -> pa.Array:
+    """Row numbers for Arrow, without copying. ``pa.array`` would first import pandas if it is there."""
+    numbers = np.ascontiguousarray(rows, dtype=np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def _array(column: pa.Array) -> npt.NDArray[Any]:
+    """A column of numbers without nulls, without copying. Arrow's own way would first import pandas if it is there."""
+    dtype = np.dtype(_FLOATS.get(str(column.type)) or str(column.type))
+    data = column.buffers()[1]
+    if data is None:
+        return np.zeros(0, dtype=dtype)
+    return np.frombuffer(data, dtype=dtype, count=len(column), offset=column.offset * dtype.itemsize)
+
+
+def build_blocks(schema: Schema, blocks: Sequence[Block], header: bytes = b"") -> bytes:
+    """The companion of a segment: one row a block; their statistics are in terms of ``schema``."""
+    columns = _Columns(schema.schema_id, SEGMENT_FORMAT)
+    columns.add("location", pa.array([b.location for b in blocks], pa.large_string()))
+    for name in ("row_count", "file_size", "block_size"):
+        columns.add(name, pa.array([getattr(b, name) for b in blocks], pa.int64()))
+    for half, array in zip(BLOCK_KEY, block_keys(blocks).T, strict=True):
+        columns.add(half, pa.array(np.ascontiguousarray(array)))
+    if any(b.written_with != schema.schema_id for b in blocks):
+        columns.add("schema_id", pa.array([b.written_with for b in blocks], pa.int64()))
+    stats = [b.cluster_stats for b in blocks]
+    if any(each is not None for each in stats):
+        values = ([-1 if s is None else s.key_id for s in stats], [0 if s is None else s.level for s in stats])
+        for name, of_blocks in zip(CLUSTERED, values, strict=True):
+            columns.add(name, pa.array(of_blocks, pa.int64()))
+    rows = [b.row_count for b in blocks]
+    by_leaf = _add_zones(columns, schema, rows, [b.col_stats for b in blocks])
+    for leaf, of_leaf in zip(schema.leaves(), by_leaf, strict=True):
+        chunks = [b.col_metas.get(leaf.id, ()) for b in blocks]
+        sizes = [each[0].len if len(each) == 1 else sum([chunk.len for chunk in each]) for each in chunks]
+        columns.add(f"{leaf.id}.size", pa.array(sizes, pa.int64()))
+        elsewhere = [_is_from_elsewhere(each) for each in of_leaf]
+        if any(elsewhere):
+            columns.add(f"{leaf.id}.elsewhere", pa.array(np.array(elsewhere, dtype=np.uint8)))
+    return columns.file(header)
+
+
+def build_segments(schema: Schema, segments: Sequence[SegmentRef], header: bytes = b"") -> bytes:
+    """The companion of a snapshot or group: one row a segment; their statistics are in terms of ``schema``."""
+    columns = _Columns(schema.schema_id, SNAPSHOT_FORMAT)
+    columns.add("segment_id", pa.array([s.segment_id for s in segments], pa.large_string()))
+    for part in ("manifest", "companion"):
+        refs = [getattr(s, part) for s in segments]
+        columns.add(f"{part}.location", pa.array([r.location for r in refs], pa.large_string()))
+        columns.add(f"{part}.sha256", pa.array([r.sha256 for r in refs], pa.large_string()))
+        columns.add(f"{part}.size_bytes", pa.array([r.size_bytes for r in refs], pa.int64()))
+    columns.add("row_count", pa.array([s.summary.row_count for s in segments], pa.int64()))
+    columns.add("block_count", pa.array([s.summary.block_count for s in segments], pa.int64()))
+    columns.add("file_size", pa.array([s.summary.compressed_byte_size for s in segments], pa.int64()))
+    columns.add("block_size", pa.array([s.summary.uncompressed_byte_size for s in segments], pa.int64()))
+    rows = [s.summary.row_count for s in segments]
+    _add_zones(columns, schema, rows, [s.summary.col_stats for s in segments])
+    return columns.file(header)
+
+
+class _Columns:
+    def __init__(self, schema_id: int, format_version: int) -> None:
+        self._schema_id = schema_id
+        self._format_version = format_version
+        self._fields: list[pa.Field] = []
+        self._arrays: list[pa.Array] = []
+
+    def add(self, name: str, array: pa.Array, **metadata: str) -> None:
+        self._fields.append(pa.field(name, array.type, nullable=False, metadata=metadata or None))
+        self._arrays.append(array)
+
+    def file(self, header: bytes) -> bytes:
+        metadata = {_VERSION: str(self._format_version).encode(), _HEADER: header}
+        if self._schema_id:
+            metadata[_SCHEMA_ID] = str(self._schema_id).encode()
+        schema = pa.schema(self._fields, metadata=metadata)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, schema) as writer:
+            writer.write_batch(pa.record_batch(self._arrays, schema=schema))
+        return bytes(sink.getvalue())
+
+
+def _add_zones(
+    columns: _Columns, schema: Schema, rows: Sequence[int], stats: Sequence[Mapping[int, ColumnStats]]
+) -> list[list[ColumnStats | None]]:
+    """Add the zone maps of every leaf; returns the statistics by leaf."""
+    by_leaf = []
+    for leaf in schema.leaves():
+        of_leaf = [given.get(leaf.id) for given in stats]
+        by_leaf.append(of_leaf)
+        lows, highs, flags, nulls = gather(leaf.dtype, rows, of_leaf)
+        columns.add(f"{leaf.id}.flags", pa.array(flags), type=str(leaf.dtype))
+        columns.add(f"{leaf.id}.nulls", pa.array(nulls))
+        if leaf.dtype.order is not None:
+            _add_keys(columns, f"{leaf.id}.min", leaf.dtype, lows)
+            _add_keys(columns, f"{leaf.id}.max", leaf.dtype, highs)
+        if any(each is not None and each.ranges for each in of_leaf):
+            edges = [[from_bound(leaf.dtype, edge) for edge in each.ranges] if each else [] for each in of_leaf]
+            values = pa.from_numpy_dtype(number_dtype(leaf.dtype))
+            columns.add(f"{leaf.id}.spans", pa.array(edges, pa.large_list(values)))
+    return by_leaf
+
+
+def _is_from_elsewhere(stats: ColumnStats | None) -> bool:
+    """True when what is known did not come from the file's own footer, which may then say something else."""
+    if stats is None or stats.source == "footer":
+        return False
+    return stats.source != "schema" or stats.min is not None or stats.max is not None or stats.nan != "none"
+
+
+def _prefix_keys(values: Sequence[bytes]) -> npt.NDArray[np.uint64]:
+    """:func:`~lamella.snapshot.columnar.keys.prefix_key` of many values."""
+    prefixes = b"".join([value[:8].ljust(8, b"\0") for value in values])
+    return np.frombuffer(prefixes, dtype=">u8").astype(np.uint64)
+
+
+def _add_keys(columns: _Columns, name: str, dtype: DataType, values: Sequence[Any]) -> None:
+    if dtype.order == "bytes":
+        columns.add(name, pa.array(values, pa.large_binary()))
+        columns.add(f"{name}.key", pa.array(_prefix_keys(values)))
+    elif is_wide(dtype):
+        limbs = [split_wide(v) for v in values]
+        columns.add(f"{name}.hi", pa.array(np.array([h for h, _ in limbs], dtype=np.int64)))
+        columns.add(f"{name}.lo", pa.array(np.array([lo for _, lo in limbs], dtype=np.uint64)))
+    else:
+        columns.add(name, pa.array(np.array(values, dtype=number_dtype(dtype))))
+
+
+# A companion as it looks from a later schema of the table than the one it was written with.
+#
+# Zone maps are converted column by column, when first asked for: what ``snapshot.stats.column`` does for statistics,
+# on arrays.
+
+_LIMB = 1 << 64
+
+
+class EvolvedSidecar(Sidecar):
+    """A view of a companion; arrays and addresses are the same objects."""
+
+    def __init__(self, inner: Sidecar, written: Schema, wanted: Schema) -> None:
+        # Opening the bytes again would only make the same views of them.
+        self.__dict__.update(inner.__dict__)
+        self._inner = inner
+        self._written = written
+        self.wanted = wanted
+        self._evolved: dict[tuple[int, DataType], Zones] = {}
+
+    def zones(self, column_id: int, dtype: DataType) -> Zones:
+        """The zone maps of a column of the later schema."""
+        key = (column_id, dtype)
+        found = self._evolved.get(key)
+        if found is None:
+            found = self._evolved[key] = self._converted(column_id, dtype)
+        return found
+
+    def null_counts(self, column_id: int, dtype: DataType) -> npt.NDArray[np.int64]:
+        """Null counts of a column, -1 where not known."""
+        old = self._written.by_id().get(column_id)
+        if old is not None:
+            known = old.dtype == dtype or can_widen(old.dtype, dtype)
+            return self._inner.null_counts(column_id, old.dtype) if known else np.full(len(self), -1, dtype=np.int64)
+        stats = self._absent(column_id, dtype)
+        counts = [-1 if each is None or each.null_count is None else each.null_count for _, each in stats]
+        return np.array(counts, dtype=np.int64)
+
+    def _converted(self, column_id: int, dtype: DataType) -> Zones:
+        old = self._written.by_id().get(column_id)
+        if old is not None:
+            return widened_zones(self._inner.zones(column_id, old.dtype), old.dtype, dtype)
+        entries = self._absent(column_id, dtype)
+        zones = zones_of(dtype, entries)
+        return Zones(zones.low, zones.high, zones.flags | exact_bits(entries))
+
+    def _absent(self, column_id: int, dtype: DataType) -> list[tuple[int, ColumnStats | None]]:
+        """``(row count, statistics)`` of a column that the written schema does not have."""
+        leaf: Leaf | None = self.wanted.by_id().get(column_id)
+        rows: list[int] = self.numbers("row_count").tolist()
+        if leaf is None or leaf.dtype != dtype or not is_younger(column_id, self._written):
+            return [(count, None) for count in rows]
+        return [(count, absent(leaf, count)) for count in rows]
+
+
+def widened_zones(zones: Zones, source: DataType, target: DataType) -> Zones:
+    """Zone maps of a column of type ``source`` after it became one of type ``target``; bounds are converted exactly."""
+    if source == target:
+        return zones
+    if not can_widen(source, target):
+        return nothing_known(len(zones))
+    if zones.low is None or zones.high is None or target.order is None:
+        return Zones(None, None, zones.flags & ~np.uint8(LOW_KNOWN | HIGH_KNOWN | LOW_EXACT | HIGH_EXACT))
+    if target.order in ("bytes", "float"):
+        return zones
+    times = factor(source, target)
+    flags = zones.flags.copy()
+    low, low_lost = _scaled(zones.low, times, target)
+    high, high_lost = _scaled(zones.high, times, target)
+    flags[low_lost] &= ~np.uint8(LOW_KNOWN | LOW_EXACT)
+    flags[high_lost] &= ~np.uint8(HIGH_KNOWN | HIGH_EXACT)
+    return Zones(low, high, flags)
+
+
+def _scaled(keys: Keys, times: int, target: DataType) -> tuple[Keys, npt.NDArray[np.bool_]]:
+    """The bounds times a factor, and where that is no value of the target."""
+    if times == 1 and isinstance(keys, NumberKeys) and target.order != "decimal":
+        return NumberKeys(keys.array.astype(number_dtype(target))), np.zeros(len(keys.array), dtype=bool)
+    least, greatest = target.int_range
+    values = [value * times for value in _integers(keys)]
+    lost = np.array([not least <= value <= greatest for value in values], dtype=bool)
+    kept = [0 if gone else value for value, gone in zip(values, lost, strict=True)]
+    made: Any = keys_of(target, kept)
+    return made, lost
+
+
+def _integers(keys: Keys) -> list[int]:
+    if isinstance(keys, WideKeys):
+        return [int(high) * _LIMB + int(low) for high, low in zip(keys.high, keys.low, strict=True)]
+    if isinstance(keys, NumberKeys):
+        return [int(value) for value in keys.array]
+    raise AssertionError("bytes are not scaled")
+
+
+#: A companion, and which of its rows belong here (None: all).
+Part = tuple[Sidecar, npt.NDArray[np.int64] | None]
+
+
+class JoinedSidecar(Sidecar):
+    """The rows of ``parts`` one after another; arrays are put together column by column, when first asked for.
+
+    ``own``: the companion of the snapshot itself, whose header and schema this one has. Every part is in terms of
+    that schema.
+    """
+
+    def __init__(self, own: Sidecar, parts: Sequence[Part]) -> None:
+        self.header = own.header
+        self.schema_id = own.schema_id
+        self.size_bytes = sum(part.size_bytes for part, _ in parts)
+        self._parts = tuple(parts)
+        counts = [len(part) if rows is None else len(rows) for part, rows in parts]
+        self._starts = np.cumsum([0, *counts])
+        self._numbers: dict[str, npt.NDArray[Any]] = {}
+        self._joined: dict[tuple[int, DataType], Zones] = {}
+        self._nulls: dict[tuple[int, DataType], npt.NDArray[np.int64]] = {}
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def numbers(self, name: str) -> npt.NDArray[Any]:
+        """A numeric column as an array; raises ManifestError when a part has none of that name."""
+        found = self._numbers.get(name)
+        if found is None:
+            found = self._numbers[name] = _rows_of(self._parts, lambda part: part.numbers(name))
+        return found
+
+    def texts(self, name: str, rows: npt.NDArray[Any] | None = None) -> list[str]:
+        """A text column's values, all or those of some rows; raises ManifestError when a part has none of that name."""
+        if rows is None:
+            return [text for part, picked in self._parts for text in part.texts(name, picked)]
+        if len(rows) == 1:  # as whoever opens segments one by one asks
+            return [self.text_at(name, int(rows[0]))]
+        found: list[str] = [""] * len(rows)
+        owners = np.searchsorted(self._starts, rows, side="right") - 1
+        for number in np.unique(owners).tolist():
+            part, picked = self._parts[number]
+            at = np.flatnonzero(owners == number)
+            local = np.asarray(rows)[at] - self._starts[number]
+            values = part.texts(name, local if picked is None else picked[local])
+            for index, value in zip(at.tolist(), values, strict=True):
+                found[index] = value
+        return found
+
+    def text_at(self, name: str, row: int) -> str:
+        """One of the values that :meth:`texts` gives."""
+        number = int(self._starts.searchsorted(row, side="right")) - 1
+        part, picked = self._parts[number]
+        local = row - int(self._starts[number])
+        return part.text_at(name, local if picked is None else int(picked[local]))
+
+    def seen_from(self, written: Schema, wanted: Schema) -> Sidecar:
+        """The parts in terms of a later schema of the table than ``written``, theirs."""
+        view = JoinedSidecar(self, [(part.seen_from(written, wanted), rows) for part, rows in self._parts])
+        view.schema_id = wanted.schema_id
+        return view
+
+    def zones(self, column_id: int, dtype: DataType) -> Zones:
+        """The zone maps of a column; entries of a part that does not have it have none."""
+        key = (column_id, dtype)
+        found = self._joined.get(key)
+        if found is None:
+            found = self._joined[key] = joined_zones(
+                dtype, [_taken(part.zones(column_id, dtype), rows) for part, rows in self._parts]
+            )
+        return found
+
+    def null_counts(self, column_id: int, dtype: DataType) -> npt.NDArray[np.int64]:
+        """Null counts of a column, -1 where not known."""
+        key = (column_id, dtype)
+        found = self._nulls.get(key)
+        if found is None:
+            found = self._nulls[key] = _rows_of(self._parts, lambda part: part.null_counts(column_id, dtype))
+        return found
+
+    def from_elsewhere(self, column_id: int) -> npt.NDArray[np.bool_]:
+        """Where the statistics of a column are not those of the file's own footer."""
+        return _rows_of(self._parts, lambda part: part.from_elsewhere(column_id))
+
+    def column_size_bytes(self, column_ids: Sequence[int]) -> npt.NDArray[np.int64]:
+        """Compressed bytes of the columns, added up per entry."""
+        return _rows_of(self._parts, lambda part: part.column_size_bytes(column_ids))
+
+    def older_schema_ids(self, rows: npt.NDArray[Any], current: int) -> list[int | None]:
+        """The schema that rows are in terms of, None where it is the current one: all are in terms of one."""
+        return [None if self.schema_id == current else self.schema_id] * len(rows)
+
+
+def _rows_of(parts: Sequence[Part], column: Callable[[Sidecar], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    arrays = [(column(part), rows) for part, rows in parts]
+    return np.concatenate([values if rows is None else values[rows] for values, rows in arrays])
+
+
+def _taken(zones: Zones, rows: npt.NDArray[np.int64] | None) -> Zones:
+    if rows is None:
+        return zones
+    taken = zones.take(rows)
+    taken.spans = None if zones.spans is None else zones.spans.take(rows)
+    return taken
+
+
+def joined_zones(dtype: DataType, parts: Sequence[Zones]) -> Zones:
+    """The zone maps of several layers one after another; at least one part."""
+    zones = Zones(
+        _joined_side(dtype, [(part.low, len(part)) for part in parts]),
+        _joined_side(dtype, [(part.high, len(part)) for part in parts]),
+        np.concatenate([part.flags for part in parts]),
+    )
+    zones.spans = Spans.joined([(part.spans, len(part)) for part in parts])
+    return zones
+
+
+def _joined_side(dtype: DataType, parts: Sequence[tuple[Keys | None, int]]) -> Keys | None:
+    """One side's bounds; those of a part without any hold a zero value, as the flags there say that none is known."""
+    if all(keys is None for keys, _ in parts):
+        return None
+    zero: Any = b"" if dtype.order == "bytes" else 0.0 if dtype.order == "float" else 0
+    filled = [keys if keys is not None else keys_of(dtype, [zero] * count) for keys, count in parts]
+    return joined_keys([keys for keys in filled if keys is not None])

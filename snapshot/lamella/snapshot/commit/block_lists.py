@@ -1,0 +1,183 @@
+"""Lists of blocks: objects in a table's scratch folder, by which a commit brings more blocks than one request can hold.
+
+A list is blocks as JSON, one a line, in the order in which the commit adds them. It is needed until its commit is over.
+Who writes a list names it by its content, so that whoever makes the same commit again names the same objects.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Final, NamedTuple
+
+import msgspec
+
+from lamella.snapshot.concurrency import ContextThreadPool
+from lamella.snapshot.errors import InvalidRequest, LimitExceeded, ObjectNotFound
+from lamella.snapshot.ids import uuid7
+from lamella.snapshot.manifest import Block, content_hash
+from lamella.snapshot.storage import Store, TableLayout
+from lamella.snapshot.storage.location import normal
+from lamella.snapshot.vacuum import object_name
+from lamella.snapshot.wire import BlockListSent
+
+_ENDING: Final = ".blocks"
+#: Lists that are read ahead of the one whose blocks are wanted.
+_AHEAD: Final = 1
+_DECODER: Final = msgspec.json.Decoder(Block)
+_PLACE: Final = re.compile(r"(?P<message>.*) - at (?P<key>`key` in )?`(?P<path>\$.*)`", re.DOTALL)
+
+
+class Listed(NamedTuple):
+    """A block of a list, and where it stands: the list's location, and its number there (from 0)."""
+
+    block: Block
+    location: str
+    number: int
+
+
+class PackedList(NamedTuple):
+    """A list that can be put into the store, and what the commit says of it."""
+
+    data: bytes
+    sent: BlockListSent
+
+
+def packed(layout: TableLayout, blocks: Iterable[bytes], *, piece_bytes: int) -> Iterator[PackedList]:
+    """Encoded blocks as lists of at most ``piece_bytes`` each; a block that is larger is a list of its own."""
+    lines: list[bytes] = []
+    size_bytes = 0
+    for block in blocks:
+        if lines and size_bytes + len(block) + 1 > piece_bytes:
+            yield _packed(layout, lines)
+            lines, size_bytes = [], 0
+        lines.append(block)
+        size_bytes += len(block) + 1
+    if lines:
+        yield _packed(layout, lines)
+
+
+def _packed(layout: TableLayout, lines: Sequence[bytes]) -> PackedList:
+    data = b"\n".join((*lines, b""))
+    digest = hashlib.sha256(data)
+    # A name without a time: a clean-up goes by the store's own.
+    location = layout.block_list(uuid7(0, digest.digest()))
+    sent = BlockListSent(location=location, size_bytes=len(data), sha256=digest.hexdigest(), block_count=len(lines))
+    return PackedList(data, sent)
+
+
+def checked_lists(
+    folder: str, sent: Sequence[BlockListSent], *, most_blocks: int, most_bytes: int
+) -> tuple[BlockListSent, ...]:
+    """The lists of a commit to the table in ``folder``, with their locations in the one spelling; nothing is read.
+
+    Raises:
+        InvalidRequest: a list that is not in the table's own scratch folder, is there twice, or has no block.
+        LimitExceeded: more than ``most_blocks`` in all, or a list of more than ``most_bytes``.
+    """
+    found = [msgspec.structs.replace(each, location=normal(each.location)) for each in sent]
+    if len({each.location for each in found}) < len(found):
+        raise InvalidRequest("added_from names a list twice")
+    for each in found:
+        name = object_name(folder, each.location)
+        if name is None or name.kind != "temporary" or not each.location.endswith(_ENDING):
+            raise _wrong(each, "it is not a list in the table's own scratch folder")
+        if each.block_count < 1 or each.size_bytes < 1:
+            raise _wrong(each, f"it has {each.size_bytes} bytes of {each.block_count} blocks")
+        if each.size_bytes > most_bytes:
+            raise LimitExceeded(
+                f"a list of blocks has at most {most_bytes} bytes, not {each.size_bytes}",
+                limit="list_bytes",
+                most=most_bytes,
+                location=each.location,
+            )
+    count = sum(each.block_count for each in found)
+    if count > most_blocks:
+        raise LimitExceeded(
+            f"a commit brings at most {most_blocks} blocks in lists, not {count}", limit="list_blocks", most=most_blocks
+        )
+    return tuple(found)
+
+
+def listed_blocks(store: Store, lists: Sequence[BlockListSent]) -> Iterator[Listed]:
+    """The blocks of lists that :func:`checked_lists` passed, in order; few lists are held in memory at a time.
+
+    Raises:
+        ObjectNotFound: a list is not there, or not any more.
+        InvalidRequest: a list that is not what the commit says of it, or holds something else than blocks; ``location``
+            and ``index`` say where.
+        LimitExceeded: a block that is nested too deeply.
+        StoreError: storage failed.
+    """
+    with ContextThreadPool(_AHEAD, thread_name_prefix="block-lists") as pool:
+        waiting = iter(lists)
+        under_way: deque[tuple[BlockListSent, Future[bytes]]] = deque()
+
+        def begin() -> None:
+            following = next(waiting, None)
+            if following is not None:
+                under_way.append((following, pool.submit(_read, store, following)))
+
+        begin()
+        try:
+            while under_way:
+                sent, future = under_way.popleft()
+                data = future.result()
+                del future
+                for _ in range(_AHEAD):
+                    begin()
+                yield from _blocks(sent, data)
+        finally:
+            for _, future in under_way:
+                future.cancel()
+
+
+def _read(store: Store, sent: BlockListSent) -> bytes:
+    try:
+        # One byte more, which would show that there is more; and never all of an object of any size.
+        data = store.read_range(sent.location, 0, sent.size_bytes + 1)
+    except ObjectNotFound as error:
+        raise ObjectNotFound(
+            f"the list of blocks {sent.location} is not there, or not any more", location=sent.location
+        ) from error
+    if len(data) != sent.size_bytes:
+        more = "more than " if len(data) > sent.size_bytes else ""
+        raise _wrong(sent, f"it has {more}{min(len(data), sent.size_bytes)} bytes, not {sent.size_bytes}")
+    if content_hash(data) != sent.sha256:
+        raise _wrong(sent, "its SHA-256 is another one")
+    count = data.count(b"\n") + (not data.endswith(b"\n"))
+    if count != sent.block_count:
+        raise _wrong(sent, f"it has {count} lines, not {sent.block_count}")
+    return data
+
+
+def _blocks(sent: BlockListSent, data: bytes) -> Iterator[Listed]:
+    whole = memoryview(data)
+    start = 0
+    for number in range(sent.block_count):
+        end = data.find(b"\n", start)
+        end = len(data) if end < 0 else end
+        yield Listed(_block(sent.location, number, whole[start:end]), sent.location, number)
+        start = end + 1
+
+
+def _block(location: str, number: int, line: memoryview) -> Block:
+    where = f"block {number} of {location}"
+    try:
+        return _DECODER.decode(line)
+    except msgspec.ValidationError as error:
+        found = _PLACE.fullmatch(str(error))
+        message, path = (found["message"], found["path"]) if found else (str(error), "$")
+        place = f"a key of {path}" if found and found["key"] else path
+        raise InvalidRequest(f"{message} at {place} of {where}", location=location, index=number, path=path) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"{where} is not JSON: {error}", location=location, index=number) from error
+    except RecursionError as error:
+        raise LimitExceeded(f"{where} is nested too deeply", limit="depth", location=location, index=number) from error
+
+
+def _wrong(sent: BlockListSent, reason: str) -> InvalidRequest:
+    return InvalidRequest(f"{sent.location} cannot be read as blocks: {reason}", location=sent.location)

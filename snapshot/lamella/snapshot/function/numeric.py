@@ -1,0 +1,383 @@
+"""Arithmetic, casts that keep the order of values, and coalesce."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lamella.snapshot.columnar.keys import Keys, Mask, choose, lesser
+from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NULL, MAY_NUMBER, NULLS_KNOWN, Zones
+from lamella.snapshot.function.base import (
+    SAFE,
+    Span,
+    Vector,
+    fails_of,
+    in_range,
+    result,
+    span_of,
+    strict,
+    whole_numbers,
+)
+from lamella.snapshot.schema import DataType
+
+# Sums, differences, products and quotients of numbers, where no row can overflow.
+#
+# Interval arithmetic: the result lies between the least and the greatest of the results at the bounds, since each of
+# these is monotone in each argument, and rounding to the nearest double keeps the order. An integer or decimal result
+# that may leave its type counts as unknown: Spark's ANSI mode fails there and the other wraps around or gives null.
+
+Operation = Literal["add", "subtract", "multiply", "divide"]
+_Numbers = npt.NDArray[Any]
+
+
+class Integers(msgspec.Struct, frozen=True, gc=False):
+    """``left op right`` over whole numbers (also days, and decimals as unscaled numbers).
+
+    ``left_factor`` and ``right_factor`` bring the arguments to the result's scale.
+    """
+
+    operation: Operation
+    dtype: DataType
+    left_factor: int = 1
+    right_factor: int = 1
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the results."""
+        left, right = (span_of(zones) for zones in arguments)
+        left, left_safe = _scaled(left, self.left_factor)
+        right, right_safe = _scaled(right, self.right_factor)
+        both = left.known & right.known & left_safe & right_safe
+        with np.errstate(over="ignore"):
+            low, high, fits = _whole(self.operation, left, right)
+        limits = tuple(max(-SAFE, min(SAFE, limit)) for limit in self.dtype.int_range)
+        inside = both & fits & (low >= limits[0]) & (high <= limits[1])
+        return result(self.dtype, Span(low, high, inside, inside), arguments, may_fail=~inside)
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The results; one outside the type has failed."""
+        left, right = (whole_numbers(vector) for vector in arguments)
+        exact = computed(self.operation, left, right, self.left_factor, self.right_factor)
+        values, fits = in_range(exact, self.dtype)
+        return strict(values, arguments, failed=~fits, reason=_overflow(self.dtype))
+
+
+class Doubles(msgspec.Struct, frozen=True, gc=False):
+    """``left op right`` over doubles."""
+
+    operation: Operation
+    dtype: DataType
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the results."""
+        left, right = (_double(span_of(zones)) for zones in arguments)
+        known = left.known & right.known
+        for side in (left, right):
+            known = known & np.isfinite(side.low) & np.isfinite(side.high)
+        by_zero = np.zeros(len(known), dtype=bool)
+        if self.operation == "divide":  # an error or a null, by Spark's settings
+            by_zero = ~right.known | ((right.low <= 0) & (right.high >= 0))
+        with np.errstate(all="ignore"):
+            corners = _corners(self.operation, left, right)
+        low, high = np.minimum.reduce(corners), np.maximum.reduce(corners)
+        known = known & ~np.isnan(low) & ~np.isnan(high)
+        may_nan = arguments[0].has(MAY_NAN) | arguments[1].has(MAY_NAN) | ~known
+        return result(
+            self.dtype, Span(low, high, known, known), arguments, may_fail=by_zero, may_nan=may_nan, keeps_nan=True
+        )
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The results; a quotient by zero has failed."""
+        left, right = (vector.values for vector in arguments)
+        by_zero = right == 0 if self.operation == "divide" else np.zeros(len(right), dtype=bool)
+        with np.errstate(all="ignore"):
+            values = _applied(self.operation, left, right)
+        if self.operation == "divide":  # Spark computes the divisor first
+            arguments = arguments[::-1]
+        return strict(values, arguments, failed=by_zero, reason="a division by zero")
+
+
+class Negative(msgspec.Struct, frozen=True, gc=False):
+    """``-x`` of a number."""
+
+    dtype: DataType
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the results; the least integer has no opposite."""
+        (zones,) = arguments
+        span = span_of(zones)
+        with np.errstate(over="ignore"):
+            flipped = Span(-span.high, -span.low, span.high_known, span.low_known)
+        if self.dtype.is_float:
+            return result(self.dtype, flipped, arguments, may_nan=zones.has(MAY_NAN), keeps_nan=True)
+        return result(self.dtype, flipped, arguments, may_fail=_may_be_least(span, self.dtype))
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The opposites; that of the least integer has failed."""
+        (vector,) = arguments
+        if self.dtype.is_float:
+            return strict(-vector.values, arguments)
+        values, fits = in_range(_opposite(vector), self.dtype)
+        return strict(values, arguments, failed=~fits, reason=_overflow(self.dtype))
+
+
+class Absolute(msgspec.Struct, frozen=True, gc=False):
+    """``abs(x)`` of a number."""
+
+    dtype: DataType
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the results: from the bound that is nearer to zero to the one that is farther."""
+        (zones,) = arguments
+        span = span_of(zones)
+        with np.errstate(over="ignore"):
+            low = np.where(span.low_known & (span.low > 0), span.low, 0)
+            low = np.where(span.high_known & (span.high < 0), -span.high, low)
+            high = np.maximum(np.abs(span.low), np.abs(span.high))
+        made = Span(low, high, np.ones(len(zones), dtype=bool), span.known)
+        if self.dtype.is_float:
+            return result(self.dtype, made, arguments, may_nan=zones.has(MAY_NAN), keeps_nan=True)
+        return result(self.dtype, made, arguments, may_fail=_may_be_least(span, self.dtype))
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The distances from zero; that of the least integer has failed."""
+        (vector,) = arguments
+        if self.dtype.is_float:
+            return strict(np.abs(vector.values), arguments)
+        below = np.asarray(vector.values < 0).astype(bool)
+        values, fits = in_range(np.where(below, _opposite(vector), whole_numbers(vector)), self.dtype)
+        return strict(values, arguments, failed=~fits, reason=_overflow(self.dtype))
+
+
+def computed(operation: Operation, left: _Numbers, right: _Numbers, *factors: int) -> _Numbers:
+    """``left * factor op right * factor``, exact: as int64 where every result fits, else as Python integers."""
+    first, second = factors or (1, 1)
+    a, b = _greatest(left) * first, _greatest(right) * second
+    most = a * b if operation == "multiply" else a + b
+    kind = object if max(a, b, most) > SAFE else np.int64
+    left, right = left.astype(kind, copy=False), right.astype(kind, copy=False)
+    return np.asarray(_applied(operation, left * first, right * second))
+
+
+def _applied(operation: Operation, left: _Numbers, right: _Numbers) -> _Numbers:
+    if operation == "add":
+        return left + right
+    if operation == "subtract":
+        return left - right
+    return left * right if operation == "multiply" else left / right
+
+
+def _greatest(values: _Numbers) -> int:
+    """The greatest distance from zero."""
+    return max(abs(int(values.min())), abs(int(values.max()))) if len(values) else 0
+
+
+def _opposite(vector: Vector) -> _Numbers:
+    values = whole_numbers(vector)
+    return computed("subtract", np.zeros_like(values), values)
+
+
+def _overflow(dtype: DataType) -> str:
+    return f"a result outside the range of {dtype}"
+
+
+def _may_be_least(span: Span, dtype: DataType) -> Mask:
+    if dtype.name == "decimal":  # symmetric about zero; wider than 64 bits has no bounds here
+        return ~span.known
+    return np.asarray(~span.low_known | (span.low <= dtype.int_range[0]))
+
+
+def _scaled(span: Span, factor: int) -> tuple[Span, Mask]:
+    """A span times a power of ten, and where that is exact."""
+    if factor == 1:
+        return span, np.ones(len(span.low), dtype=bool)
+    limit = SAFE // factor
+    safe = (span.low >= -limit) & (span.high <= limit)  # not by abs(): the least integer has none
+    scale = np.int64(factor if factor < SAFE else 0)
+    with np.errstate(over="ignore"):
+        return Span(span.low * scale, span.high * scale, span.low_known, span.high_known), np.asarray(safe)
+
+
+def _whole(operation: Operation, left: Span, right: Span) -> tuple[_Numbers, _Numbers, Mask]:
+    """Least and greatest result, and where they are exact."""
+    if operation == "multiply":
+        corners = _corners(operation, left, right)
+        roughly = _corners(operation, _double(left), _double(right))
+        fits = np.maximum.reduce([np.abs(corner) for corner in roughly]) < float(SAFE)
+        return np.minimum.reduce(corners), np.maximum.reduce(corners), np.asarray(fits)
+    small = np.ones(len(left.low), dtype=bool)
+    for side in (left, right):
+        small = small & (side.low > -(SAFE >> 1)) & (side.high < SAFE >> 1)
+    if operation == "add":
+        return left.low + right.low, left.high + right.high, small
+    return left.low - right.high, left.high - right.low, small
+
+
+def _corners(operation: Operation, left: Span, right: Span) -> list[_Numbers]:
+    pairs = [(a, b) for a in (left.low, left.high) for b in (right.low, right.high)]
+    return [_applied(operation, a, b) for a, b in pairs]
+
+
+def _double(span: Span) -> Span:
+    return Span(span.low.astype(np.float64), span.high.astype(np.float64), span.low_known, span.high_known)
+
+
+_Integers64 = npt.NDArray[np.int64]
+_EXACT: Final = float(1 << 62)
+
+
+class Whole(msgspec.Struct, frozen=True, gc=False):
+    """Integers and decimals to integers and decimals: times or by a power of ten, cut towards zero.
+
+    A decimal that loses digits is rounded by Spark when the target is a decimal, so ``divisor`` is for integers only.
+    """
+
+    dtype: DataType
+    factor: int = 1
+    divisor: int = 1
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the results; a value outside the target's range may fail."""
+        span = span_of(arguments[0])
+        limit = SAFE // self.factor
+        fits = span.known & (span.low >= -limit) & (span.high <= limit)  # not by abs(): the least integer has none
+        scale = np.int64(min(self.factor, SAFE))
+        with np.errstate(over="ignore"):
+            low, high = (_cut(side * scale, self.divisor) for side in (span.low, span.high))
+        least, greatest = self.dtype.int_range
+        inside = fits & (low >= max(least, -SAFE)) & (high <= min(greatest, SAFE))
+        return result(self.dtype, Span(low, high, inside, inside), arguments, may_fail=~inside)
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The results; one outside the target's range has failed."""
+        values = whole_numbers(arguments[0])
+        if self.factor != 1:
+            values = computed("multiply", values, np.array([self.factor], dtype=object))
+        if self.divisor != 1:
+            wide = values.dtype == object or self.divisor > SAFE
+            exact = values.astype(object) if wide else values
+            cut = np.abs(exact) // self.divisor
+            values = np.where(exact < 0, -cut, cut)
+        made, fits = in_range(values, self.dtype)
+        return strict(made, arguments, failed=~fits, reason=_out_of_range(self.dtype))
+
+
+class ToDouble(msgspec.Struct, frozen=True, gc=False):
+    """Integers and floats to double: the nearest one."""
+
+    dtype: DataType
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the doubles."""
+        span = span_of(arguments[0])
+        low, high = span.low.astype(np.float64), span.high.astype(np.float64)
+        made = Span(low, high, span.low_known, span.high_known)
+        return result(self.dtype, made, arguments, may_nan=arguments[0].has(MAY_NAN))
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The doubles."""
+        return strict(arguments[0].values.astype(np.float64), arguments)
+
+
+class ToInteger(msgspec.Struct, frozen=True, gc=False):
+    """Doubles to integers, cut towards zero; NaN and what is out of range may fail."""
+
+    dtype: DataType
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """Zone maps of the integers."""
+        (zones,) = arguments
+        span = span_of(zones)
+        least, greatest = (max(-_EXACT, min(_EXACT, float(limit))) for limit in self.dtype.int_range)
+        with np.errstate(invalid="ignore"):
+            inside = span.known & (span.low >= least) & (span.high <= greatest) & ~zones.has(MAY_NAN)
+            low, high = (np.where(inside, np.trunc(side), 0).astype(np.int64) for side in (span.low, span.high))
+        return result(self.dtype, Span(low, high, inside, inside), arguments, may_fail=~inside)
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The integers. 2^63 becomes the greatest 64-bit integer: Spark compares with that as a double, and cuts."""
+        values = arguments[0].values
+        least, greatest = self.dtype.int_range
+        with np.errstate(invalid="ignore"):
+            whole = np.trunc(values)
+            fits = (whole >= float(least)) & (whole <= float(greatest))
+            beyond = fits & (whole >= float(1 << 63))
+            made = np.where(fits & ~beyond, whole, 0.0).astype(np.int64)
+        made = np.where(beyond, np.int64((1 << 63) - 1), made)
+        return strict(made, arguments, failed=~fits, reason=_out_of_range(self.dtype))
+
+
+def _cut(values: _Integers64, divisor: int) -> _Integers64:
+    """Quotients cut towards zero."""
+    if divisor == 1:
+        return values
+    if divisor > SAFE:  # greater than any number here
+        return np.zeros_like(values)
+    return np.asarray(np.sign(values) * (np.abs(values) // divisor))
+
+
+def _out_of_range(dtype: DataType) -> str:
+    return f"a value outside the range of {dtype}"
+
+
+class Coalesce(msgspec.Struct, frozen=True, gc=False):
+    """``coalesce(a, b, ...)`` of arguments of one type: not null where any argument is not."""
+
+    def zones(self, *arguments: Zones) -> Zones:
+        """The hull of the arguments that a row can come to."""
+        merged = arguments[0]
+        for following in arguments[1:]:
+            merged = _or_else(merged, following)
+        return merged
+
+    def rows(self, *arguments: Vector) -> Vector:
+        """The first value that is not null; what stands behind it is not looked at."""
+        merged = arguments[0]
+        for following in arguments[1:]:
+            merged = _or_value(merged, following)
+        return merged
+
+
+def _or_value(first: Vector, second: Vector) -> Vector:
+    valid = first.valid | second.valid
+    if first.is_bytes:
+        values = pc.if_else(pa.array(first.valid), first.values, second.values)
+    else:
+        values = np.where(first.valid, first.values, second.values)
+    if first.failed is None and second.failed is None:
+        return Vector(values, valid)
+    nowhere = np.zeros(len(valid), dtype=bool)
+    mine = nowhere if first.failed is None else first.failed
+    other = nowhere if second.failed is None else second.failed & ~first.valid
+    return Vector(values, valid, mine | other, first.reason if mine.any() else second.reason)
+
+
+def _or_else(first: Zones, second: Zones) -> Zones:
+    reached = first.has(MAY_NULL)
+    taken = second.flags & np.uint8(MAY_NUMBER | MAY_NAN)
+    held = first.flags & np.uint8(MAY_NUMBER | MAY_NAN)
+    flags = np.where(reached, held | taken | (second.flags & np.uint8(MAY_NULL)), held)
+    counted = (first.has(NULLS_KNOWN) & second.has(NULLS_KNOWN)) | ~reached
+    flags = flags | counted * np.uint8(NULLS_KNOWN)
+    low, low_known = _side(first, second, reached, LOW_KNOWN)
+    high, high_known = _side(first, second, reached, HIGH_KNOWN)
+    flags = flags | low_known * np.uint8(LOW_KNOWN) | high_known * np.uint8(HIGH_KNOWN)
+    return Zones(low, high, flags.astype(np.uint8), fails_of((first, second)))
+
+
+def _side(first: Zones, second: Zones, reached: Mask, bit: int) -> tuple[Keys | None, Mask]:
+    """The outer bound of the two on one side; an argument without numbers has no part in it."""
+    mine, other = (first.low, second.low) if bit == LOW_KNOWN else (first.high, second.high)
+    nothing = np.zeros(len(first), dtype=bool)
+    if mine is None or other is None:
+        return None, nothing
+    from_first = first.has(MAY_NUMBER)
+    from_second = reached & second.has(MAY_NUMBER)
+    known = (~from_first | first.has(bit)) & (~from_second | second.has(bit)) & (from_first | from_second)
+    outer = lesser(mine, other) if bit == LOW_KNOWN else ~lesser(mine, other)
+    use_first = np.where(from_first & from_second, outer, from_first)
+    return choose(np.asarray(use_first), mine, other), np.asarray(known)

@@ -1,0 +1,522 @@
+"""Tables exported as Iceberg: manifests, metadata files and the folder that holds them."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import secrets
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+from pyiceberg.avro.file import AvroOutputFile
+from pyiceberg.io import InputFile, InputStream, OutputFile, OutputStream
+from pyiceberg.manifest import (
+    MANIFEST_LIST_FILE_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    data_file_with_partition,
+    manifest_entry_schema_with_data_file,
+    read_manifest_list,
+)
+from pyiceberg.typedef import Record
+from pyiceberg.types import StructType
+
+from lamella.snapshot.errors import AlreadyExists, ManifestError, NotExpressible, ObjectNotFound
+from lamella.snapshot.iceberg.metadata import MAIN, NAME_MAPPING, mapping_of, require_types
+from lamella.snapshot.iceberg.scan_plan import file_statistics
+from lamella.snapshot.iceberg.types import schema_json
+from lamella.snapshot.manifest import Block, Snapshot
+from lamella.snapshot.schema import Schema
+from lamella.snapshot.storage import ReplacingStore
+
+# Iceberg's manifests and manifest lists as Avro files, written and read by pyiceberg.
+#
+# A manifest says of a segment's blocks what never changes, and leaves to the lists what differs from snapshot to
+# snapshot: its entries are "added", and their snapshot and sequence number are null, so that readers take those of the
+# list's entry (the specification's inheritance). So one file serves every snapshot that has the segment.
+
+_FORMAT: Final = 2
+_CODEC: Final = {"avro.codec": "deflate"}
+_ENTRY: Final = manifest_entry_schema_with_data_file(
+    format_version=_FORMAT, data_file=data_file_with_partition(format_version=_FORMAT, partition_type=StructType())
+)
+
+
+class ListedManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """A list's entry for a manifest: where and how long it is, what it holds, and since which snapshot it is there.
+
+    ``added_by``, ``sequence_number``: of the first snapshot that had the manifest.
+    """
+
+    location: str
+    size_bytes: int
+    added_by: int
+    sequence_number: int
+    file_count: int
+    row_count: int
+
+
+def manifest_bytes(
+    blocks: Sequence[Block], schema: Schema, written: Sequence[Schema], columns: Collection[int] | None
+) -> bytes:
+    """The manifest of blocks, of which there is at least one.
+
+    ``written``: the schemas that they were written with. ``columns``: of which statistics are given; None: of all.
+
+    Raises:
+        NotExpressible: the schema cannot be one of Iceberg's.
+        ManifestError: statistics that are not of a column's type.
+    """
+    by_id = {each.schema_id: each for each in written}
+    meta = {
+        "schema": json.dumps(schema_json(schema)),
+        "schema-id": str(schema.schema_id),
+        "partition-spec": "[]",
+        "partition-spec-id": "0",
+        "format-version": str(_FORMAT),
+        "content": "data",
+        **_CODEC,
+    }
+    entries = [_manifest_entry(block, by_id[block.written_with], columns) for block in blocks]
+    return _avro(_ENTRY, "manifest_entry", meta, entries)
+
+
+def list_bytes(
+    manifests: Iterable[ListedManifest], *, snapshot: int, parent: int | None, sequence_number: int
+) -> bytes:
+    """The manifest list of a snapshot."""
+    meta = {
+        "snapshot-id": str(snapshot),
+        "parent-snapshot-id": "null" if parent is None else str(parent),
+        "sequence-number": str(sequence_number),
+        "format-version": str(_FORMAT),
+        **_CODEC,
+    }
+    entries = [
+        ManifestFile.from_args(
+            _table_format_version=_FORMAT,
+            manifest_path=each.location,
+            manifest_length=each.size_bytes,
+            partition_spec_id=0,
+            content=ManifestContent.DATA,
+            sequence_number=each.sequence_number,
+            min_sequence_number=each.sequence_number,
+            added_snapshot_id=each.added_by,
+            added_files_count=each.file_count,
+            existing_files_count=0,
+            deleted_files_count=0,
+            added_rows_count=each.row_count,
+            existing_rows_count=0,
+            deleted_rows_count=0,
+            partitions=[],
+        )
+        for each in manifests
+    ]
+    return _avro(MANIFEST_LIST_FILE_SCHEMAS[_FORMAT], "manifest_file", meta, entries)
+
+
+def read_list(data: bytes) -> list[ListedManifest]:
+    """What :func:`list_bytes` wrote."""
+    return [
+        ListedManifest(
+            location=each.manifest_path,
+            size_bytes=each.manifest_length,
+            added_by=each.added_snapshot_id or 0,
+            sequence_number=each.sequence_number,
+            file_count=each.added_files_count or 0,
+            row_count=each.added_rows_count or 0,
+        )
+        for each in read_manifest_list(_Given(data))
+    ]
+
+
+def _manifest_entry(block: Block, schema: Schema, columns: Collection[int] | None) -> ManifestEntry:
+    found = file_statistics(block, schema, columns)
+    file = DataFile.from_args(
+        _table_format_version=_FORMAT,
+        content=DataFileContent.DATA,
+        file_path=block.location,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=block.row_count,
+        file_size_in_bytes=block.file_size,
+        value_counts=found.value_counts or None,
+        null_value_counts=found.null_value_counts or None,
+        nan_value_counts=found.nan_value_counts or None,
+        lower_bounds=found.lower_bounds or None,
+        upper_bounds=found.upper_bounds or None,
+    )
+    return ManifestEntry.from_args(
+        _table_format_version=_FORMAT, status=ManifestEntryStatus.ADDED, snapshot_id=None, data_file=file
+    )
+
+
+def _avro(schema: Any, name: str, meta: dict[str, str], records: list[Any]) -> bytes:
+    """An Avro file with all records in one block; none, if there are none."""
+    out = _Kept()
+    with AvroOutputFile[Any](output_file=out, file_schema=schema, schema_name=name, metadata=meta) as writer:
+        if records:
+            writer.write_block(records)
+    return out.data
+
+
+class _Stream(io.BytesIO):
+    """Keeps what was written when it is closed."""
+
+    def __init__(self, kept: _Kept) -> None:
+        super().__init__()
+        self._kept = kept
+
+    def close(self) -> None:
+        self._kept.data = self.getvalue()
+        super().close()
+
+
+class _Kept(OutputFile):
+    """A file in memory, as pyiceberg writes one."""
+
+    def __init__(self) -> None:
+        super().__init__("memory")
+        self.data = b""
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def exists(self) -> bool:
+        return False
+
+    def to_input_file(self) -> InputFile:
+        return _Given(self.data)
+
+    def create(self, overwrite: bool = False) -> OutputStream:  # noqa: ARG002  # pyiceberg's signature
+        return _Stream(self)
+
+
+class _Given(InputFile):
+    """A file in memory, as pyiceberg reads one."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__("memory")
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def exists(self) -> bool:
+        return True
+
+    def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002  # pyiceberg's signature
+        return io.BytesIO(self._data)
+
+
+#: In the summary of each snapshot: which one it is here, the schemas of its files, of which columns it has statistics.
+SNAPSHOT: Final = "lamella.snapshot-id"
+SCHEMAS: Final = "lamella.schema-ids"
+COLUMNS: Final = "lamella.statistics"
+#: Metadata files before the current one that are kept.
+KEPT_VERSIONS: Final = 100
+#: What may differ between two metadata files that say the same of the table.
+_OF_THE_FILE: Final = ("last-updated-ms", "metadata-log")
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot as it is to be exported. ``number``: its id in Iceberg, which is its number in the table's history.
+
+    ``columns``: of which statistics are given, as :data:`COLUMNS` says it.
+    """
+
+    snapshot: Snapshot
+    number: int
+    columns: str
+
+
+def check_readable(snapshot: Snapshot) -> None:
+    """Raise NotExpressible when Iceberg's readers cannot read the snapshot's columns, or blocks of older schemas."""
+    schema_json(snapshot.schema)
+    require_types(snapshot.schema, written_with(snapshot))
+    mapping_of(snapshot.schema, written_with(snapshot))
+
+
+def written_with(snapshot: Snapshot) -> tuple[Schema, ...]:
+    """The schemas that a snapshot's blocks were written with, the newest first."""
+    used = set(snapshot.schema_ids_in_use)
+    return tuple(schema for schema in reversed(snapshot.history) if schema.schema_id in used)
+
+
+def is_exported(previous: Mapping[str, Any] | None, exported: Exported) -> bool:
+    """Whether a metadata file has the snapshot, with such statistics."""
+    found = _entry(previous, exported.number)
+    said = None if found is None else (_lamella_id(found), found["summary"].get(COLUMNS))
+    return said == (exported.snapshot.snapshot_id, exported.columns)
+
+
+def current_list(previous: Mapping[str, Any] | None) -> str | None:
+    """Where the manifest list of a metadata file's current snapshot is; None: there is none."""
+    found = None if previous is None else _entry(previous, previous["current-snapshot-id"])
+    return None if found is None else str(found["manifest-list"])
+
+
+def next_sequence(previous: Mapping[str, Any] | None) -> int:
+    """The sequence number of a snapshot that is added."""
+    return 1 if previous is None else int(previous["last-sequence-number"]) + 1
+
+
+def parent_of(previous: Mapping[str, Any] | None, *, only_adds: bool) -> int | None:
+    """The parent of a snapshot that is added.
+
+    Only one that adds to the current snapshot has a parent: readers of what came and went between two snapshots look
+    for files that are marked as deleted, which no segment's manifest has. Without a parent they refuse.
+    """
+    if previous is None or not only_adds:
+        return None
+    return None if current_list(previous) is None else int(previous["current-snapshot-id"])
+
+
+def entry(
+    exported: Exported, manifest_list: str, *, sequence_number: int, parent: int | None, only_adds: bool
+) -> dict[str, Any]:
+    """A snapshot's entry in a metadata file. ``only_adds``: every file of the current one is in it too."""
+    snapshot, total = exported.snapshot, exported.snapshot.summary
+    found: dict[str, Any] = {
+        "snapshot-id": exported.number,
+        "sequence-number": sequence_number,
+        "timestamp-ms": snapshot.timestamp_ms,
+        "manifest-list": manifest_list,
+        "schema-id": snapshot.schema.schema_id,
+        "summary": {
+            "operation": "append" if only_adds else "overwrite",
+            "total-records": str(total.row_count),
+            "total-data-files": str(total.block_count),
+            "total-files-size": str(total.compressed_byte_size),
+            "total-delete-files": "0",
+            SNAPSHOT: snapshot.snapshot_id,
+            SCHEMAS: ",".join(map(str, snapshot.schema_ids_in_use)),
+            COLUMNS: exported.columns,
+        },
+    }
+    return found if parent is None else found | {"parent-snapshot-id": parent}
+
+
+def next_metadata(
+    previous: Mapping[str, Any] | None,
+    previous_location: str | None,
+    exported: Exported,
+    added: Mapping[str, Any] | None,
+    *,
+    location: str,
+    alive: Collection[str],
+    tags: Mapping[str, str],
+    now_ms: int,
+) -> dict[str, Any]:
+    """The metadata file that follows ``previous``, with the exported snapshot as the current one.
+
+    ``added``: its entry; None: ``previous`` has it. ``alive``: ids of the snapshots of the table's history; what is not
+    among them has left it, and its files may be gone. ``tags``: snapshot ids by tag.
+
+    Raises:
+        NotExpressible: see :func:`check_readable`.
+    """
+    snapshot, number = exported.snapshot, exported.number
+    own = added if added is not None else _entry(previous, number)
+    if own is None:
+        raise ValueError("an entry is needed for a snapshot that was not exported before")
+    kept = [each for each in _entries(previous) if each["snapshot-id"] != number and _lamella_id(each) in alive]
+    mapping, kept = _mapping(snapshot, kept)
+    schemas = {each["schema-id"]: each for each in ([] if previous is None else previous["schemas"])}
+    entries = sorted([*kept, own], key=lambda each: int(each["sequence-number"]))
+    in_use = {each["schema-id"] for each in entries}
+    # Those of older files are there for readers who look for the names in a file among them, as Lamella does.
+    for schema in (*written_with(snapshot), snapshot.schema):
+        with suppress(NotExpressible):  # an older one may have a column that is gone
+            schemas[schema.schema_id] = schema_json(schema)
+            in_use.add(schema.schema_id)
+    of = {_lamella_id(each): each["snapshot-id"] for each in entries}
+    logged = sorted((each["timestamp-ms"], each["snapshot-id"]) for each in kept)
+    before = [(at, each) for at, each in logged if at <= own["timestamp-ms"]]
+    found: dict[str, Any] = {
+        "format-version": 2,
+        "table-uuid": snapshot.table_id,
+        "location": location,
+        "last-sequence-number": max(
+            int(own["sequence-number"]), 0 if previous is None else int(previous["last-sequence-number"])
+        ),
+        "last-updated-ms": max(
+            now_ms, own["timestamp-ms"], 0 if previous is None else int(previous["last-updated-ms"])
+        ),
+        "last-column-id": max(
+            snapshot.schema.last_column_id, 0 if previous is None else int(previous["last-column-id"])
+        ),
+        "current-schema-id": snapshot.schema.schema_id,
+        "schemas": [schemas[key] for key in sorted(in_use)],
+        "default-spec-id": 0,
+        "partition-specs": [{"spec-id": 0, "fields": []}],
+        "last-partition-id": 999,
+        "default-sort-order-id": 0,
+        "sort-orders": [{"order-id": 0, "fields": []}],
+        # The files are the table's own: no clean-up of Iceberg's may delete one.
+        "properties": {NAME_MAPPING: json.dumps(mapping), "gc.enabled": "false"},
+        "current-snapshot-id": number,
+        "snapshots": entries,
+        "snapshot-log": [
+            {"timestamp-ms": at, "snapshot-id": each} for at, each in [*before, (own["timestamp-ms"], number)]
+        ],
+        "metadata-log": _log(previous, previous_location),
+        "refs": {
+            **{
+                name: {"snapshot-id": of[snapshot_id], "type": "tag"}
+                for name, snapshot_id in sorted(tags.items())
+                if name != MAIN and snapshot_id in of
+            },
+            MAIN: {"snapshot-id": number, "type": "branch"},
+        },
+    }
+    return found
+
+
+def says_the_same(one: Mapping[str, Any] | None, other: Mapping[str, Any]) -> bool:
+    """Whether two metadata files differ in nothing that a reader of the table sees."""
+    return one is not None and all(one.get(key) == other.get(key) for key in {*one, *other} if key not in _OF_THE_FILE)
+
+
+def _mapping(
+    snapshot: Snapshot, kept: Sequence[Mapping[str, Any]]
+) -> tuple[list[dict[str, Any]], list[Mapping[str, Any]]]:
+    """The name mapping of a snapshot and, if one is right for all, of the others; else the others go."""
+    by_id = {str(schema.schema_id): schema for schema in snapshot.history}
+    ids = {one for each in kept for one in str(each["summary"].get(SCHEMAS, "")).split(",") if one}
+    ids |= {str(each["schema-id"]) for each in kept}
+    own = written_with(snapshot)
+    if ids <= set(by_id):
+        others = [by_id[one] for one in sorted(ids, key=int, reverse=True)]
+        try:
+            return mapping_of(snapshot.schema, [*own, *others]), list(kept)
+        except NotExpressible:
+            pass  # a name that stood for another column then
+    return mapping_of(snapshot.schema, own), []
+
+
+def _log(previous: Mapping[str, Any] | None, location: str | None) -> list[dict[str, Any]]:
+    if previous is None or location is None:
+        return []
+    log = [*previous.get("metadata-log", ()), {"timestamp-ms": previous["last-updated-ms"], "metadata-file": location}]
+    return log[-KEPT_VERSIONS:]
+
+
+def _entries(previous: Mapping[str, Any] | None) -> Iterable[Mapping[str, Any]]:
+    return () if previous is None else previous.get("snapshots", ())
+
+
+def _entry(previous: Mapping[str, Any] | None, number: int | None) -> Mapping[str, Any] | None:
+    return next((each for each in _entries(previous) if each["snapshot-id"] == number), None)
+
+
+def _lamella_id(each: Mapping[str, Any]) -> str | None:
+    found = each.get("summary", {}).get(SNAPSHOT)
+    return None if found is None else str(found)
+
+
+# The folder of an export: what its files are called, which metadata file is the current one, and the next.
+#
+#     <folder>/metadata/
+#         <segment id>-<statistics>.avro        the manifest of a segment
+#         snap-<snapshot id>-<random>.avro      the manifest list of a snapshot
+#         v<number>.metadata.json               the table's metadata, as Hadoop's tables call it; the greatest counts
+#         version-hint.text                     that number
+#
+# A file is never replaced, but for the hint, which readers follow to the number that it has and beyond.
+
+_VERSION: Final = re.compile(r"v([1-9][0-9]{0,17})\.metadata\.json")
+_HINT: Final = "version-hint.text"
+_METADATA: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """A metadata file."""
+
+    number: int
+    location: str
+    metadata: dict[str, Any]
+
+
+class ExportFolder:
+    """The files of an export. ``root``: the table's location in Iceberg's terms; ``metadata`` is below it."""
+
+    def __init__(self, store: ReplacingStore, root: str) -> None:
+        self._store = store
+        self.root = root
+        self._metadata = f"{root}/metadata"
+
+    def manifest(self, segment_id: str, statistics: str) -> str:
+        """The location of a segment's manifest. ``statistics``: a short name of what it has of them."""
+        return f"{self._metadata}/{segment_id}-{statistics}.avro"
+
+    def new_list(self, snapshot_id: str) -> str:
+        """A location for a manifest list that no file has."""
+        return f"{self._metadata}/snap-{snapshot_id}-{secrets.token_hex(4)}.avro"
+
+    def manifests(self) -> dict[str, int]:
+        """The manifests and lists that are there, and their sizes."""
+        return {
+            found.location: found.size_bytes
+            for found in self._store.list(self._metadata + "/")
+            if found.location.endswith(".avro")
+        }
+
+    def current(self) -> Version | None:
+        """The current metadata file; None: nothing was exported yet. Raises ManifestError for one that is damaged."""
+        number = self._newest()
+        if number == 0:
+            return None
+        location = self._version(number)
+        try:
+            metadata = _METADATA.decode(self._store.read(location))
+        except msgspec.DecodeError as error:
+            raise ManifestError(f"{location} is not the metadata of a table: {error}", location=location) from error
+        if metadata.get("format-version") != 2:
+            raise ManifestError(f"{location} was not written by an export", location=location)
+        return Version(number=number, location=location, metadata=metadata)
+
+    def publish(self, metadata: Mapping[str, Any], *, after: Version | None) -> Version | None:
+        """Make a metadata file the current one if ``after`` still is; None: another export was faster."""
+        number = 1 if after is None else after.number + 1
+        location = self._version(number)
+        try:
+            self._store.put(location, msgspec.json.encode(metadata))
+        except AlreadyExists:
+            return None
+        if number > KEPT_VERSIONS + 1:
+            self._store.delete(self._version(number - KEPT_VERSIONS - 1))
+        self.hint(number)
+        return Version(number=number, location=location, metadata=dict(metadata))
+
+    def hint(self, number: int) -> None:
+        """Let the hint name this number, or a greater one that is there by now."""
+        location = f"{self._metadata}/{_HINT}"
+        try:
+            said = self._store.read(location)
+        except ObjectNotFound:
+            said = b""
+        while said != str(number).encode():
+            said = str(number).encode()
+            self._store.replace(location, said)
+            number = self._newest()
+
+    def _newest(self) -> int:
+        found = 0
+        # Everything else but the hint sorts before the letter v.
+        for each in self._store.list(self._metadata + "/", start_after=f"{self._metadata}/v"):
+            name = _VERSION.fullmatch(each.location.rpartition("/")[2])
+            if name is not None:
+                found = max(found, int(name[1]))
+        return found
+
+    def _version(self, number: int) -> str:
+        return f"{self._metadata}/v{number}.metadata.json"

@@ -1,0 +1,53 @@
+"""All kinds of skip indexes: those that Lamella brings, and those of other packages."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Final
+
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.index.affix import AffixKind
+from lamella.snapshot.index.bloom import BloomKind
+from lamella.snapshot.index.keys import KeysKind
+from lamella.snapshot.index.kind import GROUP, Kind
+from lamella.snapshot.index.ngram import NgramKind
+from lamella.snapshot.index.value_set import ValueSetKind
+from lamella.snapshot.index.zone_map import MinMaxKind, NullsKind, RangesKind
+
+BUILTIN: Final[tuple[Kind, ...]] = (
+    AffixKind(),
+    BloomKind(),
+    KeysKind(),
+    MinMaxKind(),
+    NgramKind(),
+    NullsKind(),
+    RangesKind(),
+    ValueSetKind(),
+)
+
+
+@cache
+def kinds() -> dict[str, Kind]:
+    """All kinds there are, by name: Lamella's own, and those of other packages.
+
+    Raises InvalidRequest for two of one name, and for an entry point that leads to nothing.
+    """
+    found = {kind.name: kind for kind in BUILTIN}
+    for point in entry_points(group=GROUP):
+        try:
+            kind = point.load()
+        except (ImportError, AttributeError) as error:
+            raise InvalidRequest(f"the index kind {point.name!r} ({point.value}) cannot be loaded: {error}") from error
+        if kind.name in found:
+            raise InvalidRequest(f"two index kinds are called {kind.name!r}", kind=kind.name)
+        found[kind.name] = kind
+    return found
+
+
+def kind_named(name: str) -> Kind:
+    """The kind of that name; raises InvalidRequest."""
+    found = kinds().get(name)
+    if found is None:
+        raise InvalidRequest(f"there is no index kind {name!r}; there are {', '.join(sorted(kinds()))}", kind=name)
+    return found

@@ -1,0 +1,312 @@
+"""The values of a file, decoded batch by batch, and statistics computed from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow.parquet import ParquetFile
+
+from lamella.snapshot.errors import CorruptParquet, SchemaMismatch
+from lamella.snapshot.manifest import Block
+from lamella.snapshot.parquet.columns import PlannedColumn, plan
+from lamella.snapshot.parquet.footer import Footer, StoreFile
+from lamella.snapshot.parquet.schema import INT96, FileLeaf
+from lamella.snapshot.parquet.statistics_rules import lower_bound, upper_bound
+from lamella.snapshot.parquet.writer import legacy_calendar
+from lamella.snapshot.schema import DataType, Schema
+from lamella.snapshot.sketch import Sketch, Sketcher, estimate, family_of
+from lamella.snapshot.stats import ColumnStats, to_bound, unknown
+from lamella.snapshot.stats.bound import Value
+from lamella.snapshot.stats.measure import Extent, extent
+from lamella.snapshot.stats.ranges import RangeFinder, has_ranges
+from lamella.snapshot.storage.store import Store
+
+# The values of one leaf of a file, batch by batch, in the Arrow type that stands for the file's own type.
+#
+# pyarrow decodes by the Arrow schema that a writer may have stored beside Parquet's; here only Parquet's counts.
+
+#: Rows that are decoded at a time.
+BATCH_ROWS: Final = 1 << 16
+
+
+class Unreadable(Exception):
+    """pyarrow cannot give the values of a leaf as what they are; the message says why."""
+
+
+class DecodedFile:
+    """A file whose leaves can be decoded. Close it."""
+
+    def __init__(self, store: Store, footer: Footer, *, int96_unit: str = "us") -> None:
+        """Open a file whose footer has been read.
+
+        Raises:
+            Unreadable: pyarrow does not know such files.
+            CorruptParquet: it reads another footer.
+        """
+        self._footer = footer
+        try:
+            self._file = ParquetFile(
+                StoreFile(store, footer.stat),
+                coerce_int96_timestamp_unit=int96_unit,
+                page_checksum_verification=True,
+                arrow_extensions_enabled=False,
+            )
+        except pa.ArrowNotImplementedError as error:
+            raise Unreadable(str(error)) from error
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptParquet(f"{footer.location}: {error}") from error
+        found = self._file.metadata
+        if found.num_columns != len(footer.metadata.schema.leaves) or found.num_row_groups != len(
+            footer.metadata.row_groups
+        ):
+            raise CorruptParquet(f"{footer.location}: the footer is read in two ways")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close(force=True)
+
+    def values(self, index: int) -> Iterator[pa.Array]:
+        """The values of a leaf that is not below a list or map, all rows of all row groups in order.
+
+        Raises:
+            Unreadable: the values cannot be decoded, or not as what they are.
+            CorruptParquet: damaged pages, or another number of rows than the footer says.
+        """
+        leaf = self._footer.metadata.schema.leaves[index]
+        for array in self._decoded(index, leaf):
+            yield in_file_type(leaf, array)
+
+    def nanoseconds(self, index: int) -> Iterator[pa.Array]:
+        """The values of an INT96 leaf of a file that was opened with that unit; those far off have wrapped around.
+
+        Raises as :meth:`values`.
+        """
+        for array in self._decoded(index, self._footer.metadata.schema.leaves[index]):
+            if array.type != pa.timestamp("ns"):
+                raise Unreadable(f"INT96 is decoded as {array.type}")
+            yield array
+
+    def _decoded(self, index: int, leaf: FileLeaf) -> Iterator[pa.Array]:
+        for group, facts in enumerate(self._footer.metadata.row_groups):
+            if not facts.num_rows:
+                continue
+            rows = 0
+            for batch in self._batches(group, index, leaf):
+                array = batch.column(0)
+                while pa.types.is_struct(array.type):
+                    array = pc.struct_field(array, [0])  # null where the struct is
+                rows += len(array)
+                yield array
+            if rows != facts.num_rows:
+                raise CorruptParquet(
+                    f"{self._footer.location}: column {leaf.name!r} has {rows} rows in row group {group}, "
+                    f"which the footer says has {facts.num_rows}",
+                    column=leaf.name,
+                )
+
+    def _batches(self, group: int, index: int, leaf: FileLeaf) -> Iterator[Any]:
+        # The reader below ParquetFile takes a leaf's index; by name, "a.b" may be two different leaves.
+        batches = self._file.reader.iter_batches(
+            BATCH_ROWS, row_groups=[group], column_indices=[index], use_threads=False
+        )
+        try:
+            yield from batches
+        except pa.ArrowNotImplementedError as error:
+            raise Unreadable(str(error)) from error
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptParquet(
+                f"{self._footer.location}: column {leaf.name!r} cannot be read: {error}", column=leaf.name
+            ) from error
+
+
+def in_file_type(leaf: FileLeaf, array: pa.Array) -> pa.Array:
+    """Values as pyarrow decoded them in the Arrow type of the leaf's own type; raises Unreadable."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    dtype = leaf.dtype
+    if dtype.order is None:
+        return array
+    if dtype.name in ("time", "timestamp", "timestamp_ntz"):
+        unit = "us" if leaf.physical == INT96 else dtype.unit
+        if getattr(array.type, "unit", None) != unit or pa.types.is_duration(array.type):
+            raise Unreadable(f"{dtype} is decoded as {array.type}")
+        return array
+    try:
+        return array.cast(arrow_type(dtype))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise Unreadable(f"{dtype} is decoded as {array.type}: {error}") from error
+
+
+def arrow_type(dtype: DataType) -> pa.DataType:
+    """The Arrow type that values of a type with order, but times, are measured in."""
+    if dtype.name == "boolean":
+        return pa.bool_()
+    if dtype.is_integer:
+        return getattr(pa, dtype.name)()
+    if dtype.is_float:
+        return pa.float64() if dtype.bits == 64 else pa.float32()
+    if dtype.name == "date":
+        return pa.date32()
+    if dtype.name == "decimal":
+        return pa.decimal128(dtype.precision, dtype.scale)
+    return pa.large_binary()
+
+
+# Statistics from a file's values instead of its footer: what can be trusted whoever wrote the file.
+#
+# Every value is decoded, one column after the other and a batch at a time. What pyarrow cannot decode as what it is
+# stays unknown. A file whose pages contradict its footer is refused. The file's own page index and bloom filters come
+# from the same writer as its footer; a verified block does not name them.
+
+#: Nanoseconds that fit 64 bits, as microseconds, with room to spare.
+_NANOS_FIT = (1 << 63) // 1000 - 1
+
+
+def verified(store: Store, footer: Footer, schema: Schema, block: Block) -> Block:
+    """``block`` (made of ``footer`` by ``block_of``) with the statistics of the file's values.
+
+    Raises:
+        CorruptParquet: pages that cannot be decoded, or that have another number of rows than the footer says.
+        SchemaMismatch: nulls in a column that the table requires.
+        ObjectNotFound, StoreError: as the store says.
+    """
+    stats = dict(block.col_stats)
+    sketches: dict[int, Sketch] = {}
+    columns = plan(footer.metadata.schema, schema).present
+    try:
+        file = DecodedFile(store, footer)
+    except Unreadable as error:
+        stats |= {column.column_id: _not_known(column, str(error)) for column in columns}
+        return _without_the_writers_indexes(block, stats)
+    try:
+        for column in columns:
+            found, sketch = _scanned(store, footer, file, column, stats[column.column_id])
+            stats[column.column_id] = found
+            if sketch is not None:
+                sketches[column.column_id] = sketch
+    finally:
+        file.close()
+    return msgspec.structs.replace(_without_the_writers_indexes(block, stats), sketches=sketches)
+
+
+def _without_the_writers_indexes(block: Block, stats: dict[int, ColumnStats]) -> Block:
+    return msgspec.structs.replace(
+        block,
+        col_stats=stats,
+        page_index_location=None,
+        bloom_filter_index_location=None,
+        bloom_filter_index_size=0,
+    )
+
+
+def _scanned(
+    store: Store, footer: Footer, file: DecodedFile, column: PlannedColumn, of_footer: ColumnStats
+) -> tuple[ColumnStats, Sketch | None]:
+    leaf = footer.metadata.schema.leaves[column.index]
+    if column.repeated or column.opaque or _is_encrypted(footer, column.index):
+        return _not_known(column, of_footer.reason or "not a column of single values"), None
+    span = Extent()
+    # What is counted must hash as in the table's other files: not where values are converted to its type.
+    same = family_of(leaf.dtype) == family_of(column.dtype) and column.convert is None
+    sketcher = Sketcher(leaf.dtype) if same and family_of(leaf.dtype) is not None else None
+    finder = RangeFinder(leaf.dtype) if has_ranges(leaf.dtype) and column.convert is None else None
+    try:
+        for values in file.values(column.index):
+            span = span.joined(extent(leaf.dtype, values))
+            if finder is not None and len(values) > values.null_count:
+                finder.add(values)
+            if sketcher is not None:
+                sketcher.add(values)
+        finer = leaf.physical == INT96 and _may_have_finer_digits(store, footer, column.index, span)
+    except Unreadable as error:
+        return _not_known(column, str(error)), None
+    if column.must_have_no_null and span.null_count:
+        raise SchemaMismatch(
+            f"{footer.location}: column {column.name!r} is required in the table and holds nulls in the file",
+            column=column.name,
+        )
+    stats = _stats(column, leaf.dtype, span, of_footer.in_memory_size, footer, finer)
+    if finder is not None and stats.min_exact and stats.max_exact:
+        stats = msgspec.structs.replace(stats, ranges=finder.ranges(column.dtype))
+    sketch = sketcher.sketch() if sketcher is not None else None
+    if sketch is None:
+        return stats, None
+    return msgspec.structs.replace(stats, distinct_of_values=estimate(sketch)), sketch
+
+
+def _is_encrypted(footer: Footer, index: int) -> bool:
+    return any(group.chunks[index].encrypted for group in footer.metadata.row_groups)
+
+
+def _not_known(column: PlannedColumn, reason: str) -> ColumnStats:
+    return msgspec.structs.replace(unknown(column.dtype, reason), source="scan")
+
+
+def _stats(
+    column: PlannedColumn, dtype: DataType, span: Extent, size: int | None, footer: Footer, finer: bool
+) -> ColumnStats:
+    reason = None
+    low, high = span.low, span.high
+    if dtype.order in ("int", "uint", "decimal") and low is not None and high is not None:
+        least, greatest = dtype.int_range
+        if low < least or high > greatest:  # type: ignore[operator]  # integers
+            low = high = None
+            reason = "a value is outside the column's type"
+    limits = column.gregorian_from
+    if limits is not None and legacy_calendar(footer.metadata.properties):  # rule B12 of trust
+        low, high, reason = _gregorian(low, high, limits)
+    if finer and high is not None:
+        high = int(high) + 1
+    lower, low_exact = lower_bound(column, low, exact=not finer)
+    upper, high_exact = upper_bound(column, high, exact=not finer)
+    if span.low is not None and (lower is None or upper is None):
+        reason = reason or "a bound is outside the table's type"
+    return ColumnStats(
+        min=None if lower is None else to_bound(column.dtype, lower),
+        max=None if upper is None else to_bound(column.dtype, upper),
+        null_count=span.null_count,
+        nan=span.nan,
+        min_exact=low_exact,
+        max_exact=high_exact,
+        in_memory_size=size,
+        source="scan",
+        reason=reason,
+    )
+
+
+def _gregorian(
+    low: Value | None, high: Value | None, limits: tuple[int, int]
+) -> tuple[Value | None, Value | None, str | None]:
+    """The bounds that mean the same in the old calendar."""
+    kept_low = None if low is not None and low < limits[0] else low  # type: ignore[operator]  # integers
+    kept_high = None if high is not None and high < limits[1] else high  # type: ignore[operator]  # integers
+    changed = kept_low != low or kept_high != high
+    return kept_low, kept_high, "days or instants of the old calendar" if changed else None
+
+
+def _may_have_finer_digits(store: Store, footer: Footer, index: int, span: Extent) -> bool:
+    """Whether INT96 timestamps may have digits below the microsecond, which were cut off (downwards)."""
+    if span.low is None or span.high is None:
+        return False
+    if not -_NANOS_FIT < span.low < _NANOS_FIT or not -_NANOS_FIT < span.high < _NANOS_FIT:  # type: ignore[operator]
+        return True
+    try:
+        file = DecodedFile(store, footer, int96_unit="ns")
+    except Unreadable as error:
+        raise CorruptParquet(f"{footer.location}: {error}") from error
+    try:
+        return any(_has_remainder(values) for values in file.nanoseconds(index))
+    finally:
+        file.close()
+
+
+def _has_remainder(values: pa.Array) -> bool:
+    nanos = values.cast(pa.int64()).drop_null().to_numpy(zero_copy_only=False)
+    return bool(np.any(nanos % 1000))

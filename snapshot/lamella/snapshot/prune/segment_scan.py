@@ -1,0 +1,360 @@
+"""Ordered scan of surviving segments for LIMIT, top-k, join keys, paging and time budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from lamella.snapshot.columnar import Sidecar
+from lamella.snapshot.columnar.keys import Mask
+from lamella.snapshot.concurrency import left_s
+from lamella.snapshot.errors import SegmentNotFound
+from lamella.snapshot.prune.options import Options
+from lamella.snapshot.prune.outcome import ALL, NONE, SOME
+from lamella.snapshot.prune.paging import Position
+from lamella.snapshot.prune.selection import Codes, Indexes, Kept, chosen_parts, joined_numbers, totals
+from lamella.snapshot.prune.top_k import Entries, SortKey, order_bound, rank
+from lamella.snapshot.wire import LimitUse, OrderBound, Stage
+
+_Counts = npt.NDArray[np.int64]
+
+
+class Limited(msgspec.Struct, frozen=True, kw_only=True):
+    """``order``: the blocks to read, in that order; ``decided``: the others are not needed for the limit."""
+
+    order: _Counts
+    certain_rows: int
+    decided: bool
+
+
+def limited(limit: int, row_counts: _Counts, sizes_bytes: _Counts, whole: Mask) -> Limited:
+    """The blocks that give ``limit`` matching rows; ``whole`` marks those of which every row is proven to match.
+
+    Without that proof for enough rows all blocks stay, the proven ones first, so that a reader may stop early. With it
+    the one that is smallest in bytes is taken if it suffices, else those with most rows a byte.
+    """
+    certain = np.flatnonzero(whole)
+    certain_rows = int(row_counts[certain].sum())
+    if limit > certain_rows:
+        return Limited(order=np.argsort(~whole, kind="stable"), certain_rows=certain_rows, decided=False)
+    return Limited(
+        order=_fewest_bytes(limit, certain, row_counts, sizes_bytes), certain_rows=certain_rows, decided=True
+    )
+
+
+def _fewest_bytes(limit: int, certain: _Counts, row_counts: _Counts, sizes_bytes: _Counts) -> _Counts:
+    if limit == 0:
+        return certain[:0]
+    dense = certain[np.argsort(sizes_bytes[certain] / np.maximum(row_counts[certain], 1), kind="stable")]
+    before = np.cumsum(row_counts[dense]) - row_counts[dense]
+    chosen = [int(row) for row in dense[before < limit]]
+    # the last one may be larger than what is still missing needs
+    missing = limit - int(row_counts[chosen[:-1]].sum())
+    enough = dense[np.isin(dense, chosen[:-1], invert=True) & (row_counts[dense] >= missing)]
+    last = int(enough[np.argmin(sizes_bytes[enough])])
+    alone = certain[row_counts[certain] >= limit]
+    if len(alone):
+        single = int(alone[np.argmin(sizes_bytes[alone])])
+        if sizes_bytes[single] <= int(sizes_bytes[chosen[:-1]].sum() + sizes_bytes[last]):
+            return np.array([single], dtype=np.int64)
+    return np.array([*chosen[:-1], last], dtype=np.int64)
+
+
+# The way through the segments that a filter left: in which sequence they are opened, how far, and what is kept.
+#
+# Without options that is every segment in the snapshot's order. Join keys and an order drop segments before they are
+# opened. An order opens the most promising ones first and drops more on the way; a limit opens those first that match
+# as a whole, and stops when they are enough; a page stops when it is full; a time budget stops where it is.
+
+#: The part of the time that somebody waits in which segments are opened.
+_WORKED: Final = 0.8
+
+
+class Walked(msgspec.Struct, frozen=True, kw_only=True):
+    """What the walk found.
+
+    ``kept``: parts in the snapshot's order; ``order``: the sequence of their blocks in the answer, as places in the
+    parts one after another, None for that very sequence; ``bounds`` go with it. ``opened``: the companions looked
+    into; ``unresolved``: rows of segments that were not, for want of time; ``next``: where the next page begins.
+    """
+
+    kept: Sequence[Kept]
+    opened: tuple[Sidecar, ...] = ()
+    order: Indexes | None = None
+    bounds: tuple[OrderBound, ...] | None = None
+    unresolved: tuple[int, ...] = ()
+    next: Position | None = None
+    limit: LimitUse | None = None
+
+
+class Walk:
+    """One walk. ``codes``: the verdicts of the segments; ``open``: opens a segment and tests its blocks.
+
+    ``refine``: takes those away that skip indexes rule out.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        segments: Sidecar,
+        codes: Codes,
+        open: Callable[[int], Kept],
+        timer: Callable[[], float],
+        refine: Callable[[Kept], Kept] | None = None,
+    ) -> None:
+        self._options = options
+        self._refine = refine
+        self._segments = segments
+        self._open = open
+        self._timer = timer
+        self._started = timer()
+        self._budget_ms = _budget_ms(options.max_ms)
+        self._codes = codes
+        self._alive: Mask = codes != NONE
+        self._whole: Mask = codes == ALL
+        self._stages: list[Stage] = []
+        self._kept: dict[int, Kept] = {}
+        self._opened: dict[int, Sidecar] = {}
+        self._considered = self._tested = self._tested_bytes = self._answered = self._certain_rows = 0
+        self._refined_count = self._refined_bytes = 0
+        self._join_ms = self._refine_ms = 0.0
+        self._next: Position | None = None
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """What has been done so far, step by step."""
+        return tuple(self._stages)
+
+    def segments(self) -> Codes:
+        """Drop segments unopened; the verdicts that are left."""
+        options = self._options
+        if options.segments is not None:
+            self._restrict(options.segments)
+        if options.joins:
+            began, before = self._timer(), int(self._alive.sum())
+            for join in options.joins:
+                self._alive &= join.keeps(self._segments.zones(join.leaf.id, join.leaf.dtype), self._alive)
+            self._whole[:] = False
+            self._segment_stage("segment-join", before, began)
+        if options.key is not None and options.limit is not None:
+            began, before = self._timer(), int(self._alive.sum())
+            rows = np.flatnonzero(self._alive)
+            ranking = rank(options.key, [self._segment_entries(options.key, rows)], options.limit, strict=True)
+            self._alive[:] = False
+            self._alive[rows[ranking.order]] = True
+            self._segment_stage("segment-top-k", before, began)
+        codes = np.where((self._codes == ALL) & ~self._whole, SOME, self._codes)
+        return np.where(self._alive, codes, NONE).astype(np.uint8)
+
+    def blocks(self) -> Walked:
+        """Open what is left, as far as it is needed."""
+        began = self._timer()
+        for row in self._steps():
+            self._visit(row)
+            if self._next is not None or self._has_enough() or self._out_of_time():
+                break
+        unresolved = self._unresolved()
+        spent_ms = (self._timer() - began) * 1e3 - self._join_ms - self._refine_ms
+        self._stages.append(
+            Stage(stage="block", considered=self._considered, kept=self._tested, bytes=self._tested_bytes, ms=spent_ms)
+        )
+        count = self._tested
+        if self._refine is not None:
+            size_bytes, ms = self._refined_bytes, self._refine_ms
+            self._stages.append(
+                Stage(stage="index", considered=count, kept=self._refined_count, bytes=size_bytes, ms=ms)
+            )
+            count = self._refined_count
+        parts = tuple(self._kept[row] for row in sorted(self._kept))
+        if self._options.joins:
+            kept, kept_bytes = totals(parts)
+            self._stages.append(Stage(stage="join", considered=count, kept=kept, bytes=kept_bytes, ms=self._join_ms))
+        walked = self._ranked(parts)
+        return msgspec.structs.replace(
+            walked,
+            opened=tuple(self._opened[row] for row in sorted(self._opened)),
+            unresolved=unresolved,
+            next=self._next or walked.next,
+        )
+
+    def _restrict(self, segment_ids: Sequence[str]) -> None:
+        rows = {segment_id: row for row, segment_id in enumerate(self._segments.texts("segment_id"))}
+        missing = [segment_id for segment_id in segment_ids if segment_id not in rows]
+        if missing:
+            raise SegmentNotFound(f"the snapshot has no segment {missing[0]!r}", segment_id=missing[0])
+        asked = np.zeros(len(self._alive), dtype=bool)
+        asked[[rows[segment_id] for segment_id in segment_ids]] = True
+        self._alive &= asked
+
+    def _steps(self) -> Iterator[int]:
+        """The segments to open, one at a time; what was kept of the earlier ones decides on the later ones."""
+        options = self._options
+        rows = np.flatnonzero(self._alive)
+        if options.key is not None:
+            yield from self._best_first(options.key, rows)
+        elif options.limit is not None:
+            yield from rows[np.argsort(~self._whole[rows], kind="stable")].tolist()
+        else:
+            first = options.start.segment if options.start is not None else 0
+            yield from rows[rows >= first].tolist()
+
+    def _best_first(self, key: SortKey, rows: Indexes) -> Iterator[int]:
+        left = rows[rank(key, [self._segment_entries(key, rows)], None).order]
+        batch = 1
+        while len(left):
+            yield from left[:batch].tolist()
+            left = self._still_needed(key, left[batch:])
+            batch *= 2  # so that ranking again costs little beside opening
+
+    def _still_needed(self, key: SortKey, rows: Indexes) -> Indexes:
+        """Those segments, not opened yet, that may hold one of the first rows all the same."""
+        if self._options.limit is None or not len(rows):
+            return rows
+        parts = [self._block_entries(key, self._kept[row]) for row in sorted(self._kept)]
+        before = sum(len(part.row_counts) for part in parts)
+        ranking = rank(key, [*parts, self._segment_entries(key, rows)], self._options.limit, strict=True)
+        return rows[ranking.order[ranking.order >= before] - before]
+
+    def _visit(self, row: int) -> None:
+        part, options = self._open(row), self._options
+        paged = options.page_size is not None and not options.ranked
+        first = options.start.row if paged and options.start is not None and options.start.segment == row else 0
+        end = len(part.companion)
+        tested = part.where(part.rows >= first)
+        refined = self._refined(tested)
+        kept = self._joined(refined)
+        if paged and options.page_size is not None:
+            room = options.page_size - self._answered
+            if len(kept.rows) > room:
+                end = int(kept.rows[room])
+                self._next = Position(row, end)
+                tested, refined, kept = (each.where(each.rows < end) for each in (tested, refined, kept))
+            elif len(kept.rows) == room and self._alive[row + 1 :].any():
+                self._next = Position(row + 1, 0)
+        count, size_bytes = totals([tested])
+        self._considered += end - first
+        self._tested += count
+        self._tested_bytes += size_bytes
+        if self._refine is not None:
+            count, size_bytes = totals([refined])
+            self._refined_count += count
+            self._refined_bytes += size_bytes
+        self._answered += len(kept.rows)
+        self._certain_rows += int(kept.numbers("row_count")[kept.codes == ALL].sum())
+        self._opened[row] = part.companion
+        self._kept[row] = kept
+
+    def _refined(self, part: Kept) -> Kept:
+        if self._refine is None:
+            return part
+        began = self._timer()
+        found = self._refine(part)
+        self._refine_ms += (self._timer() - began) * 1e3
+        return found
+
+    def _joined(self, part: Kept) -> Kept:
+        if not self._options.joins:
+            return part
+        began = self._timer()
+        mask = np.zeros(len(part.companion), dtype=bool)
+        mask[part.rows] = True
+        for join in self._options.joins:
+            mask = join.keeps(part.companion.zones(join.leaf.id, join.leaf.dtype), mask)
+        codes = np.where(part.codes == ALL, SOME, part.codes).astype(np.uint8)
+        self._join_ms += (self._timer() - began) * 1e3
+        return Kept(part.segment, part.companion, part.rows, codes).where(mask[part.rows])
+
+    def _has_enough(self) -> bool:
+        """True when a limit without an order needs no further block."""
+        limit = self._options.limit
+        return limit is not None and not self._options.ordered and self._certain_rows >= limit
+
+    def _out_of_time(self) -> bool:
+        return self._budget_ms is not None and (self._timer() - self._started) * 1e3 >= self._budget_ms
+
+    def _unresolved(self) -> tuple[int, ...]:
+        if self._options.max_ms is None or self._next is not None or self._has_enough():
+            return ()
+        rows = np.array([row for row in np.flatnonzero(self._alive) if row not in self._kept], dtype=np.int64)
+        if self._options.key is not None:
+            rows = np.sort(self._still_needed(self._options.key, rows))
+        return tuple(rows.tolist())
+
+    def _ranked(self, parts: tuple[Kept, ...]) -> Walked:
+        """The kept blocks in the answer's order, without those that an order or a limit makes needless."""
+        options = self._options
+        if not options.ranked:
+            return Walked(kept=parts)
+        began, before = self._timer(), sum(len(part.rows) for part in parts)
+        if options.key is not None:
+            name = "top-k"
+            ranking = rank(options.key, [self._block_entries(options.key, part) for part in parts], options.limit)
+            selected, decided, certain_rows = ranking.order, ranking.guaranteed, self._certain_rows
+        else:
+            name = "limit"
+            limit = options.limit or 0
+            whole = np.concatenate([np.zeros(0, dtype=bool), *(part.codes == ALL for part in parts)])
+            rows, sizes = joined_numbers(parts, "row_count"), joined_numbers(parts, "file_size")
+            found = limited(limit, rows, sizes, whole)
+            selected, decided, certain_rows = found.order, found.decided, found.certain_rows
+        kept_bytes = int(joined_numbers(parts, "file_size")[selected].sum())
+        kept_count = len(selected)
+        following: Position | None = None
+        if options.page_size is not None:
+            first = options.start.row if options.start is not None else 0
+            selected = selected[first : first + options.page_size]
+            following = Position(0, first + options.page_size) if first + options.page_size < kept_count else None
+        bounds = None
+        if options.key is not None:
+            bounds = self._bounds(options.key, parts, selected, ranking.first)
+        left, order = chosen_parts(parts, selected)
+        if options.limit is not None:
+            self._stage(name, before, kept_count, kept_bytes, began)
+        use = None
+        if options.limit is not None:
+            use = LimitUse(limit=options.limit, certain_rows=certain_rows, decided=decided)
+        return Walked(kept=left, order=order, bounds=bounds, next=following, limit=use)
+
+    def _bounds(self, key: SortKey, parts: Sequence[Kept], selected: Indexes, first: Codes) -> tuple[OrderBound, ...]:
+        ends = np.cumsum([len(part.rows) for part in parts])
+        owners = np.searchsorted(ends, selected, side="right")
+        found = []
+        for place, owner in zip(selected.tolist(), owners.tolist(), strict=True):
+            part = parts[owner]
+            row = int(part.rows[place - (int(ends[owner]) - len(part.rows))])
+            zones = part.companion.zones(key.leaf.id, key.leaf.dtype)
+            found.append(order_bound(key, zones, row, int(first[place])))
+        return tuple(found)
+
+    def _segment_entries(self, key: SortKey, rows: Indexes) -> Entries:
+        return self._entries(key, self._segments, rows, self._whole[rows])
+
+    def _block_entries(self, key: SortKey, part: Kept) -> Entries:
+        return self._entries(key, part.companion, part.rows, part.codes == ALL)
+
+    def _entries(self, key: SortKey, companion: Sidecar, rows: Indexes, whole: Mask) -> Entries:
+        leaf = key.leaf
+        return Entries(
+            zones=companion.zones(leaf.id, leaf.dtype).take(rows),
+            row_counts=companion.numbers("row_count")[rows],
+            null_counts=companion.null_counts(leaf.id, leaf.dtype)[rows],
+            whole=whole,
+        )
+
+    def _segment_stage(self, name: str, before: int, began: float) -> None:
+        sizes = self._segments.numbers("file_size")
+        self._stage(name, before, int(self._alive.sum()), int(sizes[self._alive].sum()), began)
+
+    def _stage(self, name: str, considered: int, kept: int, kept_bytes: int, began: float) -> None:
+        ms = (self._timer() - began) * 1e3
+        self._stages.append(Stage(stage=name, considered=considered, kept=kept, bytes=kept_bytes, ms=ms))
+
+
+def _budget_ms(asked_ms: float | None) -> float | None:
+    """The time budget, where one was asked for: none that is longer than somebody waits, less some for the answer."""
+    waited_for_s = None if asked_ms is None else left_s()
+    return asked_ms if asked_ms is None or waited_for_s is None else min(asked_ms, _WORKED * waited_for_s * 1e3)

@@ -1,0 +1,258 @@
+"""Reports of readers: blocks that held no row for a filter, remembered for all who ask the same.
+
+A report is somebody's word, not a proof. What it depends on is in its key: the filter by what it means, the time zone,
+the case rule, the columns by id, type and default, and the block by its content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+import msgspec
+import numpy as np
+
+from lamella.snapshot.columnar.keys import Mask
+from lamella.snapshot.errors import InvalidRequest, UnknownColumn
+from lamella.snapshot.expression import Predicate
+from lamella.snapshot.expression.nodes import And, Constant, Or, Place, Ref, Unknown
+from lamella.snapshot.manifest import Snapshot
+from lamella.snapshot.manifest.block_key import BlockKeys, no_keys
+from lamella.snapshot.prune.outcome import ALL
+from lamella.snapshot.prune.selection import Kept
+from lamella.snapshot.schema import Schema
+from lamella.snapshot.wire import AggregateRequest, DiffRequest, FeedbackUse, PruneRequest
+
+# What a filter asks, as a digest: the same for filters that mean the same by their form, whatever their spelling.
+#
+# The digest is made of the filter as it was read, not as it is bound for statistics, since only that says everything
+# about a row: patterns, literals with the way they were written, functions. Columns stand in it by id, type and
+# default.
+
+DIGEST_BYTES: Final = 16
+#: Counts up when what readers make of a filter changes, so that nothing from before is believed.
+_VERSION: Final = 2
+
+
+def questions(
+    predicate: Predicate, schema: Schema, *, time_zone: str = "UTC", case_sensitive: bool = False
+) -> tuple[bytes, ...]:
+    """The digests under which an answer helps: of the filter as a whole, and of each predicate that it needs.
+
+    Empty when there is none: parts that no reader decides exactly have no digest.
+    """
+    parts = [predicate, *(_flat(predicate, And) if isinstance(predicate, And) else ())]
+    found = (digest_of(part, schema, time_zone=time_zone, case_sensitive=case_sensitive) for part in parts)
+    return tuple(dict.fromkeys(digest for digest in found if digest is not None))
+
+
+def digest_of(
+    predicate: Predicate, schema: Schema, *, time_zone: str = "UTC", case_sensitive: bool = False
+) -> bytes | None:
+    """What names a predicate over the columns of a schema; None for one that is constant, or not decided exactly."""
+    if isinstance(predicate, Constant):
+        return None
+    try:
+        form = _form(predicate, schema, case_sensitive)
+    except (_NotExact, UnknownColumn):
+        return None
+    text = _written((_VERSION, time_zone, case_sensitive, form))
+    return hashlib.blake2b(text, digest_size=DIGEST_BYTES).digest()
+
+
+class _NotExact(Exception):
+    """A part has no exact meaning here."""
+
+
+def _form(node: object, schema: Schema, case_sensitive: bool) -> tuple[object, ...]:
+    """A node as nested tuples: its kind, then its members."""
+    if isinstance(node, Unknown):
+        raise _NotExact
+    if isinstance(node, Ref):
+        leaf = schema.find(node.path, case_sensitive=case_sensitive)
+        if leaf is None:
+            raise _NotExact
+        return ("column", leaf.id, str(leaf.dtype), leaf.default, leaf.repeated)
+    if isinstance(node, And | Or):
+        kind = type(node)
+        children = {_written(form): form for form in (_form(c, schema, case_sensitive) for c in _flat(node, kind))}
+        ordered = tuple(children[text] for text in sorted(children))
+        return ordered[0] if len(ordered) == 1 else (kind.__name__, *ordered)
+    if not isinstance(node, msgspec.Struct):
+        raise _NotExact
+    members = (value for value in msgspec.structs.astuple(node) if not isinstance(value, Place))
+    return (type(node).__name__, *(_member(value, schema, case_sensitive) for value in members))
+
+
+def _member(value: object, schema: Schema, case_sensitive: bool) -> object:
+    if isinstance(value, msgspec.Struct):
+        return _form(value, schema, case_sensitive)
+    if isinstance(value, tuple):
+        return ("list", *(_member(each, schema, case_sensitive) for each in value))
+    return value
+
+
+def _flat(node: And | Or, kind: type[And] | type[Or]) -> list[Predicate]:
+    """The children, those of children of the same kind instead of them."""
+    return [each for child in node.children for each in (_flat(child, kind) if isinstance(child, kind) else (child,))]
+
+
+def _written(value: object) -> bytes:
+    """One text for each value; types that compare equal (``1``, ``1.0``, ``True``) are told apart."""
+    if isinstance(value, tuple):
+        return b"(" + b",".join(_written(each) for each in value) + b")"
+    if isinstance(value, float):
+        text = value.hex()  # zeros of either sign differ, which costs an answer and never gives a wrong one
+    elif isinstance(value, bytes):
+        text = value.hex()
+    elif value is None or isinstance(value, bool | int | str):
+        text = str(value)
+    else:
+        raise _NotExact
+    raw = text.encode("utf-8", "surrogatepass")
+    return f"{type(value).__name__}{len(raw)}:".encode() + raw
+
+
+#: What one of the entries takes beside its keys, roughly.
+_ENTRY_BYTES: Final = 200
+
+
+class Facts:
+    """The blocks that were reported to be empty, by the digest of what they are empty for. Never changed."""
+
+    def __init__(self, blocks: Mapping[bytes, BlockKeys]) -> None:
+        self._blocks = dict(blocks)
+
+    def __len__(self) -> int:
+        return sum(len(keys) for keys in self._blocks.values())
+
+    @property
+    def size_bytes(self) -> int:
+        """What they take in memory, roughly."""
+        return sum(keys.nbytes + _ENTRY_BYTES for keys in self._blocks.values())
+
+    def known(self, digests: Sequence[bytes]) -> list[bytes]:
+        """Those of the digests that something is remembered under."""
+        return [digest for digest in digests if digest in self._blocks]
+
+    def empty(self, digests: Sequence[bytes]) -> BlockKeys:
+        """The blocks that are empty for one of them, and so for a filter that needs all."""
+        return np.concatenate([no_keys(), *(self._blocks[digest] for digest in self.known(digests))])
+
+
+class Told:
+    """What readers said about one filter, taken from the kept blocks of one prune; it adds up what it did.
+
+    ``digests``: :func:`questions` of the filter over the snapshot's schema. ``keys`` gives
+    the block keys of a segment by its row, as it does for skip indexes. A block all of whose rows are proven to match
+    stays, whatever was reported.
+    """
+
+    def __init__(
+        self,
+        facts: Facts,
+        digests: Sequence[bytes],
+        keys: Callable[[int], BlockKeys],
+        timer: Callable[[], float],
+    ) -> None:
+        #: Those under which something is known.
+        self.used = tuple(facts.known(digests))
+        empty = facts.empty(self.used)
+        self._empty = empty[np.argsort(empty[:, 1])]
+        self._keys = keys
+        self._timer = timer
+        self._considered = self._ruled_out = self._contradicted = 0
+        self._ms = 0.0
+
+    def refine(self, kept: Sequence[Kept]) -> Sequence[Kept]:
+        """The kept blocks without those that readers found empty; the same object when all of them stay."""
+        before = self._ruled_out
+        left = [found for part in kept if len((found := self.refine_one(part)).rows)]
+        return kept if self._ruled_out == before else left
+
+    def refine_one(self, part: Kept) -> Kept:
+        """As :meth:`refine`, of one segment, perhaps without any block left."""
+        started = self._timer()
+        is_empty = self._is_empty(self._keys(part.segment)[part.rows])
+        is_proven = part.codes == ALL
+        keep = ~is_empty | is_proven
+        self._considered += len(part.rows)
+        self._contradicted += int((is_empty & is_proven).sum())
+        self._ruled_out += int(len(keep) - keep.sum())
+        left = part if keep.all() else part.where(keep)
+        self._ms += (self._timer() - started) * 1e3
+        return left
+
+    def _is_empty(self, keys: BlockKeys) -> Mask:
+        if not len(self._empty):
+            return np.zeros(len(keys), dtype=bool)
+        # Of two files with the same second half only the first one would be found, which keeps a block too many.
+        places = np.minimum(np.searchsorted(self._empty[:, 1], keys[:, 1]), len(self._empty) - 1)
+        found: Mask = (self._empty[places] == keys).all(axis=1)
+        return found
+
+    @property
+    def use(self) -> FeedbackUse:
+        """What the report says."""
+        return FeedbackUse(
+            considered=self._considered,
+            ruled_out=self._ruled_out,
+            contradicted=self._contradicted,
+            ms=self._ms,
+        )
+
+
+#: The property of a table that readers' reports are believed for.
+ENABLED: Final = "lamella.feedback.enabled"
+_PREFIX: Final = "lamella.feedback."
+
+
+class FeedbackSource(Protocol):
+    """What is remembered for tables. Thread-safe."""
+
+    def is_near(self, head: Snapshot) -> bool:
+        """Whether :meth:`facts` answers without waiting for anything."""
+        ...
+
+    def facts(self, head: Snapshot) -> Facts | None:
+        """What is remembered for the table of a snapshot; None: nothing is believed there."""
+        ...
+
+    def used(self, head: Snapshot, digests: Sequence[bytes]) -> None:
+        """Facts under these digests were used just now."""
+        ...
+
+
+def told_of(
+    source: FeedbackSource | None,
+    head: Snapshot,
+    predicate: Predicate,
+    request: PruneRequest | DiffRequest | AggregateRequest,
+    keys: Callable[[int], BlockKeys],
+    timer: Callable[[], float],
+) -> Told | None:
+    """What readers said about a filter, ready to be taken from the blocks that a prune keeps; None: nothing."""
+    if source is None or not is_enabled(head.properties):
+        return None
+    facts = source.facts(head)
+    if facts is None or not len(facts):
+        return None
+    asked = questions(predicate, head.schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive)
+    told = Told(facts, asked, keys, timer)
+    if not told.used:
+        return None
+    source.used(head, told.used)
+    return told
+
+
+def is_enabled(properties: Mapping[str, str]) -> bool:
+    """Whether the table wants readers' reports to be believed."""
+    return properties.get(ENABLED) == "true"
+
+
+def check_feedback(properties: Mapping[str, str]) -> None:
+    """Raise InvalidRequest for a property of feedback that is not known, or says neither true nor false."""
+    for name, value in properties.items():
+        if name.startswith(_PREFIX) and (name != ENABLED or value not in ("true", "false")):
+            raise InvalidRequest(f"{name}={value!r}: the property is {ENABLED}, true or false", property=name)

@@ -1,0 +1,274 @@
+"""Listings, files with statistics, and the lines of answers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+import numpy as np
+
+from lamella.snapshot.columnar.keys import Keys
+from lamella.snapshot.columnar.zones import HIGH_EXACT, HIGH_KNOWN, LOW_EXACT, LOW_KNOWN, MAY_NAN
+from lamella.snapshot.prune.selection import Kept
+from lamella.snapshot.prune.top_k import value_at
+from lamella.snapshot.schema import DataType, Leaf, Schema
+from lamella.snapshot.schema.types import PER_SECOND
+from lamella.snapshot.sharing.hints import one_order
+
+
+class SharedShare(msgspec.Struct, frozen=True, kw_only=True):
+    """A share."""
+
+    name: str
+
+
+class SharedSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """A schema of a share: a namespace."""
+
+    name: str
+    share: str
+
+
+class SharedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of a share."""
+
+    name: str
+    schema: str
+    share: str
+
+
+class ShareAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One share."""
+
+    share: SharedShare
+
+
+class ShareList(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Shares."""
+
+    items: tuple[SharedShare, ...]
+    next_page_token: str | None = None
+
+
+class SharedSchemaList(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Schemas of a share, by name."""
+
+    items: tuple[SharedSchema, ...]
+    next_page_token: str | None = None
+
+
+class SharedTableList(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Tables, by name."""
+
+    items: tuple[SharedTable, ...]
+    next_page_token: str | None = None
+
+
+class SharingError(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Why a request failed: a code of docs/errors.md in upper case, and a text for people."""
+
+    error_code: str
+    message: str
+
+
+#: Columns that have statistics in an answer: the first of the table, as in Delta's own logs.
+MOST_COLUMNS: Final = 32
+# Statistics of files as recipients take them: only what is exact, and reads the same for whoever reads JSON.
+#
+# Left out are bounds that may be loose, integers that a double does not hold, decimals, times finer than a
+# millisecond, text whose order is not everywhere the same, and bounds of columns that may hold NaN.
+
+_EXACT_IN_DOUBLE: Final = 1 << 53
+_LONGEST_TEXT: Final = 256
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_ENCODE: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+Plain = Callable[[Any], Any]
+
+
+def stats_of(part: Kept, schema: Schema) -> list[str]:
+    """The statistics of each of the kept files, as JSON in ASCII."""
+    found: list[dict[str, Any]] = [
+        {"numRecords": rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
+        for rows in part.numbers("row_count").tolist()
+    ]
+    leaves = [leaf for leaf in schema.leaves() if len(leaf.path) == 1 and not leaf.repeated]
+    for leaf in leaves[:MOST_COLUMNS]:
+        _add(found, part, leaf)
+    return [_ENCODE(each) for each in found]
+
+
+def _add(found: list[dict[str, Any]], part: Kept, leaf: Leaf) -> None:
+    companion, rows = part.companion, part.rows
+    for stats, nulls in zip(found, companion.null_counts(leaf.id, leaf.dtype)[rows].tolist(), strict=True):
+        if nulls >= 0:
+            stats["nullCount"][leaf.name] = nulls
+    zones = companion.zones(leaf.id, leaf.dtype)
+    flags = zones.flags[rows]
+    for member, keys, wanted, sign in (
+        ("minValues", zones.low, LOW_KNOWN | LOW_EXACT, -1.0),
+        ("maxValues", zones.high, HIGH_KNOWN | HIGH_EXACT, 1.0),
+    ):
+        plain = _plain_of(leaf.dtype, sign)
+        if plain is None or keys is None:
+            continue
+        known = (flags & np.uint8(wanted | MAY_NAN)) == wanted
+        for place in np.flatnonzero(known).tolist():
+            value = _value(keys, int(rows[place]), plain)
+            if value is not None:
+                found[place][member][leaf.name] = value
+
+
+def _value(keys: Keys, row: int, plain: Plain) -> Any:
+    return plain(value_at(keys, row))
+
+
+def _plain_of(dtype: DataType, sign: float) -> Plain | None:
+    """Makes JSON of a bound, None of one that not everybody would read alike; ``sign``: which zero a zero may be."""
+    if dtype.is_integer:
+        return lambda value: value if abs(value) <= _EXACT_IN_DOUBLE else None
+    if dtype.is_float:
+        return lambda value: (value or math.copysign(0.0, sign)) if math.isfinite(value) else None
+    if dtype.is_text:
+        return _text
+    if dtype.name == "date":
+        return _date
+    if dtype.name in ("timestamp", "timestamp_ntz"):
+        per_ms, end = PER_SECOND[dtype.unit] // 1_000, "Z" if dtype.name == "timestamp" else ""
+        return lambda value: _time(value, per_ms, end)
+    return None
+
+
+def _text(value: bytes) -> str | None:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if len(text) <= _LONGEST_TEXT and one_order(text) else None
+
+
+def _date(value: int) -> str | None:
+    try:
+        return (_EPOCH + dt.timedelta(days=value)).date().isoformat()
+    except OverflowError:
+        return None
+
+
+def _time(value: int, per_ms: int, end: str) -> str | None:
+    at_ms, rest = divmod(value, per_ms)
+    try:
+        at = _EPOCH + dt.timedelta(milliseconds=at_ms)
+    except OverflowError:
+        return None
+    return None if rest else at.replace(tzinfo=None).isoformat(timespec="milliseconds") + end
+
+
+# The lines of answers, in the protocol's two forms.
+#
+# ``parquet`` says of a file what a reader of Parquet needs, ``delta`` the actions of a Delta log, for kernels that
+# read those. All text is ASCII: some recipients split lines at every separator that Unicode has.
+
+Form = Literal["parquet", "delta"]
+
+#: What a recipient must be able to read a Delta log of tables that have local times.
+NTZ_FEATURE: Final = "timestampntz"
+_ENCODE_LINE: Final = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class TableState(msgspec.Struct, frozen=True, kw_only=True):
+    """A table at a version, as answers say it. ``schema``: Spark's JSON. ``has_ntz``: a column is a local time."""
+
+    table_id: str
+    name: str
+    version: int
+    timestamp_ms: int
+    created_ms: int
+    schema: str
+    has_ntz: bool
+    size_bytes: int
+    file_count: int
+
+
+class SharedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of an answer. ``file_id`` is the same in every answer, and another one's once its content is."""
+
+    file_id: str
+    url: str
+    size_bytes: int
+    stats: str
+
+
+def has_ntz(schema: Schema) -> bool:
+    """Whether a column is a local time, which only the form of Delta has."""
+    return any(leaf.dtype.name == "timestamp_ntz" for leaf in schema.leaves())
+
+
+def head_lines(form: Form, state: TableState) -> Iterator[bytes]:
+    """What is needed to read the table, and what the table is."""
+    sizes = {"version": state.version, "size": state.size_bytes, "numFiles": state.file_count}
+    metadata: dict[str, Any] = {
+        "id": state.table_id,
+        "name": state.name,
+        "format": {"provider": "parquet"},
+        "schemaString": state.schema,
+        "partitionColumns": [],
+        "configuration": {},
+    }
+    if form == "parquet":
+        yield _line({"protocol": {"minReaderVersion": 1}})
+        yield _line({"metaData": metadata | sizes})
+        return
+    protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 2}
+    if state.has_ntz:
+        features = ["timestampNtz"]
+        protocol = {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": features,
+            "writerFeatures": features,
+        }
+    delta = metadata | {"format": {"provider": "parquet", "options": {}}, "createdTime": state.created_ms}
+    yield _line({"protocol": {"deltaProtocol": protocol}})
+    yield _line({"metaData": sizes | {"deltaMetadata": delta}})
+
+
+def file_line(form: Form, state: TableState, file: SharedFile, expires_ms: int) -> bytes:
+    """One file, which the URL reads until it expires."""
+    known: dict[str, Any] = {
+        "id": file.file_id,
+        "version": state.version,
+        "timestamp": state.timestamp_ms,
+        "expirationTimestamp": expires_ms,
+    }
+    if form == "parquet":
+        said = {"url": file.url, "partitionValues": {}, "size": file.size_bytes, "stats": file.stats}
+        return _line({"file": known | said})
+    add = {
+        "path": file.url,
+        "partitionValues": {},
+        "size": file.size_bytes,
+        "modificationTime": state.timestamp_ms,
+        "dataChange": True,
+        "stats": file.stats,
+    }
+    return _line({"file": known | {"deltaSingleAction": {"add": add}}})
+
+
+def end_line(
+    *, next_page_token: str | None = None, refresh_token: str | None = None, expires_ms: int | None = None
+) -> bytes:
+    """The end of an answer, for recipients that ask for one or get pages."""
+    given = {
+        "refreshToken": refresh_token,
+        "nextPageToken": next_page_token,
+        "minUrlExpirationTimestamp": expires_ms,
+    }
+    return _line({"endStreamAction": {name: value for name, value in given.items() if value is not None}})
+
+
+def _line(value: Mapping[str, Any]) -> bytes:
+    return _ENCODE_LINE(value).encode("ascii") + b"\n"

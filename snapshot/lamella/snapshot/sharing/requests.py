@@ -1,0 +1,150 @@
+"""What recipients ask, what they can read, and whether they find a table's rows by column names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from lamella.snapshot.errors import NotExpressible
+from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema.spark_types import spark_schema
+from lamella.snapshot.sharing.answers import NTZ_FEATURE, Form
+
+#: The header in which recipients say what they can read, and answers what they are.
+CAPABILITIES: Final = "delta-sharing-capabilities"
+#: The header with a table's version.
+VERSION: Final = "delta-table-version"
+
+Version = Annotated[int, Meta(ge=0, le=(1 << 62))]
+Hint = Annotated[str, Meta(max_length=1 << 20)]
+Token = Annotated[str, Meta(max_length=4_096)]
+
+
+class ShareQuery(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The body of a query. Hints are used as far as they can be read for certain; the recipient filters by itself.
+
+    ``predicateHints``: SQL texts that all hold; ``jsonPredicateHints``: a JSON text. ``limitHint``: so many rows are
+    enough (used without other hints). At most one of ``version`` and ``timestamp`` (ISO 8601, UTC without a zone).
+    ``maxFiles``: at most so many files in an answer, and a ``nextPageToken`` for the others; ``pageToken`` asks for
+    them. ``includeRefreshToken``: answer a ``refreshToken``, which has the same version's URLs signed anew.
+    ``startingVersion``, ``endingVersion``: changes between versions, which are refused.
+    """
+
+    predicate_hints: Annotated[tuple[Hint, ...], Meta(max_length=1_000)] = ()
+    json_predicate_hints: Hint | None = None
+    limit_hint: int | None = None
+    version: Version | None = None
+    timestamp: Annotated[str, Meta(max_length=64)] | None = None
+    starting_version: int | None = None
+    ending_version: int | None = None
+    max_files: Annotated[int, Meta(ge=1)] | None = None
+    page_token: Token | None = None
+    include_refresh_token: bool = False
+    refresh_token: Token | None = None
+
+    @property
+    def has_hints(self) -> bool:
+        """Whether there is a filter that the recipient applies to the rows."""
+        return bool(self.predicate_hints) or self.json_predicate_hints is not None
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a recipient can read. ``ends``: answers of files end with a line that says so."""
+
+    forms: frozenset[str] = frozenset({"parquet"})
+    features: frozenset[str] = frozenset()
+    ends: bool = False
+
+    @classmethod
+    def of(cls, header: str | None) -> Capabilities:
+        """Read the header: ``responseformat=delta,parquet;readerfeatures=...;includeEndStreamAction=true``."""
+        given: dict[str, str] = {}
+        for part in (header or "").split(";"):
+            name, _, value = part.partition("=")
+            given[name.strip().lower()] = value.strip().lower()
+        forms = frozenset(filter(None, (each.strip() for each in given.get("responseformat", "").split(","))))
+        features = frozenset(each.strip() for each in given.get("readerfeatures", "").split(","))
+        ends = given.get("includeendstreamaction") == "true"
+        return cls(forms=forms or frozenset({"parquet"}), features=features, ends=ends)
+
+    def form_for(self, *, has_ntz: bool) -> Form:
+        """The form of an answer about a table: Parquet's where that will do.
+
+        Raises:
+            NotExpressible: the recipient reads none that the table has.
+        """
+        if "parquet" in self.forms and not has_ntz:
+            return "parquet"
+        if "delta" in self.forms and (not has_ntz or NTZ_FEATURE in self.features):
+            return "delta"
+        if has_ntz:
+            raise NotExpressible(
+                "the table has a column of local times (timestamp_ntz), which takes a recipient that reads "
+                "responseformat=delta with readerfeatures=timestampntz"
+            )
+        raise NotExpressible("answers have responseformat=parquet or responseformat=delta")
+
+    def header(self, form: Form) -> str:
+        """What an answer says of itself."""
+        return f"responseformat={form}" + (";includeendstreamaction=true" if self.ends else "")
+
+
+# Whether recipients, who read a table's files by the names of its columns, find its rows in them.
+#
+# They read each file as it is: a column that it lacks is null, one that the table does not have is left away, and no
+# id says that a name stood for another column once. So a table can be shared while each name has one meaning in all of
+# its files, and refused else: renames and names that were used again need the files to be rewritten.
+
+_REMEDY: Final = "; rewrite these files (compact)"
+
+
+def shared_schema(schema: Schema, earlier: Iterable[Schema]) -> str:
+    """The columns as Spark's JSON; ``earlier``: the other schemas that files of the snapshot were written with.
+
+    Raises:
+        NotExpressible: a column of a type that recipients cannot read, or that they would not find in every file.
+    """
+    mapped = spark_schema(schema)
+    for name, kind in mapped.unreadable.items():
+        raise _refused(name, f"has the type {kind}, which the protocol has none for")
+    for column in schema.columns:
+        if column.default is not None:
+            raise _refused(column.name, "has a default, and recipients read a file that lacks it as nulls")
+    for written in earlier:
+        for column in schema.columns:
+            _check(column, written)
+    return mapped.readable
+
+
+def _check(column: Column, written: Schema) -> None:
+    own = next((each for each in written.columns if each.id == column.id), None)
+    if own is None:
+        other = next((each for each in written.columns if each.name.lower() == column.name.lower()), None)
+        if other is not None:
+            raise _refused(column.name, f"has a name that stands for another column in older files{_REMEDY}")
+    elif own.name != column.name:
+        raise _refused(column.name, f"is called {own.name!r} in older files{_REMEDY}")
+    elif not _reads_as(own, column):
+        raise _refused(column.name, f"has another type in older files, which recipients read as it is{_REMEDY}")
+
+
+def _reads_as(own: Column, column: Column) -> bool:
+    """Whether values of the older column are those of the newer one to whoever reads both without being told."""
+    if own.dtype.is_nested or column.dtype.is_nested:
+        return bool(_shape(own) == _shape(column))
+    before, now = own.dtype, column.dtype
+    same_kind = (before.is_integer and now.is_integer) or (before.is_float and now.is_float)
+    return before == now or same_kind or before.name == now.name == "decimal"
+
+
+def _shape(column: Column) -> Any:
+    return column.id, column.name, column.type, tuple(_shape(each) for each in column.fields)
+
+
+def _refused(name: str, why: str) -> NotExpressible:
+    return NotExpressible(
+        f"the table cannot be shared: column {name!r} {why}; rewrite the table (compact)", column=name
+    )

@@ -1,0 +1,273 @@
+"""A table's columns brought to those of its source: as changes of the schema, which keep what columns are.
+
+Columns of a source that numbers them (Iceberg) are followed by number through every schema that it had, so that a file
+of any of them is read by the names it was written with. A source that knows columns by name (Delta) has the same
+column as long as it has the name and a type that the old one widens to; else it is another one, and every file is read
+again under the new schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from lamella.snapshot.errors import InvalidSchema
+from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema.evolution import (
+    AddColumn,
+    DropColumn,
+    MoveColumn,
+    RenameColumn,
+    SchemaChange,
+    Versioned,
+    WidenColumn,
+    can_widen,
+    evolve,
+)
+from lamella.snapshot.source.state import FIELDS, SCHEMAS, SourceSchema, SourceState
+
+_IDS: Final = msgspec.json.Decoder(dict[int, int])
+
+
+class Evolution(msgspec.Struct, frozen=True, kw_only=True):
+    """``steps``: the changes of each new schema. ``history``: the table's schemas then, the current one last.
+
+    ``schema_of``: the table's schema id by the source's (empty: all files have the current one). ``properties``: those
+    that change with it. ``rereads``: files that are in the table have to be read again.
+    """
+
+    steps: tuple[tuple[SchemaChange, ...], ...] = ()
+    history: tuple[Schema, ...]
+    schema_of: Mapping[int, int] = {}
+    properties: dict[str, str] = {}
+    rereads: bool = False
+
+
+def first_columns(state: SourceState) -> tuple[Column, ...]:
+    """The columns that a table of this source begins with: those of its first schema, without ids."""
+    return nullable_columns(state.schemas[0].columns)
+
+
+def nullable_columns(columns: Iterable[Column]) -> tuple[Column, ...]:
+    """Columns without ids that may all be null, also inside of others; a map's keys stay as they are."""
+    return tuple(_bare(column) for column in columns)
+
+
+def first_properties(state: SourceState, schema: Schema) -> dict[str, str]:
+    """What a table remembers of the source's columns; ``schema`` is made of :func:`first_columns`."""
+    first = state.schemas[0]
+    if not any(column.id for column in first.columns):
+        return {}
+    fields = _numbers(first.columns, schema.columns)
+    return {FIELDS: _json(fields), SCHEMAS: _json({first.schema_id: schema.schema_id})}
+
+
+def evolution(table: Versioned, properties: Mapping[str, str], state: SourceState) -> Evolution:
+    """What has to happen to a table's schema before it takes the files of ``state``.
+
+    Raises:
+        InvalidSchema: a change that a table's columns cannot follow; the message names the column.
+    """
+    if not state.schemas:
+        return Evolution(history=table.history)
+    if any(column.id for column in state.schemas[-1].columns):
+        return _by_number(table, properties, state)
+    return _by_name(table, state.schemas[-1])
+
+
+def _by_name(table: Versioned, wanted: SourceSchema) -> Evolution:
+    current = table.history[-1]
+    target = _named(current.columns, wanted.columns)
+    changes = schema_changes(current.columns, target)
+    if not changes:
+        return Evolution(history=table.history)
+    taken = {column.name.lower() for schema in table.history for column in schema.columns}
+    rereads = any(
+        isinstance(change, DropColumn)
+        or (isinstance(change, AddColumn) and (change.parent is not None or change.name.lower() in taken))
+        for change in changes
+    )
+    schema = evolve(current, changes, history=table.history)
+    return Evolution(steps=(changes,), history=(*table.history, schema), rereads=rereads)
+
+
+def _by_number(table: Versioned, properties: Mapping[str, str], state: SourceState) -> Evolution:
+    fields = _IDS.decode(properties.get(FIELDS, "{}"))
+    schemas = _IDS.decode(properties.get(SCHEMAS, "{}"))
+    history = table.history
+    steps = []
+    last = state.schemas[-1]
+    for version in state.schemas:
+        if version.schema_id in schemas and not (version is last and schemas[version.schema_id] != _id(history)):
+            continue
+        current = history[-1]
+        present = {column.id for column in _walk(current.columns)}
+        for column in _walk(version.columns):
+            if column.id in fields and fields[column.id] not in present:
+                raise InvalidSchema(
+                    f"column {column.name!r} was dropped and came back with its old values, which a table cannot "
+                    "follow: make the table again",
+                    column=column.name,
+                )
+        changes = schema_changes(current.columns, _mapped(version.columns, fields))
+        if changes:
+            history = (*history, evolve(current, changes, history=history))
+            steps.append(changes)
+        fields = {**fields, **_numbers(version.columns, history[-1].columns)}
+        schemas = {**schemas, version.schema_id: _id(history)}
+    given = {FIELDS: _json(fields), SCHEMAS: _json(schemas)}
+    changed = {name: text for name, text in given.items() if properties.get(name) != text}
+    return Evolution(steps=tuple(steps), history=history, schema_of=schemas, properties=changed)
+
+
+def schema_changes(old: Sequence[Column], new: Sequence[Column]) -> tuple[SchemaChange, ...]:
+    """The changes that make ``new`` of ``old``; columns are the same when their ids are, and id 0 is a new one.
+
+    Whether a column may be null is left alone: that it may is always true.
+
+    Raises:
+        InvalidSchema: a type that cannot become the other one.
+    """
+    return tuple(_level(old, new, ()))
+
+
+def _level(old: Sequence[Column], new: Sequence[Column], above: tuple[str, ...]) -> list[SchemaChange]:
+    kept = {column.id: column for column in new if column.id}
+    before = {column.id: column for column in old}
+    # What goes makes room first and goes last, since a level must not be empty in between.
+    going = {c.id: _aside(c.name, old, new) for c in old if c.id not in kept}
+    renames = [(c.name, kept[c.id].name if c.id in kept else going[c.id]) for c in old]
+    changes = _renamed(renames, above)
+    for column in new:
+        here = (*above, column.name)
+        if column.id not in before:
+            changes.append(AddColumn(name=column.name, type=column.type, fields=column.fields, parent=above or None))
+            continue
+        then = before[column.id]
+        if then.dtype.is_nested or column.dtype.is_nested:
+            if then.dtype.name != column.dtype.name:
+                raise InvalidSchema(
+                    f"column {'.'.join(here)!r} was {then.type} and is {column.type}", column=column.name
+                )
+            changes += _level(then.fields, column.fields, here)
+        elif then.dtype != column.dtype:
+            if not can_widen(then.dtype, column.dtype):
+                raise _cannot_become(here, then, column)
+            changes.append(WidenColumn(column=here, type=str(column.dtype)))
+    changes += (DropColumn(column=(*above, name)) for name in going.values())
+    return changes + _moves(old, new, above)
+
+
+def _aside(name: str, old: Sequence[Column], new: Sequence[Column]) -> str:
+    """A name for a column that is about to go: its own, unless that is wanted for another one."""
+    wanted = {column.name.lower() for column in new}
+    taken = wanted | {column.name.lower() for column in old}
+    if name.lower() not in wanted:
+        return name
+    return next(free for number in range(len(taken) + 1) if (free := f"_gone_{number}_{name}").lower() not in taken)
+
+
+def _cannot_become(path: tuple[str, ...], then: Column, now: Column) -> InvalidSchema:
+    name = ".".join(path)
+    return InvalidSchema(f"column {name!r} was {then.type} and is {now.type}: make the table again", column=name)
+
+
+def _renamed(names: Sequence[tuple[str, str]], above: tuple[str, ...]) -> list[SchemaChange]:
+    """Renames in an order in which no name is taken twice; a circle goes by way of a name that nobody has."""
+    waiting = [(was, name) for was, name in names if was != name]
+    present = {was.lower() for was, _ in names}
+    changes: list[SchemaChange] = []
+    while waiting:
+        free = next((pair for pair in waiting if pair[1].lower() not in present - {pair[0].lower()}), None)
+        was, name = free if free is not None else waiting[0]
+        target = name if free is not None else f"_{len(changes)}_{was}"
+        changes.append(RenameColumn(column=(*above, was), name=target))
+        present = present - {was.lower()} | {target.lower()}
+        waiting = [pair for pair in waiting if pair[0] != was]
+        if free is None:
+            waiting.append((target, name))
+    return changes
+
+
+def _moves(old: Sequence[Column], new: Sequence[Column], above: tuple[str, ...]) -> list[SchemaChange]:
+    """What brings columns in order, once dropped ones are gone and new ones stand last."""
+    kept = {column.id for column in new if column.id}
+    names = {column.id: column.name for column in new if column.id}
+    known = {column.id for column in old}
+    order = [names[c.id] for c in old if c.id in kept] + [c.name for c in new if c.id not in known]
+    changes: list[SchemaChange] = []
+    for position, column in enumerate(new):
+        if order[position] == column.name:
+            continue
+        order.remove(column.name)
+        order.insert(position, column.name)
+        after = None if position == 0 else new[position - 1].name
+        changes.append(MoveColumn(column=(*above, column.name), first=position == 0, after=after))
+    return changes
+
+
+def _named(current: Sequence[Column], wanted: Sequence[Column]) -> tuple[Column, ...]:
+    """The wanted columns with the ids of those that the table has under their names."""
+    by_name = {column.name.lower(): column for column in current}
+
+    def same(column: Column) -> Column:
+        then = by_name.get(column.name.lower())
+        if then is None or not _follows(then, column):
+            return _bare(column)
+        return msgspec.structs.replace(column, id=then.id, fields=_named(then.fields, column.fields))
+
+    return tuple(same(column) for column in wanted)
+
+
+def _follows(then: Column, now: Column) -> bool:
+    if then.dtype.is_nested or now.dtype.is_nested:
+        if then.dtype.name != now.dtype.name:
+            return False
+        inside = then.dtype.name in ("list", "map")
+        return not inside or all(_follows(*pair) for pair in zip(then.fields, now.fields, strict=True))
+    return then.dtype == now.dtype or can_widen(then.dtype, now.dtype)
+
+
+def _mapped(columns: Sequence[Column], ids: Mapping[int, int]) -> tuple[Column, ...]:
+    def same(column: Column) -> Column:
+        return (
+            _bare(column)
+            if column.id not in ids
+            else msgspec.structs.replace(column, id=ids[column.id], fields=_mapped(column.fields, ids))
+        )
+
+    return tuple(same(column) for column in columns)
+
+
+def _numbers(theirs: Sequence[Column], ours: Sequence[Column]) -> dict[int, int]:
+    """Our id of each of their columns; ``ours`` are the same columns by name."""
+    by_name = {column.name: column for column in ours}
+    found: dict[int, int] = {}
+    for column in theirs:
+        own = by_name[column.name]
+        found[column.id] = own.id
+        found |= _numbers(column.fields, own.fields)
+    return found
+
+
+def _walk(columns: Sequence[Column]) -> list[Column]:
+    return [each for column in columns for each in (column, *_walk(column.fields))]
+
+
+def _bare(column: Column) -> Column:
+    """The column without ids, and such that it may be null."""
+    fields = tuple(_bare(field) for field in column.fields)
+    if column.dtype.name == "map" and fields:
+        key = msgspec.structs.replace(fields[0], nullable=column.fields[0].nullable)
+        fields = (key, *fields[1:])
+    return msgspec.structs.replace(column, id=0, nullable=True, fields=fields)
+
+
+def _id(history: Sequence[Schema]) -> int:
+    return history[-1].schema_id
+
+
+def _json(ids: Mapping[int, int]) -> str:
+    return msgspec.json.encode({str(key): ids[key] for key in sorted(ids)}).decode()

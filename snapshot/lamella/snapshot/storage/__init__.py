@@ -1,0 +1,36 @@
+"""Where objects are, and the port to the storage that holds them."""
+
+from lamella.snapshot.storage.fsspec_store import FsspecStore
+from lamella.snapshot.storage.location import normal
+from lamella.snapshot.storage.paths import AllowedPlaces, Anywhere, Places, TableLayout, check_prefix, table_root
+from lamella.snapshot.storage.store import (
+    ListedObject,
+    MappableStore,
+    ObjectStat,
+    ReplacingStore,
+    SignedUrls,
+    SigningStore,
+    Store,
+    check_create_only,
+    check_write,
+)
+
+__all__ = [
+    "AllowedPlaces",
+    "Anywhere",
+    "FsspecStore",
+    "ListedObject",
+    "MappableStore",
+    "ObjectStat",
+    "Places",
+    "ReplacingStore",
+    "SignedUrls",
+    "SigningStore",
+    "Store",
+    "TableLayout",
+    "check_create_only",
+    "check_prefix",
+    "check_write",
+    "normal",
+    "table_root",
+]

@@ -1,0 +1,294 @@
+"""Local files, and objects in memory for tests."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat as modes
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fsspec.implementations.memory import MemoryFileSystem
+
+from lamella.snapshot.errors import AlreadyExists, LamellaError, ObjectNotFound, StoreError
+from lamella.snapshot.storage.store import ListedObject, ObjectStat, is_mappable
+
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+
+
+class LocalFiles:
+    """The store of scheme ``file``; paths are absolute."""
+
+    def read(self, path: str) -> bytes:
+        """All bytes of a file."""
+        with _errors(path), open(path, "rb") as file:
+            return file.read()
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Some bytes of a file."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return _pread(descriptor, start, length)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise _as_ours(error, path) from error
+
+    def stat(self, path: str) -> ObjectStat:
+        """Size, and ``size-mtime_ns`` as the content id."""
+        try:
+            found = os.stat(path)
+        except OSError as error:
+            raise _as_ours(error, path) from error
+        if not modes.S_ISREG(found.st_mode):
+            raise ObjectNotFound(f"not a file: file://{path}", location=f"file://{path}")
+        return _stat(path, found)
+
+    def put(self, path: str, data: bytes) -> ObjectStat:
+        """Write beside the final name, sync, then link: linking is atomic and never replaces."""
+        return _stat(path, _written(path, data, os.link))
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write beside the final name, sync, then rename, which is atomic too."""
+        _written(path, data, os.replace)
+
+    def local_path(self, path: str) -> str | None:
+        """The path itself, None where it must not be mapped."""
+        return path if is_mappable(os.path.dirname(path)) else None
+
+    def exists(self, path: str) -> bool:
+        """True for a file."""
+        return os.path.isfile(path)
+
+    def list(self, folder: str, start_after: str | None = None) -> Iterator[ListedObject]:
+        """Every file below a folder; links to folders are followed, each folder once."""
+        found = sorted(_walk(folder, set()), key=lambda found: found.location)
+        behind = None if start_after is None else f"file://{start_after}"
+        return (each for each in found if behind is None or each.location > behind)
+
+    def delete(self, path: str) -> None:
+        """Remove a file."""
+        try:
+            with _errors(path):
+                os.unlink(path)
+        except ObjectNotFound:
+            return
+
+    def delete_many(self, paths: Iterable[str]) -> dict[str, str]:
+        """Remove files, one after another."""
+        failed = {}
+        for path in paths:
+            try:
+                self.delete(path)
+            except StoreError as error:
+                failed[path] = error.message
+        return failed
+
+
+def _written(path: str, data: bytes, place: Callable[[str, str], None]) -> os.stat_result:
+    """Write a file beside ``path``, and have ``place`` put it there."""
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name[:100]}.{uuid.uuid4().hex}.tmp")
+    with _errors(path, writing=True):
+        _make_folders(folder)
+        try:
+            with open(temporary, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+                written = os.fstat(file.fileno())
+            place(temporary, path)
+        finally:
+            _unlink(temporary)
+        _sync_folder(folder)
+    return written
+
+
+def _pread(descriptor: int, start: int, length: int) -> bytes:
+    first = os.pread(descriptor, length, start)
+    if len(first) == length or not first:
+        return first
+    parts = [first]  # one call gives at most 2 GiB
+    got = len(first)
+    while got < length:
+        more = os.pread(descriptor, length - got, start + got)
+        if not more:
+            break
+        parts.append(more)
+        got += len(more)
+    return b"".join(parts)
+
+
+def _stat(path: str, found: os.stat_result) -> ObjectStat:
+    return ObjectStat(
+        location=f"file://{path}", size_bytes=found.st_size, content_id=f"{found.st_size}-{found.st_mtime_ns}"
+    )
+
+
+def _listed(path: str, found: os.stat_result) -> ListedObject:
+    stat = _stat(path, found)
+    return ListedObject(
+        location=stat.location,
+        size_bytes=stat.size_bytes,
+        content_id=stat.content_id,
+        modified_ms=found.st_mtime_ns // 1_000_000,
+    )
+
+
+def _walk(folder: str, seen: set[tuple[int, int]]) -> Iterator[ListedObject]:
+    try:
+        with _errors(folder):
+            here = os.stat(folder)
+            if (here.st_dev, here.st_ino) in seen:
+                return
+            seen.add((here.st_dev, here.st_ino))
+            with os.scandir(folder) as scan:
+                entries = list(scan)
+    except ObjectNotFound:
+        return
+    for entry in entries:
+        try:
+            entry.name.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise StoreError(f"a file name below {folder} is not UTF-8: {entry.name!r}", location=folder) from error
+        try:
+            if entry.is_dir():
+                yield from _walk(entry.path, seen)
+            elif entry.is_file():
+                yield _listed(entry.path, entry.stat())
+        except FileNotFoundError:
+            continue  # removed since the folder was read
+
+
+def _make_folders(folder: str) -> None:
+    """Create missing folders so that they survive a crash: each one's parent is synced."""
+    missing = []
+    while not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for made in reversed(missing):
+        try:
+            os.mkdir(made)
+        except FileExistsError:
+            if not os.path.isdir(made):
+                raise NotADirectoryError(errno.ENOTDIR, "a file stands where a folder is needed", made) from None
+        _sync_folder(os.path.dirname(made))
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+
+
+@contextmanager
+def _errors(path: str, *, writing: bool = False) -> Iterator[None]:
+    """Turn what the system says into the errors of :mod:`lamella.snapshot.storage.store`."""
+    try:
+        yield
+    except OSError as error:
+        raise _as_ours(error, path, writing=writing) from error
+
+
+def _as_ours(error: OSError, path: str, *, writing: bool = False) -> LamellaError:
+    location = f"file://{path}"
+    if isinstance(error, FileExistsError):
+        return AlreadyExists(f"already there: {location}", location=location)
+    if error.errno in _ABSENT and not writing:
+        return ObjectNotFound(f"no such file: {location}", location=location)
+    return StoreError(f"{location}: {error.strerror or error}", location=location)
+
+
+#: fsspec keeps one set of objects for the whole process, so one lock guards it.
+_LOCK = threading.Lock()
+
+
+class MemoryFiles:
+    """The store of scheme ``memory``; paths start with a slash."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._files = MemoryFileSystem(**options)
+
+    def read(self, path: str) -> bytes:
+        """All bytes of an object."""
+        with _LOCK:
+            data: bytes = self._file(path).getvalue()
+            return data
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Some bytes of an object."""
+        return self.read(path)[start : start + length]
+
+    def stat(self, path: str) -> ObjectStat:
+        """Size, and ``size-modified`` as the content id."""
+        with _LOCK:
+            return self._stat(path)
+
+    def put(self, path: str, data: bytes) -> ObjectStat:
+        """Create an object."""
+        with _LOCK:
+            if self._files.exists(path):
+                raise AlreadyExists(f"already there: memory:/{path}", location=f"memory:/{path}")
+            self._files.pipe_file(path, data)
+            return self._stat(path)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Create or replace an object."""
+        with _LOCK:
+            self._files.pipe_file(path, data)
+
+    def exists(self, path: str) -> bool:
+        """True for an object."""
+        return path in self._files.store
+
+    def list(self, folder: str, start_after: str | None = None) -> Iterator[ListedObject]:
+        """Every object below a folder."""
+        prefix = folder.rstrip("/") + "/"
+        with _LOCK:
+            paths = sorted(path for path in self._files.store if path.startswith(prefix))
+            return iter([self._listed(path) for path in paths if start_after is None or path > start_after])
+
+    def delete(self, path: str) -> None:
+        """Remove an object."""
+        with _LOCK:
+            self._files.store.pop(path, None)
+
+    def delete_many(self, paths: Iterable[str]) -> dict[str, str]:
+        """Remove objects."""
+        for path in paths:
+            self.delete(path)
+        return {}
+
+    def _file(self, path: str) -> Any:
+        file = self._files.store.get(path)
+        if file is None:
+            raise ObjectNotFound(f"no such object: memory:/{path}", location=f"memory:/{path}")
+        return file
+
+    def _stat(self, path: str) -> ObjectStat:
+        found = self._listed(path)
+        return ObjectStat(location=found.location, size_bytes=found.size_bytes, content_id=found.content_id)
+
+    def _listed(self, path: str) -> ListedObject:
+        file = self._file(path)
+        size_bytes = len(file.getbuffer())
+        modified_us = int(file.modified.timestamp() * 1_000_000)
+        return ListedObject(
+            location=f"memory:/{path}",
+            size_bytes=size_bytes,
+            content_id=f"{size_bytes}-{modified_us * 1_000}",
+            modified_ms=modified_us // 1_000,
+        )

@@ -1,0 +1,171 @@
+"""A store whose calls are told of: what was done, how it ended, how long it took, how many bytes. Never where.
+
+Locations stay out of it on purpose: those of data files can hold values (``day=2026-01-31/customer=...``), and there
+are as many of them as files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from time import perf_counter
+from typing import Any, Literal, Protocol
+
+from lamella.snapshot.errors import AlreadyExists, InvalidRequest, ObjectNotFound
+from lamella.snapshot.storage.store import ListedObject, MappableStore, ObjectStat, SigningStore, Store
+
+StoreOperation = Literal["read", "read_range", "stat", "put", "expand", "list", "delete", "delete_many"]
+
+#: ``absent``: nothing is there. ``exists``: a put found something there. ``refused``: no location that can be asked
+#: for. ``failed``: all else that goes wrong, and deletions of many of which not all were done. ``left``: a listing that
+#: nobody wanted to its end.
+StoreOutcome = Literal["ok", "absent", "exists", "refused", "failed", "left"]
+
+
+class StoreListener(Protocol):
+    """Is told of calls when they are over; called from any thread, and must not raise."""
+
+    def store_called(
+        self,
+        operation: StoreOperation,
+        outcome: StoreOutcome,
+        took_s: float,
+        /,
+        *,
+        read_bytes: int = 0,
+        written_bytes: int = 0,
+    ) -> None:
+        """It took so long, of a listing only what the store took and not who goes through it."""
+
+
+class ObservedStore:
+    """``store``, whose calls ``listener`` is told of. Files that are mapped are not read through a store."""
+
+    def __init__(self, store: Store, listener: StoreListener) -> None:
+        self._store = store
+        self._tell = listener.store_called
+        # What only some stores can do is there when this one can, and asks nothing of object storage.
+        if isinstance(store, MappableStore):
+            self.local_path = store.local_path
+        if isinstance(store, SigningStore):
+            self.sign = store.sign
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process gets the store, without who listens here."""
+        return _itself, (self._store,)
+
+    def read(self, location: str) -> bytes:
+        """All bytes of an object."""
+        started_s = perf_counter()
+        try:
+            data = self._store.read(location)
+        except BaseException as error:
+            self._tell("read", _outcome(error), perf_counter() - started_s)
+            raise
+        self._tell("read", "ok", perf_counter() - started_s, read_bytes=len(data))
+        return data
+
+    def read_range(self, location: str, start: int, length: int) -> bytes:
+        """Some bytes of an object."""
+        started_s = perf_counter()
+        try:
+            data = self._store.read_range(location, start, length)
+        except BaseException as error:
+            self._tell("read_range", _outcome(error), perf_counter() - started_s)
+            raise
+        self._tell("read_range", "ok", perf_counter() - started_s, read_bytes=len(data))
+        return data
+
+    def stat(self, location: str) -> ObjectStat:
+        """Size and content id of an object."""
+        started_s = perf_counter()
+        try:
+            found = self._store.stat(location)
+        except BaseException as error:
+            self._tell("stat", _outcome(error), perf_counter() - started_s)
+            raise
+        self._tell("stat", "ok", perf_counter() - started_s)
+        return found
+
+    def put(self, location: str, data: bytes) -> ObjectStat:
+        """Create an object."""
+        started_s = perf_counter()
+        try:
+            made = self._store.put(location, data)
+        except BaseException as error:
+            self._tell("put", _outcome(error), perf_counter() - started_s)
+            raise
+        self._tell("put", "ok", perf_counter() - started_s, written_bytes=len(data))
+        return made
+
+    def expand(self, url: str, *, plain: bool = False) -> list[str]:
+        """The data files that a URL names."""
+        started_s = perf_counter()
+        try:
+            found = self._store.expand(url, plain=plain)
+        except BaseException as error:
+            self._tell("expand", _outcome(error), perf_counter() - started_s)
+            raise
+        self._tell("expand", "ok", perf_counter() - started_s)
+        return found
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ListedObject]:
+        """Every object below a folder."""
+        started_s = perf_counter()
+        try:
+            found = self._store.list(prefix, start_after=start_after)
+        except BaseException as error:
+            self._tell("list", _outcome(error), perf_counter() - started_s)
+            raise
+        return self._listed(iter(found), perf_counter() - started_s)
+
+    def _listed(self, found: Iterator[ListedObject], took_s: float) -> Iterator[ListedObject]:
+        outcome: StoreOutcome = "left"
+        try:
+            while True:
+                started_s = perf_counter()
+                try:
+                    each = next(found, None)
+                except BaseException as error:
+                    outcome = _outcome(error)
+                    raise
+                finally:
+                    took_s += perf_counter() - started_s
+                if each is None:
+                    outcome = "ok"
+                    return
+                yield each
+        finally:
+            self._tell("list", outcome, took_s)
+
+    def delete(self, location: str) -> None:
+        """Remove an object."""
+        started_s = perf_counter()
+        try:
+            self._store.delete(location)
+        except BaseException as error:
+            self._tell("delete", _outcome(error), perf_counter() - started_s)
+            raise
+        self._tell("delete", "ok", perf_counter() - started_s)
+
+    def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
+        """Remove objects."""
+        started_s = perf_counter()
+        try:
+            failed = self._store.delete_many(locations)
+        except BaseException as error:
+            self._tell("delete_many", _outcome(error), perf_counter() - started_s)
+            raise
+        self._tell("delete_many", "failed" if failed else "ok", perf_counter() - started_s)
+        return failed
+
+
+def _itself(store: Store) -> Store:
+    return store
+
+
+def _outcome(error: BaseException) -> StoreOutcome:
+    if isinstance(error, ObjectNotFound):
+        return "absent"
+    if isinstance(error, AlreadyExists):
+        return "exists"
+    return "refused" if isinstance(error, InvalidRequest) else "failed"

@@ -1,0 +1,265 @@
+"""Where the objects of a table are, and which parts of the store a table may use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final, Protocol
+from urllib.parse import unquote
+from uuid import UUID
+
+import msgspec
+
+from lamella.snapshot.errors import InvalidRequest, LocationRefused
+from lamella.snapshot.storage.location import Location, glob_root, has_magic, normal, parse
+
+# Where the objects of a table are. These names are part of the format: readers of older tables rely on them.
+#
+#     <warehouse>/<table id>/
+#        _ss/<snapshot id>_v2.json     snapshot manifest      _ss/<snapshot id>_v2.arrow   its companion
+#        _sl/<group id>_v2.json        manifest of a group    _sl/<group id>_v2.arrow      its companion
+#                                                             _sl/<group id>_v2.loc        its location index
+#        _sg/<segment id>_v1.json      segment manifest       _sg/<segment id>_v1.arrow    its companion
+#                                      _sg/<segment id>_v1.pages its page companion, when one was built
+#        _b/<block id>_v1.parquet      blocks that Lamella's jobs wrote
+#        _rf/<set id>_v1.set           registered files that left the table
+#        _ix/<part id>_v1.part         part of a skip index   _ix/<directory id>_v1.dir    where parts know which blocks
+#        _ts/<segment, group or snapshot id>_v1.hll   sketches of distinct values
+#        _tmp/<id>_v1.run, .part       rows and parts of indexes on their way, while a job runs
+#        _tmp/<id>_v1.blocks           blocks on their way to one commit, as JSON
+#        _iceberg/metadata/            the table as Iceberg, see ``snapshot.iceberg.export``
+
+
+def table_root(warehouse: str, table_id: str | UUID) -> str:
+    """The folder of a table, as a location without a trailing slash; raises InvalidRequest for a bad warehouse."""
+    return f"{normal(warehouse).rstrip('/')}/{table_id}"
+
+
+class TableLayout(msgspec.Struct, frozen=True):
+    """The objects below one table's folder (``root``, see :func:`table_root`). Ids are v7 UUIDs."""
+
+    root: str
+
+    def snapshot(self, snapshot_id: str | UUID) -> str:
+        """A snapshot's manifest, as it is named today; a version 1 snapshot's ends in ``_v1.json``."""
+        return f"{self.root}/_ss/{snapshot_id}_v2.json"
+
+    def snapshot_companion(self, snapshot_id: str | UUID) -> str:
+        """A snapshot's companion: one row a segment."""
+        return f"{self.root}/_ss/{snapshot_id}_v2.arrow"
+
+    def group(self, group_id: str | UUID) -> str:
+        """A segment group's manifest."""
+        return f"{self.root}/_sl/{group_id}_v2.json"
+
+    def group_companion(self, group_id: str | UUID) -> str:
+        """A group's companion: one row a segment."""
+        return f"{self.root}/_sl/{group_id}_v2.arrow"
+
+    def group_locations(self, group_id: str | UUID) -> str:
+        """A group's location index: which blocks there are, by hash."""
+        return f"{self.root}/_sl/{group_id}_v2.loc"
+
+    def segment(self, segment_id: str | UUID) -> str:
+        """A segment's manifest."""
+        return f"{self.root}/_sg/{segment_id}_v1.json"
+
+    def segment_companion(self, segment_id: str | UUID) -> str:
+        """A segment's companion: one row a block."""
+        return f"{self.root}/_sg/{segment_id}_v1.arrow"
+
+    def sketches(self, owner_id: str | UUID) -> str:
+        """The sketches of a segment and its blocks, or of a group or snapshot."""
+        return f"{self.root}/_ts/{owner_id}_v1.hll"
+
+    def index_part(self, part_id: str | UUID) -> str:
+        """A part of a skip index."""
+        return f"{self.root}/_ix/{part_id}_v1.part"
+
+    def index_directory(self, directory_id: str | UUID) -> str:
+        """A directory of a skip index."""
+        return f"{self.root}/_ix/{directory_id}_v1.dir"
+
+    def replaced_files(self, set_id: str | UUID) -> str:
+        """Files that were registered and left the table."""
+        return f"{self.root}/_rf/{set_id}_v1.set"
+
+    def block(self, block_id: str | UUID) -> str:
+        """A block that a job of Lamella's writes."""
+        return f"{self.root}/_b/{block_id}_v1.parquet"
+
+    @property
+    def scratch(self) -> str:
+        """The folder of what is needed only while a job runs."""
+        return f"{self.root}/_tmp"
+
+    def block_list(self, list_id: str | UUID) -> str:
+        """Blocks on their way to a commit."""
+        return f"{self.scratch}/{list_id}_v1.blocks"
+
+    @property
+    def iceberg(self) -> str:
+        """The folder of the table's export as an Iceberg table."""
+        return f"{self.root}/_iceberg"
+
+    @property
+    def blocks(self) -> str:
+        """The folder of such blocks."""
+        return f"{self.root}/_b"
+
+
+# Which places of the store a table may use: its own folder, and what lies below the prefixes that it is given.
+#
+# A prefix ends at a slash, given or not, so ``s3://b/sales`` never covers ``s3://b/sales-secret``. What a location
+# means must not depend on who reads it: stores that are folders underneath take ``..`` for the folder above, some
+# programs take ``%2e`` for a dot, some file systems take ``A`` for ``a``. So a location is allowed only if every such
+# reading of it is, while a prefix is compared letter by letter. Everything is decided by the text; nothing here asks
+# the store.
+#
+# A link of a file system is followed by it, not here: who can make links in a place can give away what they lead to.
+
+#: How often a name may be percent-encoded; one that is so more often is nobody's honest name.
+_MOST_ENCODED: Final = 3
+_SLASHES: Final = re.compile("/+")
+
+
+class Places(Protocol):
+    """Says of locations whether a table may use them."""
+
+    def allows(self, location: str) -> bool:
+        """True for an object that may be used; raises InvalidRequest for what is no location."""
+        ...
+
+    def require(self, location: str) -> None:
+        """Raise LocationRefused for an object that may not be used."""
+        ...
+
+    def require_all_below(self, url: str) -> None:
+        """Raise LocationRefused unless whatever a URL can stand for (see ``Store.expand``) lies in allowed places."""
+        ...
+
+
+class Anywhere:
+    """No rules."""
+
+    def allows(self, location: str) -> bool:  # noqa: ARG002  # the port's signature
+        """True."""
+        return True
+
+    def require(self, location: str) -> None:
+        """Return."""
+
+    def require_all_below(self, url: str) -> None:
+        """Return."""
+
+
+class AllowedPlaces:
+    """The rules of one table. ``own`` is its folder, None when it has none yet.
+
+    ``warehouse`` is the folder of all tables: but for ``own`` nothing in it is allowed, whatever the prefixes say.
+    """
+
+    def __init__(self, warehouse: str, own: str | None, prefixes: Iterable[str] = ()) -> None:
+        self._warehouse = _loosely(_folder(warehouse))
+        self._own = None if own is None else str(_folder(own))
+        self._prefixes = tuple(str(_folder(prefix)) for prefix in prefixes)
+
+    def allows(self, location: str) -> bool:
+        """True for an object that may be used; raises InvalidRequest for what is no location."""
+        at = parse(location)
+        if self._own is not None and _is_below(self._own, str(at)):
+            return True
+        return any(_is_below(prefix, str(at)) for prefix in self._prefixes) and not _is_inside(self._warehouse, at)
+
+    def require(self, location: str) -> None:
+        """Raise LocationRefused for an object that may not be used."""
+        if not self.allows(location):
+            raise _refused(location)
+
+    def require_all_below(self, url: str) -> None:
+        """Raise LocationRefused unless whatever a URL can stand for (see ``Store.expand``) lies in allowed places."""
+        at = parse(url)
+        if not self._allows_folder(at):
+            raise _refused(url)
+        if has_magic(at.path):
+            root = glob_root(at.path)
+            if not root.strip("/") or not self._allows_folder(Location(at.scheme, root)):
+                raise _refused(url)
+
+    def _allows_folder(self, at: Location) -> bool:
+        folder = _folder_of(at)
+        text = str(folder)
+        if self._own is not None and (text == self._own or _is_below(self._own, text)):
+            return True
+        if not any(text == prefix or _is_below(prefix, text) for prefix in self._prefixes):
+            return False
+        # A folder around the warehouse has all tables in it.
+        scheme, root = self._warehouse
+        around = any(scheme == of and root.startswith(path) for of, path in _loose(folder))
+        return not around and not _is_inside(self._warehouse, folder)
+
+
+def check_prefix(prefix: str, warehouse: str) -> None:
+    """Raise InvalidRequest for a text that makes no prefix of allowed places."""
+    at = parse(prefix)
+    if has_magic(at.path):
+        raise InvalidRequest(f"{prefix!r} is a glob; an allowed place is a folder with all below", place=prefix)
+    if any(_climbs(reading) for reading in _readings(at.path) or ("..",)):
+        raise InvalidRequest(f"{prefix!r} has a part '.' or '..', or is encoded too often", place=prefix)
+    if _is_inside(_loosely(_folder(warehouse)), at):
+        raise InvalidRequest(
+            f"{prefix!r} is in the warehouse {warehouse}, where tables have their own folders; use another place",
+            place=prefix,
+        )
+
+
+def _refused(location: str) -> LocationRefused:
+    return LocationRefused(f"{location} is not among the places that this table may use", location=location)
+
+
+def _folder(text: str) -> Location:
+    return _folder_of(parse(text))
+
+
+def _folder_of(at: Location) -> Location:
+    return Location(at.scheme, at.path.rstrip("/") + "/")
+
+
+def _is_inside(root: tuple[str, str], at: Location) -> bool:
+    """Whether a place is in a folder, or is it, in any reading."""
+    return any(scheme == root[0] and path.startswith(root[1]) for scheme, path in _loose(_folder_of(at)))
+
+
+def _is_below(folder: str, location: str) -> bool:
+    """Whether a location is in a folder, letter by letter, and stays in there however the rest of it is read."""
+    if not location.startswith(folder):
+        return False
+    readings = _readings(location[len(folder) :])
+    return bool(readings) and all(reading.strip("/") and not _climbs(reading) for reading in readings)
+
+
+def _climbs(path: str) -> bool:
+    return "." in path and any(part in (".", "..") for part in path.split("/"))
+
+
+def _readings(text: str) -> list[str]:
+    """The text as it stands, and as programs read it that decode percent signs; empty: there is no end to it."""
+    found = [text]
+    while "%" in found[-1]:
+        decoded = unquote(found[-1])
+        if decoded == found[-1]:
+            break
+        if len(found) > _MOST_ENCODED:
+            return []
+        found.append(decoded)
+    return found
+
+
+def _loose(at: Location) -> Iterator[tuple[str, str]]:
+    """The scheme and path in every reading, so that what may be the same place is the same text."""
+    for path in _readings(at.path):
+        yield _loosely(Location(at.scheme, path))
+
+
+def _loosely(at: Location) -> tuple[str, str]:
+    return at.scheme, _SLASHES.sub("/", at.path).casefold()

@@ -1,0 +1,224 @@
+"""The port to object storage, and probes of what a store can do."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Final, Protocol, runtime_checkable
+
+import msgspec
+
+from lamella.snapshot.errors import AlreadyExists, StoreError
+
+# The port to object storage. Everything above it sees locations, bytes and ``ObjectStat``, never a file system.
+#
+# A location is a whole URL with nothing escaped: ``file:///a b/x.parquet``, ``s3://bucket/key%20with percent``,
+# ``memory://x``. What a user may type (``/a/b``, ``file:/a/b``, ``s3a://...``) is brought to that form by
+# ``snapshot.storage.location.parse``.
+#
+# Error rules, the same for every store:
+#
+# - The object is not there, or is a folder: ``snapshot.errors.ObjectNotFound``.
+# - ``put`` onto something that is there: ``snapshot.errors.AlreadyExists``, and nothing has changed.
+# - A location that cannot be read as one: ``snapshot.errors.InvalidRequest``.
+# - Anything else that storage did or refused: ``snapshot.errors.StoreError``; a put that ended so may
+#   have left its object behind, or not.
+
+
+class ObjectStat(msgspec.Struct, frozen=True, kw_only=True):
+    """An object as the store has it now.
+
+    ``content_id`` changes when the bytes are replaced: the store's etag, or ``"<size>-<modified, ns>"`` without one.
+    """
+
+    location: str
+    size_bytes: int
+    content_id: str
+
+
+class ListedObject(ObjectStat, frozen=True, kw_only=True):
+    """An object as a listing shows it; ``modified_ms`` is the store's own time of its last change (Unix, UTC)."""
+
+    modified_ms: int
+
+
+class Store(Protocol):
+    """Reads and create-only writes of whole objects. Implementations may be used from several threads."""
+
+    def read(self, location: str) -> bytes:
+        """All bytes of an object."""
+        ...
+
+    def read_range(self, location: str, start: int, length: int) -> bytes:
+        """``length`` bytes from ``start``; fewer (perhaps none) when the object ends before."""
+        ...
+
+    def stat(self, location: str) -> ObjectStat:
+        """Size and content id of an object, asked of the store itself: no cache stands between."""
+        ...
+
+    def put(self, location: str, data: bytes) -> ObjectStat:
+        """Create an object: a reader sees nothing or all of it, and of two writers at most one succeeds."""
+        ...
+
+    def expand(self, url: str, *, plain: bool = False) -> list[str]:
+        """The data files that a URL names, as sorted locations.
+
+        A file is itself, whatever its name. A folder stands for the ``*.parquet`` files below it, at any depth,
+        without hidden ones (a part of the path that starts with ``.``, or with ``_`` and holds no ``=``: Spark's
+        rule). A glob (``*``, ``?``, ``[...]`` within one part of the path, ``**`` across parts) stands for the files
+        and folders that match it.
+
+        ``plain``: refuse folders that are another format's table, in which files may be that no longer count.
+
+        Raises:
+            ObjectNotFound: nothing is there, or no data file.
+            OtherTableFormat: a file is part of such a table; only with ``plain``.
+        """
+        ...
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ListedObject]:
+        """Every object below a folder, hidden ones too, sorted by location; nothing when there is no such folder.
+
+        A folder ends at a slash, given or not: listing ``t`` never shows what is in ``t-2``. ``start_after``: only
+        what sorts behind this location (which need not be there). Stores that list in pages fetch them as needed, so
+        what changes meanwhile may be seen or not.
+        """
+        ...
+
+    def delete(self, location: str) -> None:
+        """Remove an object; one that is not there is no error."""
+        ...
+
+    def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
+        """Remove objects, many in one request where the store can; one that is not there is no error.
+
+        Returns:
+            The reason for each location that may still be there. The others are gone.
+
+        Raises:
+            InvalidRequest: a location that cannot be read as one; nothing was removed.
+        """
+        ...
+
+
+@runtime_checkable
+class MappableStore(Protocol):
+    """A store some of whose objects are files of this machine, which can be mapped instead of being read."""
+
+    def local_path(self, location: str) -> str | None:
+        """The path of such an object, whether it is there or not; None for others.
+
+        An object that is mapped may be deleted, but it must not be changed in place, which no store does.
+        """
+        ...
+
+
+@runtime_checkable
+class ReplacingStore(Store, Protocol):
+    """A store that can also put an object in the place of another."""
+
+    def replace(self, location: str, data: bytes) -> None:
+        """Create or replace an object: a reader sees what was there before, or all of this."""
+        ...
+
+
+class SignedUrls(msgspec.Struct, frozen=True, kw_only=True):
+    """URLs in the order of what they were asked for; all hold until ``expires_ms`` (Unix, UTC), by the store's clock.
+
+    Who has one can read that object, so they belong into no log and no cache.
+    """
+
+    urls: tuple[str, ...]
+    expires_ms: int
+
+    def __repr__(self) -> str:
+        return f"SignedUrls({len(self.urls)} urls, expires_ms={self.expires_ms})"
+
+
+@runtime_checkable
+class SigningStore(Protocol):
+    """A store that can give somebody without credentials of its own the right to read some objects for a time."""
+
+    def sign(self, locations: Sequence[str], expires_s: int) -> SignedUrls:
+        """URLs that answer a GET of exactly these objects, with or without a range, whether they are there or not.
+
+        Raises:
+            NotSignable: a location of a protocol that has no such URLs, or without credentials.
+            StoreError: the credentials cannot be had.
+        """
+        ...
+
+
+# Questions to ask of a store: does it keep the first of two puts, and does it take a put now?
+#
+# Some S3 servers ignore ``If-None-Match`` and replace the object without a word. On such a server two writers can lose
+# each other's work, so a service should refuse to start on it.
+
+#: As large as a small manifest: a disk that is all but full takes less.
+_WRITTEN_BYTES: Final = 64 << 10
+
+
+def check_create_only(store: Store, folder: str) -> None:
+    """Put a small object below ``folder`` twice, and remove it again.
+
+    Raises:
+        StoreError: the second put was not refused as AlreadyExists, or the store failed otherwise.
+        InvalidRequest: ``folder`` is no location.
+    """
+    location = f"{folder.rstrip('/')}/_probe/{uuid.uuid4().hex}"
+    store.put(location, b"first")
+    try:
+        store.put(location, b"second")
+    except AlreadyExists:
+        return
+    finally:
+        store.delete(location)
+    raise StoreError(
+        f"{folder}: this store lets a second writer replace an object; commits would be lost on it", location=folder
+    )
+
+
+def check_write(store: Store, folder: str) -> None:
+    """Put an object below ``folder`` as large as a small manifest, and remove it again.
+
+    Raises:
+        StoreError: the store is full, lets nobody write, or failed otherwise.
+    """
+    location = f"{folder.rstrip('/')}/_probe/{uuid.uuid4().hex}"
+    store.put(location, bytes(_WRITTEN_BYTES))
+    store.delete(location)
+
+
+# Which files may be mapped into memory: those of a file system of this very machine.
+#
+# On one that is reached over a network, a file that another machine deletes cannot be read any more where it is
+# mapped, and the system ends the process that tries.
+
+_MOUNTS: Final = "/proc/self/mounts"
+_OF_THIS_MACHINE: Final = frozenset(
+    {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"}
+)
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
+
+
+@lru_cache(maxsize=1024)
+def is_mappable(folder: str) -> bool:
+    """True when the folder is on a file system that is known to be of this machine; False where that is not known."""
+    try:
+        with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return False
+    real = os.path.realpath(folder)
+    found, kind = "", ""
+    for line in lines:
+        _, at, this, *_ = line.split(" ")
+        at = _ESCAPED.sub(lambda code: chr(int(code[1], 8)), at)
+        # Of two mounts in one place the later one is seen.
+        if len(at) >= len(found) and (real == at or real.startswith(at.rstrip("/") + "/")):
+            found, kind = at, this
+    return kind in _OF_THIS_MACHINE

@@ -1,0 +1,361 @@
+"""Sidecars of statistics and of pages: built again, compared, and written again where they are damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lamella.snapshot import commit as commits
+from lamella.snapshot.columnar import build_blocks, build_segments
+from lamella.snapshot.columnar.sidecar import BLOCK_KEY
+from lamella.snapshot.columnar.zones import HIGH_EXACT, LOW_EXACT
+from lamella.snapshot.errors import AlreadyExists, LamellaError, ManifestError, ObjectNotFound, StoreError
+from lamella.snapshot.manifest import Group, GroupRef, ObjectRef, Segment, SegmentRef, Snapshot, content_hash, encode
+from lamella.snapshot.pages import PageSidecar, SegmentPages, build_pages
+from lamella.snapshot.pages.cell import encode as encode_cell
+from lamella.snapshot.schema import Schema, parse_type
+from lamella.snapshot.schema.evolution import Versioned, schema_at
+from lamella.snapshot.storage import Store
+from lamella.snapshot.verify.checks import CHECKS, found
+from lamella.snapshot.verify.reading import Note, read_companion
+from lamella.snapshot.wire.maintenance import Finding
+
+# Companions: built again from their manifests, compared, and where they are damaged written again.
+#
+# A companion's name and hash are recorded in the layer above, so it can only be put back as exactly those bytes.
+# Building is deterministic for one release (and one version of Arrow); bytes of an older one may differ and still say
+# the same.
+
+_EXACT: Final = LOW_EXACT | HIGH_EXACT
+#: Arrays that older releases did not write; without them nothing is claimed.
+_OPTIONAL: Final = (".spans", ".elsewhere", *BLOCK_KEY)
+_HEADER: Final = b"lamella.header"
+#: Of the release that wrote it; a newer one is refused when the companion is opened.
+_VERSION: Final = b"lamella.format_version"
+
+
+class AsOf(msgspec.Struct, frozen=True):
+    """A table's schemas with the one of some id last: as it stood when that one was in force."""
+
+    history: tuple[Schema, ...]
+
+
+def as_of(table: Versioned, schema_id: int) -> AsOf:
+    """Raises InvalidSchema when the table never had that schema."""
+    wanted = schema_at(table, schema_id)
+    return AsOf((*(schema for schema in table.history if schema.schema_id != schema_id), wanted))
+
+
+def segment_companion(table: Versioned, segment: Segment) -> bytes:
+    """A segment's companion, built from its manifest.
+
+    Raises:
+        InvalidSchema: a schema that is not known.
+        ManifestError: statistics that cannot be read.
+    """
+    then = as_of(table, segment.schema_id)
+    return build_blocks(then.history[-1], commits.seen_blocks(then, segment.blocks))
+
+
+def snapshot_companion(snapshot: Snapshot) -> bytes:
+    """A snapshot's companion, built from its manifest; raises as :func:`segment_companion`."""
+    head = msgspec.structs.replace(snapshot, segments=(), groups=tuple(map(_bare, snapshot.groups)), companion=None)
+    refs = commits.seen_refs(snapshot, snapshot.segments)
+    if snapshot.format_version > 1:
+        return build_segments(snapshot.schema, refs, encode(head))
+    members = msgspec.to_builtins(head, str_keys=True)
+    for newer in ("groups", "prev_manifest"):
+        members.pop(newer, None)
+    return _of_version(1, build_segments(snapshot.schema, refs, msgspec.json.encode(members)))
+
+
+def _bare(group: GroupRef) -> GroupRef:
+    """A group as the header of a companion has it: without statistics, which its own companion has."""
+    return msgspec.structs.replace(group, summary=msgspec.structs.replace(group.summary, col_stats={}))
+
+
+def _of_version(version: int, data: bytes) -> bytes:
+    """A companion as a release of an older format version would have written it."""
+    batch = _opened(data)
+    metadata = {**(batch.schema.metadata or {}), _VERSION: str(version).encode()}
+    schema = batch.schema.with_metadata(metadata)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        writer.write_batch(pa.record_batch(batch.columns, schema=schema))
+    return bytes(sink.getvalue())
+
+
+def group_companion(table: Versioned, group: Group) -> bytes:
+    """A group's companion, built from its manifest; raises as :func:`segment_companion`."""
+    then = as_of(table, group.schema_id)
+    return build_segments(then.history[-1], commits.seen_refs(then, group.segments))
+
+
+def check_companion(
+    store: Store,
+    ref: ObjectRef,
+    build: Callable[[], bytes],
+    note: Note,
+    *,
+    segment_id: str | None = None,
+    repair: bool = False,
+) -> bytes | None:
+    """Compare a companion with what ``build`` makes of its manifest; the bytes, None when they cannot be used.
+
+    ``repair``: write it again where it is missing or damaged.
+    """
+    built, reason = _built(build)
+    data = read_derived(store, ref, lambda: (built, reason), note, segment_id=segment_id, repair=repair)
+    if data is None:
+        return None
+    if built is None or data == built:
+        return data
+    problems = list(differences(data, built))
+    for problem in problems:
+        note(found("companion_differs", problem, at=ref.location, segment_id=segment_id))
+    if not problems:
+        note(found("companion_older", "this release would write other bytes", at=ref.location, segment_id=segment_id))
+    return data
+
+
+def read_derived(
+    store: Store,
+    ref: ObjectRef,
+    built: Callable[[], tuple[bytes | None, str]],
+    note: Note,
+    *,
+    segment_id: str | None = None,
+    repair: bool = False,
+) -> bytes | None:
+    """The bytes of a derived object, None when it is missing or damaged (and was not put back).
+
+    ``built``: what it should be, or None and why it cannot be told; asked only to ``repair`` it.
+    """
+    kept: list[Finding] = []
+    data = read_companion(store, ref, kept.append, segment_id=segment_id)
+    if data is None and repair:
+        made, reason = built()
+        kept = [_repaired(store, ref, finding, made, reason) for finding in kept]
+        if all(finding.repaired for finding in kept):
+            data = made
+    for finding in kept:
+        note(finding)
+    return data
+
+
+def put_again(store: Store, location: str, data: bytes) -> None:
+    """Put an object in the place of a damaged one, and look that it is there; raises StoreError and the like."""
+    store.delete(location)
+    with suppress(AlreadyExists):  # another one was faster; what it wrote is looked at
+        store.put(location, data)
+    if content_hash(store.read(location)) != content_hash(data):
+        raise LamellaError(f"{location} was written, and reads as something else", location=location)
+
+
+def _built(build: Callable[[], bytes]) -> tuple[bytes | None, str]:
+    try:
+        return build(), ""
+    except (LamellaError, ValueError) as error:  # what the manifest says cannot be told in arrays: reported of it
+        return None, f"it cannot be built from its manifest: {error}"
+
+
+def _repaired(store: Store, ref: ObjectRef, finding: Finding, built: bytes | None, reason: str) -> Finding:
+    if not CHECKS[finding.code].repairable:
+        return finding
+    if built is None or content_hash(built) != ref.sha256:
+        reason = reason or "what this release builds has another SHA-256 than the one recorded; nothing was written"
+        return msgspec.structs.replace(finding, not_repaired=reason)
+    try:
+        put_again(store, ref.location, built)
+    except LamellaError as error:
+        return msgspec.structs.replace(finding, not_repaired=error.message)
+    return msgspec.structs.replace(finding, repaired=True)
+
+
+def differences(recorded: bytes, built: bytes) -> Iterator[str]:
+    """What one companion says that the other does not, column by column."""
+    try:
+        ours, theirs = _opened(built), _opened(recorded)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        yield f"it is no companion: {error}"
+        return
+    if ours.num_rows != theirs.num_rows:
+        yield f"it has {theirs.num_rows} rows, not {ours.num_rows}"
+        return
+    yield from _metadata(ours.schema.metadata or {}, theirs.schema.metadata or {})
+    for name in theirs.schema.names:
+        if name not in ours.schema.names:
+            yield f"the array {name!r} is not one that the manifest gives"
+    for name in ours.schema.names:
+        if name not in theirs.schema.names:
+            if not name.endswith(_OPTIONAL):
+                yield f"the array {name!r} is missing"
+            continue
+        text = _column(name, ours, theirs)
+        if text is not None:
+            yield text
+
+
+def _opened(data: bytes) -> pa.RecordBatch:
+    reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(data)))
+    if reader.num_record_batches != 1:
+        raise ValueError(f"{reader.num_record_batches} record batches")
+    batch = reader.get_batch(0)
+    batch.validate(full=True)
+    return batch
+
+
+def _metadata(ours: dict[bytes, bytes], theirs: dict[bytes, bytes]) -> Iterator[str]:
+    for key in sorted({*ours, *theirs}):
+        one, other = ours.get(key, b""), theirs.get(key, b"")
+        if one == other or key == _VERSION:
+            continue
+        if key == _HEADER:
+            try:
+                if msgspec.json.decode(one) == msgspec.json.decode(other):
+                    continue
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                pass
+        yield f"{key.decode('utf-8', 'replace')} is not that of the manifest"
+
+
+def _column(name: str, ours: Any, theirs: Any) -> str | None:
+    here, there = ours.schema.field(name), theirs.schema.field(name)
+    if here.type != there.type or (here.metadata or {}) != (there.metadata or {}):
+        return f"the array {name!r} is of another type"
+    one, other = ours.column(name), theirs.column(name)
+    if one.equals(other):
+        return None
+    if name.endswith(".flags"):
+        claimed = pc.bit_wise_and(other, pc.bit_wise_not(one))
+        lost = pc.bit_wise_and(pc.bit_wise_xor(one, other), pa.scalar(0xFF ^ _EXACT, pa.uint8()))
+        # Exact bits that are cleared claim nothing: older releases did not have them.
+        wrong = pc.or_(
+            pc.not_equal(pc.bit_wise_and(claimed, pa.scalar(_EXACT, pa.uint8())), pa.scalar(0, pa.uint8())),
+            pc.not_equal(lost, pa.scalar(0, pa.uint8())),
+        )
+        if not pc.any(wrong).as_py():
+            return None
+        return f"the array {name!r} differs, first in row {wrong.to_pylist().index(True)}"
+    pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
+    row = next(index for index, (mine, found_there) in enumerate(pairs) if mine != found_there)
+    return f"the array {name!r} differs, first in row {row}: {other[row].as_py()!r}, not {one[row].as_py()!r}"
+
+
+class _Held(msgspec.Struct, frozen=True):
+    """Bytes as if they were an object."""
+
+    data: bytes
+
+    def read_range(self, location: str, start: int, length: int) -> bytes:
+        del location
+        return self.data[start : start + length]
+
+
+def check_pages(
+    store: Store,
+    snapshot: Snapshot,
+    ref: SegmentRef,
+    segment: Segment,
+    note: Note,
+    *,
+    expected: bool,
+    repair: bool = False,
+    workers: int = 8,
+) -> bool:
+    """Compare a segment's page companion, if it has one, with what its files say; True when it has one.
+
+    ``expected``: it should have one.
+    """
+    pages = SegmentPages(ref.segment_id, ref.manifest)
+    problems: list[tuple[str, str, str | None]] = []
+    is_there = True
+    try:
+        held = PageSidecar(store, pages.location, ref.segment_id, ref.manifest.sha256)
+        schema = _schema_of(snapshot, held)
+        if len(held) != len(segment.blocks):
+            raise ManifestError(f"it has {len(held)} blocks, not {len(segment.blocks)}")
+        built = build_pages(store, schema, ref.segment_id, ref.manifest.sha256, segment.blocks, workers=workers)
+        if store.read(pages.location) != built:
+            fresh = PageSidecar(_Held(built), pages.location, ref.segment_id, ref.manifest.sha256)
+            problems += _differences(held, fresh, segment)
+    except ObjectNotFound as error:
+        is_there = False
+        if expected:
+            problems.append(("page_companion_missing", error.message, None))
+    except ManifestError as error:
+        problems.append(("page_companion_damaged", error.message, None))
+    except LamellaError as error:
+        problems.append(("unreachable", error.message, None))
+    findings = [
+        found(code, message, at=pages.location, segment_id=ref.segment_id, block=block)
+        for code, message, block in problems
+    ]
+    if repair and findings and all(finding.code != "unreachable" for finding in findings):
+        findings = _pages_repaired(store, snapshot.schema, ref, segment, findings, pages.location, workers)
+    for finding in findings:
+        note(finding)
+    return is_there
+
+
+def _schema_of(snapshot: Snapshot, held: PageSidecar) -> Schema:
+    """The schema that a page companion was built for; raises ManifestError."""
+    built_for = held.column_types
+    for schema in reversed(snapshot.history):
+        if {leaf.id: str(leaf.dtype) for leaf in schema.leaves()} == built_for:
+            return schema
+    raise ManifestError("it was built for columns that the table never had")
+
+
+def _differences(held: PageSidecar, fresh: PageSidecar, segment: Segment) -> Iterator[tuple[str, str, str | None]]:
+    """What differs, at most one sentence a block; raises ManifestError when cells are damaged."""
+    everything = range(len(held))
+    told: set[int] = set()
+    for row, block in enumerate(segment.blocks):
+        mine, now = held.block(row), fresh.block(row)
+        if now[2] is not None:  # the file cannot be read now, which is said of the block
+            told.add(row)
+            if now[2] == StoreError.code:  # but for this: a moment ago it could, perhaps
+                yield "unreachable", "the store failed while the pages of a block were read", block.location
+        elif mine[2] is not None:
+            told.add(row)
+            yield "page_companion_incomplete", f"it has nothing of the block: {mine[2]}", block.location
+        elif mine != now:
+            told.add(row)
+            yield "page_companion_differs", "row groups or the content id are not the file's", block.location
+    for column_id, text in held.column_types.items():
+        dtype = parse_type(text)
+        pairs = zip(held.cells(column_id, dtype, everything), fresh.cells(column_id, dtype, everything), strict=True)
+        for row, (one, other) in enumerate(pairs):
+            if row in told:
+                continue
+            if one is None and other is not None:
+                told.add(row)
+                location = segment.blocks[row].location
+                yield "page_companion_incomplete", f"it has no pages of column #{column_id}", location
+            elif one is not None and (other is None or encode_cell(one) != encode_cell(other)):
+                told.add(row)
+                location = segment.blocks[row].location
+                yield "page_companion_differs", f"the pages of column #{column_id} are not the file's", location
+
+
+def _pages_repaired(
+    store: Store,
+    schema: Schema,
+    ref: SegmentRef,
+    segment: Segment,
+    findings: list[Finding],
+    location: str,
+    workers: int,
+) -> list[Finding]:
+    try:
+        data = build_pages(store, schema, ref.segment_id, ref.manifest.sha256, segment.blocks, workers=workers)
+        put_again(store, location, data)
+    except LamellaError as error:
+        return [msgspec.structs.replace(each, not_repaired=error.message) for each in findings]
+    return [msgspec.structs.replace(each, repaired=True) for each in findings]

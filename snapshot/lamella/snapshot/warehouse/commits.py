@@ -1,0 +1,624 @@
+"""Commits: conflict checks, the segments of new blocks, merged segments, and the snapshots that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from lamella.snapshot import commit as commits
+from lamella.snapshot.commit import NAMED_BLOCKS, ChangeSet, Landed
+from lamella.snapshot.errors import CommitConflict, LamellaError, NewMatches, ObjectNotFound, SchemaConflict
+from lamella.snapshot.ids import Ids
+from lamella.snapshot.index.directory import Addition
+from lamella.snapshot.manifest import Block, GroupRef, SegmentRef, Snapshot, SnapshotPointer
+from lamella.snapshot.manifest.block_key import Identity
+from lamella.snapshot.schema import Schema
+from lamella.snapshot.schema.evolution import SchemaChange, Versioned, can_read_as
+from lamella.snapshot.sketch.layers import SketchLayers
+from lamella.snapshot.source import KIND
+from lamella.snapshot.storage import TableLayout
+from lamella.snapshot.warehouse.manifest_writer import Directories, IndexPart, ManifestWriter, Replacing
+from lamella.snapshot.warehouse.manifests import Manifests
+from lamella.snapshot.warehouse.objects import Found, Lookup
+from lamella.snapshot.wire import DiffAnswer, DiffRequest, NoNewMatches
+
+#: How many snapshots are looked through for the one that took a block away.
+_WINNER_STEPS: Final = 16
+
+#: The difference of two snapshots, the earlier one first.
+Difference = Callable[[SnapshotPointer, SnapshotPointer, DiffRequest], DiffAnswer]
+
+
+class Conflicts:
+    """Compares snapshots; writes nothing."""
+
+    def __init__(self, manifests: Manifests, lookup: Lookup, difference: Difference) -> None:
+        self._manifests = manifests
+        self._lookup = lookup
+        self._difference = difference
+
+    def new_matches(
+        self, read_at: SnapshotPointer, base: SnapshotPointer, unwanted: NoNewMatches
+    ) -> LamellaError | None:
+        """Why a change that rests on no new row matching a filter cannot be made on ``base``; None: it can.
+
+        It can when no block that ``base`` has and ``read_at`` had not may match: NewMatches names those that may.
+        Blocks that only hold rows of earlier ones, as a compaction's, are new like any other. SchemaConflict: the
+        filter's columns may be others by now.
+
+        Raises:
+            InvalidFilter, UnknownColumn, FilterTypeMismatch, LimitExceeded: the filter cannot be asked of the table.
+        """
+        request = DiffRequest(
+            filter=unwanted.filter, time_zone=unwanted.time_zone, case_sensitive=unwanted.case_sensitive
+        )
+        if read_at.snapshot_id == base.snapshot_id:
+            self._difference(base, base, request)  # for what it raises
+            return None
+        then, now = self._manifests.head(read_at), self._manifests.head(base)
+        if then.schema.schema_id != now.schema.schema_id:
+            return SchemaConflict(
+                "the table's columns changed since the rows were read",
+                schema_id=now.schema.schema_id,
+                snapshot_id=base.snapshot_id,
+            )
+        added = self._difference(read_at, base, request).added
+        if not added:
+            return None
+        return NewMatches(
+            f"{len(added)} blocks that were added meanwhile may hold matching rows, first {added[0].location!r}",
+            blocks=[block.location for block in added[:NAMED_BLOCKS]],
+            snapshot_id=base.snapshot_id,
+            snapshot_is="current",
+        )
+
+    def of(self, change: ChangeSet, base: SnapshotPointer) -> LamellaError | None:
+        """What :meth:`new_matches` says of a change set."""
+        if change.no_new_matches is None or change.read_at is None:
+            return None
+        return self.new_matches(change.read_at, base, change.no_new_matches)
+
+    def stale(self, read_at: SnapshotPointer, removed: Sequence[str], found: Mapping[str, Found]) -> frozenset[str]:
+        """Which of these blocks are not in the base (``found``) as they were when they were read.
+
+        A block of the same segment is the same block, so segments are opened only where that does not tell.
+        """
+        then = self._lookup.find(self._manifests.snapshot(read_at), removed)
+        both = [place for place in removed if place in then and place in found]
+        moved = [place for place in both if then[place].ref.segment_id != found[place].ref.segment_id]
+        before = self._lookup.contents({place: then[place] for place in moved})
+        after = self._lookup.contents({place: found[place] for place in moved})
+        changed = {place for place in moved if before.get(place) != after.get(place)}
+        return frozenset(changed.union(removed).difference(set(both) - changed))
+
+    def name_winner(self, base: Snapshot, error: CommitConflict, stale: AbstractSet[str]) -> None:
+        """Let the error say which snapshot took the blocks away, if one of the last few did."""
+        blocks: list[str] = error.details["blocks"]
+        now = self._lookup.find(base, blocks)
+        gone = [place for place in blocks if place not in now]
+        replaced = [] if gone else [place for place in blocks if place in stale]
+        contents = self._lookup.contents({place: now[place] for place in replaced})
+        snapshot = base
+        for _ in range(_WINNER_STEPS if gone or replaced else 0):
+            if snapshot.prev_manifest is None or snapshot.prev_snapshot_id is None:
+                return
+            try:
+                before = self._manifests.snapshot_at(snapshot.prev_snapshot_id, snapshot.prev_manifest)
+                then = self._lookup.find(before, gone or replaced)
+                differs = bool(then) if gone else self._lookup.contents(then) != contents
+            except ObjectNotFound:  # cleaned up since
+                return
+            if differs:
+                error.details.update(snapshot_id=snapshot.snapshot_id, snapshot_is="winner")
+                return
+            snapshot = before
+
+
+#: A group that lost more than one of so many segments is written again without them.
+_DROPPED_PART = 8
+
+#: Called with new segments, and those whose blocks they have, one after another.
+OnFold = Callable[[Sequence[SegmentRef], Sequence[SegmentRef]], object]
+
+
+class Shaped(msgspec.Struct, frozen=True):
+    """What the next snapshot consists of."""
+
+    groups: tuple[GroupRef, ...]
+    segments: tuple[SegmentRef, ...]
+
+
+class Reshaper:
+    """Writes the segments and groups that a commit makes. ``on_fold``: see :data:`OnFold`."""
+
+    def __init__(
+        self,
+        manifests: Manifests,
+        writer: ManifestWriter,
+        sketches: SketchLayers,
+        shape: commits.Shape,
+        on_fold: OnFold,
+    ) -> None:
+        self._manifests = manifests
+        self._writer = writer
+        self._sketches = sketches
+        self._shape = shape
+        self._on_fold = on_fold
+
+    def after(
+        self,
+        base: Snapshot,
+        added: Sequence[SegmentRef],
+        removals: Mapping[str, AbstractSet[str]],
+        found: Mapping[str, Found],
+    ) -> Shaped:
+        """``base`` with segments added behind and blocks removed.
+
+        ``removals``: locations by segment id, of the base's segments and the added ones. ``found``: where the base
+        has the blocks.
+        """
+        layout = self._writer.layout(base.table_id)
+        hit = {place.ref.segment_id: place for place in found.values() if place.ref.segment_id in removals}
+        groups, pieces = self._groups_without(layout, base, hit, removals)
+        for ref in (*base.segments, *added):
+            pieces += self._without(layout, base, ref, removals.get(ref.segment_id, frozenset()))
+        segments = self._folded(layout, base, pieces)
+        return self._grouped(layout, base, groups, segments)
+
+    def _groups_without(
+        self,
+        layout: TableLayout,
+        base: Snapshot,
+        hit: Mapping[str, Found],
+        removals: Mapping[str, AbstractSet[str]],
+    ) -> tuple[list[GroupRef], list[_Piece]]:
+        """The base's groups without the segments that lose blocks, and what is left of those segments."""
+        groups: list[GroupRef] = []
+        pieces: list[_Piece] = []
+        for number, group in enumerate(base.groups):
+            leaving = sorted((place for place in hit.values() if place.group == number), key=lambda place: place.row)
+            if not leaving:
+                groups.append(group)
+                continue
+            for place in leaving:
+                pieces += self._without(layout, base, place.ref, removals[place.ref.segment_id])
+            dropped = tuple(sorted({*group.dropped, *(place.row for place in leaving)}))
+            groups += self._group_without(layout, base, group, dropped)
+        return groups, pieces
+
+    def _group_without(
+        self, layout: TableLayout, base: Snapshot, group: GroupRef, dropped: tuple[int, ...]
+    ) -> list[GroupRef]:
+        everything = self._manifests.group(group).segments
+        if len(dropped) == len(everything):
+            return []
+        smaller = msgspec.structs.replace(group, dropped=dropped, segment_count=len(everything) - len(dropped))
+        if _DROPPED_PART * len(dropped) > len(everything):
+            return [self._merged(layout, base, [smaller])]
+        left = self._manifests.group_segments(smaller)
+        summary = commits.summarize(base.schema, [ref.summary for ref in commits.seen_refs(base, left)])
+        smaller = msgspec.structs.replace(
+            smaller,
+            summary=summary,
+            schema_id=base.schema.schema_id,
+            block_schema_ids=commits.schema_ids((), left),
+        )
+        return [self._sketches.of_rest(layout, smaller, left)]
+
+    def _without(self, layout: TableLayout, base: Snapshot, ref: SegmentRef, gone: AbstractSet[str]) -> list[_Piece]:
+        """What a segment is without some of its blocks; a small rest is not written yet, since it may be folded."""
+        if not gone:
+            return [_Piece(ref.summary.block_count, (ref,), None)]
+        if len(gone) == ref.summary.block_count:
+            return []
+        left = [block for block in self._manifests.segment(ref).blocks if block.location not in gone]
+        if not left:
+            return []
+        left = self._sketches.restored(layout, ref, left)
+        if self._shape.is_small(len(left)):
+            return [_Piece(len(left), (), left)]
+        return [_Piece(len(left), (self._writer.segment(layout, base, left),), None)]
+
+    def _folded(self, layout: TableLayout, base: Snapshot, pieces: Sequence[_Piece]) -> list[SegmentRef]:
+        """The pieces as segments, small ones folded together; a fold stands where its last member stood."""
+        chosen = commits.to_fold([piece.block_count for piece in pieces], self._shape)
+        segments: list[SegmentRef] = []
+        members = set(chosen)
+        for number, piece in enumerate(pieces):
+            if number not in members:
+                segments += piece.refs or (self._writer.segment(layout, base, piece.loose or ()),)
+            elif number == chosen[-1]:
+                segments += self._fold(layout, base, [pieces[index] for index in chosen])
+        return segments
+
+    def _fold(self, layout: TableLayout, base: Snapshot, members: Sequence[_Piece]) -> list[SegmentRef]:
+        blocks: list[Block] = []
+        for piece in members:
+            blocks += piece.loose or ()
+            for ref in piece.refs:
+                blocks += self._sketches.restored(layout, ref, self._manifests.segment(ref).blocks)
+        size = self._shape.segment_blocks
+        folded = [self._writer.segment(layout, base, blocks[at : at + size]) for at in range(0, len(blocks), size)]
+        if all(piece.loose is None for piece in members):
+            self._on_fold(folded, [ref for piece in members for ref in piece.refs])
+        return folded
+
+    def _grouped(
+        self, layout: TableLayout, base: Snapshot, groups: list[GroupRef], segments: list[SegmentRef]
+    ) -> Shaped:
+        moved = commits.to_move([ref.summary.block_count for ref in segments], self._shape)
+        for chosen in moved:
+            members = [segments[index] for index in chosen]
+            groups.append(self._writer.group(layout, base, members, [self._index(n, m) for n, m in enumerate(members)]))
+        while chosen := commits.to_merge([group.segment_count for group in groups], self._shape):
+            merged = self._merged(layout, base, [groups[index] for index in chosen])
+            groups[chosen[-1]] = merged
+            groups = [group for index, group in enumerate(groups) if index not in chosen[:-1]]
+        gone = {index for chosen in moved for index in chosen}
+        return Shaped(tuple(groups), tuple(ref for index, ref in enumerate(segments) if index not in gone))
+
+    def _merged(self, layout: TableLayout, base: Snapshot, groups: Sequence[GroupRef]) -> GroupRef:
+        """One group of the segments of several that are still in the table."""
+        segments: list[SegmentRef] = []
+        index: list[IndexPart] = []
+        for group in groups:
+            everything = self._manifests.group(group).segments
+            numbers = np.full(len(everything), -1, dtype=np.int64)
+            kept = np.delete(np.arange(len(everything)), group.dropped)
+            numbers[kept] = np.arange(len(segments), len(segments) + len(kept))
+            index.append(self._manifests.group_locations(group).renumbered(numbers))
+            segments += self._manifests.group_segments(group)
+        return self._writer.group(layout, base, segments, index)
+
+    def _index(self, number: int, ref: SegmentRef) -> IndexPart:
+        hashes = self._manifests.location_hashes(ref.companion)
+        return hashes, np.full(len(hashes), number, dtype=np.uint32)
+
+
+class _Piece(msgspec.Struct, frozen=True):
+    """Blocks of one segment: it is written (``refs`` has it), or they are ``loose``, with their sketches."""
+
+    block_count: int
+    refs: tuple[SegmentRef, ...]
+    loose: list[Block] | None
+
+
+#: The operation of a snapshot of change sets with different ones.
+SEVERAL = "several"
+
+
+class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot that was written and waits for the catalog to point at it."""
+
+    pointer: SnapshotPointer
+    snapshot: Snapshot
+    added: int
+    removed: int
+
+
+class ManyCommitted(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of several change sets: one outcome each, in their order, and the snapshot of those that landed.
+
+    ``result`` is None when none of them did; nothing was written then.
+    """
+
+    result: CommitResult | None
+    outcomes: tuple[Landed | LamellaError, ...]
+
+    @property
+    def landed(self) -> CommitResult:
+        """The snapshot; raises the first outcome that is an error when there is none."""
+        if self.result is not None:
+            return self.result
+        raise next(outcome for outcome in self.outcomes if isinstance(outcome, LamellaError))
+
+
+class _OneSchema(msgspec.Struct, frozen=True):
+    """A table that has had one schema, as far as is known here."""
+
+    history: tuple[Schema, ...]
+
+
+class Changes:
+    """Writes what changes; a catalog decides afterwards whether it counts.
+
+    ``segment_blocks``: blocks of a new segment. ``with_pages``: called with a table's schema and new segments.
+    """
+
+    def __init__(
+        self,
+        manifests: Manifests,
+        writer: ManifestWriter,
+        directories: Directories,
+        sketches: SketchLayers,
+        reshaper: Reshaper,
+        difference: Difference,
+        ids: Ids,
+        *,
+        segment_blocks: int,
+        with_pages: Callable[[Schema, Sequence[SegmentRef]], object] | None,
+    ) -> None:
+        self._manifests = manifests
+        self._writer = writer
+        self._directories = directories
+        self._sketches = sketches
+        self._reshaper = reshaper
+        self._lookup = Lookup(manifests)
+        self._replacing = Replacing(manifests, writer)
+        self._conflicts = Conflicts(manifests, self._lookup, difference)
+        self.new_matches = self._conflicts.new_matches
+        self._ids = ids
+        self._segment_blocks = segment_blocks
+        self._with_pages = with_pages
+
+    def prepare(self, table_id: str, table: Schema | Versioned, blocks: Sequence[Block]) -> tuple[SegmentRef, ...]:
+        """Write the segments of new blocks, at most ``segment_blocks`` each; they belong to no snapshot yet.
+
+        ``table``: a snapshot of the table, or its schema when no block was written with an older one. A block that
+        does not say what it was written with was written with the current schema.
+
+        Raises:
+            InvalidSchema: a block that was written with a schema that is not known here.
+        """
+        layout = self._writer.layout(table_id)
+        versions = _OneSchema(history=(table,)) if isinstance(table, Schema) else table
+        current = versions.history[-1].schema_id
+        dated = [
+            msgspec.structs.replace(block, schema_id=current) if block.schema_id is None and current else block
+            for block in blocks
+        ]
+        size = self._segment_blocks
+        refs = tuple(
+            self._writer.segment(layout, versions, dated[start : start + size]) for start in range(0, len(dated), size)
+        )
+        if self._with_pages is not None:
+            self._with_pages(versions.history[-1], refs)
+        return refs
+
+    def commit(
+        self,
+        base: SnapshotPointer,
+        *,
+        added: Sequence[SegmentRef] = (),
+        removed: Sequence[str] = (),
+        read_at: SnapshotPointer | None = None,
+        operation: str = "append",
+        properties: Mapping[str, str] | None = None,
+        index_parts: Sequence[Addition] = (),
+        no_new_matches: NoNewMatches | None = None,
+        schemas: Sequence[Sequence[SchemaChange]] = (),
+        now_ms: int,
+    ) -> CommitResult:
+        """Write the snapshot that follows ``base``; call again with a newer base when the pointer swap was lost.
+
+        ``read_at`` is the snapshot that the writer read the removed blocks in: a file that was replaced at the same
+        location since then is another block, and removing it would lose rows that the writer never saw.
+        ``index_parts``: what skip indexes know of the added blocks; what the table has no index for is left out.
+        ``no_new_matches``: see :meth:`~lamella.snapshot.warehouse.commits.Conflicts.new_matches`, needs ``read_at``.
+        ``schemas``: changes of the columns, each list a new schema, that belong to the same snapshot; see
+        :meth:`seen_after`.
+
+        Raises:
+            DuplicateBlock: an added block is in the table already, or twice in ``added``.
+            CommitConflict: a removed block is not in ``base``, or not the one of ``read_at``. ``blocks`` names them;
+                ``snapshot_id`` is the snapshot that took the newest of them away where ``snapshot_is`` is "winner",
+                and ``base`` where it is "current", because none of the few before that was looked at has them.
+            SchemaConflict: an added segment was prepared under a schema that ``base`` does not know, or whose files
+                cannot be read by its columns (after a rollback); or there is ``no_new_matches`` and other columns.
+            NewMatches: ``base`` has blocks that ``read_at`` had not and that may match ``no_new_matches``.
+        """
+        change = ChangeSet(
+            added=tuple(added),
+            removed=tuple(removed),
+            read_at=read_at,
+            operation=operation,
+            properties=dict(properties or {}),
+            index_parts=tuple(index_parts),
+            no_new_matches=no_new_matches,
+        )
+        done = self.commit_many(base, [change], schemas=schemas, now_ms=now_ms)
+        for outcome in done.outcomes:
+            if isinstance(outcome, LamellaError):
+                raise outcome
+        return done.landed
+
+    def commit_many(
+        self,
+        base: SnapshotPointer,
+        changes: Sequence[ChangeSet],
+        *,
+        schemas: Sequence[Sequence[SchemaChange]] = (),
+        now_ms: int,
+    ) -> ManyCommitted:
+        """Write one snapshot after ``base`` that has several callers' change sets, as if made one after another.
+
+        A change set that cannot be made is left out as a whole; its outcome is the error that :meth:`commit` raises
+        for it (DuplicateBlock, CommitConflict, NewMatches, SchemaConflict), and the others are made all the same. The
+        snapshot's operation is that of the change sets that landed, or "several" when they differ; later properties
+        win. Two differences from a chain of commits: a removal with ``read_at`` never takes a block that an earlier
+        change set of the same call added, and one with ``no_new_matches`` is not made behind one that added blocks.
+
+        Raises:
+            InvalidFilter, UnknownColumn, FilterTypeMismatch, LimitExceeded: of the whole call, for ``no_new_matches``.
+            StoreError, ManifestError, ObjectNotFound: of the whole call; nothing landed.
+        """
+        snapshot = self.seen_after(base, schemas)
+        requests = [self._request(change) for change in changes]
+        named = {place for request in requests for place in (*request.removed, *(p for p, _ in request.added))}
+        found = self._lookup.find(snapshot, named)
+        held = {place: each.ref.segment_id for place, each in found.items()}
+        for number, change in enumerate(changes):
+            if change.only_new:
+                replaced = self._returned(snapshot, change, requests[number])
+                requests[number] = msgspec.structs.replace(requests[number], replaced=replaced, only_new=True)
+            if change.read_at is not None and change.removed and change.read_at.snapshot_id != base.snapshot_id:
+                stale = self._conflicts.stale(change.read_at, requests[number].removed, found)
+                requests[number] = msgspec.structs.replace(requests[number], stale=stale)
+            if change.no_new_matches is not None:
+                refused = self._conflicts.of(change, base)
+                requests[number] = msgspec.structs.replace(requests[number], refused=refused, is_serial=True)
+        known = [schema.schema_id for schema in snapshot.history if can_read_as(schema, snapshot.schema)]
+        folded = commits.fold(held, requests, known_schemas=known, snapshot_id=base.snapshot_id)
+        for request, outcome in zip(requests, folded.outcomes, strict=True):
+            if isinstance(outcome, CommitConflict) and not isinstance(outcome, NewMatches):
+                self._conflicts.name_winner(snapshot, outcome, request.stale or frozenset())
+        landed = [
+            change for change, outcome in zip(changes, folded.outcomes, strict=True) if isinstance(outcome, Landed)
+        ]
+        leaving = self._leaving(requests, folded, found)
+        result = self._follow(base, snapshot, landed, folded, found, leaving, now_ms) if landed else None
+        return ManyCommitted(result=result, outcomes=folded.outcomes)
+
+    def seen_after(self, base: SnapshotPointer, schemas: Sequence[Sequence[SchemaChange]]) -> Snapshot:
+        """A snapshot as it would be with changed columns, each list of changes a new schema; nothing is written.
+
+        Raises:
+            UnknownColumn, InvalidSchema, InvalidRequest: a change that cannot be made.
+        """
+        snapshot = self._manifests.snapshot(base)
+        for changes in schemas:
+            evolved = commits.evolved_snapshot(
+                snapshot, changes, snapshot_id=base.snapshot_id, now_ms=snapshot.timestamp_ms, base_schema_id=None
+            )
+            # Still that snapshot: what follows it comes behind it, and not behind one that nobody ever wrote.
+            snapshot = msgspec.structs.replace(
+                evolved,
+                timestamp_ms=snapshot.timestamp_ms,
+                prev_snapshot_id=snapshot.prev_snapshot_id,
+                prev_manifest=snapshot.prev_manifest,
+            )
+        return snapshot
+
+    def has_blocks(self, pointer: SnapshotPointer, locations: Iterable[str]) -> set[str]:
+        """Which of these locations are blocks of the snapshot."""
+        return set(self._lookup.find(self._manifests.snapshot(pointer), locations))
+
+    def identities_of(self, pointer: SnapshotPointer, locations: Iterable[str]) -> dict[str, Identity]:
+        """What tells the blocks at these locations of the snapshot from others; a location without one is left out."""
+        found = self._lookup.find(self._manifests.snapshot(pointer), locations)
+        refs = {place.ref.segment_id: place.ref for place in found.values()}
+        return {
+            block.location: block
+            for ref in refs.values()
+            for block in self._manifests.identities(ref)
+            if block.location in found
+        }
+
+    def replaced(self, pointer: SnapshotPointer, files: Mapping[str, str | None]) -> set[str]:
+        """Which of these files were in the table before the snapshot and are no longer in it.
+
+        ``files``: by location, with the hash of the footer; None: not known, so that only files are found of which any
+        version counts. Blocks that Lamella wrote are not remembered: those that are in the folder of the table's own
+        blocks are found by that.
+        """
+        snapshot = self._manifests.snapshot(pointer)
+        own = self._replacing.in_own_folder(snapshot.table_id, files)
+        return own | self._replacing.find(snapshot, files, unknown=False)
+
+    def coming_back(self, pointer: SnapshotPointer, blocks: Iterable[Block]) -> set[str]:
+        """Locations of those blocks that are to be added and whose files were in the table before the snapshot.
+
+        A block that does not tell its footer may be any file. New blocks are in the folder of the table's own blocks:
+        there none is looked for.
+        """
+        return self._coming_back(self._manifests.snapshot(pointer), blocks)
+
+    def _coming_back(self, snapshot: Snapshot, blocks: Iterable[Block]) -> set[str]:
+        if not snapshot.replaced:
+            return set()
+        files = {block.location: block.footer_sha256 for block in blocks}
+        own = self._replacing.in_own_folder(snapshot.table_id, files)
+        foreign = {place: footer for place, footer in files.items() if place not in own}
+        return self._replacing.find(snapshot, foreign, unknown=True)
+
+    def _returned(self, snapshot: Snapshot, change: ChangeSet, request: commits.Request) -> frozenset[str]:
+        """Files of a change set that come back; not those that are in the table, and are exchanged."""
+        places = {place for place, _ in request.added}
+        if not snapshot.replaced or places == self._replacing.in_own_folder(snapshot.table_id, places):
+            return frozenset()
+        blocks = (block for ref in change.added for block in self._manifests.segment(ref).blocks)
+        return frozenset(self._coming_back(snapshot, blocks).difference(request.removed))
+
+    def _leaving(
+        self, requests: Sequence[commits.Request], folded: commits.Folded, found: Mapping[str, Found]
+    ) -> dict[str, str | None]:
+        """The files that leave the table, as :meth:`Replacing.after` wants them."""
+        landed = [
+            request for request, outcome in zip(requests, folded.outcomes, strict=True) if isinstance(outcome, Landed)
+        ]
+        dropped = {place for request in landed if not request.added for place in request.removed}
+        contents = self._lookup.contents({place: found[place] for place in dropped if place in found})
+        leaving: dict[str, str | None] = {}
+        for request in landed:
+            for place in request.removed:
+                # Without added blocks, only the file that was there has left; another one may come to its place.
+                is_known = not request.added and place in contents
+                leaving[place] = contents[place][1] if is_known else None
+            for place, _ in request.added:
+                leaving.pop(place, None)
+        return leaving
+
+    def _request(self, change: ChangeSet) -> commits.Request:
+        return commits.Request(
+            added=[
+                (place, ref.segment_id) for ref in change.added for place in self._manifests.locations(ref.companion)
+            ],
+            removed=list(dict.fromkeys(change.removed)),
+            schema_ids=frozenset(
+                schema_id for ref in change.added for schema_id in (ref.schema_id, *ref.block_schema_ids)
+            ),
+        )
+
+    def _follow(
+        self,
+        base: SnapshotPointer,
+        snapshot: Snapshot,
+        landed: Sequence[ChangeSet],
+        folded: commits.Folded,
+        found: Mapping[str, Found],
+        leaving: Mapping[str, str | None],
+        now_ms: int,
+    ) -> CommitResult:
+        """Write the snapshot that has the change sets. ``leaving``: files that are not in the table after them."""
+        added = [ref for change in landed for ref in change.added]
+        shaped = self._reshaper.after(snapshot, added, folded.removals, found)
+        appended = None if folded.removals else added
+        operations = {change.operation for change in landed}
+        following = commits.next_snapshot(
+            snapshot,
+            snapshot_id=str(self._ids.new()),
+            groups=shaped.groups,
+            segments=shaped.segments,
+            appended=appended,
+            operation=operations.pop() if len(operations) == 1 else SEVERAL,
+            properties={name: value for change in landed for name, value in change.properties.items()},
+            prev_manifest=base.manifest,
+            now_ms=now_ms,
+        )
+        layout = self._writer.layout(snapshot.table_id)
+        additions = [addition for change in landed for addition in change.index_parts]
+        if additions:
+            indexes = self._directories.added(layout, following.skip_indexes, additions)
+            following = msgspec.structs.replace(following, indexes=indexes or msgspec.UNSET)
+        if leaving and KIND not in snapshot.properties:  # the files of a source come and go as it says
+            replaced = self._replacing.after(snapshot, leaving)
+            following = msgspec.structs.replace(following, replaced_files=replaced or msgspec.UNSET)
+        following = self._sketches.of_snapshot(
+            layout,
+            snapshot,
+            following,
+            appended=appended,
+            segments_of=self._manifests.group_segments,
+        )
+        pointer, written = self._writer.snapshot(following)
+        outcomes = [outcome for outcome in folded.outcomes if isinstance(outcome, Landed)]
+        return CommitResult(
+            pointer=pointer,
+            snapshot=written,
+            added=sum(outcome.added for outcome in outcomes),
+            removed=sum(outcome.removed for outcome in outcomes),
+        )

@@ -1,0 +1,298 @@
+"""Writing manifests, sidecars and index directories: leaves first, every object under a new name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from lamella.snapshot import commit as commits
+from lamella.snapshot.columnar import Sidecar, build_blocks, build_segments
+from lamella.snapshot.columnar.locations import Hashes, LocationIndex
+from lamella.snapshot.ids import Ids
+from lamella.snapshot.index.directory import Addition, Directory, place
+from lamella.snapshot.manifest import (
+    SEGMENT_FORMAT,
+    SNAPSHOT_FORMAT,
+    Block,
+    DirectoryRef,
+    Group,
+    GroupRef,
+    ObjectRef,
+    ReplacedFiles,
+    Segment,
+    SegmentRef,
+    Snapshot,
+    SnapshotPointer,
+    TableIndex,
+    content_hash,
+    encode,
+)
+from lamella.snapshot.manifest.block_key import BlockKeys, are_among
+from lamella.snapshot.manifest.replaced_files import ReplacedSet, to_merge
+from lamella.snapshot.schema.evolution import Versioned
+from lamella.snapshot.sketch.layers import SketchLayers, unsketched
+from lamella.snapshot.storage import Store, TableLayout, table_root
+from lamella.snapshot.warehouse.manifests import Manifests
+
+#: Location hashes, ascending, and for each the number of its segment.
+IndexPart = tuple[Hashes, npt.NDArray[np.uint32]]
+
+
+class ManifestWriter:
+    """Writes below one warehouse URL; what was written is kept in ``manifests``, where it will soon be wanted."""
+
+    def __init__(self, store: Store, root: str, ids: Ids, sketches: SketchLayers, manifests: Manifests) -> None:
+        self._store = store
+        self._root = root
+        self._ids = ids
+        self._sketches = sketches
+        self._manifests = manifests
+
+    def layout(self, table_id: str) -> TableLayout:
+        """Where the objects of a table are."""
+        return TableLayout(table_root(self._root, table_id))
+
+    def segment(self, layout: TableLayout, table: Versioned, blocks: Sequence[Block]) -> SegmentRef:
+        """Write a segment of at least one block, and its companion.
+
+        Blocks stay as they were written; what is said of them together is in terms of the current schema.
+        """
+        schema = table.history[-1]
+        seen = commits.seen_blocks(table, blocks)
+        segment_id = str(self._ids.new())
+        segment = Segment(
+            format_version=SEGMENT_FORMAT,
+            segment_id=segment_id,
+            summary=self._sketches.of_segment(layout, segment_id, commits.summarize_blocks(schema, seen), blocks),
+            blocks=unsketched(blocks),
+            schema_id=schema.schema_id,
+        )
+        schema_ids = tuple(sorted({block.written_with for block in blocks}))
+        manifest = self._put(layout.segment(segment_id), encode(segment))
+        self._manifests.remember_segment(manifest, segment)
+        companion = self._put_companion(layout.segment_companion(segment_id), build_blocks(schema, seen))
+        return SegmentRef(
+            segment_id=segment_id,
+            manifest=manifest,
+            companion=companion,
+            format_version=SEGMENT_FORMAT,
+            summary=segment.summary,
+            schema_id=schema.schema_id,
+            block_schema_ids=() if schema_ids == (schema.schema_id,) else schema_ids,
+            first_location=min(block.location for block in blocks),
+            last_location=max(block.location for block in blocks),
+        )
+
+    def group(
+        self, layout: TableLayout, table: Versioned, segments: Sequence[SegmentRef], index: Sequence[IndexPart]
+    ) -> GroupRef:
+        """Write a group of segments, its companion and its location index, which ``index`` has the parts of."""
+        schema = table.history[-1]
+        seen = commits.seen_refs(table, segments)
+        group_id = str(self._ids.new())
+        group = Group(
+            format_version=SNAPSHOT_FORMAT, group_id=group_id, segments=tuple(segments), schema_id=schema.schema_id
+        )
+        locations = LocationIndex.joined(index)
+        manifest = self._put(layout.group(group_id), encode(group))
+        self._manifests.remember_group(manifest, group)
+        companion = self._put_companion(layout.group_companion(group_id), build_segments(schema, seen))
+        stored = self._put(layout.group_locations(group_id), locations.to_bytes())
+        self._manifests.remember_locations(stored, locations)
+        first, last = self._location_range(segments)
+        summary = commits.summarize(schema, [ref.summary for ref in seen])
+        return GroupRef(
+            group_id=group_id,
+            manifest=manifest,
+            companion=companion,
+            locations=stored,
+            format_version=SNAPSHOT_FORMAT,
+            segment_count=len(segments),
+            summary=self._sketches.of_group(layout, group_id, summary, segments),
+            first_location=first,
+            last_location=last,
+            block_schema_ids=commits.schema_ids((), segments),
+            schema_id=schema.schema_id,
+        )
+
+    def replaced_files(self, layout: TableLayout, files: ReplacedSet) -> ReplacedFiles:
+        """Write a set of files that left the table."""
+        ref = self._put(layout.replaced_files(self._ids.new()), files.to_bytes())
+        self._manifests.remember_replaced(ref, files)
+        return ReplacedFiles(object=ref, file_count=len(files))
+
+    def snapshot(self, snapshot: Snapshot) -> tuple[SnapshotPointer, Snapshot]:
+        """Write a snapshot and its companion; returns the pointer to it, and the snapshot as it was written."""
+        layout = self.layout(snapshot.table_id)
+        groups = tuple(
+            msgspec.structs.replace(group, summary=msgspec.structs.replace(group.summary, col_stats={}))
+            for group in snapshot.groups
+        )
+        header = encode(msgspec.structs.replace(snapshot, segments=(), groups=groups))
+        built = build_segments(snapshot.schema, commits.seen_refs(snapshot, snapshot.segments), header)
+        companion = self._put_companion(layout.snapshot_companion(snapshot.snapshot_id), built)
+        whole = msgspec.structs.replace(snapshot, companion=companion)
+        manifest = self._put(layout.snapshot(snapshot.snapshot_id), encode(whole))
+        self._manifests.remember_snapshot(manifest, whole)
+        pointer = SnapshotPointer(
+            snapshot_id=snapshot.snapshot_id,
+            timestamp_ms=snapshot.timestamp_ms,
+            manifest=manifest,
+            companion=companion,
+        )
+        return pointer, whole
+
+    def _location_range(self, segments: Sequence[SegmentRef]) -> tuple[str, str]:
+        ends: list[str] = []
+        for ref in segments:
+            if ref.first_location is None or ref.last_location is None:  # an older release wrote it
+                ends += self._manifests.locations(ref.companion)
+            else:
+                ends += (ref.first_location, ref.last_location)
+        return min(ends), max(ends)
+
+    def _put_companion(self, location: str, data: bytes) -> ObjectRef:
+        ref = self._put(location, data)
+        self._manifests.remember_companion(ref, Sidecar(data))
+        return ref
+
+    def _put(self, location: str, data: bytes) -> ObjectRef:
+        self._store.put(location, data)
+        return ObjectRef(location=location, size_bytes=len(data), sha256=content_hash(data))
+
+
+class Replacing:
+    """Looks files up, and writes the sets of the snapshot to come."""
+
+    def __init__(self, manifests: Manifests, writer: ManifestWriter) -> None:
+        self._manifests = manifests
+        self._writer = writer
+
+    def find(self, snapshot: Snapshot, files: Mapping[str, str | None], *, unknown: bool) -> set[str]:
+        """Which of these files left the table; each with the hash of its footer (None: not known).
+
+        ``unknown``: one whose footer is not known is also found where only another footer would be a new file.
+        """
+        found: set[str] = set()
+        for each in snapshot.replaced:
+            found |= self._manifests.replaced_set(each.object).has(files, unknown=unknown)
+        return found
+
+    def in_own_folder(self, table_id: str, locations: Iterable[str]) -> set[str]:
+        """Those that are in the folder of the table's own blocks, which are not remembered when they leave."""
+        own = self._writer.layout(table_id).blocks + "/"
+        return {location for location in locations if location.startswith(own)}
+
+    def after(self, base: Snapshot, files: Mapping[str, str | None]) -> tuple[ReplacedFiles, ...]:
+        """The sets of the snapshot after ``base`` when these files leave the table, written.
+
+        ``files``: by location; the hash of the footer for a file that is only removed, None for one whose rows may be
+        in blocks that take its place.
+        """
+        layout = self._writer.layout(base.table_id)
+        own = self.in_own_folder(base.table_id, files)
+        foreign = {place: footer for place, footer in files.items() if place not in own}
+        if not foreign:
+            return base.replaced
+        made = ReplacedSet.of(foreign)
+        counts = [each.file_count for each in base.replaced]
+        kept, waiting = list(base.replaced), [made]
+        while chosen := to_merge([*counts, len(made)]):
+            taken = [index for index in chosen if index < len(kept)]
+            waiting += (self._manifests.replaced_set(kept[index].object) for index in taken)
+            made = ReplacedSet.merged(waiting)
+            waiting = [made]
+            kept = [each for index, each in enumerate(kept) if index not in taken]
+            counts = [each.file_count for each in kept]
+        return (*kept, self._writer.replaced_files(layout, made))
+
+
+#: A directory is merged with the one before it when that one is less than so many times as large.
+_MERGE_FACTOR: Final = 4
+
+Refs = tuple[DirectoryRef, ...]
+
+
+class Directories:
+    """Writes directories; a snapshot that has them says that they count."""
+
+    def __init__(self, manifests: Manifests, store: Store, ids: Ids) -> None:
+        self._manifests = manifests
+        self._store = store
+        self._ids = ids
+
+    def added(
+        self, layout: TableLayout, indexes: tuple[TableIndex, ...], additions: Sequence[Addition]
+    ) -> tuple[TableIndex, ...]:
+        """Indexes of a table with more parts, those of each index in the order in which they come.
+
+        Parts of an index that is not among these, or was dropped, are left out: nobody would ask them.
+        """
+        filled = []
+        for index in indexes:
+            parts = [part for addition in additions if addition.index_id == index.index_id for part in addition.parts]
+            if not parts or index.dropped_ms is not None:
+                filled.append(index)
+                continue
+            directories = self.extended(layout, index.directories, Directory.of(parts))
+            filled.append(msgspec.structs.replace(index, directories=directories))
+        return tuple(filled)
+
+    def extended(self, layout: TableLayout, directories: Refs, new: Directory) -> Refs:
+        """The directories and a new one, merged with those before it as long as they are not much larger."""
+        if not len(new):
+            return directories
+        kept = list(directories)
+        merged = [new]
+        size = len(new)
+        while kept and kept[-1].block_count < _MERGE_FACTOR * size:
+            size += kept[-1].block_count
+            merged.insert(0, self._manifests.directory(kept.pop().object))
+        return (*kept, *self._written(layout, Directory.merged(merged) if len(merged) > 1 else new))
+
+    def forgetting(self, layout: TableLayout, directories: Refs, forget: BlockKeys | None) -> Refs:
+        """The directories without some blocks; those that know none of them are not written again."""
+        kept: list[DirectoryRef] = []
+        for ref in directories:
+            directory = self._manifests.directory(ref.object)
+            less = _without(directory, forget)
+            kept += (ref,) if less is directory else self._written(layout, less)
+        return tuple(kept)
+
+    def compacted(self, layout: TableLayout, directories: Refs, new: Directory, forget: BlockKeys | None) -> Refs:
+        """One directory of what these know, without some blocks, and of a new one."""
+        old = [_without(self._manifests.directory(ref.object), forget) for ref in directories]
+        return self._written(layout, Directory.merged([*old, new]))
+
+    def still_in(self, directories: Refs, new: Directory, parts: AbstractSet[str]) -> Directory:
+        """The entries of ``new`` whose blocks are still in one of these parts."""
+        placed = place([self._manifests.directory(ref.object) for ref in directories], new.keys)
+        is_there = np.array([part.location in parts for part in placed.parts] or [False])
+        return new.where((placed.number >= 0) & is_there[placed.number])
+
+    def _written(self, layout: TableLayout, directory: Directory) -> Refs:
+        if not len(directory):
+            return ()
+        data = directory.to_bytes()
+        location = layout.index_directory(self._ids.new())
+        self._store.put(location, data)
+        ref = DirectoryRef(
+            object=ObjectRef(location=location, size_bytes=len(data), sha256=content_hash(data)),
+            part_count=len(directory.parts),
+            block_count=len(directory),
+            parts_bytes=sum(part.size_bytes for part in directory.parts),
+        )
+        return (ref,)
+
+
+def _without(directory: Directory, forget: BlockKeys | None) -> Directory:
+    """The directory itself when it knows none of the blocks."""
+    if forget is None or not len(forget):
+        return directory
+    gone = are_among(directory.keys, forget)
+    return directory.where(~gone) if gone.any() else directory

@@ -1,0 +1,161 @@
+"""The same blocks in other segments: no block is read or written, and what manifests say of each stays as it was.
+
+Segments are written first and belong to no snapshot. A commit then puts them in the place of those whose blocks they
+have, as far as these are still in the table: every *swap* by itself, so that what others commit meanwhile costs only
+the swaps that it touched.
+
+Of the blocks' manifests the bytes are in memory, and decoded only those of one new segment at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from lamella.snapshot import commit as commits
+from lamella.snapshot.errors import CommitConflict
+from lamella.snapshot.ids import Ids
+from lamella.snapshot.manifest import SegmentRef, Snapshot, SnapshotPointer, decode_block, raw_blocks
+from lamella.snapshot.sketch.layers import SketchLayers, SketchSpool
+from lamella.snapshot.warehouse.commits import CommitResult, Reshaper
+from lamella.snapshot.warehouse.manifest_writer import ManifestWriter
+from lamella.snapshot.warehouse.manifests import Manifests
+from lamella.snapshot.warehouse.objects import Found
+
+OPERATION: Final = "regroup"
+#: Stands in the manifest of a segment with a block that has a sketch.
+_COUNTED: Final = b'"distinct_of_values":'
+
+#: A segment and the number of a block in it.
+Place = tuple[SegmentRef, int]
+#: Called with each new segment, and where its blocks were, in their order.
+OnMade = Callable[[Sequence[tuple[SegmentRef, Sequence[Place]]]], object]
+
+
+class Swap(msgspec.Struct, frozen=True, kw_only=True):
+    """``rows``: the rows of some segments in a snapshot's layer. ``made``: for each new segment its blocks in order, as
+    the place of a segment in ``rows`` and the number of a block there. Every block of these segments is there once.
+    """
+
+    rows: tuple[int, ...]
+    made: tuple[tuple[tuple[int, int], ...], ...]
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """A swap whose segments are written: ``old`` leave the table when ``new`` come."""
+
+    old: tuple[SegmentRef, ...]
+    new: tuple[SegmentRef, ...]
+
+
+class Rearranging:
+    """Writes what a catalog decides about afterwards. ``on_made``: see :data:`OnMade`."""
+
+    def __init__(
+        self,
+        manifests: Manifests,
+        writer: ManifestWriter,
+        sketches: SketchLayers,
+        reshaper: Reshaper,
+        ids: Ids,
+        on_made: OnMade,
+    ) -> None:
+        self._manifests = manifests
+        self._writer = writer
+        self._sketches = sketches
+        self._reshaper = reshaper
+        self._ids = ids
+        self._on_made = on_made
+
+    def write(self, pointer: SnapshotPointer, swap: Swap) -> Written:
+        """Write the new segments of a swap.
+
+        Raises:
+            ValueError: a block is not there exactly once.
+        """
+        snapshot = self._manifests.snapshot(pointer)
+        layout = self._writer.layout(snapshot.table_id)
+        old = tuple(self._manifests.ref_at(snapshot, row) for row in swap.rows)
+        given = sorted(place for of_new in swap.made for place in of_new)
+        if given != [(number, row) for number, ref in enumerate(old) for row in range(ref.summary.block_count)]:
+            raise ValueError("a swap has every block of its segments once")
+        made = [of_new for of_new in swap.made if of_new]
+        with self._sketches.spool(layout) as sketches:
+            held = [self._held(ref, sketches) for ref in old]
+            new = tuple(
+                self._writer.segment(
+                    layout, snapshot, sketches.restored([decode_block(held[number][row]) for number, row in of_new])
+                )
+                for of_new in made
+            )
+        self._on_made(
+            [(ref, [(old[number], row) for number, row in of_new]) for ref, of_new in zip(new, made, strict=True)]
+        )
+        return Written(old=old, new=new)
+
+    def _held(self, ref: SegmentRef, sketches: SketchSpool) -> tuple[msgspec.Raw, ...]:
+        """The blocks of a segment as they stand in its manifest."""
+        data = self._manifests.read(ref.manifest)
+        if _COUNTED in data:  # else no object of sketches is looked for
+            sketches.add(ref)
+        return raw_blocks(data, location=ref.manifest.location)
+
+    def commit(
+        self, base: SnapshotPointer, written: Sequence[Written], *, now_ms: int
+    ) -> tuple[CommitResult, tuple[Written, ...]]:
+        """Write the snapshot that follows ``base`` with those swaps whose old segments it still has, and say which.
+
+        Call again with a newer base when the pointer swap was lost.
+
+        Raises:
+            CommitConflict: ``base`` lacks a segment of every swap; ``snapshot_id`` is ``base``.
+        """
+        snapshot = self._manifests.snapshot(base)
+        found = self._found(snapshot)
+        done = tuple(swap for swap in written if all(ref.segment_id in found for ref in swap.old))
+        if not done:
+            raise CommitConflict(
+                "all segments to be regrouped were written anew by others",
+                blocks=[],
+                snapshot_id=base.snapshot_id,
+                snapshot_is="current",
+            )
+        leaving = {ref.segment_id for swap in done for ref in swap.old}
+        removals = {
+            segment_id: set(self._manifests.locations(found[segment_id].ref.companion)) for segment_id in leaving
+        }
+        added = [ref for swap in done for ref in swap.new]
+        shaped = self._reshaper.after(snapshot, added, removals, {name: found[name] for name in leaving})
+        following = commits.next_snapshot(
+            snapshot,
+            snapshot_id=str(self._ids.new()),
+            groups=shaped.groups,
+            segments=shaped.segments,
+            appended=(),
+            operation=OPERATION,
+            properties={},
+            prev_manifest=base.manifest,
+            now_ms=now_ms,
+        )
+        following = self._sketches.of_snapshot(
+            self._writer.layout(snapshot.table_id),
+            snapshot,
+            following,
+            # Made again from what there is now: a union of other unions may round otherwise.
+            appended=None,
+            segments_of=self._manifests.group_segments,
+        )
+        pointer, after = self._writer.snapshot(following)
+        return CommitResult(pointer=pointer, snapshot=after, added=0, removed=0), done
+
+    def _found(self, snapshot: Snapshot) -> dict[str, Found]:
+        """Where a snapshot has its segments, by their ids."""
+        found = {
+            ref.segment_id: Found(ref, row, number)
+            for number, group in enumerate(snapshot.groups)
+            for row, ref in enumerate(self._manifests.group(group).segments)
+            if row not in group.dropped
+        }
+        return found | {ref.segment_id: Found(ref, row) for row, ref in enumerate(snapshot.segments)}

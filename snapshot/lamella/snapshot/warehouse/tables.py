@@ -1,0 +1,195 @@
+"""Tables as they are defined, and rollback to an older snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from lamella.snapshot import commit as commits
+from lamella.snapshot.commit.snapshots import rolled_back_snapshot
+from lamella.snapshot.concurrency import ContextThreadPool
+from lamella.snapshot.errors import BlocksGone, ObjectNotFound
+from lamella.snapshot.ids import Ids
+from lamella.snapshot.manifest import Block, ClusterKind, SegmentRef, Snapshot, SnapshotPointer
+from lamella.snapshot.schema import Schema
+from lamella.snapshot.schema.column import cluster_columns
+from lamella.snapshot.schema.evolution import SchemaChange
+from lamella.snapshot.storage import Store
+from lamella.snapshot.warehouse.commits import CommitResult
+from lamella.snapshot.warehouse.manifest_writer import ManifestWriter
+from lamella.snapshot.warehouse.manifests import Manifests
+
+
+class Definitions:
+    """Writes such snapshots; a catalog decides afterwards whether they count."""
+
+    def __init__(self, manifests: Manifests, writer: ManifestWriter, ids: Ids) -> None:
+        self._manifests = manifests
+        self._writer = writer
+        self._ids = ids
+
+    def create(
+        self,
+        table_id: str,
+        schema: Schema,
+        *,
+        cluster_key: Sequence[str] = (),
+        cluster_kind: ClusterKind = "linear",
+        properties: Mapping[str, str] | None = None,
+        now_ms: int,
+    ) -> SnapshotPointer:
+        """Write a table's first, empty snapshot."""
+        first = commits.empty_snapshot(
+            snapshot_id=str(self._ids.new()),
+            table_id=table_id,
+            schema=schema,
+            cluster_key=cluster_key,
+            cluster_kind=cluster_kind,
+            properties=properties or {},
+            now_ms=now_ms,
+        )
+        return self._writer.snapshot(first)[0]
+
+    def evolve(
+        self,
+        base: SnapshotPointer,
+        changes: Sequence[SchemaChange],
+        *,
+        base_schema_id: int | None = None,
+        now_ms: int,
+    ) -> CommitResult:
+        """Write the snapshot that follows ``base`` under a changed schema; no segment is written again.
+
+        Call again with a newer base when the pointer swap was lost: the changes then apply to that base's schema,
+        unless ``base_schema_id`` insists on one.
+
+        Raises:
+            SchemaConflict: the schema of ``base`` is not ``base_schema_id``.
+            UnknownColumn, InvalidSchema, InvalidRequest: a change that cannot be made.
+        """
+        following = commits.evolved_snapshot(
+            self._manifests.snapshot(base),
+            changes,
+            snapshot_id=str(self._ids.new()),
+            now_ms=now_ms,
+            base_schema_id=base_schema_id,
+            prev_manifest=base.manifest,
+        )
+        return self._follow(following)
+
+    def cluster(
+        self, base: SnapshotPointer, columns: Sequence[str], kind: ClusterKind = "linear", *, now_ms: int
+    ) -> CommitResult:
+        """Write the snapshot that follows ``base`` with another cluster key, none without ``columns``.
+
+        Columns are spelled as in the schema of ``base``; no segment is written again. Raises UnknownColumn,
+        InvalidRequest: see :func:`lamella.snapshot.schema.column.cluster_columns`.
+        """
+        snapshot = self._manifests.snapshot(base)
+        following = commits.clustered_snapshot(
+            snapshot,
+            cluster_columns(snapshot.schema, columns),
+            kind,
+            snapshot_id=str(self._ids.new()),
+            now_ms=now_ms,
+            prev_manifest=base.manifest,
+        )
+        return self._follow(following)
+
+    def _follow(self, following: Snapshot) -> CommitResult:
+        pointer, written = self._writer.snapshot(following)
+        return CommitResult(pointer=pointer, snapshot=written, added=0, removed=0)
+
+
+#: Blocks that an error names.
+NAMED_BLOCKS: Final = 100
+_WORKERS: Final = 16
+
+#: What tells a block from another one at the same location.
+_Content = tuple[str | None, str | None, int]
+
+
+class Rollbacks:
+    """Writes the snapshots of rollbacks; a catalog decides afterwards whether they count."""
+
+    def __init__(self, manifests: Manifests, writer: ManifestWriter, store: Store, ids: Ids) -> None:
+        self._manifests = manifests
+        self._writer = writer
+        self._store = store
+        self._ids = ids
+
+    def rollback(
+        self,
+        base: SnapshotPointer,
+        target: SnapshotPointer,
+        *,
+        now_ms: int,
+        allow: Callable[[Sequence[Block]], object] = len,
+    ) -> CommitResult:
+        """Write the snapshot that follows ``base`` and has the blocks and columns of ``target``, an earlier one.
+
+        Every block that is not in ``base`` is asked of the store: its size and content id must be those recorded.
+        ``allow`` is given those blocks first, and raises when one of them may not come back.
+        ``added`` of the result are those blocks, ``removed`` the ones that only ``base`` has. Call again with a newer
+        base when the pointer swap was lost.
+
+        Raises:
+            BlocksGone: blocks are missing, or are other files by now; ``blocks`` names them, ``reasons`` says why.
+            InvalidSchema: ``target`` is no earlier snapshot of the table.
+            StoreError: storage failed.
+        """
+        current, restored = self._manifests.snapshot(base), self._manifests.snapshot(target)
+        now = {ref.segment_id: ref for ref in self._manifests.refs(current)}
+        then = {ref.segment_id: ref for ref in self._manifests.refs(restored)}
+        leaving = self._blocks(ref for segment_id, ref in now.items() if segment_id not in then)
+        coming = self._blocks(ref for segment_id, ref in then.items() if segment_id not in now)
+        stay = {place for place, block in coming.items() if place in leaving and _same(block, leaving[place])}
+        added = [block for place, block in coming.items() if place not in stay]
+        allow(added)
+        self._require(added)
+        following = rolled_back_snapshot(
+            current, restored, snapshot_id=str(self._ids.new()), now_ms=now_ms, prev_manifest=base.manifest
+        )
+        pointer, written = self._writer.snapshot(following)
+        return CommitResult(pointer=pointer, snapshot=written, added=len(added), removed=len(leaving) - len(stay))
+
+    def _blocks(self, refs: Iterable[SegmentRef]) -> dict[str, Block]:
+        return {block.location: block for ref in refs for block in self._manifests.segment(ref).blocks}
+
+    def _require(self, blocks: Sequence[Block]) -> None:
+        if not blocks:
+            return
+        with ContextThreadPool(min(_WORKERS, len(blocks)), thread_name_prefix="lamella-rollback") as pool:
+            found = list(pool.map(_trouble_with(self._store), blocks))
+        gone = [(block.location, reason) for block, reason in zip(blocks, found, strict=True) if reason is not None]
+        if gone:
+            raise BlocksGone(
+                f"{len(gone)} blocks of that snapshot are not there as they were, first {gone[0][0]!r}: {gone[0][1]}",
+                blocks=[location for location, _ in gone[:NAMED_BLOCKS]],
+                reasons=[reason for _, reason in gone[:NAMED_BLOCKS]],
+            )
+
+
+def _trouble_with(store: Store) -> Callable[[Block], str | None]:
+    """Says why a block cannot be used, None when it can."""
+
+    def trouble(block: Block) -> str | None:
+        try:
+            stat = store.stat(block.location)
+        except ObjectNotFound:
+            return "the file is gone"
+        if stat.size_bytes != block.file_size:
+            return f"the file has {stat.size_bytes} bytes, not {block.file_size}"
+        if block.content_id is not None and stat.content_id != block.content_id:
+            return "the file was replaced"
+        return None
+
+    return trouble
+
+
+def _same(one: Block, other: Block) -> bool:
+    return _content(one) == _content(other)
+
+
+def _content(block: Block) -> _Content:
+    return block.content_id, block.footer_sha256, block.file_size

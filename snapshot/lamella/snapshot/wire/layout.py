@@ -1,0 +1,253 @@
+"""Questions about the layout of a table, and what jobs ask before they rewrite blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from lamella.snapshot.manifest import ClusterKind
+from lamella.snapshot.stats import ColumnStats
+from lamella.snapshot.wire.advice import Cost
+from lamella.snapshot.wire.limits import FewPaths, Locations, Moment, Word
+
+
+class DepthFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """How many of n things lie over one another on a key.
+
+    Depth of one: the most that lie together anywhere in it, itself among them; overlaps: how many others have a part of
+    the key's range in common with it. ``histogram``: how many of the n are up to so deep and deeper than the key
+    before: 1 to 16, then powers of two. ``is_exact``: False when a sample was looked at.
+    """
+
+    average_depth: float
+    average_overlaps: float
+    p50_depth: int
+    p95_depth: int
+    p99_depth: int
+    max_depth: int
+    histogram: dict[int, int]
+    is_exact: bool = True
+
+
+class LookUpFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What look-ups read, expected: a range of the key with the part ``share`` of all rows (0: the value of one row),
+    begun anywhere; and what they would read of blocks of these sizes in the best layout.
+
+    ``column``: of a key along a curve, ranges of this column alone; None: of all columns of the key.
+    """
+
+    share: float
+    blocks: float
+    bytes: float
+    ideal_blocks: float
+    ideal_bytes: float
+    column: str | None = None
+
+
+class RecordedCost(msgspec.Struct, frozen=True, kw_only=True):
+    """A filter that was asked ``times`` times, and what it reads of the snapshot."""
+
+    filter: str
+    times: int
+    cost: Cost
+
+
+class ClusteringAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """How a snapshot is laid out for a key: its own (``key_id``) or one that it could have (None).
+
+    ``blocks`` with ``row_count`` rows and ``file_size_bytes`` were looked at, of ``blocks_total``: those that have
+    rows, and may match the filter. Of these ``constant_blocks`` have a single key value, ``unclustered_blocks`` were
+    not written for this key, ``settled_blocks`` are not rewritten for it any more, of ``unknown_blocks`` a bound is not
+    known; ``small_blocks``, ``perfect_blocks`` and ``large_blocks`` are so against the size that jobs aim at.
+    ``levels``: how many blocks that were written for this key are of each level.
+
+    ``depth``: of the blocks. ``segment_depth``: of all ``segments_total`` segments, by what is recorded of each;
+    ``segments_kept``: how many of them a look-up of a thousandth of the rows is sent to, expected. ``recorded``: what
+    the filters read that were asked of the table; ``left_out``: why some cannot be asked.
+    """
+
+    snapshot_id: str
+    timestamp_ms: int
+    columns: tuple[str, ...]
+    kind: ClusterKind
+    key_id: int | None
+    blocks_total: int
+    segments_total: int
+    blocks: int
+    row_count: int
+    file_size_bytes: int
+    depth: DepthFigures
+    segment_depth: DepthFigures
+    segments_kept: float
+    constant_blocks: int
+    unclustered_blocks: int
+    settled_blocks: int
+    unknown_blocks: int
+    small_blocks: int
+    perfect_blocks: int
+    large_blocks: int
+    levels: dict[int, int] = {}
+    look_ups: tuple[LookUpFigures, ...] = ()
+    recorded: tuple[RecordedCost, ...] = ()
+    left_out: dict[str, str] = {}
+
+
+class RegroupRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``POST .../regroup``: one part of it. ``key``, ``kind``: for another key than the table's own.
+
+    ``max_segments``: that are replaced; the part ends after about ``max_ms``. ``target_depth``: how many segments a key
+    value lies in, where it can be had; ``min_gain``: what must be gained for each part of the segments that is
+    replaced. ``dry_run``: only say what would be done.
+    """
+
+    key: FewPaths = ()
+    kind: ClusterKind = "linear"
+    max_segments: int | None = None
+    max_ms: float | None = None
+    target_depth: int | None = None
+    min_gain: float | None = None
+    dry_run: bool = False
+
+
+class RegroupAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of a regrouping, or all of it.
+
+    ``replaced`` segments with ``blocks`` blocks became ``made`` ones, in ``groups`` groups; ``given_up`` groups were
+    not, since others wrote a segment of theirs anew meanwhile. ``predicted_before`` and ``predicted_after``: how many
+    segments a look-up of a thousandth of the rows is sent to, by where blocks lie; ``measured_before`` and
+    ``measured_after``: the same by what is recorded of the segments that there were, and of those that there are now
+    (None: nothing was written). ``remaining``: about so many segments are still to be replaced; send the request again
+    until there are none, or nothing was replaced. ``reason``: why there was nothing (more) to do.
+    """
+
+    snapshot_id: str
+    groups: int
+    replaced: int
+    made: int
+    blocks: int
+    predicted_before: float
+    predicted_after: float
+    reason: str
+    remaining: int
+    given_up: int = 0
+    measured_before: float | None = None
+    measured_after: float | None = None
+
+
+def merged_regroup(parts: Sequence[RegroupAnswer]) -> RegroupAnswer:
+    """The parts of one regrouping as one answer."""
+    first, last = parts[0], parts[-1]
+    measured = [part for part in parts if part.measured_after is not None]
+    return msgspec.structs.replace(
+        last,
+        groups=sum(part.groups for part in parts),
+        replaced=sum(part.replaced for part in parts),
+        made=sum(part.made for part in parts),
+        blocks=sum(part.blocks for part in parts),
+        given_up=sum(part.given_up for part in parts),
+        predicted_before=first.predicted_before,
+        measured_before=measured[0].measured_before if measured else None,
+        measured_after=measured[-1].measured_after if measured else None,
+    )
+
+
+class BlocksRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST .../blocks``: what tells some blocks of a snapshot (by default the current one) from other files.
+
+    ``sign_urls``: with each a URL by which it can be read for a time, without credentials for the store.
+    """
+
+    locations: Locations
+    snapshot_id: Word | None = None
+    sign_urls: bool = False
+
+
+class BlockFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A block as a file. ``schema_id``: the schema that it was written with.
+
+    ``key_id``, ``level``: of the cluster key that it was written for, if any. ``url``: whoever has it can read the
+    block.
+    """
+
+    location: str
+    row_count: int
+    file_size: int
+    content_id: str | None = None
+    schema_id: int = 0
+    key_id: int | None = None
+    level: int = 0
+    url: str | None = None
+
+
+class BlocksAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The blocks, in the order asked; ``missing`` locations are not in the snapshot.
+
+    ``url_expires_ms``: until when the URLs hold (Unix milliseconds).
+    """
+
+    snapshot_id: str
+    blocks: tuple[BlockFacts, ...]
+    missing: tuple[str, ...] = ()
+    url_expires_ms: int | None = None
+
+
+class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``POST .../plan``: what a job would rewrite now.
+
+    ``job``: "compact" puts small blocks together and splits large ones, "recluster" puts rows into the order of the
+    cluster key. ``filter``: only blocks that may match it. ``max_bytes``, ``max_blocks``: of blocks that are rewritten.
+    ``target_rows``, ``target_bytes``: the size that a block should have. ``target_depth``: how many blocks a key value
+    lies in, where it can be had; ``min_gain``: what must be gained for each part of the table that is rewritten (see
+    docs/clustering.md).
+    """
+
+    job: Literal["compact", "recluster"]
+    snapshot_id: Word | None = None
+    filter: Any = None
+    time_zone: Moment = "UTC"
+    case_sensitive: bool = False
+    max_bytes: int | None = None
+    max_blocks: int | None = None
+    target_rows: int | None = None
+    target_bytes: int | None = None
+    target_depth: int | None = None
+    min_gain: float | None = None
+
+
+class PlannedTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Blocks that are written anew together. Tasks have nothing in common: each can be done, and fail, by itself.
+
+    ``pieces``: into how many blocks, about. ``level``: of these. ``blocks_saved``, ``bytes_saved``: what a look-up of a
+    thousandth of the rows along the key reads less, expected; of a recluster. ``col_stats``: of each block the key's
+    columns, by column id, when the key is a curve.
+    """
+
+    blocks: tuple[BlockFacts, ...]
+    row_count: int
+    file_size_bytes: int
+    pieces: int
+    level: int = 0
+    blocks_saved: float = 0.0
+    bytes_saved: float = 0.0
+    col_stats: tuple[dict[int, ColumnStats], ...] = ()
+
+
+class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The tasks of one run, those that help most first.
+
+    ``reason``: why there is none, or none besides these. ``remaining_blocks``, ``remaining_bytes``: about what later
+    runs would rewrite. ``cluster_key``, ``cluster_kind``, ``key_id``: the key in force.
+    """
+
+    snapshot_id: str
+    tasks: tuple[PlannedTask, ...]
+    reason: str
+    blocks_total: int
+    file_size_bytes_total: int
+    cluster_key: tuple[str, ...] = ()
+    cluster_kind: str = "linear"
+    key_id: int | None = None
+    remaining_blocks: int = 0
+    remaining_bytes: int = 0

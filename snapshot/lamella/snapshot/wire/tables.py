@@ -1,0 +1,246 @@
+"""Requests and answers about namespaces, tables, schemas, external sources, and errors."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from lamella.snapshot.manifest import ClusterKind
+from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema.evolution import SchemaChange
+from lamella.snapshot.wire.commit import PathColumns, RefusedFile
+from lamella.snapshot.wire.limits import MOST_COLUMNS, FewPaths, Location, Properties, Word, Words
+
+
+class ServiceConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """``idempotency_ttl_s``: how long an answer can be replayed by its key; limits are those of one request."""
+
+    version: str
+    idempotency_ttl_s: int
+    max_body_bytes: int
+    page_size_max: int
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An RFC 9457 problem document; ``code`` names the class of :mod:`lamella.snapshot.errors`."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    instance: str | None = None
+    details: dict[str, Any] = {}
+
+
+class CreateNamespace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST /v1/namespaces``."""
+
+    name: Word
+    properties: Properties = {}
+
+
+class NamespaceInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One namespace."""
+
+    name: str
+    properties: dict[str, str] = {}
+
+
+class NamespaceChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``POST /v1/namespaces/{ns}/properties``: properties that are set, and others that are removed if they are there.
+
+    ``lamella.quota.tables``, ``lamella.quota.blocks`` and ``lamella.quota.bytes`` say how much the namespace may have.
+    """
+
+    set: Properties = {}
+    remove: Words = ()
+
+
+class QuotaUse(msgspec.Struct, frozen=True, kw_only=True):
+    """How much there is, and may be (None: any number)."""
+
+    used: int
+    most: int | None = None
+
+
+class NamespaceQuota(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET /v1/namespaces/{ns}/quota``: tables, and the blocks and bytes of their current snapshots together."""
+
+    tables: QuotaUse
+    blocks: QuotaUse
+    bytes: QuotaUse
+
+
+class NamespaceList(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET /v1/namespaces``."""
+
+    namespaces: tuple[NamespaceInfo, ...]
+
+
+class CreateTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST /v1/namespaces/{ns}/tables``: one of ``schema`` (its columns) and ``schema_from`` (a Parquet URL).
+
+    ``source``: the table follows files that stay somebody else's. It has the source's columns; those of a directory
+    are its first file's, unless they are given. ``cluster_kind``: "linear" when it is not said.
+    """
+
+    name: Word
+    schema: Annotated[tuple[Column, ...], Meta(max_length=MOST_COLUMNS)] | None = None
+    schema_from: Location | None = None
+    cluster_key: FewPaths = ()
+    properties: Properties = {}
+    source: ExternalSource | msgspec.UnsetType = msgspec.UNSET
+    cluster_kind: ClusterKind | msgspec.UnsetType = msgspec.UNSET
+
+
+class TableInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One table as it stands. ``location`` is its folder in the warehouse; jobs write blocks below ``location``/_b.
+
+    ``schemas`` are the earlier schemas, oldest first; ``schema_ids_in_use`` those that blocks were written with.
+    ``cluster_key_id``: of the cluster key, None when there is none; of another key or kind it is another one.
+    ``distinct_of_values``: about how many different values a column has, where that was measured, by dotted path.
+    """
+
+    namespace: str
+    name: str
+    table_id: str
+    location: str
+    snapshot_id: str
+    timestamp_ms: int
+    schema: Schema
+    cluster_key: tuple[str, ...] = ()
+    properties: dict[str, str] = {}
+    row_count: int = 0
+    block_count: int = 0
+    segment_count: int = 0
+    file_size_bytes: int = 0
+    schemas: tuple[Schema, ...] = ()
+    schema_ids_in_use: tuple[int, ...] = ()
+    distinct_of_values: dict[str, int] = {}
+    cluster_kind: ClusterKind = "linear"
+    cluster_key_id: int | None = None
+
+    @property
+    def history(self) -> tuple[Schema, ...]:
+        """Every schema the table has had, the current one last."""
+        return (*self.schemas, self.schema)
+
+
+class ClusterKeyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``PUT .../cluster-key``: the columns that rows are laid out by from now on, by dotted path; none: no key.
+
+    ``base_snapshot_id``: do it only if the key in force is still that of this snapshot; else a conflict.
+    """
+
+    columns: FewPaths = ()
+    kind: ClusterKind = "linear"
+    base_snapshot_id: Word | None = None
+
+
+class ClusterKeyInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster key of a snapshot; ``key_id`` None: it has none."""
+
+    snapshot_id: str
+    columns: tuple[str, ...] = ()
+    kind: ClusterKind = "linear"
+    key_id: int | None = None
+
+
+class EvolveRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST .../schema``: changes, applied in order, all or none.
+
+    ``base_schema_id``: do it only if that is the schema in force; else a conflict.
+    """
+
+    changes: Annotated[tuple[SchemaChange, ...], Meta(max_length=1_000)]
+    base_schema_id: int | None = None
+
+
+class SchemaInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET .../schema``, and the answer of a change: the schema in force and the earlier ones, oldest first."""
+
+    snapshot_id: str
+    schema: Schema
+    schemas: tuple[Schema, ...] = ()
+    schema_ids_in_use: tuple[int, ...] = ()
+
+    @property
+    def history(self) -> tuple[Schema, ...]:
+        """Every schema the table has had, the current one last."""
+        return (*self.schemas, self.schema)
+
+
+class TableList(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET /v1/namespaces/{ns}/tables``."""
+
+    tables: tuple[str, ...]
+
+
+SourceKind = Literal["directory", "delta", "iceberg"]
+SourceMode = Literal["incremental", "full", "dry_run"]
+
+
+class ExternalSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What an external table follows.
+
+    ``directory``: ``location`` is a folder or a glob. ``delta``: the table's folder. ``iceberg``: ``location`` is a
+    metadata file or the folder of a table with a ``version-hint.text``, or else ``catalog`` (one that the service
+    knows) and ``table`` name it. ``path_columns``: what to do about a value that only a folder's name gives
+    (``day=2024-01-31``): refuse the file, or take the name for a mere name.
+    """
+
+    kind: SourceKind
+    location: Location | None = None
+    catalog: Word | None = None
+    table: Location | None = None
+    path_columns: PathColumns = "refuse"
+
+
+class RefreshTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST .../refresh``.
+
+    ``incremental`` opens the files that are new or changed by size and content id; ``full`` opens all; ``dry_run``
+    opens none, and changes nothing. ``strict``: change nothing when one file is refused (None: a Delta or Iceberg
+    table is taken as a whole or not at all, and a directory as far as it can be). ``verify``: as of a registration.
+    ``location``: the metadata file that an Iceberg table is at by now. ``allow_empty``: a directory without any file
+    is no mistake.
+    """
+
+    mode: SourceMode = "incremental"
+    strict: bool | None = None
+    verify: bool = False
+    location: Location | None = None
+    allow_empty: bool = False
+
+
+class RefreshTableAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a refresh did, or (``dry_run``) would do, in files.
+
+    ``replaced``: other files by now, at the same locations. ``refused``: files that are not in the table, and why.
+    ``schema_changes``: changes of columns that were made with it. ``changed`` False: the table is as it was, and
+    ``snapshot_id`` is no new snapshot.
+    """
+
+    snapshot_id: str
+    mode: SourceMode
+    changed: bool
+    added: int
+    removed: int
+    replaced: int
+    unchanged: int
+    source_version: str | None = None
+    schema_changes: int = 0
+    refused: tuple[RefusedFile, ...] = ()
+
+
+class RefreshProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET .../refresh``: the refresh that this process has under way, if any, and how many files it has opened."""
+
+    running: bool
+    phase: Literal["listing", "reading", "committing"] | None = None
+    files_done: int = 0
+    files_total: int = 0
+    started_ms: int | None = None
