@@ -3,7 +3,8 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -141,6 +142,74 @@ def test_an_allowed_import_is_not_reported(tmp_path: Path, file: str, source: st
     written.parent.mkdir(parents=True)
     written.write_text(source, encoding="utf-8")
     assert violations(tmp_path) == []
+
+
+def import_graph(top: Path) -> dict[str, set[str]]:
+    """The modules of the distribution, each with those that it imports: late imports and those for types count.
+
+    A name that a package passes on counts as an import of the module that defines it.
+    """
+    modules: dict[str, list[str]] = {}
+    passed_on: dict[str, dict[str, str]] = {}
+    for root in (top / name for name in CODE_ROOTS):
+        for path in sorted(root.rglob("*.py")):
+            module = module_name(path, root)
+            modules[module] = [name for _, name in imports(path, module)]
+            if path.name == "__init__.py":
+                passed_on[module] = {name.rpartition(".")[2]: name for name in modules[module]}
+    return {
+        module: {home for name in names if (home := _home(name, modules, passed_on)) not in (None, module)}
+        for module, names in modules.items()
+    }
+
+
+def _home(name: str, modules: Mapping[str, object], passed_on: Mapping[str, Mapping[str, str]]) -> str | None:
+    """The module that a dotted name is, or that defines it; None: not one of ours."""
+    if name in modules:
+        return name
+    package, _, last = name.rpartition(".")
+    further = passed_on.get(package, {}).get(last)
+    if further is not None and further != name:
+        return _home(further, modules, passed_on)
+    return package if package in modules else None
+
+
+def import_cycle(top: Path) -> list[str]:
+    """Modules that import each other in a circle; empty: there are none."""
+    try:
+        TopologicalSorter(import_graph(top)).prepare()
+    except CycleError as error:
+        cycle: list[str] = error.args[1]
+        return cycle
+    return []
+
+
+def test_no_modules_import_each_other() -> None:
+    """A reader can begin with the modules that import nothing and go on from there."""
+    assert import_cycle(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from lamella.snapshot.prune import b",
+        "from lamella.snapshot.prune.b import B",
+        "from lamella.snapshot.prune import B",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .b import B",
+        "def f():\n    import lamella.snapshot.prune.b",
+    ],
+    ids=["module", "name", "passed-on", "for-types", "late"],
+)
+def test_a_planted_cycle_is_found(tmp_path: Path, source: str) -> None:
+    """Also one that is hidden from the interpreter."""
+    folder = tmp_path / "snapshot/lamella/snapshot/prune"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("from lamella.snapshot.prune.b import B", encoding="utf-8")
+    (folder / "a.py").write_text(source, encoding="utf-8")
+    (folder / "b.py").write_text("class B: pass", encoding="utf-8")
+    assert import_cycle(tmp_path) == []
+    (folder / "b.py").write_text("from lamella.snapshot.prune.a import f\nclass B: pass", encoding="utf-8")
+    assert set(import_cycle(tmp_path)) == {"lamella.snapshot.prune.a", "lamella.snapshot.prune.b"}
 
 
 def test_importing_the_http_client_loads_no_heavy_library() -> None:
