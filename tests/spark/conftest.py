@@ -52,6 +52,11 @@ def spark(java_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         .appName("lamella-tests")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "1g")
+        # What Spark keeps of finished queries for a user interface that is off: thousands of queries fill the memory.
+        .config("spark.sql.ui.retainedExecutions", "10")
+        .config("spark.ui.retainedJobs", "10")
+        .config("spark.ui.retainedStages", "10")
+        .config("spark.ui.retainedTasks", "100")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
