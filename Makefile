@@ -15,6 +15,9 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 ARGS ?=
 # How many processes run the tests. Spark's tests stay together in one of them.
 TEST_WORKERS ?= auto
+# `make test AREA=spark` runs the tests of tests/spark; several are separated by spaces.
+AREA ?=
+TESTS = $(addprefix tests/,$(AREA))
 
 # What `make serve` serves: by default what `make demo` left behind.
 WAREHOUSE ?= file://$(CURDIR)/build/demo/warehouse
@@ -92,19 +95,19 @@ sbom: $(READY)  ## write build/sbom-service.json and build/sbom-spark.json, Cycl
 	$(BIN)/python scripts/sbom.py
 
 .PHONY: test
-test: $(READY)  ## run the tests, but the long ones
+test: $(READY)  ## run the tests, but the long ones (AREA=spark: those of tests/spark)
 	@$(BIN)/python scripts/postgres_bin.py --install >/dev/null
 	@$(BIN)/python scripts/chromium_bin.py --install >/dev/null
-	$(WITH_JAVA) $(BIN)/pytest -m "not soak" -n $(TEST_WORKERS) --maxprocesses 4 --dist loadgroup --durations 20 $(ARGS)
+	$(WITH_JAVA) $(BIN)/pytest -m "not soak" -n $(TEST_WORKERS) --maxprocesses 4 --dist loadgroup --durations 20 $(TESTS) $(ARGS)
 
 .PHONY: check
 check: lint types  ## check style and types, and run the tests that start no process, server, browser or Java
-	$(BIN)/pytest -m "not soak and not process" -n $(TEST_WORKERS) --maxprocesses 4 --dist loadgroup --durations 20 $(ARGS)
+	$(BIN)/pytest -m "not soak and not process" -n $(TEST_WORKERS) --maxprocesses 4 --dist loadgroup --durations 20 $(TESTS) $(ARGS)
 
 .PHONY: soak
 soak: $(READY)  ## run the long tests, and the property tests with all their examples
 	@$(BIN)/python scripts/postgres_bin.py --install >/dev/null
-	$(WITH_JAVA) HYPOTHESIS_PROFILE=soak $(BIN)/pytest -m "soak or hypothesis" $(ARGS)
+	$(WITH_JAVA) HYPOTHESIS_PROFILE=soak $(BIN)/pytest -m "soak or hypothesis" $(TESTS) $(ARGS)
 
 .PHONY: cover
 cover: $(READY)  ## run the tests and show which lines they reach

@@ -25,7 +25,7 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 # Fixtures that several folders of tests share.
-pytest_plugins = ("leftovers", "fixtures_postgres", "fixtures_real_s3", "fixtures_s3", "fixtures_server")
+pytest_plugins = ("areas", "leftovers", "fixtures_postgres", "fixtures_real_s3", "fixtures_s3", "fixtures_server")
 
 # Each of these has a server that is dear to start, so all its tests run in one process, one after another.
 ONE_PROCESS_MARKERS = ("spark", "postgres", "s3", "browser")

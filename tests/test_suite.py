@@ -1,11 +1,16 @@
-"""What tests/conftest.py does to all tests."""
+"""What tests/conftest.py and its plugins do to all tests."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import areas
 import conftest
 
 
@@ -22,3 +27,30 @@ def test_property_tests_try_a_share_of_their_examples(wanted: int, most: int) ->
     conftest._try_fewer(prop)
     prop()
     assert len(tried) == most
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "area"),
+    [("tests/prune/test_join.py::test_a[1/2]", "prune"), ("tests/test_arrows.py::test_b", "test_arrows")],
+)
+def test_a_test_is_of_the_area_that_its_folder_names(nodeid: str, area: str) -> None:
+    """Or of its module, at the top."""
+    assert areas.area_of(nodeid) == area
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_progress_is_told_area_by_area(tmp_path: Path, workers: tuple[str, ...]) -> None:
+    """When the last test of an area has run, however many processes run them."""
+    for area, body in (("good", "pass"), ("bad", "assert False")):
+        folder = tmp_path / "tests" / area
+        folder.mkdir(parents=True)
+        (folder / f"test_{area}.py").write_text(f"def test_one():\n    {body}\n\n\ndef test_two():\n    pass\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "areas", "-p", "no:cacheprovider", *workers, "tests"]
+    environment = {"PATH": "", "PYTHONPATH": str(Path(areas.__file__).parent)}
+    done = subprocess.run(command, check=False, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+    lines = [line for line in done.stdout.splitlines() if " areas, " in line]
+    assert sorted(line.partition(" in ")[0] for line in lines) == ["bad: 2 tests", "good: 2 tests"]
+    assert sum("1 FAILED" in line for line in lines) == 1
+    assert lines[-1].endswith("(2 of 2 areas, 4 of 4 tests)")
