@@ -122,7 +122,7 @@ def test_nobody_else_asks_which_kind_it_is() -> None:
         ("x = by_kind['value_set']", 1),
         ("from lamella.snapshot.index.bloom import BloomKind", 1),
         ("if side == 'keys':\n    pass", 0),
-        ("from lamella.snapshot.index.kind import kinds", 0),
+        ("from lamella.snapshot.index.registry import kinds", 0),
         ("kind_named('bloom')", 0),
     ],
 )

@@ -285,8 +285,8 @@ metrics.committed(added=1, removed=0)
     reading = """
 import msgspec
 from lamella.service.telemetry.metrics import Metrics
-from lamella.service.process.status import Counted
-counted = Counted(Metrics().families())
+from lamella.service.process.status import RequestCounts
+counted = RequestCounts(Metrics().families())
 print(msgspec.json.encode([counted.routes(), counted.total("lamella_commits_total")]).decode())
 """
     done = subprocess.run([sys.executable, "-c", reading], env=environment, check=True, capture_output=True, text=True)

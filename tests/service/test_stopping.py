@@ -295,7 +295,7 @@ def run(program: str) -> subprocess.Popen[str]:
 STUCK = """
 import asyncio, contextlib
 from fastapi import FastAPI
-from lamella.service import stopping
+from lamella.service.process import lifecycle
 from lamella.service.process.lifecycle import Lifecycle
 from lamella.service.telemetry.logs import make_log
 from lamella.service.process.supervisor import listening, run_alone
@@ -307,10 +307,10 @@ async def lifespan(_app):
     yield
     await asyncio.Event().wait()
 
-stopping.CLOSING_S = 0.2
+lifecycle.CLOSING_S = 0.2
 app = FastAPI(lifespan=lifespan)
 settings = Settings(warehouse="/w", drain_s=0, shutdown_grace_s=0)
-stopping.drain_on_signals(app, Lifecycle(), settings, make_log(), is_alone=True)
+lifecycle.drain_on_signals(app, Lifecycle(), settings, make_log(), is_alone=True)
 with listening("127.0.0.1", 0) as sockets:
     run_alone(app, {}, sockets[0])
 """

@@ -170,8 +170,8 @@ def test_a_program_run_by_hand_reports_to_nobody(capfd: pytest.CaptureFixture[st
 
 PROGRAM = """
 import time
-from lamella.client.jobs.report import reporting
-with reporting("x", polls=True) as reporter:
+from lamella.client.jobs.report import job_reporter
+with job_reporter("x", polls=True) as reporter:
     reporter.log(f"resumed {reporter.resumed}")
     while not reporter.cancelled():
         time.sleep(0.01)
