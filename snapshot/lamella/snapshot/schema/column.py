@@ -172,7 +172,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     carry their parts in ``fields``. ``id`` 0 means: not yet given (:meth:`Schema.assign` gives it).
 
     ``default``: the value of every row of a file that lacks the column, as text (see
-    :mod:`lamella.snapshot.schema.column`); None: such rows are null. Only columns of the top level have one.
+    docs/schema.md); None: such rows are null. Only columns of the top level have one.
     """
 
     name: str

@@ -33,7 +33,7 @@ class AddColumn(_Change, frozen=True, kw_only=True, tag="add"):
     """A new column, or with ``parent`` a new field of that struct.
 
     ``fields`` are the parts of a nested type. ``default``: what rows hold that were written without the column (as
-    text, see :mod:`lamella.snapshot.schema.column`), and what writers put where they have no value of their own;
+    text, see docs/schema.md), and what writers put where they have no value of their own;
     without it such rows are null, so the column must be nullable. It stands last, ``first``, or ``after`` a sibling.
     """
 
