@@ -7,11 +7,13 @@ been forged too.
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from random import Random
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -108,6 +110,22 @@ def _read_companion(data: bytes, names: tuple[str, ...], texts: tuple[str, ...])
     for name in texts:
         companion.texts(name)
         companion.texts(name, np.arange(len(companion)))
+
+
+@pytest.mark.parametrize("dtype", [pa.uint64(), pa.float64(), pa.int32()], ids=str)
+@pytest.mark.parametrize(("kind", "name"), [("_sg", "1.size"), ("_sg", "row_count"), ("_ss", "1.nulls")])
+def test_counts_of_another_type_are_refused(kind: str, name: str, dtype: pa.DataType) -> None:
+    """Sums of such numbers failed with an error of NumPy, or were not exact."""
+    batch = pa.ipc.open_file(objects(kind, "arrow")[0]).get_batch(0)
+    at = batch.schema.get_field_index(name)
+    schema = batch.schema.set(at, batch.schema.field(at).with_type(dtype))
+    counts = pa.array([1] * len(batch), dtype)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        columns = [counts if number == at else column for number, column in enumerate(batch.columns)]
+        writer.write_batch(pa.record_batch(columns, schema=schema))
+    with pytest.raises(ManifestError, match=re.escape(repr(name))):
+        Sidecar(sink.getvalue().to_pybytes()).numbers(name)
 
 
 def _compare(keys: Keys, dtype: DataType) -> None:

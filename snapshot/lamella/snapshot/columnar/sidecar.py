@@ -35,6 +35,10 @@ from lamella.snapshot.stats import ColumnStats, from_bound
 from lamella.snapshot.stats.column import absent, factor, is_younger
 
 
+def _is_count(name: str) -> bool:
+    return name in _COUNTS or name.endswith((".size", ".size_bytes", ".nulls"))
+
+
 class SidecarRefs:
     """The companions of the segments of a snapshot's layer, by row; ``of`` "manifest": their manifests.
 
@@ -77,6 +81,9 @@ BLOCK_KEY: Final = ("block_key.high", "block_key.low")
 #: The arrays of cluster keys' ids and of levels, and what stands for each block where they are not there.
 CLUSTERED: Final = ("cluster.key_id", "cluster.level")
 _WITHOUT: Final = dict(zip(CLUSTERED, (-1, 0), strict=True))
+#: Counts, sizes and ids; they are added up, which numbers of another type would refuse, or do inexactly.
+_COUNT: Final = pa.int64()
+_COUNTS: Final = frozenset({"row_count", "block_count", "file_size", "block_size", "schema_id", *CLUSTERED})
 _SCHEMA_ID: Final = b"lamella.schema_id"
 _VIEWS_KEPT: Final = 4
 #: Arrow's names of types that NumPy calls otherwise.
@@ -130,7 +137,8 @@ class Sidecar:
             if name in _WITHOUT and name not in self._index:
                 return np.full(len(self), _WITHOUT[name], dtype=np.int64)
             column = self._column(name)
-            if column.null_count or not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+            is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+            if column.null_count or not (column.type == _COUNT if _is_count(name) else is_number):
                 raise ManifestError(f"the column {name!r} of a companion holds no numbers")
             found = self._arrays[name] = _array(column)
         return found
