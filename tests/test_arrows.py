@@ -1,14 +1,17 @@
 """Which part of Lamella may import which: read from the source, so that a lazy import inside a function counts too."""
 
 import ast
+import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+import house
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE_ROOTS = ("snapshot", "service", "client")
@@ -144,40 +147,10 @@ def test_an_allowed_import_is_not_reported(tmp_path: Path, file: str, source: st
     assert violations(tmp_path) == []
 
 
-def import_graph(top: Path) -> dict[str, set[str]]:
-    """The modules of the distribution, each with those that it imports: late imports and those for types count.
-
-    A name that a package passes on counts as an import of the module that defines it.
-    """
-    modules: dict[str, list[str]] = {}
-    passed_on: dict[str, dict[str, str]] = {}
-    for root in (top / name for name in CODE_ROOTS):
-        for path in sorted(root.rglob("*.py")):
-            module = module_name(path, root)
-            modules[module] = [name for _, name in imports(path, module)]
-            if path.name == "__init__.py":
-                passed_on[module] = {name.rpartition(".")[2]: name for name in modules[module]}
-    return {
-        module: {home for name in names if (home := _home(name, modules, passed_on)) not in (None, module)}
-        for module, names in modules.items()
-    }
-
-
-def _home(name: str, modules: Mapping[str, object], passed_on: Mapping[str, Mapping[str, str]]) -> str | None:
-    """The module that a dotted name is, or that defines it; None: not one of ours."""
-    if name in modules:
-        return name
-    package, _, last = name.rpartition(".")
-    further = passed_on.get(package, {}).get(last)
-    if further is not None and further != name:
-        return _home(further, modules, passed_on)
-    return package if package in modules else None
-
-
 def import_cycle(top: Path) -> list[str]:
     """Modules that import each other in a circle; empty: there are none."""
     try:
-        TopologicalSorter(import_graph(top)).prepare()
+        TopologicalSorter(house.import_graph(house.modules_of(top))).prepare()
     except CycleError as error:
         cycle: list[str] = error.args[1]
         return cycle
@@ -210,6 +183,19 @@ def test_a_planted_cycle_is_found(tmp_path: Path, source: str) -> None:
     assert import_cycle(tmp_path) == []
     (folder / "b.py").write_text("from lamella.snapshot.prune.a import f\nclass B: pass", encoding="utf-8")
     assert set(import_cycle(tmp_path)) == {"lamella.snapshot.prune.a", "lamella.snapshot.prune.b"}
+
+
+def test_modules_that_docstrings_name_are_there() -> None:
+    """By their whole names or relative to the package, as imports are."""
+    modules = house.modules_of(ROOT)
+    missing = []
+    for module, path in modules.items():
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        names = re.findall(r":mod:`~?((?:lamella)?\.[\w.]+)`", path.read_text("utf-8"))
+        missing += [
+            f"{module}: {name}" for name in names if (package + name if name.startswith(".") else name) not in modules
+        ]
+    assert missing == []
 
 
 def test_importing_the_http_client_loads_no_heavy_library() -> None:

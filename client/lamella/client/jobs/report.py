@@ -119,7 +119,7 @@ def read_object(line: bytes) -> dict[str, Any] | None:
 # ``reporter.cancelled()`` first and call ``reporter.progress(done, count, "blocks")`` afterwards.
 #
 # Under a worker (the environment has ``LAMELLA_JOB_ID``) everything goes to the worker as lines on standard output;
-# see ``.events``. Otherwise progress is a bar on standard error when someone is looking.
+# see above. Otherwise progress is a bar on standard error when someone is looking.
 #
 # A program ends with status 0 only when it has done everything. It is told to stop by SIGTERM: because the job was
 # cancelled, because it takes too long, or because the worker shuts down and hands the job back.

@@ -105,7 +105,7 @@ def reader_options(schema: Schema, *, page_index: bool, believed: Collection[str
     """Options for a read whose filters are not known beforehand.
 
     ``page_index``: column indexes are trusted. ``believed``: the columns whose footers hold in every block read. Spark
-    4.3 loses rows when it skips by footers that do not (see :mod:`lamella.client.spark.parquet_skipping`), NaN and -0.0
+    4.3 loses rows when it skips by footers that do not (see above), NaN and -0.0
     rows when it skips by FLOAT and DOUBLE columns, and any rows when a file's column index is wrong. With one column
     that is not believed, it skips by none.
     """

@@ -29,7 +29,7 @@ Cut = Literal["tables", "as they are", "of kept tables", "of kept snapshots", "l
 class Part(msgspec.Struct, frozen=True):
     """A table of the catalog in an export as of an instant.
 
-    ``tables``: taken back with the histories, see :mod:`lamella.service.backup.export`. ``as they are``: all
+    ``tables``: taken back with the histories, see :class:`PointInTime`. ``as they are``: all
     rows, since nothing tells what they were. ``of kept tables``, ``of kept snapshots``: those rows of them, if there
     is a ``column`` those where it is not later. ``left out``: none.
     """

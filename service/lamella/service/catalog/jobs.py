@@ -1,7 +1,5 @@
 """Jobs in the catalog's database: added, listed, cancelled, retried, removed; claimed, reported and ended by workers.
 
-What workers do with them is in :mod:`.job_claims`.
-
 A job is claimed by a conditional update of a row that no other claim holds (``SKIP LOCKED``; SQLite has one writer at a
 time). That a table has one running job at most is a unique index, so a second claim for the table that did not see the
 first one fails and looks again. No transaction here waits for a second row while it holds one that another wants, so

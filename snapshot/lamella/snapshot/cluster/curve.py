@@ -1,7 +1,7 @@
 """Positions of rows along a z-order or Hilbert curve through several columns.
 
 A point has one whole number of ``bits`` bits for each of d columns; what makes numbers of values is
-:mod:`lamella.snapshot.cluster.curve`. Its position is a number of ``d * bits`` bits, in as many 64-bit words as that
+the quantiles below. Its position is a number of ``d * bits`` bits, in as many 64-bit words as that
 takes, the most significant one first and zeros in front. Positions compare as their words do, one after another.
 Different points have different positions, and every number of ``d * bits`` bits is one.
 """

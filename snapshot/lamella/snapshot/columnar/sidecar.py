@@ -180,8 +180,6 @@ class Sidecar:
         """The companion in terms of a later schema of the table than ``written``, its own; the last views are kept."""
         view = self._views.get(wanted.schema_id)
         if view is None or (view.wanted is not wanted and view.wanted != wanted):
-            pass  # a view of this class
-
             view = EvolvedSidecar(self, written, wanted)
             # Replaced as a whole, so that threads need no lock.
             kept = dict(list(self._views.items())[-(_VIEWS_KEPT - 1) :])

@@ -28,7 +28,7 @@ from lamella.snapshot.stats import ColumnStats, from_bound, unknown
 from lamella.snapshot.stats.bound import from_bounds
 from lamella.snapshot.stats.column import is_all_null
 
-# Which bounds of a companion are values that occur: two more bits beside those of ``.zones``.
+# Which bounds of a companion are values that occur: two more bits beside those below.
 #
 # A companion written before these bits existed has them all cleared, which claims nothing.
 
@@ -279,7 +279,7 @@ def zones_of(dtype: DataType, entries: Sequence[tuple[int, ColumnStats | None]])
     return Zones(keys_of(dtype, lows), keys_of(dtype, highs), flags)
 
 
-# Statistics of one column in many blocks as arrays: ``.zones.arrays_of`` with ``.exactness.exact_bits``.
+# Statistics of one column in many blocks as arrays: ``arrays_of`` with ``exact_bits``.
 #
 # Most columns have statistics of one kind in all blocks of a segment, whose members are then gathered one member at a
 # time. Whatever is mixed goes through those two functions entry by entry, and both ways give the same arrays.

@@ -99,7 +99,7 @@ def _moment(dtype: DataType, value: int) -> str:
     return f"'{moment.isoformat(' ')}{fraction}{zone}'"
 
 
-# Predicates written out in full: as a JSON tree that ``.tree`` reads back, and as SQL in Spark's dialect.
+# Predicates written out in full: as a JSON tree that ``.json_filters`` reads back, and as SQL in Spark's dialect.
 #
 # The tree is exact. SQL is exact too but for two things: a JSON text that stands for a value of the column's own type
 # is spelled as text, which Spark casts by its own rules, and an unknown part is whatever its client wrote.

@@ -3,7 +3,7 @@
 A block whose texts lack one of the grams of a pattern's fixed text has no match. Texts that are not UTF-8 have no
 characters, so a block with one of those is always read.
 
-Folded grams are as the Unicode of the Python that built the part has them (:mod:`.grams`). A part says which that was;
+Folded grams are as the Unicode of the Python that built the part has them. A part says which that was;
 under another one, and of a part that does not say, only the ASCII pieces of a pattern are looked up.
 """
 

@@ -1,7 +1,7 @@
 """What a filter may do with the rows of each entry, from zone maps alone.
 
 The outcome of a predicate over an entry is the set of results that its rows may have: true, false, null. Every test may
-only make that set too large, never too small. :mod:`.leaves` has the tests of single predicates, :mod:`.outcome` the
+only make that set too large, never too small. :func:`leaf_outcome` tests single predicates, :mod:`.outcome` has the
 logic that puts them together.
 """
 
@@ -153,7 +153,7 @@ def _is_nan(value: object) -> bool:
 # What single predicates may do with the rows of each entry, from the zone maps of their terms.
 #
 # Value semantics are Spark SQL's: NaN equals itself and is greater than every number, -0.0 equals 0.0, text compares
-# by its bytes. Every test may only make the set of results too large; see ``.evaluate``.
+# by its bytes. Every test may only make the set of results too large.
 
 #: The zone maps of a column.
 Lookup = Callable[[Leaf], Zones]
@@ -465,7 +465,7 @@ class Evaluator:
 
     @cached_property
     def split(self) -> _Split:
-        """The columns whose kinds of rows are looked at apart; see :mod:`.classes`."""
+        """The columns whose kinds of rows are looked at apart; see :mod:`.outcome`."""
         return split_columns(self.leaves)
 
     @cached_property
@@ -494,7 +494,7 @@ class Evaluator:
         return self._by_class(self.split, lookup, count, gaps)
 
     def _by_class(self, columns: _Split, lookup: Lookup, count: int, gaps: bool) -> Outcome:
-        """The outcomes for each kind of row, put together; see :mod:`.classes`."""
+        """The outcomes for each kind of row, put together; see :mod:`.outcome`."""
         if not columns:
             return _evaluate(self.node, lookup, count, gaps)
         (column, kinds), *rest = columns

@@ -1,7 +1,7 @@
 """Page tokens: where the next page of one answer begins, in a form that only the service can have written.
 
 A token holds all that is needed, so any replica with the same secret serves the next page: the snapshot (which never
-changes), a hash of the request, and a position. Text: a MessagePack array, signed (:mod:`.signed`).
+changes), a hash of the request, and a position. Text: a MessagePack array, signed (:mod:`lamella.snapshot.tokens`).
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class Pruning:
 
     ``load_many`` opens those of several, perhaps faster than one after another.
 
-    Of ``worth_search`` or more segments only those are looked at that a search leaves (:mod:`.window`).
+    Of ``worth_search`` or more segments only those are looked at that a search leaves (:mod:`.search`).
     Blocks are tested many segments at once where the layers have them together and the options allow it; that changes
     nothing of the result.
     """

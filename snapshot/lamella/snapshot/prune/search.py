@@ -1,6 +1,6 @@
 """Binary search in sorted columns: where a filter can be true, and where it surely is.
 
-Nothing is tested block by block: where the filter may be true, and where it surely is, are windows (:mod:`.window`).
+Nothing is tested block by block: where the filter may be true, and where it surely is, are windows.
 """
 
 from __future__ import annotations
