@@ -165,6 +165,7 @@ class Tenants:
         found = {}
         for path in paths:
             answer = self.root.send("GET", path)
+            assert answer.status_code in (200, 404), f"GET {path}: {answer.status_code} {answer.text}"
             found[path] = (answer.status_code, answer.json())
         for key in (*found["/v1/keys"][1]["keys"], found[f"/v1/keys/{place.key}"][1]):
             key.pop("used_ms", None)  # a key that was tried was used
