@@ -79,7 +79,7 @@ def measured(folder: Path, rows: int, blocks: int) -> dict[str, Any]:
             table = lake.table(name)
             table.register([str(file) for file in files])
             done = recluster(
-                JobContext(lake=lake, table=name, engine=engine, sizes=Sizes(block_rows=per_block)), most_runs=10
+                JobContext(lake=lake, table=name, engine=engine, sizes=Sizes(block_rows=per_block)), max_runs=10
             )
             total = table.info().block_count
             found[kind] = {

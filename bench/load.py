@@ -48,7 +48,7 @@ class Options(argparse.Namespace):
     stage_s: float
     overload_s: float
     first_rate: float
-    most_rate: float
+    max_rate: float
     tables: int
     blocks: int
     keys: int
@@ -76,7 +76,7 @@ async def highest_rate(load: Load, options: Options) -> tuple[float, list[dict[s
         return bool(stages[-1]["held"])
 
     low, high = 0.0, options.first_rate
-    while high <= options.most_rate and await holds(high):
+    while high <= options.max_rate and await holds(high):
         low, high = high, high * _FASTER
     while high - low > max(low, 10.0) / 8:
         middle = (low + high) / 2

@@ -158,7 +158,7 @@ def _lamella(
         sums = _checksums(lake)
         figures: dict[str, Any] = {"before": _layout(lake, key, ranges, ideal)}
         started = time.perf_counter()
-        done = recluster(context, most_runs=10)
+        done = recluster(context, max_runs=10)
         figures["recluster"] = {
             "seconds": round(time.perf_counter() - started, 1),
             "bytes_rewritten": done.bytes_before,

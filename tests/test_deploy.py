@@ -210,8 +210,8 @@ def test_nginx_takes_a_little_more_than_the_service_does() -> None:
     text = (ROOT / "deploy" / "nginx" / "locations.conf").read_text("utf-8")
     found = re.search(r"^client_max_body_size (\d+)m;$", text, re.MULTILINE)
     assert found is not None
-    most_bytes = Settings.model_fields["max_body_bytes"].default
-    assert most_bytes < int(found[1]) << 20 <= most_bytes + (1 << 20)
+    max_bytes = Settings.model_fields["max_body_bytes"].default
+    assert max_bytes < int(found[1]) << 20 <= max_bytes + (1 << 20)
 
 
 def test_the_dockerfile_passes_its_linter() -> None:

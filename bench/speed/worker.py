@@ -20,7 +20,7 @@ from speed.engine import Engine, NotOffered, engine
 from speed.questions import question
 
 #: No predicate is asked for longer, however large the budget.
-MOST_S: Final = 3.0
+MAX_S: Final = 3.0
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +90,7 @@ def work(job: Job) -> Outcome:
             outcome.timings[name] = summary([(clock, cpu)])
             continue
         again = partial(_ask, made, name)
-        timing = median(again, budget_s=min(share - clock, MOST_S), least=1 if clock > share / 3 else 5)
+        timing = median(again, budget_s=min(share - clock, MAX_S), least=1 if clock > share / 3 else 5)
         outcome.timings[name] = timing
         spent += timing.p50_ms * timing.repeats / 1e3
     gc.collect()

@@ -10,7 +10,7 @@ import httptools
 import msgspec
 
 #: More connections than this are not opened: a client has an end, too.
-MOST_CONNECTIONS: Final = 6_000
+MAX_CONNECTIONS: Final = 6_000
 #: A service ends a connection that was idle for some seconds; a request that is sent at that moment is lost.
 _IDLE_S: Final = 2.0
 
@@ -64,7 +64,7 @@ class Caller:
 
     async def send(self, request: bytes) -> Answer:
         """The answer to a whole HTTP request."""
-        if self.under_way >= MOST_CONNECTIONS:
+        if self.under_way >= MAX_CONNECTIONS:
             return Answer(0, "unsent")
         self.under_way += 1
         connection: _Connection | None = None

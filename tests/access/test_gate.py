@@ -204,7 +204,7 @@ def test_each_that_tries_one_wrong_key_is_told(make: Make, slow: SlowCatalog) ->
 def test_a_slow_catalog_is_said_in_time(make: Make, slow: SlowCatalog) -> None:
     """503 after a while, 429 at once where too many wait, and what was looked up all the same is known afterwards."""
     guarded = make(auth_failures_per_minute=1_000, auth_cache_s=60, request_wait_s=0.3)
-    most = authenticator._THREADS + authenticator._MOST_WAITING
+    most = authenticator._THREADS + authenticator._MAX_WAITING
     keys = [guarded.key("good"), *(key_text(number.to_bytes(32, "big")) for number in range(most))]
     slow.holds = True
     with ThreadPoolExecutor(len(keys)) as threads:

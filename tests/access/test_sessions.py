@@ -17,7 +17,7 @@ NOW_MS = 1_700_000_000_000
 BY_KEY = Session(expires_ms=NOW_MS + 60_000, key_sha256="ab" * 32)
 BY_NAMES = Session(expires_ms=NOW_MS + 60_000, names=("user:ann", "group:a"))
 #: What browsers take of one cookie, with its name and all that follows it (RFC 6265, section 6.1).
-MOST_BYTES = 4_096
+MAX_BYTES = 4_096
 
 
 def sessions(now_ms: int = NOW_MS, secret: bytes = SECRET) -> Sessions:
@@ -88,8 +88,8 @@ def test_what_was_signed_for_something_else_is_no_log_in() -> None:
     """The service signs page tokens and the way to an issuer too; and a signature alone says nothing."""
     body = msgspec.json.encode(BY_NAMES)
     for purpose in ("", "page", "lamella way to the issuer", "lamella change token"):
-        assert sessions().of(shown(SignedTokens(SECRET, purpose, most_characters=4_000).write(body))) is None
-    own = SignedTokens(SECRET, "lamella log-in", most_characters=4_000)
+        assert sessions().of(shown(SignedTokens(SECRET, purpose, max_characters=4_000).write(body))) is None
+    own = SignedTokens(SECRET, "lamella log-in", max_characters=4_000)
     assert sessions().of(shown(own.write(body))) == BY_NAMES
     for other in (b"", b"{}", b"[]", b"\xff", b'{"expires_ms": "x"}', b'{"expires_ms": null, "names": 5}'):
         assert sessions().of(shown(own.write(other))) is None
@@ -119,7 +119,7 @@ def test_very_many_groups_still_fit_into_a_cookie(count: int, name: str) -> None
     names = ("user:ann", *(f"group:{name}{number}" for number in range(count)))
     session = Session(expires_ms=NOW_MS + 60_000, names=names)
     cookie = cookie_of(session)
-    assert len(cookie.encode()) <= MOST_BYTES
+    assert len(cookie.encode()) <= MAX_BYTES
     found = sessions().of(shown(text_of(session)))
     assert found is not None
     assert found.names == names[: len(found.names)]

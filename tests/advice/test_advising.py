@@ -104,7 +104,7 @@ def test_without_sketches_the_answer_says_so(folder: Path) -> None:
 def test_of_a_large_table_segments_all_over_it_are_looked_at(counted: RealTable) -> None:
     """With a bound on blocks, scores stay what they are."""
     manifests = Manifests(counted.store, 64 << 20)
-    some = BlockSample(manifests, counted.pointer, most_blocks=16)
+    some = BlockSample(manifests, counted.pointer, max_blocks=16)
     assert len(some) == 16
     assert some.blocks_total == 24
     leaf = some.head.schema.leaf("scattered")

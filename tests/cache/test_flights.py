@@ -31,14 +31,14 @@ class Slow:
     def __init__(self) -> None:
         self.begun = 0
         self.at_once = 0
-        self.most_at_once = 0
+        self.max_at_once = 0
         self.may_go_on = threading.Event()
         self.is_at_work = threading.Event()
 
     def __call__(self) -> str:
         self.begun += 1
         self.at_once += 1
-        self.most_at_once = max(self.most_at_once, self.at_once)
+        self.max_at_once = max(self.max_at_once, self.at_once)
         self.is_at_work.set()
         try:
             self.may_go_on.wait(10)
@@ -72,7 +72,7 @@ def test_others_are_not_failed_by_the_deadline_of_the_one_at_work() -> None:
         with pytest.raises(Unavailable):
             first.result(10)
         assert [each.result(10) for each in others] == ["made by 2"] * 4
-    assert (work.begun, work.most_at_once) == (2, 1)
+    assert (work.begun, work.max_at_once) == (2, 1)
 
 
 def test_nobody_waits_for_another_longer_than_for_itself() -> None:

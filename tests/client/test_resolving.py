@@ -83,7 +83,7 @@ def test_ranges_are_not_mistaken_for_no_blocks(asked: AskedBy) -> None:
 
 def test_so_many_addresses_are_kept() -> None:
     """The segments that were not used for longest are forgotten first."""
-    kept = AddressCache(most_blocks=9)
+    kept = AddressCache(max_blocks=9)
     for name in ("a", "b"):
         kept.put(blocks(name))
     assert kept.get("a") is not None

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.snapshot.cluster.curve import MOST_BITS, CurveKind, Points, bits_for, order, positions, to_arrow
+from lamella.snapshot.cluster.curve import MAX_BITS, CurveKind, Points, bits_for, order, positions, to_arrow
 
 KINDS: tuple[CurveKind, ...] = ("zorder", "hilbert")
 SMALL = [(1, 6), (2, 1), (2, 4), (3, 1), (3, 3), (4, 2), (5, 2), (6, 1)]
@@ -118,9 +118,9 @@ def test_what_is_no_point_is_refused() -> None:
 def test_positions_fit_one_word_where_they_can(columns: int) -> None:
     """As many bits as that allows, and at least one."""
     bits = bits_for(columns)
-    assert 1 <= bits <= MOST_BITS
+    assert 1 <= bits <= MAX_BITS
     assert columns * bits <= 64 or bits == 1
-    assert columns * (bits + 1) > 64 or bits == MOST_BITS
+    assert columns * (bits + 1) > 64 or bits == MAX_BITS
 
 
 @pytest.mark.parametrize("kind", KINDS)

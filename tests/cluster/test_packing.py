@@ -234,7 +234,7 @@ def test_blocks_along_a_curve_are_packed_with_their_neighbours() -> None:
     st.sampled_from([10**9, 7, 2]),
 )
 def test_it_always_stops(
-    seed: int, sizes: list[int], noise: float, values: int, by_key: bool, most_rows: int, most_blocks: int
+    seed: int, sizes: list[int], noise: float, values: int, by_key: bool, max_rows: int, max_blocks: int
 ) -> None:
     """Whatever blocks there are and however little a run may do: each bin saves blocks or splits a large one, none
     makes a block that has to be split, no row is lost, and it ends.
@@ -243,7 +243,7 @@ def test_it_always_stops(
     rows = np.sort(rng.integers(0, values, sum(sizes)))
     rows = rows[np.argsort(np.arange(len(rows)) + rng.normal(0, 1, len(rows)) * noise * len(rows))]
     table = ClusteredTable(list(np.split(rows, np.cumsum(sizes)[:-1])))
-    limits = Limits(max_bytes=most_rows * BYTES_PER_ROW, max_blocks=most_blocks)
+    limits = Limits(max_bytes=max_rows * BYTES_PER_ROW, max_blocks=max_blocks)
     first = packing(table, limits, by_key=by_key)
     assert [each.blocks.tolist() for each in first.bins] == [
         each.blocks.tolist() for each in packing(table, limits, by_key=by_key).bins

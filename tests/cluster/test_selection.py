@@ -37,16 +37,16 @@ def chosen(found: Selection) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("part", "most_runs", "most_written"),
+    ("part", "max_runs", "max_written"),
     [(1.0, 1, 1.0), (0.3, 8, 2.0), (0.1, 24, 2.3), (0.05, 50, 2.6), (0.02, 160, 3.5)],
 )
-def test_a_table_in_no_order_gets_into_order(part: float, most_runs: int, most_written: float) -> None:
+def test_a_table_in_no_order_gets_into_order(part: float, max_runs: int, max_written: float) -> None:
     """Every block over every other: runs of any size bring the average depth to 2, and write the table a few times."""
     table = ClusteredTable(cut(np.random.default_rng(1).permutation(ROWS), ROWS // BLOCK))
     assert table.depths().average_depth == len(table)
-    found = table.until_settled(aims(table, part), most_runs)
+    found = table.until_settled(aims(table, part), max_runs)
     assert table.depths().average_depth <= 2
-    assert found.amplification <= most_written
+    assert found.amplification <= max_written
     rows = np.concatenate([block.rows[:, 0] for block in table.blocks])
     assert np.sort(rows).tolist() == list(range(ROWS))
 

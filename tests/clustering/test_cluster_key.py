@@ -64,7 +64,7 @@ def test_another_key_or_kind_gets_the_next_id() -> None:
 def test_the_first_key_of_a_table_has_the_id_zero() -> None:
     """Whether it was made with the table or later."""
     assert first().cluster_key is None
-    assert first().greatest_cluster_key_id == -1
+    assert first().max_cluster_key_id == -1
     assert key(clustered(first(), "a")) == key(first("a"))
 
 
@@ -73,8 +73,8 @@ def test_a_key_that_was_taken_away_comes_back_under_another_id() -> None:
     without = clustered(first("a", kind="zorder"))
     assert without.cluster_key is None
     assert without.cluster_key_meta is None
-    assert without.greatest_cluster_key_id == 0
-    assert clustered(without).greatest_cluster_key_id == 0
+    assert without.max_cluster_key_id == 0
+    assert clustered(without).max_cluster_key_id == 0
     assert key(clustered(without, "a", kind="zorder")) == (1, ("a",), "zorder")
 
 
@@ -112,12 +112,12 @@ def test_an_id_means_one_key_for_good(steps: list[int], rng: Random) -> None:
             target = rng.choice(chain)
             following = rolled_back_snapshot(base, target, snapshot_id=f"s{number}", now_ms=0)
             assert key(following) == key(target)
-        assert following.greatest_cluster_key_id >= base.greatest_cluster_key_id
+        assert following.max_cluster_key_id >= base.max_cluster_key_id
         now = following.cluster_key
         if now is not None:
             ids = tuple(following.schema.leaf(name).id for name in now.columns)
             assert meaning.setdefault(now.key_id, (ids, now.kind)) == (ids, now.kind)
-            assert now.key_id <= following.greatest_cluster_key_id
+            assert now.key_id <= following.max_cluster_key_id
         chain.append(following)
 
 

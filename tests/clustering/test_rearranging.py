@@ -38,7 +38,7 @@ class Lake:
         self.store = WatchedStore(FsspecStore(), self.puts.append)
         self.root = f"file://{folder}/lake"
         self.folder = folder
-        shape = Shape(segment_blocks=segment_blocks, fan_in=2, group_segments=2, most_grouped=4)
+        shape = Shape(segment_blocks=segment_blocks, fan_in=2, group_segments=2, max_grouped=4)
         self.warehouse = Warehouse(self.store, self.root, shape=shape, prepare_pages=pages)
         self.pointer = self.warehouse.create("t", SCHEMA, cluster_key=("a",), now_ms=1)
         self.count = 0

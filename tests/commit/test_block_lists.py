@@ -67,7 +67,7 @@ def test_what_is_packed_is_read_again(names: list[str], piece_bytes: int) -> Non
     for each in lists:
         store.delete(each.sent.location)
         store.put(each.sent.location, each.data)
-    sent = checked_lists(ROOT, [each.sent for each in lists], most_blocks=30, most_bytes=1 << 20)
+    sent = checked_lists(ROOT, [each.sent for each in lists], max_blocks=30, max_bytes=1 << 20)
     found = list(listed_blocks(store, sent))
     assert [each.block for each in found] == blocks
     places = [(each.sent.location, number) for each in lists for number in range(each.sent.block_count)]
@@ -111,7 +111,7 @@ def test_a_list_stands_in_the_tables_own_scratch_folder(below: str) -> None:
     """Nothing else is read, whatever it is called; the error names the place."""
     sent = BlockListSent(location=f"{ROOT}/{below}", size_bytes=1, sha256="", block_count=1)
     with pytest.raises(InvalidRequest, match="scratch folder") as caught:
-        checked_lists(ROOT, [sent], most_blocks=10, most_bytes=10)
+        checked_lists(ROOT, [sent], max_blocks=10, max_bytes=10)
     assert "location" in caught.value.details
 
 
@@ -119,22 +119,22 @@ def test_a_location_may_be_spelled_in_another_way() -> None:
     """What counts is the object."""
     (one,) = lists_of(blocks_named(["memory://b/0"]), 1 << 20)
     odd = msgspec.structs.replace(one.sent, location=one.sent.location.replace("/_tmp/", "/./_tmp//"))
-    assert checked_lists(ROOT, [odd], most_blocks=1, most_bytes=1 << 20) == (one.sent,)
+    assert checked_lists(ROOT, [odd], max_blocks=1, max_bytes=1 << 20) == (one.sent,)
     with pytest.raises(InvalidRequest, match="twice"):
-        checked_lists(ROOT, [odd, one.sent], most_blocks=9, most_bytes=1 << 20)
+        checked_lists(ROOT, [odd, one.sent], max_blocks=9, max_bytes=1 << 20)
 
 
 def test_lists_are_bounded_before_anything_is_read() -> None:
     """By their blocks together and the bytes of each."""
     sent = [each.sent for each in lists_of(blocks_named(["memory://b/0", "memory://b/1"]), 1)]
-    assert len(checked_lists(ROOT, sent, most_blocks=2, most_bytes=sent[0].size_bytes)) == 2
+    assert len(checked_lists(ROOT, sent, max_blocks=2, max_bytes=sent[0].size_bytes)) == 2
     with pytest.raises(LimitExceeded, match="at most 1 blocks"):
-        checked_lists(ROOT, sent, most_blocks=1, most_bytes=1 << 20)
+        checked_lists(ROOT, sent, max_blocks=1, max_bytes=1 << 20)
     with pytest.raises(LimitExceeded, match="bytes"):
-        checked_lists(ROOT, sent, most_blocks=2, most_bytes=sent[0].size_bytes - 1)
+        checked_lists(ROOT, sent, max_blocks=2, max_bytes=sent[0].size_bytes - 1)
     for wrong in ({"block_count": 0}, {"block_count": -1}, {"size_bytes": 0}):
         with pytest.raises(InvalidRequest, match="it has"):
-            checked_lists(ROOT, [msgspec.structs.replace(sent[0], **wrong)], most_blocks=2, most_bytes=1 << 20)
+            checked_lists(ROOT, [msgspec.structs.replace(sent[0], **wrong)], max_blocks=2, max_bytes=1 << 20)
 
 
 LINE = msgspec.json.encode(Block(location="memory://b/0", row_count=1, file_size=1))

@@ -100,7 +100,7 @@ def test_depths_of_a_sample_are_said_to_be_of_one(
 ) -> None:
     """Of a key over several columns only some blocks of a large table are looked at."""
     if is_sample:  # a table of five blocks is large
-        for name, number in (("EXACT", 2), ("PAIRS", 1), ("_LEAST_SAMPLE", 2)):
+        for name, number in (("EXACT", 2), ("PAIRS", 1), ("_MIN_SAMPLE", 2)):
             monkeypatch.setattr(depth, name, number)
     files = [file(tmp_path, f"x{number}") for number in range(5)]
     assert app.post(f"{TABLE}/register", json={"paths": files}).status_code == 200

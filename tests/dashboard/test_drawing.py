@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.service.dashboard import charts, words
-from lamella.service.dashboard.charts import MOST_TILES, Painter
+from lamella.service.dashboard.charts import MAX_TILES, Painter
 from lamella.service.dashboard.layer_map import Zoom, zoom_of
 from lamella.service.dashboard.tables import depth_bars
 from lamella.snapshot.errors import InvalidRequest, SegmentNotFound
@@ -118,7 +118,7 @@ def test_deep_blocks_fall_into_one_bar(depths: list[int]) -> None:
 def test_no_map_has_more_tiles_than_there_is_room_for() -> None:
     """Of many segments several are one tile, and all blocks are in some tile."""
     tiles = Painter(map_of([2] * 5_000), "depth").segments(0, 5_000)
-    assert len(tiles) <= MOST_TILES
+    assert len(tiles) <= MAX_TILES
     assert tiles[0].zoom == "0-4"
     assert tiles[-1].zoom.endswith("4999")
 

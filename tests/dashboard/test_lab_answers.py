@@ -23,7 +23,7 @@ from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.service.dashboard import words
 from lamella.service.dashboard.lab_answer import readable
-from lamella.service.dashboard.lab_question import FORMS, MOST_CHARACTERS, filter_trouble
+from lamella.service.dashboard.lab_question import FORMS, MAX_CHARACTERS, filter_trouble
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import bind, read_filter
 from lamella.snapshot.expression.bound import Anything, leaves_of
@@ -35,7 +35,7 @@ from support.kept_connections import LIMITS
 from support.settled import settled
 
 LAB = "/ui/tables/shop/lineitem/lab"
-MOST_BYTES = 500_000
+MAX_BYTES = 500_000
 FILTERS = (
     "l_shipdate >= DATE '1994-03-01' AND l_shipdate < DATE '1994-06-01'",
     "l_partkey = 1552",
@@ -71,7 +71,7 @@ def get(server_url: str) -> Iterator[Get]:
         def fetched(path: str, **query: str | int) -> str:
             answer = settled(http, path, query)
             assert answer.status_code == 200, answer.text
-            assert len(answer.content) < MOST_BYTES
+            assert len(answer.content) < MAX_BYTES
             return answer.text
 
         yield fetched
@@ -285,7 +285,7 @@ def test_a_cluster_key_that_helps_is_foretold_to_help(get: Get) -> None:
         ({"columns": "l_tax, l_taxx"}, "columns", "Did you mean l_tax"),
         ({"limit": "-1"}, "limit", "A number of rows"),
         ({"zone": "Mars/Base"}, "zone", "Mars/Base"),
-        ({"filter": "x" * (MOST_CHARACTERS + 1)}, "filter", "8,000"),
+        ({"filter": "x" * (MAX_CHARACTERS + 1)}, "filter", "8,000"),
         ({"filter": "l_shipdate = 'someday'"}, "filter", "of type date"),
     ],
 )
@@ -361,7 +361,7 @@ def test_dates_are_spelled_as_people_do() -> None:
 
 def test_the_longest_filter_fits_a_page(get: Get) -> None:
     """A page stays small though the filter stands in it several times, each character of it escaped."""
-    text = "l_comment <> '" + "<&😀" * ((MOST_CHARACTERS - 15) // 3) + "'"
+    text = "l_comment <> '" + "<&😀" * ((MAX_CHARACTERS - 15) // 3) + "'"
     page = get(LAB, filter=text)  # which is where the size is held
     assert "<&" not in page
     assert "must be read" in page

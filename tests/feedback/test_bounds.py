@@ -15,7 +15,7 @@ from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import NamespaceInfo
 
-WIDE = FeedbackBounds(most_facts=1_000_000, most_bytes=1 << 30)
+WIDE = FeedbackBounds(max_facts=1_000_000, max_bytes=1 << 30)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -70,7 +70,7 @@ def test_reports_of_one_question_are_joined(catalog: SqlCatalog) -> None:
 
 def test_the_number_of_facts_is_bounded(catalog: SqlCatalog) -> None:
     """Questions go that were not used for longest; a large one by itself keeps what came last."""
-    bounds = FeedbackBounds(most_facts=10, most_bytes=1 << 30)
+    bounds = FeedbackBounds(max_facts=10, max_bytes=1 << 30)
     for number in range(5):
         told(catalog, f"q{number}", range(4), number, bounds)
         assert sum(map(len, held(catalog).values())) <= 10
@@ -84,19 +84,19 @@ def test_the_number_of_facts_is_bounded(catalog: SqlCatalog) -> None:
 
 def test_the_bytes_are_bounded(catalog: SqlCatalog) -> None:
     """Of all questions together, what a row takes beside its blocks included."""
-    bounds = FeedbackBounds(most_facts=1_000, most_bytes=2_000)
+    bounds = FeedbackBounds(max_facts=1_000, max_bytes=2_000)
     for number in range(50):
         told(catalog, f"q{number:02}", range(number % 7 + 1), number, bounds)
         assert sum(record.size_bytes for record in catalog.feedback("t")) <= 2_000
     assert "q49" in held(catalog)
     assert "q00" not in held(catalog)
-    assert told(catalog, "long", range(3), 99, FeedbackBounds(most_facts=9, most_bytes=100)) == 3
+    assert told(catalog, "long", range(3), 99, FeedbackBounds(max_facts=9, max_bytes=100)) == 3
     assert "long" not in held(catalog)  # it does not fit at all
 
 
 def test_what_is_used_stays(catalog: SqlCatalog) -> None:
     """Use counts, not the time of the report."""
-    bounds = FeedbackBounds(most_facts=8, most_bytes=1 << 30)
+    bounds = FeedbackBounds(max_facts=8, max_bytes=1 << 30)
     told(catalog, "old", range(4), 1, bounds)
     told(catalog, "new", range(4), 2, bounds)
     catalog.touch_feedback("t", ["old", "not there"], now_ms=3)

@@ -16,7 +16,7 @@ from support.guarded import SEGMENT, Table, narrow_filter
 #: Prunes that are counted, each with literals that were not asked before.
 PRUNES = 200
 #: Objects that one of them may leave behind for the collector, beside what all of them share.
-MOST_EACH = 1
+MAX_EACH = 1
 FORMS: dict[str, Callable[[int], Any]] = {
     "range": narrow_filter,
     "value": lambda n: f"user_id = {10**6 + n}",
@@ -69,7 +69,7 @@ def test_prunes_leave_nothing_behind_for_the_collector(table: Table, form: str) 
     kinds = warehouse.kept()
     assert kinds["funnel"].misses >= 3 * PRUNES
     grown = min(rounds, key=Counter.total)
-    assert grown.total() <= MOST_EACH * PRUNES + 100, grown.most_common(10)
+    assert grown.total() <= MAX_EACH * PRUNES + 100, grown.most_common(10)
 
 
 def test_what_is_remembered_is_answered_as_it_was(table: Table) -> None:

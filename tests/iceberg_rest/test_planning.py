@@ -107,21 +107,21 @@ def test_a_plan_is_complete_at_once(files: Files) -> None:
     assert "plan-tasks" not in plan
 
 
-@pytest.mark.parametrize(("most_tasks", "most_tokens"), [(1, 100), (3, 100), (2, 3), (5, 1), (100, 8)])
+@pytest.mark.parametrize(("max_tasks", "max_tokens"), [(1, 100), (3, 100), (2, 3), (5, 1), (100, 8)])
 def test_the_parts_of_a_plan_are_the_plan(
     files: Files,
     new_replica: Callable[[], TestClient],
     monkeypatch: pytest.MonkeyPatch,
-    most_tasks: int,
-    most_tokens: int,
+    max_tasks: int,
+    max_tokens: int,
 ) -> None:
     """However it is cut, in parts of parts too, another replica serves them, and each file comes once."""
     made = files.add(9) + files.add(8)
-    monkeypatch.setattr("lamella.service.iceberg.scans.part_sizes", lambda *_: (most_tasks, most_tokens))
+    monkeypatch.setattr("lamella.service.iceberg.scans.part_sizes", lambda *_: (max_tasks, max_tokens))
     other = new_replica()
     plan = files.plan()
-    assert len(plan["file-scan-tasks"]) == min(most_tasks, 17)
-    assert len(plan.get("plan-tasks", ())) <= most_tokens
+    assert len(plan["file-scan-tasks"]) == min(max_tasks, 17)
+    assert len(plan.get("plan-tasks", ())) <= max_tokens
     assert sorted(places(files.tasks(other, plan))) == made
     few = files.plan(filter={"type": "lt", "term": "a", "value": 100})
     files.add(3)
@@ -140,9 +140,9 @@ def test_a_filter_that_is_too_long_for_tokens_has_few_files(files: Files, monkey
     """Each file would repeat it, so beyond a budget it is refused, for ranges of snapshots too."""
     files.add(3)
     filter = {"type": "in", "term": "a", "values": list(range(-1_000, 1_000, 7))}
-    monkeypatch.setattr("lamella.service.iceberg.scans.MOST_CHARACTERS", 10)
+    monkeypatch.setattr("lamella.service.iceberg.scans.MAX_CHARACTERS", 10)
     assert len(files.plan(filter=filter)["file-scan-tasks"]) == 3
-    monkeypatch.setattr("lamella.service.iceberg.scans.MOST_BYTES", 3_000)
+    monkeypatch.setattr("lamella.service.iceberg.scans.MAX_BYTES", 3_000)
     for asked in ({}, {"start-snapshot-id": 1, "end-snapshot-id": 2}):
         answer = files.app.post(f"{REST}/plan", json={"filter": filter, **asked})
         assert error(answer) == (400, "BadRequestException")

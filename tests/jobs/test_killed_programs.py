@@ -58,7 +58,7 @@ def check(make_table: MakeTable, url: str, folder: Path, seed: int, rounds: int)
     time.sleep(0.2)
     assert sum(before.values()) - sum(table.rows().values()) in (0, len(ids))
     before = table.rows()
-    recluster(table.context(block_rows=300), most_runs=4)
+    recluster(table.context(block_rows=300), max_runs=4)
     assert table.rows() == before
     assert not table.handle.verify().findings
     return killed

@@ -101,7 +101,7 @@ def test_reclustering_brings_a_table_into_order(
     before = table.rows()
     low, high = 1 << 48, (1 << 48) + (1 << 46)
     assert kept(table, f"id BETWEEN {low} AND {high}") == 16
-    done = recluster(table.context(block_rows=400), most_runs=8)
+    done = recluster(table.context(block_rows=400), max_runs=8)
     assert table.rows() == before
     assert done.rows >= 16 * 400
     assert kept(table, f"id BETWEEN {low} AND {high}") <= (3 if kind == "linear" else 9)
@@ -119,7 +119,7 @@ def test_rows_beyond_memory_are_sorted_outside_of_it(make_table: MakeTable) -> N
     table.add(*[events(rng, 300) for _ in range(10)])
     before = table.rows()
     with LocalEngine(2) as engine:
-        done = recluster(table.context(engine, block_rows=300, memory_bytes=20_000), most_runs=4)
+        done = recluster(table.context(engine, block_rows=300, memory_bytes=20_000), max_runs=4)
     assert done.tasks >= 1
     assert table.rows() == before
     assert kept(table, "day = DATE '1970-05-01'") <= 3
@@ -132,7 +132,7 @@ def test_blocks_of_one_value_are_not_rewritten_again_and_again(make_table: MakeT
     table = make_table(cluster_key=["user"])
     table.add(*hot, *[events(rng, 200) for _ in range(4)])
     before = table.rows()
-    recluster(table.context(block_rows=200), most_runs=6)
+    recluster(table.context(block_rows=200), max_runs=6)
     assert recluster(table.context(block_rows=200)).tasks == 0
     assert table.rows() == before
 

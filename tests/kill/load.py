@@ -16,7 +16,7 @@ from kill.ledger import Intent, Kind, Ledger
 ROWS = 2
 _PAUSE_S = 0.02
 #: How often one thread asks with one key before that counts as a failure of its own.
-_MOST_TRIES = 4_000
+_MAX_TRIES = 4_000
 
 
 class Gate:
@@ -107,7 +107,7 @@ class Client(threading.Thread):
 
     def _settle(self, http: httpx2.Client, intent: Intent) -> bool:
         """Ask until the outcome is known; False: the load ended first."""
-        for _ in range(_MOST_TRIES):
+        for _ in range(_MAX_TRIES):
             with self._gate.through() as may_go:
                 if not may_go:
                     return False
@@ -119,7 +119,7 @@ class Client(threading.Thread):
                     return True
                 self._ledger.unknown(intent)
             time.sleep(self._random.uniform(0, _PAUSE_S))
-        self._ledger.violation(f"{intent.key}: no outcome after {_MOST_TRIES} requests")
+        self._ledger.violation(f"{intent.key}: no outcome after {_MAX_TRIES} requests")
         return False
 
     def _know(self, intent: Intent, answer: httpx2.Response) -> None:

@@ -201,7 +201,7 @@ def test_what_is_not_known_is_the_reason() -> None:
 def test_an_index_that_was_given_up_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A prune that stops asking an index keeps blocks that it would rule out, and the line says so."""
     monkeypatch.setattr(indexes, "_TRIAL_BLOCKS", 1)
-    monkeypatch.setattr(indexes, "_LEAST_PART", 1)
+    monkeypatch.setattr(indexes, "_MIN_PART", 1)
     values = [*[[0, 7, 9]] * 5, [0, 8, 9]]
     table = RealTable(tmp_path, [pa.table({"b": each}) for each in values], segment_blocks=2, verify=False)
     table.add_index("by_b", "bloom", "b", {"false_positives": 1e-6})

@@ -195,7 +195,7 @@ def test_of_very_many_boxes_depths_are_known_of_a_sample(monkeypatch: pytest.Mon
     table = Table("sampled", segment_blocks=1)
     table.append(*((n, n + 3) for n in range(20)))
     monkeypatch.setattr(layer_map, "EXACT", 5)
-    for name, value in (("EXACT", 5), ("PAIRS", 100), ("_LEAST_SAMPLE", 6)):
+    for name, value in (("EXACT", 5), ("PAIRS", 100), ("_MIN_SAMPLE", 6)):
         monkeypatch.setattr(f"lamella.snapshot.cluster.depth.{name}", value)
     found = table.warehouse.layer_maps.of(table.pointer, ["a", "b"], "zorder")
     assert (found.depth_of, found.is_exact) == ("segment", False)

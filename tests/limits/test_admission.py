@@ -124,9 +124,9 @@ class _Sender:
         return self._messages.pop(0) if self._messages else {"type": "http.disconnect"}
 
 
-def bodies(most_bytes: int, *, shared: bool = True) -> BodyReader:
+def bodies(max_bytes: int, *, shared: bool = True) -> BodyReader:
     """A memory for bodies."""
-    return BodyReader(most_bytes=most_bytes, shared=shared, metrics=Metrics())
+    return BodyReader(max_bytes=max_bytes, shared=shared, metrics=Metrics())
 
 
 def test_bodies_together_have_so_much_memory() -> None:

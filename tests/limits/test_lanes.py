@@ -383,7 +383,7 @@ def test_costs_are_given_back_however_the_work_ends() -> None:
     """When it fails, is cancelled, or waits in vain; one principal has half of what may be done."""
 
     async def test() -> None:
-        of = ConcurrencyLimit("wide", at_once=1, waiting=5, wait_s=None, shared=True, metrics=Metrics(), most_cost=100)
+        of = ConcurrencyLimit("wide", at_once=1, waiting=5, wait_s=None, shared=True, metrics=Metrics(), max_cost=100)
 
         async def fail() -> None:
             async with of.held("a", 500):

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from fuzz.guard import peak_bytes
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
-from lamella.service.http.admission import MOST_VALUES, read_json
+from lamella.service.http.admission import MAX_VALUES, read_json
 from lamella.snapshot.errors import LimitExceeded
 from lamella.snapshot.wire import CommitRequest, PruneRequest
 from support.service_api import read_problem
@@ -298,10 +298,10 @@ def test_reading_a_body_takes_bounded_memory(value: str) -> None:
     def read() -> None:
         with pytest.raises(LimitExceeded) as refused:
             read_json(decoder, text)
-        assert refused.value.details == {"limit": "json_values", "most": MOST_VALUES}
+        assert refused.value.details == {"limit": "json_values", "most": MAX_VALUES}
 
     assert peak_bytes(read) < 2 * len(text)
-    allowed = f'{{"filter": [{",".join([value] * (MOST_VALUES // 3))}]}}'.encode()
+    allowed = f'{{"filter": [{",".join([value] * (MAX_VALUES // 3))}]}}'.encode()
     assert peak_bytes(lambda: read_json(decoder, allowed)) < 200 * MIB
 
 
@@ -311,7 +311,7 @@ def test_reading_a_commit_of_nothing_takes_bounded_memory() -> None:
 
     def read() -> None:
         with pytest.raises(LimitExceeded):
-            read_json(msgspec.json.Decoder(CommitRequest), text, most_values=16_000_000)
+            read_json(msgspec.json.Decoder(CommitRequest), text, max_values=16_000_000)
 
     assert peak_bytes(read) < 2 * len(text)
 

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from lamella.service.config.settings import Settings
-from lamella.service.http.connections import MOST_AHEAD, MOST_HEADERS, Connections
+from lamella.service.http.connections import MAX_AHEAD, MAX_HEADERS, Connections
 from lamella.service.telemetry.metrics import Metrics
 from support.raw_server import GET, Blocking, RawServer, answer_on, echo, is_ended, post, sending
 
@@ -119,7 +119,7 @@ def test_a_trailer_without_end_is_ended() -> None:
         (b"GET /" + b"a" * 3000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 431, "headers_too_large"),
         (b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 3000 + b"\r\n\r\n", 431, "headers_too_large"),
         (b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 3000, 431, "headers_too_large"),
-        (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * (MOST_HEADERS + 1) + b"\r\n", 431, "headers_too_large"),
+        (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * (MAX_HEADERS + 1) + b"\r\n", 431, "headers_too_large"),
         (b"NONSENSE\r\n\r\n", 400, "invalid_request"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01", 400, "invalid_request"),
         (b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n", 400, "invalid_request"),
@@ -133,7 +133,7 @@ def test_a_head_that_cannot_be_taken_is_a_problem_document(request_: bytes, stat
         assert isinstance(problem, dict)
         assert (answered, problem["status"], problem["code"]) == (status, status, code)
         assert is_ended(client)
-        fits = server.connect(b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * (MOST_HEADERS - 1) + b"Host: x\r\n\r\n")
+        fits = server.connect(b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * (MAX_HEADERS - 1) + b"Host: x\r\n\r\n")
         assert answer_on(fits) == (200, b"0")
 
 
@@ -150,16 +150,16 @@ def test_a_large_head_in_one_piece_is_measured_by_itself() -> None:
 def test_a_client_sends_only_so_many_requests_ahead() -> None:
     """Some are answered in their order; with too many the connection ends."""
     with RawServer(echo) as server:
-        few = server.connect(GET * (MOST_AHEAD // 2))
+        few = server.connect(GET * (MAX_AHEAD // 2))
         received = b""
-        while received.count(b"\r\n\r\n0") < MOST_AHEAD // 2:
+        while received.count(b"\r\n\r\n0") < MAX_AHEAD // 2:
             received += few.recv(65_536)
         blocking = Blocking()
     with RawServer(blocking) as server:
-        many = server.connect(GET * (MOST_AHEAD + 10))
+        many = server.connect(GET * (MAX_AHEAD + 10))
         while not is_ended(many):
             pass
-        assert blocking.begun <= MOST_AHEAD + 1
+        assert blocking.begun <= MAX_AHEAD + 1
 
 
 def test_a_full_process_ends_connections_without_a_request() -> None:

@@ -69,10 +69,10 @@ def test_a_batch_has_no_more_blocks_than_it_may(asked: dict[str, Any], count: in
     """
     lake = stages.counting(blocks=12, rows=10, segment_blocks=3)
     request = BatchRequest(filters=("a >= 0", "a < 1000000"), **asked)
-    answer = lake.warehouse.prune_batch(lake.pointer, request, most_blocks=count)
+    answer = lake.warehouse.prune_batch(lake.pointer, request, max_blocks=count)
     assert len(answer.answers) == 2
     with pytest.raises(LimitExceeded) as caught:
-        lake.warehouse.prune_batch(lake.pointer, request, most_blocks=count - 1)
+        lake.warehouse.prune_batch(lake.pointer, request, max_blocks=count - 1)
     assert caught.value.details == {"limit": "answer_blocks", "most": count - 1, "filter": 1}
 
 
@@ -82,9 +82,9 @@ def test_a_diff_has_no_more_blocks_than_it_may() -> None:
     gone = [f"memory://blocks/{number}.parquet" for number in range(6)]
     after = lake.warehouse.commit(lake.pointer, removed=gone, now_ms=9).pointer
     request = DiffRequest(from_snapshot_id="")
-    assert len(lake.warehouse.diff(lake.pointer, after, request, most_blocks=6).removed) == 6
+    assert len(lake.warehouse.diff(lake.pointer, after, request, max_blocks=6).removed) == 6
     with pytest.raises(LimitExceeded) as caught:
-        lake.warehouse.diff(lake.pointer, after, request, most_blocks=5)
+        lake.warehouse.diff(lake.pointer, after, request, max_blocks=5)
     assert caught.value.details == {"limit": "answer_blocks", "most": 5}
 
 

@@ -23,7 +23,7 @@ from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import CommitRequest
 from support.watched_store import WatchedStore
 
-MOST_BYTES = 16_384
+MAX_BYTES = 16_384
 COLUMNS = [Column(name="id", type="int64"), Column(name="name", type="string"), Column(name="x", type="float64")]
 
 
@@ -89,7 +89,7 @@ class Writing:
 @pytest.fixture
 def writing(start_server: StartServer, tmp_path: Path) -> Iterator[Writing]:
     """See there."""
-    server: ServerProcess = start_server(warehouse=tmp_path / "warehouse", max_body_bytes=MOST_BYTES)
+    server: ServerProcess = start_server(warehouse=tmp_path / "warehouse", max_body_bytes=MAX_BYTES)
     made = Writing(server.url)
     with made.lake:
         yield made
@@ -103,7 +103,7 @@ def encoded_bytes(blocks: Sequence[Block]) -> int:
 def test_a_commit_changes_to_lists_where_a_request_would_be_too_large(writing: Writing) -> None:
     """One commit, with the entries of the indexes; no request is too large, and no list is left over."""
     written = writing.written(60)
-    assert encoded_bytes(written.blocks) > 2 * MOST_BYTES
+    assert encoded_bytes(written.blocks) > 2 * MAX_BYTES
     with pytest.raises((BodyTooLarge, OutcomeUnknown)):
         writing.lake.table("db.t").commit(written.blocks)
     assert writing.commit(written) == 60
@@ -111,8 +111,8 @@ def test_a_commit_changes_to_lists_where_a_request_would_be_too_large(writing: W
     assert asked.added == ()
     assert isinstance(asked.added_from, tuple)
     assert len(asked.added_from) >= 3
-    assert all(each.size_bytes <= MOST_BYTES for each in asked.added_from)
-    assert len(writing.transport.commits[-1].body) <= MOST_BYTES
+    assert all(each.size_bytes <= MAX_BYTES for each in asked.added_from)
+    assert len(writing.transport.commits[-1].body) <= MAX_BYTES
     assert writing.lists() == []
     table = writing.lake.table("db.t")
     assert sorted(table.prune().locations) == sorted(block.location for block in written.blocks)
@@ -125,7 +125,7 @@ def test_a_commit_changes_to_lists_where_a_request_would_be_too_large(writing: W
 def test_a_small_commit_brings_its_blocks_itself(writing: Writing) -> None:
     """No object is written for what fits."""
     written = writing.written(2)
-    assert encoded_bytes(written.blocks) < MOST_BYTES // 2
+    assert encoded_bytes(written.blocks) < MAX_BYTES // 2
     assert writing.commit(written) == 2
     asked = writing.transport.last
     assert (len(asked.added), asked.added_from) == (2, msgspec.UNSET)

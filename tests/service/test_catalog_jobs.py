@@ -215,7 +215,7 @@ def test_lines_that_are_told_twice_are_kept_once_and_only_the_last_are_kept(cata
     numbers = iter([(1, 2, 3), (2, 3, 4), (4,), (5, 6, 7, 8, 9)])
     for some in numbers:
         lines = tuple(JobLine(number=n, at_ms=n, text=str(n), level="error") for n in some)
-        report = JobReport(lines=lines, most_lines=4)
+        report = JobReport(lines=lines, max_lines=4)
         catalog.heartbeat_job(job.job_id, token, report, lease_expires_ms=9_000, now_ms=300)
     kept = catalog.job_lines(job.job_id, after=0, limit=10)
     assert [(line.number, line.text, line.level) for line in kept] == [(n, str(n), "error") for n in (6, 7, 8, 9)]

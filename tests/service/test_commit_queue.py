@@ -52,10 +52,10 @@ def new_queue(leader: Leader) -> Iterator[NewQueue]:
     with ExitStack() as opened:
 
         def make(
-            *, threads: int = 4, most_changes: int = 100, most_blocks: int = 100, linger_s: float = 0
+            *, threads: int = 4, max_changes: int = 100, max_blocks: int = 100, linger_s: float = 0
         ) -> CommitQueue[str, str]:
             queue: CommitQueue[str, str] = CommitQueue(
-                leader, threads=threads, most_changes=most_changes, most_blocks=most_blocks, linger_s=linger_s
+                leader, threads=threads, max_changes=max_changes, max_blocks=max_blocks, linger_s=linger_s
             )
             opened.callback(queue.close)
             opened.callback(leader.go.set)
@@ -97,7 +97,7 @@ def test_what_waits_is_taken_together_in_the_order_of_arrival(leader: Leader, ne
 
 def test_a_group_is_bounded_in_changes_and_in_blocks(leader: Leader, new_queue: NewQueue) -> None:
     """What does not fit is in the next group, still in order; a change that is too large for any group goes alone."""
-    queue = new_queue(most_changes=3, most_blocks=10)
+    queue = new_queue(max_changes=3, max_blocks=10)
     busy(leader, queue)
     entries = [*send(queue, "a", "b", "c", "d"), *send(queue, "e", "f", blocks=6), *send(queue, "g", blocks=50)]
     leader.go.set()
@@ -119,7 +119,7 @@ def test_a_change_that_goes_alone_keeps_its_place(leader: Leader, new_queue: New
 
 def test_tables_take_turns(leader: Leader, new_queue: NewQueue) -> None:
     """With one thread for all, a table whose queue is never empty does not keep another one waiting."""
-    queue = new_queue(threads=1, most_changes=1)
+    queue = new_queue(threads=1, max_changes=1)
     busy(leader, queue)
     entries = [*send(queue, "a", "b"), *send(queue, "x", "y", table="u")]
     leader.go.set()
@@ -144,7 +144,7 @@ def test_a_leader_that_dies_leaves_nobody_waiting(
     leader: Leader, new_queue: NewQueue, death: type[BaseException]
 ) -> None:
     """Those of its group that it had not answered hear of it; those behind get another leader."""
-    queue = new_queue(most_changes=3)
+    queue = new_queue(max_changes=3)
     busy(leader, queue)
     entries = send(queue, "a", "b", "c", "d")
 
@@ -255,7 +255,7 @@ def test_a_leader_that_cannot_start_leaves_nobody_waiting(
 def test_a_leader_that_forgets_an_answer_leaves_nobody_waiting() -> None:
     """Nobody can say what became of the change then."""
     queue: CommitQueue[str, str] = CommitQueue(
-        lambda _table, _group: None, threads=1, most_changes=1, most_blocks=1, linger_s=0
+        lambda _table, _group: None, threads=1, max_changes=1, max_blocks=1, linger_s=0
     )
     (forgotten,) = send(queue, "forgotten")
     with pytest.raises(OutcomeUnknown):

@@ -174,7 +174,7 @@ def test_the_catalog_counts_what_comes_again(tmp_path: Path) -> None:
         first_ms=1,
         last_ms=1,
     )
-    bounds = RecordedBounds(most_filters=10, most_bytes=1000)
+    bounds = RecordedBounds(max_filters=10, max_bytes=1000)
     world.catalog.add_recorded(world.record.table_id, [one], bounds)
     again = msgspec.structs.replace(one, times=1, considered=10, kept=1, kept_bytes=100, first_ms=9, last_ms=9)
     world.catalog.add_recorded(world.record.table_id, [again], bounds)

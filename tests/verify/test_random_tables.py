@@ -36,7 +36,7 @@ class RandomTable:
         self.store = FsspecStore()
         self.root = f"file://{folder}/warehouse"
         shape = commits.Shape(
-            segment_blocks=rng.choice([1, 2, 3, 8]), fan_in=2, group_segments=rng.choice([2, 50]), most_grouped=8
+            segment_blocks=rng.choice([1, 2, 3, 8]), fan_in=2, group_segments=rng.choice([2, 50]), max_grouped=8
         )
         self.warehouse = Warehouse(self.store, self.root, shape=shape, prepare_pages=rng.random() < 0.5)
         self.live: list[str] = []

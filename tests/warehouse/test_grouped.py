@@ -45,8 +45,8 @@ class Model:
             segment_blocks=self.rng.choice([2, 4, 7]),
             fan_in=self.rng.choice([2, 3]),
             group_segments=self.rng.choice([1, 2, 3]),
-            most_moved=self.rng.choice([3, 64]),
-            most_grouped=self.rng.choice([6, 64]),
+            max_moved=self.rng.choice([3, 64]),
+            max_grouped=self.rng.choice([6, 64]),
         )
         self.store = FsspecStore()
         self.shape = shape
@@ -199,7 +199,7 @@ def check_layers(model: Model) -> None:
         agree(group.summary, snapshot, below[at : at + group.summary.block_count])
         at += group.summary.block_count
     assert (
-        len(snapshot.segments) <= 2 * model.shape.fan_in * 3 + model.shape.segment_blocks + model.shape.most_moved + 40
+        len(snapshot.segments) <= 2 * model.shape.fan_in * 3 + model.shape.segment_blocks + model.shape.max_moved + 40
     )
 
 

@@ -77,7 +77,7 @@ def test_appends_of_any_size_keep_the_table_well_shaped(seed: int) -> None:
     assert sum(counts.all) == total
     assert len(counts.all) <= 2 * total / SHAPE.segment_blocks + 40
     assert counts.rewritten_blocks <= 5 * total
-    assert len(counts.groups) <= 2 * (SHAPE.fan_in - 1) + total / SHAPE.segment_blocks / SHAPE.most_grouped * 2 + 1
+    assert len(counts.groups) <= 2 * (SHAPE.fan_in - 1) + total / SHAPE.segment_blocks / SHAPE.max_grouped * 2 + 1
 
 
 def test_groups_merge_by_levels() -> None:
@@ -93,9 +93,9 @@ def test_groups_merge_by_levels() -> None:
 def test_one_commit_does_a_bounded_part_of_the_work() -> None:
     """A table that comes with many segments is put into groups by several commits."""
     moved = to_move([1_000] * 5_000, SHAPE)
-    assert [index for chosen in moved for index in chosen] == list(range(SHAPE.most_moved))
+    assert [index for chosen in moved for index in chosen] == list(range(SHAPE.max_moved))
     chosen = to_fold([1] * 5_000, SHAPE)
-    assert len(chosen) == SHAPE.most_folded
+    assert len(chosen) == SHAPE.max_folded
 
 
 def test_what_is_full_is_left_alone() -> None:

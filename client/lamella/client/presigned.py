@@ -59,7 +59,7 @@ UrlSource = Callable[[Sequence[str], str | None], BlocksAnswer]
 #: Blocks that one request asks URLs for: the one that is needed, and those behind it.
 AT_ONCE: Final = 1_000
 #: URLs that are held, of some 500 bytes each.
-_MOST_HELD: Final = 10_000
+_MAX_HELD: Final = 10_000
 
 
 class SignedBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +143,7 @@ class BlockUrls:
     def _hold(self, location: str, block: SignedBlock) -> None:
         self._held[location] = block
         self._held.move_to_end(location)
-        while len(self._held) > _MOST_HELD:
+        while len(self._held) > _MAX_HELD:
             self._held.popitem(last=False)
 
 

@@ -28,7 +28,7 @@ from lamella.service.history.tags import Tags
 from lamella.service.http.admission import Admission
 from lamella.service.http.mutations import Mutations, Work
 from lamella.service.http.page_token import PageTokens
-from lamella.service.http.streaming import LEAST_BLOCK_BYTES, WHOLE_BYTES, LargeAnswers
+from lamella.service.http.streaming import MIN_BLOCK_BYTES, WHOLE_BYTES, LargeAnswers
 from lamella.service.iceberg.scans import IcebergHistory, IcebergScans
 from lamella.service.indexes.indexes import Indexes
 from lamella.service.indexes.parts import IndexParts
@@ -272,7 +272,7 @@ class Services:
         )
         self._readers = Threads(settings.read_threads)
         self._testers = Threads(settings.wide_prunes_at_once)
-        self._maintainers = Threads(1, most_waiting=_CLEAN_UPS_WAITING, what="clean-ups")
+        self._maintainers = Threads(1, max_waiting=_CLEAN_UPS_WAITING, what="clean-ups")
         self._probes = Threads(_PROBES)
         self._parts = (
             self._finding(catalog.ping, "the catalog database"),
@@ -323,7 +323,7 @@ class Services:
                 there is neither a turn nor room to wait for one.
         """
         tests = cost.block_tests or 0
-        if cost.kept_blocks * LEAST_BLOCK_BYTES > WHOLE_BYTES:
+        if cost.kept_blocks * MIN_BLOCK_BYTES > WHOLE_BYTES:
             self.large_answers.check(actor_of(request))
         if tests > self.WIDE_TESTS:
             async with self.admission.testing(request, tests):

@@ -63,15 +63,15 @@ _MAX_CHARACTERS: Final = 1_000
 class SignedTokens:
     """Writes and reads the tokens of one secret for one ``purpose``: those of another purpose are not taken.
 
-    ``most_characters``: longer ones are not read.
+    ``max_characters``: longer ones are not read.
     """
 
-    def __init__(self, secret: bytes, purpose: str, *, most_characters: int = _MAX_CHARACTERS) -> None:
+    def __init__(self, secret: bytes, purpose: str, *, max_characters: int = _MAX_CHARACTERS) -> None:
         if len(secret) < 16:
             raise InvalidRequest("the secret of page tokens has at least 16 bytes")
         self._secret = secret
         self._purpose = purpose.encode() + b"\0"
-        self._most_characters = most_characters
+        self._max_characters = max_characters
 
     def write(self, body: bytes) -> str:
         """The token of these bytes."""
@@ -79,7 +79,7 @@ class SignedTokens:
 
     def read(self, text: str) -> bytes:
         """The bytes of a token; raises InvalidPageToken for one that is not ours, or was altered."""
-        if len(text) > self._most_characters or not text.isascii():
+        if len(text) > self._max_characters or not text.isascii():
             raise InvalidPageToken("the page token is not one of this service")
         try:
             data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

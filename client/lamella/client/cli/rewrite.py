@@ -212,7 +212,7 @@ def _rewrite(
         return
     doing = {"compact": "compacting", "recluster": "reclustering"}[job]
     with place.started(job) as engine, _context(session, place, table, engine, given, doing) as context:
-        done = compact(context, bounds) if job == "compact" else recluster(context, bounds, most_runs=given["repeat"])
+        done = compact(context, bounds) if job == "compact" else recluster(context, bounds, max_runs=given["repeat"])
     if session.as_json:
         session.emit(done)
     else:

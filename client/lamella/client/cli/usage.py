@@ -89,8 +89,8 @@ def show_feedback(session: Session, table: str) -> None:
         return
     state = "is used" if found.enabled else "is not used: the service or the table has it off"
     click.echo(
-        f"{table}: {found.facts:,} of {found.most_facts:,} facts about {found.filters:,} filters, "
-        f"{size_text(found.size_bytes)} of {size_text(found.most_bytes)}; feedback {state}"
+        f"{table}: {found.facts:,} of {found.max_facts:,} facts about {found.filters:,} filters, "
+        f"{size_text(found.size_bytes)} of {size_text(found.max_bytes)}; feedback {state}"
     )
 
 

@@ -38,8 +38,8 @@ _KEPT_BLOCKS: Final = 1_000_000
 class AddressCache:
     """The addresses of segments' blocks, those that were not used for longest go first. Thread-safe."""
 
-    def __init__(self, most_blocks: int = _KEPT_BLOCKS) -> None:
-        self._most_blocks = most_blocks
+    def __init__(self, max_blocks: int = _KEPT_BLOCKS) -> None:
+        self._max_blocks = max_blocks
         self._blocks = 0
         self._held: OrderedDict[str, SegmentBlocks] = OrderedDict()
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class AddressCache:
                 return
             self._held[blocks.segment_id] = blocks
             self._blocks += len(blocks.location)
-            while self._blocks > self._most_blocks:
+            while self._blocks > self._max_blocks:
                 _, gone = self._held.popitem(last=False)
                 self._blocks -= len(gone.location)
 

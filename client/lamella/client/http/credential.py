@@ -17,7 +17,7 @@ TOKEN_FILE: Final = "LAMELLA_TOKEN_FILE"  # noqa: S105  # the name of a variable
 #: What a file holds is as old as this, in seconds, at most.
 _FRESH_S: Final = 30.0
 #: A larger file holds something else.
-_MOST_BYTES: Final = 64 * 1024
+_MAX_BYTES: Final = 64 * 1024
 
 #: Gives the token to show next.
 Credential = Callable[[], str]
@@ -48,10 +48,10 @@ class TokenFile:
     def _read(self) -> str:
         try:
             with self.path.open("rb") as file:
-                data = file.read(_MOST_BYTES + 1)
+                data = file.read(_MAX_BYTES + 1)
         except OSError as error:
             raise InvalidRequest(f"the token file {self.path} cannot be read: {error.strerror}") from error
-        text = data.decode("ascii", "replace").strip() if len(data) <= _MOST_BYTES else ""
+        text = data.decode("ascii", "replace").strip() if len(data) <= _MAX_BYTES else ""
         return check_token(text, f"the token file {self.path} holds no token")
 
 

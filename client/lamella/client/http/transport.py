@@ -64,7 +64,7 @@ def parse_address(url: str) -> Address:
 CUT_OFF: Final = "the answer was cut off"
 
 #: A day: no service waits longer.
-_MOST_MS: Final = 86_400_000
+_MAX_MS: Final = 86_400_000
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +101,7 @@ class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
 def timeout_header(timeout_s: float, patience_s: float | None) -> tuple[str, str]:
     """Tells the service how long its answer is waited for, so that it does not work for nobody."""
     waits_s = timeout_s if patience_s is None else max(timeout_s, patience_s)
-    return "Lamella-Timeout-Ms", str(min(max(1, int(waits_s * 1000)), _MOST_MS))
+    return "Lamella-Timeout-Ms", str(min(max(1, int(waits_s * 1000)), _MAX_MS))
 
 
 class TransportFailure(Exception):

@@ -55,7 +55,7 @@ from lamella.snapshot.wire import SnapshotInfo
 #: The tag that keeps an exported snapshot from expiring, unless another is named.
 HOLD: Final = "iceberg-export"
 #: Columns, from the first, of which a block's statistics are exported unless others are named: as Iceberg's writers do.
-MOST_COLUMNS: Final = 100
+MAX_COLUMNS: Final = 100
 _CACHE_BYTES: Final = 64 << 20
 _FOOTER_THREADS: Final = 16
 #: How often an export begins anew because another one was faster.
@@ -68,7 +68,7 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What is exported, and where to.
 
     ``snapshot``: an id or a tag; None: the current one. ``location``: the folder; None: one in the table's own.
-    ``columns``: of which statistics are given; None: of the first :data:`MOST_COLUMNS`. ``hold``: the tag that keeps
+    ``columns``: of which statistics are given; None: of the first :data:`MAX_COLUMNS`. ``hold``: the tag that keeps
     the snapshot from expiring; None: :data:`HOLD`, with the folder's mark where that is elsewhere. ``no_hold``: none
     does. ``trust_files``: registered files are not opened to see whether Iceberg's readers read them as they should.
     """
@@ -193,7 +193,7 @@ class _Export:
             self._check(blocks, written)
         columns = self._columns
         if columns is None:
-            columns = {leaf.id for schema in written for leaf in schema.leaves()[:MOST_COLUMNS]}
+            columns = {leaf.id for schema in written for leaf in schema.leaves()[:MAX_COLUMNS]}
         data = manifest_bytes(blocks, self._snapshot.schema, written, columns)
         self._written += 1
         try:

@@ -216,10 +216,10 @@ class JobProcess:
 
 
 #: Lines that wait for the service, at most; the oldest go first.
-_MOST_WAITING: Final = 2_000
+_MAX_WAITING: Final = 2_000
 #: Lines that one request takes along.
 _AT_ONCE: Final = 500
-_MOST_CHARACTERS: Final = 2_000
+_MAX_CHARACTERS: Final = 2_000
 
 
 class JobUpdate(msgspec.Struct, frozen=True, kw_only=True):
@@ -261,7 +261,7 @@ class JobOutput:
         with self._lock:
             if isinstance(event, ProgressEvent):
                 self._progress = Progress(
-                    done=event.done, total=event.total, unit=event.unit, message=event.message[:_MOST_CHARACTERS]
+                    done=event.done, total=event.total, unit=event.unit, message=event.message[:_MAX_CHARACTERS]
                 )
             elif isinstance(event, CheckpointEvent):
                 self._checkpoint = event.value
@@ -275,8 +275,8 @@ class JobOutput:
         with self._lock:
             self._number += 1
             at_ms = time.time_ns() // 1_000_000
-            self._lines.append(JobLine(number=self._number, at_ms=at_ms, text=text[:_MOST_CHARACTERS], level=level))
-            while len(self._lines) > _MOST_WAITING:
+            self._lines.append(JobLine(number=self._number, at_ms=at_ms, text=text[:_MAX_CHARACTERS], level=level))
+            while len(self._lines) > _MAX_WAITING:
                 self._lines.popleft()
                 self._left_out += 1
 
@@ -310,7 +310,7 @@ class JobOutput:
             lines = [self._lines[at] for at in range(min(len(self._lines), _AT_ONCE))]
             if lines and self._left_out:
                 note = f"[{self._left_out} lines before this one are left out] {lines[0].text}"
-                lines[0] = msgspec.structs.replace(lines[0], text=note[:_MOST_CHARACTERS])
+                lines[0] = msgspec.structs.replace(lines[0], text=note[:_MAX_CHARACTERS])
             return JobUpdate(progress=self._progress, checkpoint=self._checkpoint, lines=tuple(lines))
 
     def forget(self, news: JobUpdate) -> None:

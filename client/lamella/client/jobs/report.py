@@ -125,7 +125,7 @@ def read_object(line: bytes) -> dict[str, Any] | None:
 # cancelled, because it takes too long, or because the worker shuts down and hands the job back.
 
 #: Progress is told no more often; what comes in between is left out, but for the last.
-_LEAST_S: Final = 0.2
+_MIN_S: Final = 0.2
 
 
 class Reporter(Protocol):
@@ -182,7 +182,7 @@ class LineReporter:
         self._resumed = checkpoint
         self._stopped = stopped if stopped is not None else JobStopped()
         self._lock = threading.Lock()
-        self._told_s = -_LEAST_S
+        self._told_s = -_MIN_S
         self._held: ProgressEvent | None = None
 
     def progress(self, done: int, total: int | None = None, unit: str = "", message: str = "") -> None:
@@ -190,7 +190,7 @@ class LineReporter:
         event = ProgressEvent(done=done, total=total, unit=unit, message=message)
         with self._lock:
             now_s = time.monotonic()
-            if now_s - self._told_s < _LEAST_S:
+            if now_s - self._told_s < _MIN_S:
                 self._held = event
                 return
             self._told_s, self._held = now_s, None

@@ -32,7 +32,7 @@ _EXPANSION: Final = 6
 #: Bytes of files that are committed together; a job that ends loses at most so much work.
 _COMMIT_BYTES: Final = 8 << 30
 #: Bytes of files that a task sorts at least, where there are so many.
-_LEAST_BYTES: Final = 4 << 20
+_MIN_BYTES: Final = 4 << 20
 #: How often a commit is tried again without the tasks whose blocks are gone.
 _TRIES: Final = 8
 
@@ -91,16 +91,16 @@ def recluster(
     context: JobContext,
     bounds: Bounds = Bounds(),  # noqa: B008  # a frozen value
     *,
-    most_runs: int = 1,
+    max_runs: int = 1,
 ) -> RewriteResult:
     """Bring rows closer to the order of the cluster key: what gains most for a byte, until no gain is worth its cost.
 
-    ``most_runs``: plan and work so often, or until nothing is left to do. Each run sees what the one before wrote.
+    ``max_runs``: plan and work so often, or until nothing is left to do. Each run sees what the one before wrote.
 
     Raises: as :func:`compact`; InvalidRequest: the table has no cluster key.
     """
     result = _rewrite_outcome(context, "recluster", bounds)
-    for _ in range(most_runs - 1):
+    for _ in range(max_runs - 1):
         following = _rewrite_outcome(context, "recluster", bounds)
         result = _added(result, following)
         if not following.tasks:
@@ -353,7 +353,7 @@ def _bins(sources: Sequence[Source], target: Target, parallelism: int) -> Iterat
     some: list[Source] = []
     size_bytes = 0
     share = sum(source.file_size for source in sources) // (2 * parallelism)
-    most = min(target.memory_bytes // _EXPANSION, max(share, _LEAST_BYTES))
+    most = min(target.memory_bytes // _EXPANSION, max(share, _MIN_BYTES))
     for source in sources:
         if some and size_bytes + source.file_size > most:
             yield Bin(sources=tuple(some))

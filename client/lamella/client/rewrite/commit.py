@@ -55,14 +55,14 @@ def commit_blocks(
     Raises as ``Table.commit``, and StoreError.
     """
     table = lake.table(name)
-    most_bytes = min(LIST_BYTES, lake.config().max_body_bytes)
-    within, beyond = _divide(blocks, most_bytes // _SHARE)
+    max_bytes = min(LIST_BYTES, lake.config().max_body_bytes)
+    within, beyond = _divide(blocks, max_bytes // _SHARE)
     lists: list[BlockListSent] = []
     is_over = True
     try:
         if beyond is not None:
             layout = TableLayout(table.info().location if location is None else location)
-            for each in packed(layout, beyond, piece_bytes=most_bytes):
+            for each in packed(layout, beyond, piece_bytes=max_bytes):
                 lists.append(each.sent)
                 with suppress(AlreadyExists):  # an earlier try left it; its name is that of its content
                     store.put(each.sent.location, each.data)
@@ -89,7 +89,7 @@ def commit_blocks(
     return answer
 
 
-def _divide(blocks: Iterable[Block], most_bytes: int) -> tuple[list[msgspec.Raw], Iterator[bytes] | None]:
+def _divide(blocks: Iterable[Block], max_bytes: int) -> tuple[list[msgspec.Raw], Iterator[bytes] | None]:
     """All of the blocks, encoded, if they have at most so many bytes; else none, and all of them to be encoded."""
     encoded = map(msgspec.json.Encoder().encode, blocks)
     begun: list[bytes] = []
@@ -97,7 +97,7 @@ def _divide(blocks: Iterable[Block], most_bytes: int) -> tuple[list[msgspec.Raw]
     for block in encoded:
         begun.append(block)
         size_bytes += len(block) + 1
-        if size_bytes > most_bytes:
+        if size_bytes > max_bytes:
             return [], chain(begun, encoded)
     return [msgspec.Raw(block) for block in begun], None
 

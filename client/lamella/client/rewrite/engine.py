@@ -162,7 +162,7 @@ def call(stage: Stage, task: bytes) -> bytes:
 
 #: Rows of a sample, of all blocks together.
 SAMPLE_ROWS: Final = 200_000
-_LEAST_ROWS: Final = 200
+_MIN_ROWS: Final = 200
 
 
 class SampleResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,7 +207,7 @@ class SampleKeys(Stage, frozen=True, kw_only=True):
 
 def sample_keys(engine: Engine, target: Target, scratch: Scratch, sources: Sequence[Source]) -> pa.Table | None:
     """The key columns of rows of all blocks."""
-    per_block = max(_LEAST_ROWS, SAMPLE_ROWS // max(1, len(sources)))
+    per_block = max(_MIN_ROWS, SAMPLE_ROWS // max(1, len(sources)))
     stage = SampleKeys(target=target, scratch=scratch, rows_per_block=per_block)
     size = max(1, -(-len(sources) // (4 * engine.parallelism)))
     tasks = [Bin(sources=tuple(sources[start : start + size])) for start in range(0, len(sources), size)]

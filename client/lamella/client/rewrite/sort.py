@@ -163,9 +163,9 @@ def _equal(keys: pa.Table, key: pa.Table) -> tuple[int, int]:
 #: Rows of a chunk at most, and about how many bytes; what is read in vain at the ends of a range is that large.
 CHUNK_ROWS: Final = 16_384
 _CHUNK_BYTES: Final = 2 << 20
-_LEAST_ROWS: Final = 256
+_MIN_ROWS: Final = 256
 #: A run that is not tiny has so many, since ranges can be cut only where a chunk begins.
-_LEAST_CHUNKS: Final = 32
+_MIN_CHUNKS: Final = 32
 _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -209,7 +209,7 @@ def write_run(store: Store, scratch: Scratch, ids: Ids, rows: pa.Table, keys: pa
     """Put rows that are in order, with their keys in the same order; raises StoreError."""
     count = rows.num_rows
     size = max(1, rows.nbytes // max(count, 1))
-    step = max(_LEAST_ROWS, min(CHUNK_ROWS, _CHUNK_BYTES // size, -(-count // _LEAST_CHUNKS)))
+    step = max(_MIN_ROWS, min(CHUNK_ROWS, _CHUNK_BYTES // size, -(-count // _MIN_CHUNKS)))
     sink = pa.BufferOutputStream()
     chunks: list[Chunk] = []
     starts = list(range(0, count, step))

@@ -112,7 +112,7 @@ class IndexPartition(msgspec.Struct, frozen=True, kw_only=True):
 #: Pieces of each commit, for each task that Spark runs at once.
 _PIECES_PER_TASK: Final = 4
 #: No piece is cut smaller than this to keep all tasks busy.
-_LEAST_BLOCKS: Final = 16
+_MIN_BLOCKS: Final = 16
 _CACHE_BYTES: Final = 64 << 20
 _REPORT: Final = msgspec.json.Decoder(PieceReport)
 
@@ -249,7 +249,7 @@ class _Job:
             if rows:
                 found.append(Piece(manifests=tuple(ref.manifest for ref in group), rows=tuple(rows)))
         total = sum(len(piece.rows) for piece in found)
-        size = min(PART_BLOCKS, max(_LEAST_BLOCKS, -(-total // tasks))) if len(found) < tasks else PART_BLOCKS
+        size = min(PART_BLOCKS, max(_MIN_BLOCKS, -(-total // tasks))) if len(found) < tasks else PART_BLOCKS
         cut = [
             msgspec.structs.replace(piece, rows=piece.rows[start : start + size])
             for piece in found

@@ -31,14 +31,14 @@ from lamella.snapshot.wire import (
     RotateKey,
 )
 
-_MOST_GRANTS: Final = 1_000
+_MAX_GRANTS: Final = 1_000
 #: Grants of one principal on tables of one namespace, one by one.
-_MOST_IN_ONE: Final = 100
+_MAX_IN_ONE: Final = 100
 #: Keys that one who is no admin of everything makes.
-_MOST_KEYS: Final = 100
+_MAX_KEYS: Final = 100
 _LONGEST_S: Final = 10 * 366 * 86_400
 _LONGEST_OVERLAP_S: Final = 30 * 86_400
-_MOST_PER_S: Final = 1_000_000
+_MAX_PER_S: Final = 1_000_000
 _LONGEST_PRINCIPAL: Final = 250
 _KINDS: Final = ("key", "user", "group")
 
@@ -61,11 +61,11 @@ class Administration:
     def create_key(self, by: Principal, asked: CreateKey) -> NewKey:
         """Raises InvalidRequest, AlreadyExists, and what is said to one who is not admin of what the key may do."""
         name = check_name("key", asked.name)
-        if len(asked.grants) > _MOST_GRANTS:
-            raise InvalidRequest(f"a key has at most {_MOST_GRANTS} grants, not {len(asked.grants)}", path="$.grants")
+        if len(asked.grants) > _MAX_GRANTS:
+            raise InvalidRequest(f"a key has at most {_MAX_GRANTS} grants, not {len(asked.grants)}", path="$.grants")
         _check_distinct(asked.grants)
-        if asked.requests_per_s is not None and not 0 < asked.requests_per_s <= _MOST_PER_S:
-            raise InvalidRequest(f"requests_per_s is a number above 0 and up to {_MOST_PER_S}", path="$.requests_per_s")
+        if asked.requests_per_s is not None and not 0 < asked.requests_per_s <= _MAX_PER_S:
+            raise InvalidRequest(f"requests_per_s is a number above 0 and up to {_MAX_PER_S}", path="$.requests_per_s")
         expires_s = _seconds("expires_s", asked.expires_s)
         for grant in asked.grants:
             _check_place(grant)
@@ -170,11 +170,11 @@ class Administration:
     def _check_room(self, grant: GrantInfo) -> None:
         """Each look-up of a principal reads all of its grants; nobody may burden another one with thousands."""
         there = [each for each in self._catalog.grants([grant.principal]) if each.namespace == grant.namespace]
-        if len(there) >= _MOST_IN_ONE and not any(each.table == grant.table for each in there):
+        if len(there) >= _MAX_IN_ONE and not any(each.table == grant.table for each in there):
             raise QuotaExceeded(
                 f"{grant.principal} has {len(there)} grants in namespace {grant.namespace!r}: give one on all of it",
                 limit="grants",
-                most=_MOST_IN_ONE,
+                most=_MAX_IN_ONE,
                 used=len(there) + 1,
             )
 
@@ -182,8 +182,8 @@ class Administration:
         if by.rights.may("admin"):
             return
         made = sum(key.created_by == by.name for key in self._catalog.api_keys())
-        if made >= _MOST_KEYS:
-            raise QuotaExceeded(f"{by.name} has made {made} keys", limit="keys", most=_MOST_KEYS, used=made + 1)
+        if made >= _MAX_KEYS:
+            raise QuotaExceeded(f"{by.name} has made {made} keys", limit="keys", most=_MAX_KEYS, used=made + 1)
 
     def _theirs(self, by: Principal, name: str) -> KeyRecord:
         key = self._catalog.key(name)

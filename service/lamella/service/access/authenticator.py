@@ -96,7 +96,7 @@ def _has_port(given: str) -> bool:
 
 COOKIE: Final = "lamella_login"
 #: What browsers keep of one cookie, without its name and attributes.
-_MOST_CHARACTERS: Final = 3_800
+_MAX_CHARACTERS: Final = 3_800
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ class Sessions:
     """Writes and reads the cookie. ``clock`` gives Unix milliseconds."""
 
     def __init__(self, secret: bytes, clock: Callable[[], int]) -> None:
-        self._tokens = SignedTokens(secret, "lamella log-in", most_characters=_MOST_CHARACTERS)
+        self._tokens = SignedTokens(secret, "lamella log-in", max_characters=_MAX_CHARACTERS)
         self._clock = clock
 
     def of(self, request: HTTPConnection) -> Session | None:
@@ -132,7 +132,7 @@ class Sessions:
         """Have the browser keep it. Names that do not fit are left out: fewer of them never allow more."""
         names = session.names
         text = self._tokens.write(msgspec.json.encode(session))
-        while len(text) > _MOST_CHARACTERS and len(names) > 1:
+        while len(text) > _MAX_CHARACTERS and len(names) > 1:
             names = names[: max(1, len(names) * 3 // 4)]
             text = self._tokens.write(msgspec.json.encode(msgspec.structs.replace(session, names=names)))
         lasts_s = max(0, (session.expires_ms - self._clock()) // 1000)
@@ -145,7 +145,7 @@ class Sessions:
 
 #: So that an issuer that does not answer takes no thread of those that serve requests, or that look up keys.
 _THREADS: Final = 4
-_MOST_WAITING: Final = 64
+_MAX_WAITING: Final = 64
 _T = TypeVar("_T")
 _SCHEME: Final = "bearer "
 
@@ -178,8 +178,8 @@ class Authenticator:
         self._hosts = AllowedHosts(settings.allowed_hosts, check_all=not (settings.auth or settings.insecure))
         self._metrics = metrics
         self._log = log
-        self._threads = Threads(_THREADS, most_waiting=_MOST_WAITING, what="look-ups of keys")
-        self._issuer_threads = Threads(_THREADS, most_waiting=_MOST_WAITING, what="questions to the issuer of tokens")
+        self._threads = Threads(_THREADS, max_waiting=_MAX_WAITING, what="look-ups of keys")
+        self._issuer_threads = Threads(_THREADS, max_waiting=_MAX_WAITING, what="questions to the issuer of tokens")
         self._look_ups = SingleFlight()
         self._wait_s = settings.request_wait_s
         self._rate_per_s = settings.requests_per_s

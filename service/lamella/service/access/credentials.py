@@ -24,7 +24,7 @@ from lamella.snapshot.errors import LamellaError, RateLimited, Unauthenticated, 
 from lamella.snapshot.tokens import PREFIX, is_key, key_sha256
 
 #: Names that are remembered, those used last. Who is forgotten starts with a full bucket.
-_MOST_NAMES: Final = 10_000
+_MAX_NAMES: Final = 10_000
 #: Nobody is told to come back later than that; a rate may be as good as none.
 _LONGEST_S: Final = 86_400
 
@@ -35,7 +35,7 @@ class TokenBuckets:
     Belongs to one event loop. ``clock`` gives seconds that only go up.
     """
 
-    def __init__(self, burst_s: float, clock: Callable[[], float], most: int = _MOST_NAMES) -> None:
+    def __init__(self, burst_s: float, clock: Callable[[], float], most: int = _MAX_NAMES) -> None:
         self._burst_s = burst_s
         self._clock = clock
         self._most = most
@@ -107,7 +107,7 @@ class SingleFlight:
             done.exception()  # asked for here too: perhaps nobody waits for it
 
 
-_MOST_KEPT: Final = 10_000
+_MAX_KEPT: Final = 10_000
 _HELD_S: Final = 3_600.0
 #: How long after a use of a key was noted it is noted again.
 _USED_EVERY_MS: Final = 60_000
@@ -136,8 +136,8 @@ class CredentialCache:
         self._audience = audience
         self._root_key_sha256 = root_key_sha256
         self._clock = clock
-        self._kept: TTLCache[bytes, Principal] = TTLCache(_MOST_KEPT, cache_s, timer=monotonic)
-        self._held: TTLCache[bytes, None] = TTLCache(_MOST_KEPT, _HELD_S, timer=monotonic)
+        self._kept: TTLCache[bytes, Principal] = TTLCache(_MAX_KEPT, cache_s, timer=monotonic)
+        self._held: TTLCache[bytes, None] = TTLCache(_MAX_KEPT, _HELD_S, timer=monotonic)
         self._lock = threading.Lock()
         self._generation = 0
 

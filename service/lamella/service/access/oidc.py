@@ -26,7 +26,7 @@ _FRESH_S: Final = 300.0
 _SOONEST_S: Final = 10.0
 _STALE_S: Final = 86_400.0
 #: RFC 7518, section 3.3.
-_LEAST_RSA_BITS: Final = 2_048
+_MIN_RSA_BITS: Final = 2_048
 
 #: By its name (a number where it has none), and then by the algorithms that it can be used with.
 _Keys = dict[str | int, dict[str, jwt.PyJWK]]
@@ -119,18 +119,18 @@ def _made(described: dict[str, Any], algorithm: str) -> jwt.PyJWK | None:
         made = jwt.PyJWK(described, algorithm)
     except (jwt.PyJWTError, ValueError, TypeError, NotImplementedError):
         return None
-    is_weak = described.get("kty") == "RSA" and made.key.key_size < _LEAST_RSA_BITS
+    is_weak = described.get("kty") == "RSA" and made.key.key_size < _MIN_RSA_BITS
     return None if is_weak else made
 
 
 ALGORITHMS: Final = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 )
-_MOST_CHARACTERS: Final = 16_384
+_MAX_CHARACTERS: Final = 16_384
 #: A name of the catalog's column, with its kind in front.
-_MOST_NAME: Final = 240
-_MOST_GROUPS: Final = 1_000
-_MOST_DOCUMENT_BYTES: Final = 1 << 20
+_MAX_NAME: Final = 240
+_MAX_GROUPS: Final = 1_000
+_MAX_DOCUMENT_BYTES: Final = 1 << 20
 _FETCH_TIMEOUT_S: Final = 10.0
 #: The end of the year 9999: a later one is as good as none.
 _LATEST_S: Final = 253_402_300_799
@@ -205,7 +205,7 @@ class Issuer:
         return self._document
 
     def _claims(self, token: str, audience: str) -> dict[str, Any]:
-        if len(token) > _MOST_CHARACTERS:
+        if len(token) > _MAX_CHARACTERS:
             raise Unauthenticated("the token does not hold", reason="too long")
         try:
             header = jwt.get_unverified_header(token)
@@ -229,7 +229,7 @@ class Issuer:
         found = _claim(claims, self._groups_claim)
         listed = [found] if isinstance(found, str) else found if isinstance(found, list) else []
         named = [each for each in listed if isinstance(each, str) and _is_name(each)]
-        return tuple(f"group:{each}" for each in dict.fromkeys(named[:_MOST_GROUPS]))
+        return tuple(f"group:{each}" for each in dict.fromkeys(named[:_MAX_GROUPS]))
 
     def _read_keys(self) -> Any:
         return self._get(self._keys_url or str(self.document().get("jwks_uri")))
@@ -256,13 +256,13 @@ def exchange_json(url: str, body: bytes | None) -> Any:
     asked = urllib.request.Request(url, body, headers)  # noqa: S310  # see above
     try:
         with urllib.request.urlopen(asked, timeout=_FETCH_TIMEOUT_S) as answer:  # noqa: S310  # see above
-            data = answer.read(_MOST_DOCUMENT_BYTES + 1)
+            data = answer.read(_MAX_DOCUMENT_BYTES + 1)
     except urllib.error.HTTPError as error:
         with error:  # it holds the connection
             raise OSError(f"status {error.code}") from None
     except http.client.HTTPException as error:
         raise OSError(f"the answer is no HTTP: {type(error).__name__}") from error
-    if len(data) > _MOST_DOCUMENT_BYTES:
+    if len(data) > _MAX_DOCUMENT_BYTES:
         raise ValueError("the document is too large")
     try:
         return json.loads(data)
@@ -281,4 +281,4 @@ def _claim(claims: dict[str, Any], name: str) -> Any:
 
 
 def _is_name(text: str) -> bool:
-    return 0 < len(text) <= _MOST_NAME and text.isprintable()
+    return 0 < len(text) <= _MAX_NAME and text.isprintable()

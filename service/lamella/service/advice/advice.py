@@ -28,7 +28,7 @@ from lamella.snapshot.wire import (
 )
 
 #: Recorded filters that a listing shows.
-MOST_LISTED = 10_000
+MAX_LISTED = 10_000
 
 
 class Advice:
@@ -73,7 +73,7 @@ class Advice:
 
     def recorded(self, table: TableRecord) -> RecordedList:
         """The recorded filters."""
-        filters = self._recorder.filters(table.table_id, MOST_LISTED)
+        filters = self._recorder.filters(table.table_id, MAX_LISTED)
         with trusted_manifests():
             mode = self._recorder.mode(table)
         return RecordedList(mode=mode, filters=tuple(_info(each) for each in filters))

@@ -365,7 +365,7 @@ def _told(connection: Connection, job: JobRecord, report: JobReport) -> dict[str
         told["checkpoint"] = report.checkpoint
     fresh = {line.number: line for line in report.lines if line.number > job.log_lines}
     if fresh:
-        told["log_lines"] = _added(connection, job, [fresh[number] for number in sorted(fresh)], report.most_lines)
+        told["log_lines"] = _added(connection, job, [fresh[number] for number in sorted(fresh)], report.max_lines)
     return told
 
 

@@ -174,8 +174,8 @@ class FeedbackRecord(msgspec.Struct, frozen=True, kw_only=True):
 class FeedbackBounds(msgspec.Struct, frozen=True, kw_only=True):
     """How much is remembered for a table: pairs of a filter and a block, and their bytes."""
 
-    most_facts: int
-    most_bytes: int
+    max_facts: int
+    max_bytes: int
 
 
 class RecordedFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,8 +203,8 @@ class RecordedFilter(msgspec.Struct, frozen=True, kw_only=True):
 class RecordedBounds(msgspec.Struct, frozen=True, kw_only=True):
     """How many filters of a table are kept, and how many bytes of them."""
 
-    most_filters: int
-    most_bytes: int
+    max_filters: int
+    max_bytes: int
 
 
 class NamespaceUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -286,12 +286,12 @@ class ClaimResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker tells of its job. None leaves what there is. ``most_lines``: the log keeps so many."""
+    """What a worker tells of its job. None leaves what there is. ``max_lines``: the log keeps so many."""
 
     progress: str | None = None
     checkpoint: str | None = None
     lines: tuple[JobLine, ...] = ()
-    most_lines: int = 1_000
+    max_lines: int = 1_000
 
 
 class JobEnding(msgspec.Struct, frozen=True, kw_only=True):

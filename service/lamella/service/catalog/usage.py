@@ -53,8 +53,8 @@ class SqlFeedback(SqlSession):
             before = _keys(b"" if held is None else held["blocks"])
             known = set(before)
             fresh = [key for key in dict.fromkeys(_keys(record.blocks)) if key not in known]
-            room = (bounds.most_bytes - _ROW_BYTES - len(record.asked.encode())) // KEY_BYTES
-            kept = [*before, *fresh][-min(bounds.most_facts, max(room, 0)) :] if room > 0 else []
+            room = (bounds.max_bytes - _ROW_BYTES - len(record.asked.encode())) // KEY_BYTES
+            kept = [*before, *fresh][-min(bounds.max_facts, max(room, 0)) :] if room > 0 else []
             connection.execute(_DELETE_ONE_FEEDBACK, which)
             if kept:
                 row = {
@@ -116,7 +116,7 @@ def _shrink(connection: Connection, table_id: str, newest: str, bounds: Feedback
     for row in sorted(rows, key=lambda row: row["question"] != newest):
         facts += row["block_count"]
         size_bytes += row["size_bytes"]
-        if row["question"] != newest and (facts > bounds.most_facts or size_bytes > bounds.most_bytes):
+        if row["question"] != newest and (facts > bounds.max_facts or size_bytes > bounds.max_bytes):
             connection.execute(_DELETE_ONE_FEEDBACK, {"id": table_id, "asks": row["question"]})
             facts -= row["block_count"]
             size_bytes -= row["size_bytes"]
@@ -167,7 +167,7 @@ class SqlRecordedFilters(SqlSession):
                     connection.execute(_INSERT_FILTER, msgspec.structs.asdict(each))
             count = size_bytes = 0
             for row in connection.execute(_AGES_FILTER, {"id": table_id}).mappings().all():
-                if count < bounds.most_filters and size_bytes + row["size_bytes"] <= bounds.most_bytes:
+                if count < bounds.max_filters and size_bytes + row["size_bytes"] <= bounds.max_bytes:
                     count, size_bytes = count + 1, size_bytes + row["size_bytes"]
                 else:
                     connection.execute(_DELETE_ONE_FILTER, {"id": table_id, "which": row["digest"]})

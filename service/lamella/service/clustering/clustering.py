@@ -28,7 +28,7 @@ from lamella.snapshot.wire import (
 
 #: Recorded filters that are asked again, unless a question says otherwise, and at most.
 RECORDED: Final = 20
-MOST_RECORDED: Final = 1_000
+MAX_RECORDED: Final = 1_000
 
 
 class Clustering:

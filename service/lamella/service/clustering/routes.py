@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from lamella.service.access import on_table
 from lamella.service.catalog import TableRecord
-from lamella.service.clustering.clustering import MOST_RECORDED, RECORDED
+from lamella.service.clustering.clustering import MAX_RECORDED, RECORDED
 from lamella.service.history.history import trusted_manifests
 from lamella.service.http.admission import read_json
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse
@@ -75,8 +75,8 @@ class ClusteringRoutes:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._readers = Threads(_AT_ONCE, most_waiting=_WAITING, what="questions about layouts")
-        self._writers = Threads(_AT_ONCE, most_waiting=_WAITING, what="regroupings")
+        self._readers = Threads(_AT_ONCE, max_waiting=_WAITING, what="questions about layouts")
+        self._writers = Threads(_AT_ONCE, max_waiting=_WAITING, what="regroupings")
 
     async def show_cluster_key(self, request: Request) -> Response:
         return json_response(await self._services.read(lambda: self._services.clustering.key(self._table(request))))
@@ -93,7 +93,7 @@ class ClusteringRoutes:
     async def show_clustering(self, request: Request) -> Response:
         columns, kind, where = _columns(request), _kind(request), _where(request)
         snapshot_id = request.query_params.get("snapshot_id")
-        recorded = whole_number(request, "recorded", RECORDED, 0, MOST_RECORDED)
+        recorded = whole_number(request, "recorded", RECORDED, 0, MAX_RECORDED)
 
         def work() -> ClusteringAnswer:
             return self._services.clustering.figures(
@@ -211,7 +211,7 @@ _QUESTION: Final = (
     Parameter(
         name="recorded",
         description="So many of the recorded filters are asked again, the latest.",
-        schema={"type": "integer", "minimum": 0, "maximum": MOST_RECORDED, "default": RECORDED},
+        schema={"type": "integer", "minimum": 0, "maximum": MAX_RECORDED, "default": RECORDED},
     ),
 )
 
@@ -242,7 +242,7 @@ def _where(request: Request) -> Where | None:
 _PLAN: Final = msgspec.json.Decoder(PlanRequest)
 _BLOCKS: Final = msgspec.json.Decoder(BlocksRequest)
 #: Locations of one request.
-MOST_BLOCKS: Final = 10_000
+MAX_BLOCKS: Final = 10_000
 _Answer = TypeVar("_Answer")
 
 
@@ -263,8 +263,8 @@ class RewriteRoutes:
     async def blocks(self, request: Request) -> Response:
         require_json(request)
         asked = read_json(_BLOCKS, await request.body())
-        if len(asked.locations) > MOST_BLOCKS:
-            raise InvalidRequest(f"at most {MOST_BLOCKS} locations in one request, not {len(asked.locations)}")
+        if len(asked.locations) > MAX_BLOCKS:
+            raise InvalidRequest(f"at most {MAX_BLOCKS} locations in one request, not {len(asked.locations)}")
 
         def looked_up(record: TableRecord, pointer: SnapshotPointer) -> BlocksAnswer:
             found = self._services.warehouse.planning.blocks(pointer, asked.locations)

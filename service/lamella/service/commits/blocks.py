@@ -23,7 +23,7 @@ from lamella.service.catalog import Catalog, CommitGuard
 from lamella.service.config.settings import Settings
 from lamella.service.history.history import trusted_manifests
 from lamella.service.http.admission import read_json
-from lamella.service.indexes.part_check import MOST_COMMIT_PARTS, require_distinct
+from lamella.service.indexes.part_check import MAX_COMMIT_PARTS, require_distinct
 from lamella.service.tables.names import require_own, require_places
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.cluster.extent import block_target_of
@@ -42,7 +42,7 @@ from lamella.snapshot.errors import (
     Unavailable,
     UnknownColumn,
 )
-from lamella.snapshot.manifest import MOST_LEVEL, Block, SegmentRef, Snapshot
+from lamella.snapshot.manifest import MAX_LEVEL, Block, SegmentRef, Snapshot
 from lamella.snapshot.manifest.block_key import BlockKeys, block_keys, bytes_of, keys_of, no_keys
 from lamella.snapshot.reader_feedback import check_feedback
 from lamella.snapshot.schema import Leaf
@@ -178,7 +178,7 @@ def refuse_doubled(member: str, locations: Sequence[str], kind: type[LamellaErro
 
 
 #: Of one block as JSON: statistics of some ten thousand columns.
-MOST_BYTES: Final = 8 << 20
+MAX_BYTES: Final = 8 << 20
 
 _DECODER = msgspec.json.Decoder(Block)
 
@@ -192,9 +192,9 @@ def read_blocks(added: Sequence[msgspec.Raw]) -> list[Block]:
     blocks = []
     for position, raw in enumerate(added):
         path = f"$.added[{position}]"
-        if len(raw) > MOST_BYTES:
-            text = f"the block at {path} has {len(raw)} bytes; one may have {MOST_BYTES}"
-            raise LimitExceeded(text, limit="block_bytes", most=MOST_BYTES, path=path)
+        if len(raw) > MAX_BYTES:
+            text = f"the block at {path} has {len(raw)} bytes; one may have {MAX_BYTES}"
+            raise LimitExceeded(text, limit="block_bytes", most=MAX_BYTES, path=path)
         blocks.append(read_json(_DECODER, raw, root=path))
     return blocks
 
@@ -223,8 +223,8 @@ def check_block(block: Block, columns: Mapping[int, Leaf], *, last_key_id: int =
     clustered = block.cluster_stats
     if clustered is not None and not 0 <= clustered.key_id <= last_key_id:
         raise InvalidRequest(f"the table never had a cluster key with the id {clustered.key_id}")
-    if clustered is not None and not 0 <= clustered.level <= MOST_LEVEL:
-        raise InvalidRequest(f"a level of clustering is from 0 to {MOST_LEVEL}, not {clustered.level}")
+    if clustered is not None and not 0 <= clustered.level <= MAX_LEVEL:
+        raise InvalidRequest(f"a level of clustering is from 0 to {MAX_LEVEL}, not {clustered.level}")
     for column_id in sorted({*block.col_stats, *block.col_metas, *block.sketches}):
         if column_id not in columns:
             raise UnknownColumn(f"the table has no column with id {column_id}", column_id=column_id)
@@ -316,7 +316,7 @@ def check_request(request: CommitRequest) -> CheckedRequest:
     if parts:
         if not (request.added or lists):
             raise InvalidRequest("index_parts are about added blocks, and there are none")
-        locations = require_distinct([part for of_index in parts for part in of_index.parts], MOST_COMMIT_PARTS)
+        locations = require_distinct([part for of_index in parts for part in of_index.parts], MAX_COMMIT_PARTS)
     unwanted = None if request.no_new_matches is msgspec.UNSET else request.no_new_matches
     if unwanted is not None and request.base_snapshot_id is None:
         raise InvalidRequest("no_new_matches is about what came since base_snapshot_id: give it")
@@ -358,13 +358,13 @@ class AddedBlocks:
         self._warehouse = warehouse
         self._store = store
         self._intake = intake
-        self._most_blocks = settings.commit_list_blocks
-        self._most_bytes = settings.max_body_bytes
+        self._max_blocks = settings.commit_list_blocks
+        self._max_bytes = settings.max_body_bytes
 
     def lists(self, table_id: str, sent: Sequence[BlockListSent]) -> tuple[BlockListSent, ...]:
         """The lists of a request, of which nothing was read yet; raises InvalidRequest, LimitExceeded."""
         folder = self._warehouse.table_location(table_id)
-        return checked_lists(folder, sent, most_blocks=self._most_blocks, most_bytes=self._most_bytes)
+        return checked_lists(folder, sent, max_blocks=self._max_blocks, max_bytes=self._max_bytes)
 
     def taken(
         self,
@@ -438,7 +438,7 @@ class _Check:
         self._table_id = table_id
         self._versions = versions
         self._unsaid_id = unsaid.schema.schema_id
-        self._last_key_id = versions.greatest_cluster_key_id
+        self._last_key_id = versions.max_cluster_key_id
 
     def __call__(self, block: Block) -> Block:
         require_own(self._warehouse, self._table_id, normal(block.location))

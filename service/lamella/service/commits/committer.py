@@ -70,8 +70,8 @@ class Committer:
         self._queue: CommitQueue[BlockChange | Step, StoredResponse] = CommitQueue(
             group.lead,
             threads=settings.write_threads,
-            most_changes=settings.commit_group,
-            most_blocks=settings.commit_group_blocks,
+            max_changes=settings.commit_group,
+            max_blocks=settings.commit_group_blocks,
             linger_s=settings.commit_linger_ms / 1000,
         )
 

@@ -163,7 +163,7 @@ class _Line(Generic[Change, Answer]):
 class CommitQueue(Generic[Change, Answer]):
     """Takes changes and has ``lead(table_id, group)`` answer them in groups, ``threads`` tables at a time.
 
-    A group holds at most ``most_changes`` entries and, unless its first one alone has more, ``most_blocks`` blocks.
+    A group holds at most ``max_changes`` entries and, unless its first one alone has more, ``max_blocks`` blocks.
     Where the last group had company, the leader waits ``linger_s`` for more before it takes the next: those who were
     answered together are about to come back together.
     """
@@ -173,14 +173,14 @@ class CommitQueue(Generic[Change, Answer]):
         lead: Callable[[str, Sequence[Entry[Change, Answer]]], None],
         *,
         threads: int,
-        most_changes: int,
-        most_blocks: int,
+        max_changes: int,
+        max_blocks: int,
         linger_s: float,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._lead = lead
-        self._most_changes = most_changes
-        self._most_blocks = most_blocks
+        self._max_changes = max_changes
+        self._max_blocks = max_blocks
         self._linger_s = linger_s
         self._timer = timer
         self._lock = threading.Lock()
@@ -292,15 +292,15 @@ class CommitQueue(Generic[Change, Answer]):
     def _take_group(self, table_id: str, line: _Line[Change, Answer], group: list[Entry[Change, Answer]]) -> None:
         """Move the next group from the line to ``group``, which has what was taken even if this fails half-way."""
         with self._lock:
-            expected = min(self._last_sizes.get(table_id, 0), self._most_changes)
+            expected = min(self._last_sizes.get(table_id, 0), self._max_changes)
         if expected > 1:
             self._linger(line, expected)
         blocks = 0
         with self._lock:
             waiting = line.waiting
-            while waiting and len(group) < self._most_changes:
+            while waiting and len(group) < self._max_changes:
                 entry = waiting[0]
-                if group and (entry.alone or blocks + entry.blocks > self._most_blocks):
+                if group and (entry.alone or blocks + entry.blocks > self._max_blocks):
                     break
                 group.append(entry)
                 waiting.popleft()

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.access import on_table
-from lamella.service.http.admission import MOST_RAW_VALUES, read_json
+from lamella.service.http.admission import MAX_RAW_VALUES, read_json
 from lamella.service.http.idempotency import IdempotencyKey, Pending
 from lamella.service.http.routing import IDEMPOTENCY_KEY, TABLE, Operation, require_json
 from lamella.service.process.threads import Threads
@@ -65,7 +65,7 @@ class CommitRoutes:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
 
         def work(claim: IdempotencyKey) -> Pending:
-            asked = read_json(_COMMIT, body, most_values=MOST_RAW_VALUES)
+            asked = read_json(_COMMIT, body, max_values=MAX_RAW_VALUES)
             return self._services.committer.commit(self._services.catalog.table(namespace, name), asked, claim)
 
         # Only a guess, made before the body is read as JSON: it decides whose turn the request waits for.

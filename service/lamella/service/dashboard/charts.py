@@ -22,7 +22,7 @@ from lamella.snapshot.warehouse.layer_map import LayerMap, LayerMaps
 STEPS: Final = 8
 _WIDTH: Final = 640
 _AXIS: Final = 18
-_MOST_POINTS: Final = 500
+_MAX_POINTS: Final = 500
 
 Pair = tuple[str, float]
 
@@ -61,7 +61,7 @@ def line(
     """A line through points ``(x, y)``, x ascending; ``least``: where the axis of y begins at the latest."""
     if not points:
         return Markup("")
-    every = -(-len(points) // _MOST_POINTS)
+    every = -(-len(points) // _MAX_POINTS)
     points = [*points[:-1:every], points[-1]]
     low, high = points[0][0], points[-1][0]
     bottom = min([y for _, y in points] + ([] if least is None else [least]))
@@ -132,7 +132,7 @@ def _n(number: float) -> str:
 Colour = Literal["depth", "size", "match"]
 
 #: Tiles of one map at most; a page with so many has some 150 kB.
-MOST_TILES: Final = 1_000
+MAX_TILES: Final = 1_000
 #: Up to so many segments, and blocks in them, a map shows the blocks inside of their segments.
 NESTED_SEGMENTS: Final = 60
 _VERDICTS: Final = {ALL: "all", SOME: "some"}
@@ -227,7 +227,7 @@ class Painter:
 
     def segments(self, first: int, count: int) -> tuple[Tile, ...]:
         """Segments as tiles, several in one where there are many."""
-        tiles = LayerMaps.tiles(self._map, MOST_TILES, segments=slice(first, first + count))
+        tiles = LayerMaps.tiles(self._map, MAX_TILES, segments=slice(first, first + count))
         kept = None if self._verdicts is None else LayerMaps.kept(self._verdicts, tiles)
         found = []
         for number in range(len(tiles)):
@@ -253,7 +253,7 @@ class Painter:
             found.append(Tile(zoom, colour, ": ".join((parts[0], ", ".join(parts[1:])))))
         return tuple(found)
 
-    def blocks(self, segment: int, first: int = 0, count: int = MOST_TILES) -> tuple[Tile, ...]:
+    def blocks(self, segment: int, first: int = 0, count: int = MAX_TILES) -> tuple[Tile, ...]:
         """The blocks of a segment, from a number on."""
         whole = self._map.blocks(segment)
         chosen = slice(whole.start + first, min(whole.start + first + count, whole.stop))

@@ -25,9 +25,9 @@ COOKIE: Final = "lamella_ui"
 TOKEN: Final = "csrf"  # noqa: S105  # a name, and no secret
 KEY: Final = "once"
 _TYPE: Final = "application/x-www-form-urlencoded"
-_MOST_FIELDS: Final = 200
+_MAX_FIELDS: Final = 200
 #: Room for the longest filters and rules that a job takes.
-MOST_BYTES: Final = 1 << 20
+MAX_BYTES: Final = 1 << 20
 _SESSION: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 _FOREIGN: Final = frozenset({"cross-site", "same-site"})
 _OURS: Final = frozenset({"same-origin", "none"})
@@ -76,7 +76,7 @@ class Tokens:
             secure=request.url.scheme == "https",
         )
 
-    async def form(self, request: Request, most_bytes: int = MOST_BYTES) -> Form:
+    async def form(self, request: Request, max_bytes: int = MAX_BYTES) -> Form:
         """The form that a request brings. Raises InvalidRequest for one that no page of ours sent, BodyTooLarge.
 
         What can be seen without the body is looked at first: whoever sends one may not be known.
@@ -86,11 +86,9 @@ class Tokens:
             raise InvalidRequest(f"a form comes as {_TYPE}, not {kind or 'without a type'}")
         if self.session(request) is None or not _is_ours(request):
             raise _not_ours()
-        body = await _body_of(request, most_bytes)
+        body = await _body_of(request, max_bytes)
         try:
-            fields = dict(
-                parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
-            )
+            fields = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS, errors="strict"))
         except ValueError as error:
             raise InvalidRequest("the form cannot be read") from error
         self._check(request, fields)
@@ -112,13 +110,13 @@ def _not_ours() -> InvalidRequest:
     )
 
 
-async def _body_of(request: Request, most_bytes: int) -> bytes:
+async def _body_of(request: Request, max_bytes: int) -> bytes:
     """The whole body, of which no more is ever held."""
     size_bytes, parts = 0, []
     async for part in request.stream():
         size_bytes += len(part)
-        if size_bytes > most_bytes:
-            raise BodyTooLarge(f"the form is larger than {most_bytes} bytes", limit_bytes=most_bytes)
+        if size_bytes > max_bytes:
+            raise BodyTooLarge(f"the form is larger than {max_bytes} bytes", limit_bytes=max_bytes)
         parts.append(part)
     return b"".join(parts)
 

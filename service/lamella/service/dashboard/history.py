@@ -21,7 +21,7 @@ from lamella.snapshot.wire import RollbackRequest, SnapshotChanges, TagInfo, Tag
 _HISTORY: Final = ROOT + "/tables/{namespace}/{table}/history"
 #: Snapshots on one page; blocks of one difference.
 _PAGE: Final = 50
-_MOST_BLOCKS: Final = 200
+_MAX_BLOCKS: Final = 200
 
 
 class HistoryPages:
@@ -156,7 +156,7 @@ class HistoryPages:
         first, last = sorted(ends, key=lambda entry: entry.seq)
         text = text_of(request, "filter")
         changes = self._changes(record, first.pointer.snapshot_id, last.pointer.snapshot_id, text)
-        return {"changes": changes, "filter": text, "most": _MOST_BLOCKS, "first": first, "last": last}
+        return {"changes": changes, "filter": text, "most": _MAX_BLOCKS, "first": first, "last": last}
 
     def _changes(self, record: TableRecord, since: str, until: str, text: str = "") -> SnapshotChanges | None:
         query = ChangesQuery(
@@ -170,7 +170,7 @@ class HistoryPages:
             columns=None,
             time_zone="UTC",
             case_sensitive=False,
-            page_size=_MOST_BLOCKS,
+            page_size=_MAX_BLOCKS,
             page_token=None,
         )
         found = self._services.changes.page(record, query).changes
@@ -184,5 +184,5 @@ class HistoryPages:
             "to": to,
             "now": now,
             "changes": self._changes(record, to.pointer.snapshot_id, now.pointer.snapshot_id),
-            "most": _MOST_BLOCKS,
+            "most": _MAX_BLOCKS,
         }

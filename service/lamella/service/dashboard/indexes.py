@@ -22,7 +22,7 @@ from lamella.service.dashboard.job_fields import Field, filled, option_field, wi
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link, table_of
 from lamella.service.dashboard.preview import (
     FRESH_S,
-    MOST_READY,
+    MAX_READY,
     WAIT_S,
     BackgroundFigures,
     Column,
@@ -264,7 +264,7 @@ def _cost(cost: Cost) -> str:
 INDEXES: Final = ROOT + "/tables/{namespace}/{table}/indexes"
 _NEW: Final = INDEXES + "/new"
 _ONE: Final = INDEXES + "/{index}"
-_MOST_COLUMNS: Final = 500
+_MAX_COLUMNS: Final = 500
 _JOB: Final = msgspec.json.Decoder(JobInfo)
 _OF_EXPRESSION: Final = (InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded)
 
@@ -336,7 +336,7 @@ class IndexChangePages:
         self._services = services
         self._pages = pages
         self._ready: BackgroundFigures[Preview] = BackgroundFigures(
-            services.when_closing, MOST_READY, name="ui-index-previews", fresh_s=FRESH_S
+            services.when_closing, MAX_READY, name="ui-index-previews", fresh_s=FRESH_S
         )
 
     async def show_new(self, request: Request) -> Response:
@@ -427,7 +427,7 @@ class IndexChangePages:
             record = table_of(self._services, request)
             with trusted_manifests():
                 leaves = self._services.warehouse.head(record.pointer).schema.leaves()
-            columns = tuple(leaf.name for leaf in leaves[:_MOST_COLUMNS])
+            columns = tuple(leaf.name for leaf in leaves[:_MAX_COLUMNS])
             return {
                 "namespace": record.namespace,
                 "table": record.name,

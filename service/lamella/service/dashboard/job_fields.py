@@ -23,7 +23,7 @@ EXECUTE: Final = "execute"
 _NAMED: Final = re.compile(r"((?:``\w+``(?:, )?)+): ")
 _NAME: Final = re.compile(r"``(\w+)``")
 #: Of a size as it is typed.
-_MOST_DIGITS: Final = 30
+_MAX_DIGITS: Final = 30
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)(i?)B?", re.IGNORECASE)
 _UNITS: Final = "KMGT"
 
@@ -178,7 +178,7 @@ def _text(field: Field, value: Any) -> str:
 def _size(text: str) -> int:
     """``512 MiB``, ``1.5GB``, or a number of bytes."""
     found = _SIZE.fullmatch(text.replace(" ", ""))
-    if len(text) > _MOST_DIGITS:
+    if len(text) > _MAX_DIGITS:
         raise InvalidRequest("a number of so many digits is no size")
     if found is None or not found[2]:
         return whole_number(text.removesuffix("B").rstrip())

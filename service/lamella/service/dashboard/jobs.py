@@ -30,7 +30,7 @@ from lamella.service.dashboard.job_preview import Previews
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link, number_of
 from lamella.service.dashboard.preview import (
     FRESH_S,
-    MOST_READY,
+    MAX_READY,
     WAIT_S,
     BackgroundFigures,
     Preview,
@@ -68,8 +68,8 @@ from lamella.snapshot.wire import JobInfo, JobList, Role, SubmitJob
 
 NEW: Final = ROOT + "/jobs/new"
 #: Tables that a form suggests.
-_MOST_TABLES: Final = 300
-_MOST_NAMESPACES: Final = 50
+_MAX_TABLES: Final = 300
+_MAX_NAMESPACES: Final = 50
 _JOB: Final = msgspec.json.Decoder(JobInfo)
 #: Beside which field an error is shown, if the form has it.
 _PLACES: Final = (
@@ -117,7 +117,7 @@ class NewJobPages:
         self._pages = pages
         self._previews = Previews(services)
         self._ready: BackgroundFigures[Preview] = BackgroundFigures(
-            services.when_closing, MOST_READY, name="ui-previews", fresh_s=FRESH_S
+            services.when_closing, MAX_READY, name="ui-previews", fresh_s=FRESH_S
         )
 
     async def show(self, request: Request) -> Response:
@@ -231,12 +231,12 @@ class NewJobPages:
     def _tables(self, rights: Rights) -> list[str]:
         found: list[str] = []
         catalog = self._services.catalog
-        for namespace in [each.name for each in catalog.namespaces() if rights.sees(each.name)][:_MOST_NAMESPACES]:
+        for namespace in [each.name for each in catalog.namespaces() if rights.sees(each.name)][:_MAX_NAMESPACES]:
             named = [name for name in catalog.tables(namespace) if rights.may("maintain", namespace, name)]
             found += [f"{namespace}.{name}" for name in named]
-            if len(found) >= _MOST_TABLES:
+            if len(found) >= _MAX_TABLES:
                 break
-        return found[:_MOST_TABLES]
+        return found[:_MAX_TABLES]
 
     def _indexes(self, asked: JobForm, rights: Rights) -> tuple[str, ...]:
         if "index" not in {each.name for each in asked.fields} or asked.table_problem or not asked.table:
@@ -317,7 +317,7 @@ _LINES: Final = 200
 #: Jobs of some tables that are counted one by one.
 _COUNTED: Final = 1_000
 _LOG_BYTES: Final = 250_000
-_MOST_DETAIL: Final = 4_000
+_MAX_DETAIL: Final = 4_000
 #: How often a page asks again, in seconds: while something is at work, and else.
 _BUSY_S: Final = 1
 _IDLE_S: Final = 3
@@ -446,7 +446,7 @@ class JobPages:
             "line": line_of(job, now_ms),
             "bar_found": bar_of(job.progress),
             "job_facts": facts_of_job(job),
-            "problem": "" if job.error is None else shortened(job.error.detail, _MOST_DETAIL),
+            "problem": "" if job.error is None else shortened(job.error.detail, _MAX_DETAIL),
             "namespace": namespace,
             "name": name,
             "arguments": shown_json(job.arguments) if job.arguments else "",

@@ -16,7 +16,7 @@ from lamella.service.access import on_table
 from lamella.service.catalog import TableRecord
 from lamella.service.dashboard import words
 from lamella.service.dashboard.lab_answer import (
-    MOST_LISTED,
+    MAX_LISTED,
     Answer,
     Parts,
     answer_of,
@@ -38,7 +38,7 @@ from lamella.service.dashboard.lab_question import (
     typed_of,
 )
 from lamella.service.dashboard.pages import ROOT, At, Page, Pages, number_of, one_of, table_of
-from lamella.service.dashboard.preview import MOST_READY, WAIT_S, BackgroundFigures
+from lamella.service.dashboard.preview import MAX_READY, WAIT_S, BackgroundFigures
 from lamella.service.history.history import instant_ms, trusted_manifests
 from lamella.service.services import Services
 from lamella.snapshot.errors import InvalidRequest, ManifestError, SegmentNotFound, SnapshotNotFound, StoreError
@@ -139,9 +139,9 @@ def _text(text: str) -> str:
 
 
 #: Explaining looks at every block that segments leave, one segment after another: of more blocks only when asked to.
-MOST_EXPLAINED: Final = 100_000
+MAX_EXPLAINED: Final = 100_000
 #: Indexes are asked about each predicate by itself.
-_MOST_ASKED: Final = 24
+_MAX_ASKED: Final = 24
 _PLACE: Final = re.compile(r"(\d{1,9})\.(\d{1,9})")
 
 
@@ -153,7 +153,7 @@ class LabPages:
         self._pages = pages
         self._comparison = LabComparison(services)
         self._explained: BackgroundFigures[tuple[Parts, WhyNotAnswer | None]] = BackgroundFigures(
-            services.when_closing, MOST_READY, name="ui-explained"
+            services.when_closing, MAX_READY, name="ui-explained"
         )
 
     async def show(self, request: Request) -> Response:
@@ -249,7 +249,7 @@ class LabPages:
         """What indexes say; None: there are none, or too much to ask."""
         if not head.skip_indexes or asked.filter is None:
             return None
-        if len(head.skip_indexes) * _predicate_count(asked, head) > _MOST_ASKED:
+        if len(head.skip_indexes) * _predicate_count(asked, head) > _MAX_ASKED:
             return None
         wanted = WhyNotRequest(filter=asked.filter, snapshot_id=pointer.snapshot_id, time_zone=asked.time_zone)
         return self._services.advice.why_not(table, wanted)
@@ -285,7 +285,7 @@ class LabPages:
                 "timestamp_ms": pointer.timestamp_ms,
                 "why": None,
                 "readable": readable,
-                "most": MOST_LISTED,
+                "most": MAX_LISTED,
             }
             question = question_of(typed, head.schema)
             if question.request is None:
@@ -328,7 +328,7 @@ class LabPages:
 
 
 def _is_small(answer: Answer) -> bool:
-    return sum(stage.considered for stage in answer.report.stages if stage.stage == "block") <= MOST_EXPLAINED
+    return sum(stage.considered for stage in answer.report.stages if stage.stage == "block") <= MAX_EXPLAINED
 
 
 def _predicate_count(asked: PruneRequest, head: Snapshot) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from lamella.service.dashboard import charts, words
-from lamella.service.dashboard.charts import MOST_TILES, NESTED_SEGMENTS, Group, Painter, Step, Tile
+from lamella.service.dashboard.charts import MAX_TILES, NESTED_SEGMENTS, Group, Painter, Step, Tile
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.prune.outcome import ALL, NONE, SOME, UNKNOWN
 from lamella.snapshot.prune.result import VERDICTS, Found
@@ -21,9 +21,9 @@ from lamella.snapshot.warehouse.layer_map import LayerMap
 from lamella.snapshot.wire import LayerUse, NotUsed, Report
 
 #: Predicates, and what is not used, that a page lists.
-MOST_LISTED: Final = 60
+MAX_LISTED: Final = 60
 #: Segments whose column sizes are added up.
-_MOST_SIZED: Final = 200
+_MAX_SIZED: Final = 200
 
 _STAGES: Final = {
     "snapshot": ("Table", "its summary", "table"),
@@ -188,10 +188,10 @@ def parts_of(report: Report) -> Parts:
         by_predicate.setdefault(use.predicate, []).append(use)
     lines = [PredicateLine(readable(text), tuple(uses)) for text, uses in by_predicate.items()]
     return Parts(
-        tuple(lines[:MOST_LISTED]),
-        max(len(lines) - MOST_LISTED, 0),
-        report.not_used[:MOST_LISTED],
-        max(len(report.not_used) - MOST_LISTED, 0),
+        tuple(lines[:MAX_LISTED]),
+        max(len(lines) - MAX_LISTED, 0),
+        report.not_used[:MAX_LISTED],
+        max(len(report.not_used) - MAX_LISTED, 0),
     )
 
 
@@ -216,7 +216,7 @@ def _spelled(match: re.Match[str]) -> str:
 def _column_bytes(found: Found) -> tuple[int | None, bool]:
     """Of the kept blocks, and whether all of them tell: a size that is not known is kept as 0."""
     parts: Any = found.parts
-    if found.column_ids is None or parts is None or len(parts) > _MOST_SIZED:
+    if found.column_ids is None or parts is None or len(parts) > _MAX_SIZED:
         return None, True
     of_columns = [part.companion.column_size_bytes([each])[part.rows] for part in parts for each in found.column_ids]
     return sum(int(sizes.sum()) for sizes in of_columns), all(bool(sizes.all()) for sizes in of_columns)
@@ -261,7 +261,7 @@ def picture_of(layer_map: LayerMap, verdicts: Codes) -> Picture:
     """The whole snapshot."""
     painter = Painter(layer_map, "match", verdicts)
     segments = len(layer_map.segment_id)
-    if segments <= NESTED_SEGMENTS and len(layer_map) <= MOST_TILES:
+    if segments <= NESTED_SEGMENTS and len(layer_map) <= MAX_TILES:
         return Picture(painter.legend(), painter.groups(), ())
     return Picture(painter.legend(of_shares=True), (), painter.segments(0, segments))
 

@@ -15,7 +15,7 @@ from lamella.service.dashboard.indexes import SAMPLED
 from lamella.service.dashboard.lab_answer import Figures, StageLine, answer_of
 from lamella.service.dashboard.lab_question import Trouble, Typed, filter_trouble, question_of, typed_of
 from lamella.service.dashboard.pages import At, one_of, table_of, text_of
-from lamella.service.dashboard.preview import MOST_READY, WAIT_S, BackgroundFigures
+from lamella.service.dashboard.preview import MAX_READY, WAIT_S, BackgroundFigures
 from lamella.service.history.history import trusted_manifests
 from lamella.service.services import Services
 from lamella.snapshot.errors import InvalidRequest, LamellaError, NotFound
@@ -26,7 +26,7 @@ from lamella.snapshot.wire import Cost, IndexChange, WhatIfAnswer, WhatIfRequest
 
 _WITH: Final = ("snapshot", "index", "key", "rows")
 #: Blocks that a page reads for a sample at most.
-MOST_SAMPLED: Final = 200
+MAX_SAMPLED: Final = 200
 _FIELDS: Final = ("other_table", "other_at", "kind", "expression", "key", "rows", "sample")
 
 
@@ -55,7 +55,7 @@ class LabComparison:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._foretold: BackgroundFigures[WhatIfAnswer] = BackgroundFigures(
-            services.when_closing, MOST_READY, name="ui-foretold"
+            services.when_closing, MAX_READY, name="ui-foretold"
         )
 
     def show(self, request: Request) -> Mapping[str, Any]:
@@ -71,7 +71,7 @@ class LabComparison:
             "given": given,
             "chosen": chosen,
             "kinds": sorted(kinds()),
-            "most_sampled": MOST_SAMPLED,
+            "max_sampled": MAX_SAMPLED,
             "troubles": {},
             "sides": (),
             "what_if": None,
@@ -128,7 +128,7 @@ class LabComparison:
             filters=(typed.filter,),
             snapshot_id=pointer.snapshot_id,
             time_zone=typed.time_zone,
-            sample_blocks=_number(given, "sample", "0", 0, MOST_SAMPLED),
+            sample_blocks=_number(given, "sample", "0", 0, MAX_SAMPLED),
         )
         field = {"index": "expression", "key": "key", "rows": "rows"}[chosen]
         if not given[field]:

@@ -21,8 +21,8 @@ from lamella.snapshot.warehouse.block_view import stats_text
 from lamella.snapshot.wire import PruneRequest
 
 #: Columns that a page has buttons for, and examples of the table's own.
-MOST_COLUMNS: Final = 60
-_MOST_EXAMPLES: Final = 5
+MAX_COLUMNS: Final = 60
+_MAX_EXAMPLES: Final = 5
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -60,14 +60,14 @@ def own_examples(head: Snapshot) -> tuple[str, ...]:
         for example in _examples(head, leaf):
             kinds.add(leaf.dtype.name)
             found.append(example)
-            if len(found) == _MOST_EXAMPLES:
+            if len(found) == _MAX_EXAMPLES:
                 return tuple(found)
     return tuple(found)
 
 
 def column_names(head: Snapshot) -> tuple[str, ...]:
     """The columns as they stand in a filter."""
-    return tuple(_spelled(leaf) for leaf in head.schema.leaves()[:MOST_COLUMNS] if not leaf.repeated)
+    return tuple(_spelled(leaf) for leaf in head.schema.leaves()[:MAX_COLUMNS] if not leaf.repeated)
 
 
 def _examples(head: Snapshot, leaf: Leaf) -> Iterator[str]:
@@ -84,7 +84,7 @@ def _spelled(leaf: Leaf) -> str:
 
 
 #: A filter stands in a page several times, and in its address.
-MOST_CHARACTERS: Final = 8_000
+MAX_CHARACTERS: Final = 8_000
 _LINE_CHARACTERS: Final = 100
 _QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 _ALIKE: Final = 0.6
@@ -157,9 +157,9 @@ def question_of(typed: Typed, schema: Schema) -> Question:
     """The prune that is asked for; whether the filter can be read, the prune itself says."""
     troubles: dict[str, Trouble] = {}
     limit, columns = None, None
-    if len(typed.filter) > MOST_CHARACTERS:
+    if len(typed.filter) > MAX_CHARACTERS:
         troubles["filter"] = Trouble(
-            f"The filter has {len(typed.filter):,} characters; the lab takes {MOST_CHARACTERS:,}, the REST API more"
+            f"The filter has {len(typed.filter):,} characters; the lab takes {MAX_CHARACTERS:,}, the REST API more"
         )
     if typed.limit:
         if typed.limit.isascii() and typed.limit.isdigit() and len(typed.limit) <= 15:

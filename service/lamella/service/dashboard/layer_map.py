@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from lamella.service.access import on_table
 from lamella.service.dashboard import words
-from lamella.service.dashboard.charts import MOST_TILES, NESTED_SEGMENTS, STEPS, Colour, Painter, step_of
+from lamella.service.dashboard.charts import MAX_TILES, NESTED_SEGMENTS, STEPS, Colour, Painter, step_of
 from lamella.service.dashboard.pages import ROOT, Page, Pages, at_of, number_of, one_of, table_of, text_of
 from lamella.service.history.history import trusted_manifests
 from lamella.service.services import Services
@@ -117,7 +117,7 @@ class MapPages:
         segments = len(layer_map.segment_id)
         first, count = (0, segments) if zoom is None else (zoom.first, zoom.count)
         is_segment = zoom is not None and zoom.count == 1
-        is_nested = zoom is None and segments <= NESTED_SEGMENTS and len(layer_map) <= MOST_TILES
+        is_nested = zoom is None and segments <= NESTED_SEGMENTS and len(layer_map) <= MAX_TILES
         from_block = number_of(request, "from")
         blocks = 0
         if is_segment:
@@ -147,7 +147,7 @@ class MapPages:
             "first": first,
             "count": count,
             "from_block": from_block,
-            "most_tiles": MOST_TILES,
+            "max_tiles": MAX_TILES,
             "blocks_in_segment": blocks,
             "listing": self._listing(request, layer_map, painter, first, count, is_segment),
         }

@@ -39,7 +39,7 @@ _BACK: Final = LOGIN + "/back"
 _COOKIE: Final = "lamella_oidc"
 _WAY_S: Final = 600
 #: A key, or a token, and where to go on. Whoever sends it is not known yet.
-_MOST_BYTES: Final = 32_768
+_MAX_BYTES: Final = 32_768
 #: A page of ours, and nothing that a browser could take for another site.
 _OURS: Final = re.compile(rf"{ROOT}(?:[/?][!-\[\]-~]*)?")
 _SCOPES: Final = "openid profile email"
@@ -65,13 +65,13 @@ class LoginPages:
         self._services = services
         self._pages = pages
         self._gate = services.gate
-        self._ways = SignedTokens(secret, "lamella way to the issuer", most_characters=3_000)
+        self._ways = SignedTokens(secret, "lamella way to the issuer", max_characters=3_000)
 
     async def show(self, request: Request) -> Response:
         return self._drawn(request, "", 200)
 
     async def enter(self, request: Request) -> Response:
-        form = await self._pages.form(request, most_bytes=_MOST_BYTES)
+        form = await self._pages.form(request, max_bytes=_MAX_BYTES)
         shown, onward = form.text("key"), onward_of(form.text("next"))
         try:
             principal = await self._gate.log_in(request, shown)
@@ -89,7 +89,7 @@ class LoginPages:
         return self._started(request, session, self._pages.see(onward))
 
     async def leave(self, request: Request) -> Response:
-        await self._pages.form(request, most_bytes=_MOST_BYTES)
+        await self._pages.form(request, max_bytes=_MAX_BYTES)
         response = self._pages.see(LOGIN)
         self._gate.sessions.end(response)
         return response

@@ -21,10 +21,10 @@ from lamella.service.access import NOBODY, Permission, principal_of
 from lamella.service.access.principal import OPEN
 from lamella.service.catalog import TableRecord
 from lamella.service.dashboard import charts, words
-from lamella.service.dashboard.forms import KEY, MOST_BYTES, TOKEN, Form, Tokens, new_key, refuse_embedded
+from lamella.service.dashboard.forms import KEY, MAX_BYTES, TOKEN, Form, Tokens, new_key, refuse_embedded
 from lamella.service.dashboard.preview import Question
 from lamella.service.http.mutations import Work
-from lamella.service.http.negotiation import LEAST_BYTES, coding, compressed
+from lamella.service.http.negotiation import MIN_BYTES, coding, compressed
 from lamella.service.http.problem import status_of, title_of
 from lamella.service.http.routing import REQUEST_ID, ROUTE, RouteFactory
 from lamella.service.services import Services
@@ -209,9 +209,9 @@ class Pages:
         """The page that asks before its own address takes the form."""
         return self.html(request, "confirm.html", {"question": question}, title=question.asks)
 
-    async def form(self, request: Request, *, most_bytes: int = MOST_BYTES) -> Form:
+    async def form(self, request: Request, *, max_bytes: int = MAX_BYTES) -> Form:
         """The form that was posted; raises InvalidRequest for one that none of our pages sent, BodyTooLarge."""
-        return await self._tokens.form(request, most_bytes)
+        return await self._tokens.form(request, max_bytes)
 
     async def change(self, request: Request, form: Form, work: Work) -> bytes:
         """Run a mutation, once for each sending of a form, and give its answer's JSON.
@@ -287,7 +287,7 @@ class Pages:
     def _respond(self, request: Request, body: bytes, kind: str, status: int) -> Response:
         headers = {**_HEADERS, "Content-Type": kind, "Vary": "Accept-Encoding"}
         wanted = coding(request.headers.get("accept-encoding", ""))
-        if wanted is not None and len(body) >= LEAST_BYTES:
+        if wanted is not None and len(body) >= MIN_BYTES:
             body = compressed(body, wanted)
             headers["Content-Encoding"] = wanted
         return Response(body, status, headers)

@@ -21,9 +21,9 @@ from lamella.snapshot.errors import Overloaded
 from lamella.snapshot.wire import JobError, JobInfo, JobLine, Progress
 
 #: JSON that is shown of a value at most; the REST API has all of it.
-_MOST_CHARACTERS: Final = 20_000
-_MOST_DEPTH: Final = 3
-_MOST_FACTS: Final = 60
+_MAX_CHARACTERS: Final = 20_000
+_MAX_DEPTH: Final = 3
+_MAX_FACTS: Final = 60
 _TONES: Final = {"succeeded": "good", "failed": "bad", "running": "warn"}
 #: What stands before and after in a result, and what it is called.
 _BEFORE_AFTER: Final = (
@@ -123,19 +123,19 @@ def facts_of_result(result: object) -> tuple[Fact, ...]:
             seen.update((before, after))
             found.append(fact(name, f"{_spelled(before, result[before])} → {_spelled(after, result[after])}"))
     _collect(found, "", {name: value for name, value in result.items() if name not in seen}, 0)
-    return tuple(found[:_MOST_FACTS])
+    return tuple(found[:_MAX_FACTS])
 
 
 def error_facts(error: JobError) -> tuple[Fact, ...]:
     """The details of an error, as facts."""
     found: list[Fact] = []
     _collect(found, "", error.details, 0)
-    return tuple(found[:_MOST_FACTS])
+    return tuple(found[:_MAX_FACTS])
 
 
 def shown_json(value: object) -> str:
     """A value as JSON on several lines, cut where it is very long."""
-    return shortened(msgspec.json.format(_json(value), indent=2), _MOST_CHARACTERS)
+    return shortened(msgspec.json.format(_json(value), indent=2), _MAX_CHARACTERS)
 
 
 def shortened(text: str, most: int) -> str:
@@ -143,10 +143,10 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def end_of(lines: Sequence[JobLine], most_bytes: int) -> list[JobLine]:
+def end_of(lines: Sequence[JobLine], max_bytes: int) -> list[JobLine]:
     """The last lines that together take no more room than that on a page; always one, if there is any."""
     found: list[JobLine] = []
-    left = most_bytes
+    left = max_bytes
     for line in reversed(lines):
         left -= len(escape(line.text).encode()) + 120
         if found and left < 0:
@@ -167,11 +167,11 @@ def _since(job: JobInfo, now_ms: int) -> tuple[str, int]:
 
 def _collect(found: list[Fact], before: str, values: Mapping[Any, Any], depth: int) -> None:
     for key, value in values.items():
-        if len(found) >= _MOST_FACTS:
+        if len(found) >= _MAX_FACTS:
             return
         name = f"{before}{_name(str(key))}"
         if isinstance(value, Mapping):
-            if depth < _MOST_DEPTH:
+            if depth < _MAX_DEPTH:
                 _collect(found, f"{name}: ", value, depth + 1)
         elif isinstance(value, list):
             if value:
@@ -256,7 +256,7 @@ _T = TypeVar("_T")
 
 #: Answers to what somebody typed that are kept, what a page waits for one that is not there yet, and how long one is
 #: shown that does not rest on a snapshot alone.
-MOST_READY: Final = 64
+MAX_READY: Final = 64
 WAIT_S: Final = 0.15
 FRESH_S: Final = 60.0
 #: A failure may pass. Until then it is told again: a page that is loaded anew must not begin the same work at once.

@@ -35,10 +35,10 @@ HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 _KINDS: Final = cast("tuple[ClusterKind, ...]", get_args(ClusterKind))
 #: Columns, and schemas, on one page.
-MOST_COLUMNS: Final = 500
-_MOST_SCHEMAS: Final = 20
+MAX_COLUMNS: Final = 500
+_MAX_SCHEMAS: Final = 20
 #: Layouts whose look-ups are kept.
-_MOST_PREPARED: Final = 64
+_MAX_PREPARED: Final = 64
 
 
 class TablePages:
@@ -48,13 +48,13 @@ class TablePages:
         self._services = services
         self._pages = pages
         self._figures: BackgroundFigures[ClusteringAnswer] = BackgroundFigures(
-            services.when_closing, _MOST_PREPARED, name="ui-figures"
+            services.when_closing, _MAX_PREPARED, name="ui-figures"
         )
         self._histograms: BackgroundFigures[tuple[tuple[str, int], ...]] = BackgroundFigures(
-            services.when_closing, _MOST_PREPARED, name="ui-depths"
+            services.when_closing, _MAX_PREPARED, name="ui-depths"
         )
         self._scores: BackgroundFigures[dict[str, float]] = BackgroundFigures(
-            services.when_closing, _MOST_PREPARED, name="ui-scores"
+            services.when_closing, _MAX_PREPARED, name="ui-scores"
         )
 
     async def summary(self, request: Request) -> Response:
@@ -156,12 +156,12 @@ class TablePages:
             "snapshot_id": pointer.snapshot_id,
             "timestamp_ms": pointer.timestamp_ms,
             "row_count": snapshot.summary.row_count,
-            "lines": lines[start : start + MOST_COLUMNS],
+            "lines": lines[start : start + MAX_COLUMNS],
             "start": start,
             "column_count": len(lines),
-            "most_columns": MOST_COLUMNS,
+            "max_columns": MAX_COLUMNS,
             "key": key.columns,
-            "schemas": snapshot.history[-_MOST_SCHEMAS:],
+            "schemas": snapshot.history[-_MAX_SCHEMAS:],
             "schema_count": len(snapshot.history),
             "schema": snapshot.schema,
         }
@@ -260,7 +260,7 @@ def _rate_points(series: Sequence[PruneRate]) -> list[tuple[float, float]]:
 
 #: Tables on one page.
 _PAGE: Final = 50
-_MOST_JOBS: Final = 1_000
+_MAX_JOBS: Final = 1_000
 
 
 class OverviewPages:
@@ -301,7 +301,7 @@ class OverviewPages:
         ids = [record.table_id for record in records]
         hour, day = (self._services.prune_rates.rates(ids, since_ms=now_ms - span) for span in (HOUR_MS, DAY_MS))
         pending = visible_jobs(request, JobFilter(states=("queued", "running")))
-        running = self._services.jobs.list(pending, page_size=_MOST_JOBS, page_token=None).jobs
+        running = self._services.jobs.list(pending, page_size=_MAX_JOBS, page_token=None).jobs
         lines = [self._line(record, hour, day) for record in records]
         return {
             "lines": lines,

@@ -43,7 +43,7 @@ class ExternalRoutes:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._threads = Threads(_AT_ONCE, most_waiting=_WAITING, what="refreshes of external tables")
+        self._threads = Threads(_AT_ONCE, max_waiting=_WAITING, what="refreshes of external tables")
 
     async def refresh_table(self, request: Request) -> Response:
         require_json(request)

@@ -378,7 +378,7 @@ class ChangesRoutes:
         )
 
 
-def _query(request: Request, most_blocks: int) -> ChangesQuery:
+def _query(request: Request, max_blocks: int) -> ChangesQuery:
     given = request.query_params
     return ChangesQuery(
         since=given.get("since"),
@@ -391,7 +391,7 @@ def _query(request: Request, most_blocks: int) -> ChangesQuery:
         append_only=truth(request, "append_only"),
         time_zone=given.get("time_zone", "UTC"),
         case_sensitive=truth(request, "case_sensitive"),
-        page_size=min(whole_number(request, "page_size", _DEFAULT_BLOCKS, 1, _LARGEST_PAGE), most_blocks),
+        page_size=min(whole_number(request, "page_size", _DEFAULT_BLOCKS, 1, _LARGEST_PAGE), max_blocks),
         page_token=given.get("page_token"),
     )
 

@@ -26,16 +26,16 @@ from lamella.snapshot.errors import BodyTooLarge, InvalidRequest, LimitExceeded,
 
 
 class BodyReader:
-    """Holds ``most_bytes`` of bodies that come in parts, and half of that for one ``whose`` if it is ``shared``.
+    """Holds ``max_bytes`` of bodies that come in parts, and half of that for one ``whose`` if it is ``shared``.
 
     Belongs to one event loop. A body that comes alone may have more. Those that are there as a whole when they are
     asked for are not counted: of each connection the server holds no more than 64 KiB and what it read last, which is
     up to 256 KiB.
     """
 
-    def __init__(self, *, most_bytes: int, shared: bool, metrics: Metrics) -> None:
-        self._most_bytes = most_bytes
-        self._own_bytes = most_bytes // 2 if shared else most_bytes
+    def __init__(self, *, max_bytes: int, shared: bool, metrics: Metrics) -> None:
+        self._max_bytes = max_bytes
+        self._own_bytes = max_bytes // 2 if shared else max_bytes
         self._held_bytes = 0
         self._held_by: Counter[str] = Counter()
         self._metrics = metrics.limits
@@ -97,7 +97,7 @@ class BodyReader:
     def _check(self, whose: str, mine_bytes: int, more_bytes: int) -> None:
         if self._held_bytes == mine_bytes:
             return
-        is_over = self._held_bytes + more_bytes > self._most_bytes
+        is_over = self._held_bytes + more_bytes > self._max_bytes
         if is_over or (self._held_by[whose] > mine_bytes and self._held_by[whose] + more_bytes > self._own_bytes):
             self._metrics.refused.labels("body", "bytes").inc()
             raise Overloaded("the requests that are under way are too large together", retry_after_s=1, limit="bytes")
@@ -155,9 +155,9 @@ class BodyLimitMiddleware:
 
 
 #: Values that a body may have. Small ones take up to thirty times their text once they are read; this bounds that.
-MOST_VALUES: Final = 4_000_000
+MAX_VALUES: Final = 4_000_000
 #: Of a body whose values stay text for now, such as the blocks of a commit.
-MOST_RAW_VALUES: Final = 16_000_000
+MAX_RAW_VALUES: Final = 16_000_000
 
 _T = TypeVar("_T")
 _TOO_LONG: Final = re.compile(r"Expected `(?P<kind>\w+)` of length <= (?P<most>\d+)")
@@ -170,16 +170,16 @@ def read_json(
     data: bytes | msgspec.Raw,
     *,
     root: str = "$",
-    most_values: int = MOST_VALUES,
+    max_values: int = MAX_VALUES,
 ) -> _T:
     """What ``decoder`` makes of ``data``; ``root`` is the JSON path at which ``data`` stands in the request.
 
     Raises:
         InvalidRequest: not JSON, or not of that form; then ``details.path`` is the JSON path of the mistake.
-        LimitExceeded: nested too deeply, more than ``most_values`` values, or a member that is longer than it may be.
+        LimitExceeded: nested too deeply, more than ``max_values`` values, or a member that is longer than it may be.
     """
-    if len(data) > most_values and _separators(data) > most_values:
-        raise LimitExceeded(f"the body has more than {most_values} values", limit="json_values", most=most_values)
+    if len(data) > max_values and _separators(data) > max_values:
+        raise LimitExceeded(f"the body has more than {max_values} values", limit="json_values", most=max_values)
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
@@ -231,7 +231,7 @@ class Admission:
             wait_s=None,  # what is before it is bounded by its cost
             shared=is_shared,
             metrics=metrics,
-            most_cost=settings.wide_prunes_tests,
+            max_cost=settings.wide_prunes_tests,
         )
         self._changes = ConcurrencyLimit(
             "change",
@@ -241,8 +241,8 @@ class Admission:
             shared=is_shared,
             metrics=metrics,
         )
-        self._bodies = BodyReader(most_bytes=settings.body_memory_bytes, shared=is_shared, metrics=metrics)
-        self._most_body_bytes = settings.max_body_bytes
+        self._bodies = BodyReader(max_bytes=settings.body_memory_bytes, shared=is_shared, metrics=metrics)
+        self._max_body_bytes = settings.max_body_bytes
         self._deadline_s = settings.request_deadline_s
         self._late = metrics.limits.late
 
@@ -275,7 +275,7 @@ class Admission:
             Unavailable: its time is over.
         """
         places, bodies, late = self._changes if changes else self._reads, self._bodies, self._late
-        most_bytes = self._most_body_bytes if is_large else min(SMALL_BODY_BYTES, self._most_body_bytes)
+        max_bytes = self._max_body_bytes if is_large else min(SMALL_BODY_BYTES, self._max_body_bytes)
         deadline_s = self._deadline_s
 
         async def admitted(request: Request) -> Response:
@@ -284,10 +284,10 @@ class Admission:
             held_bytes = 0
             if has_body:
                 if not is_large:
-                    _check_announced(request, most_bytes)
+                    _check_announced(request, max_bytes)
                 if takes_place or not _is_small(request):
                     places.check(whose)
-                held_bytes = await bodies.read(request, whose, most_bytes)
+                held_bytes = await bodies.read(request, whose, max_bytes)
             try:
                 if changes:
                     begin_change(waits_s)
@@ -318,7 +318,7 @@ def _is_small(request: Request) -> bool:
     return announced.isdigit() and len(announced) <= 18 and int(announced) <= QUICK_BODY_BYTES
 
 
-def _check_announced(request: Request, most_bytes: int) -> None:
+def _check_announced(request: Request, max_bytes: int) -> None:
     announced = request.headers.get("content-length", "")
-    if announced.isdigit() and (len(announced) > 18 or int(announced) > most_bytes):
-        raise too_large(most_bytes)
+    if announced.isdigit() and (len(announced) > 18 or int(announced) > max_bytes):
+        raise too_large(max_bytes)

@@ -29,7 +29,7 @@ class ConcurrencyLimit:
     are served in turn: the next place goes to the next one of them, and with each to the request that came first. So
     nobody waits behind another one's line. ``kind`` names the places in metrics, ``what`` in errors.
 
-    Requests that say what they ``cost`` are held against ``most_cost``, at work and waiting together (None: any cost);
+    Requests that say what they ``cost`` are held against ``max_cost``, at work and waiting together (None: any cost);
     of one ``whose`` against half of it. One that costs more than that is let in when it comes alone.
     """
 
@@ -43,15 +43,15 @@ class ConcurrencyLimit:
         shared: bool,
         metrics: Metrics,
         what: What = "requests",
-        most_cost: int | None = None,
+        max_cost: int | None = None,
     ) -> None:
-        self._most_cost = most_cost
-        self._own_cost = None if most_cost is None else (max(1, most_cost // 2) if shared else most_cost)
+        self._max_cost = max_cost
+        self._own_cost = None if max_cost is None else (max(1, max_cost // 2) if shared else max_cost)
         self._cost = 0
         self._cost_by: Counter[str] = Counter()
         self._at_once = at_once
         self._wait_s = wait_s
-        self._most_waiting = waiting
+        self._max_waiting = waiting
         self._own = max(1, at_once // 2) if shared else at_once
         self._own_waiting = (waiting + 1) // 2 if shared else waiting
         self._held = 0
@@ -59,7 +59,7 @@ class ConcurrencyLimit:
         self._held_by: Counter[str] = Counter()
         self._lines: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         self._what = what
-        limits = (what, _OF_ONE) if most_cost is None else (what, _OF_ONE, _WORK)
+        limits = (what, _OF_ONE) if max_cost is None else (what, _OF_ONE, _WORK)
         self._refused = {limit: metrics.limits.refused.labels(kind, limit) for limit in limits}
         self._shown = metrics.limits.waiting.labels(kind)
 
@@ -78,7 +78,7 @@ class ConcurrencyLimit:
         if not is_full and self._held_by[whose] < self._own:
             return
         limit = self._what if is_full else _OF_ONE
-        if self._waiting < self._most_waiting:
+        if self._waiting < self._max_waiting:
             if len(self._lines.get(whose, ())) < self._own_waiting:
                 return
             limit = _OF_ONE
@@ -104,10 +104,10 @@ class ConcurrencyLimit:
 
     def check_cost(self, whose: str, cost: int) -> None:
         """Raises Overloaded when work of that cost would be too much beside what is there."""
-        if self._most_cost is None or self._own_cost is None:
+        if self._max_cost is None or self._own_cost is None:
             return
         own = self._cost_by[whose]
-        if self._cost and self._cost + cost > self._most_cost:
+        if self._cost and self._cost + cost > self._max_cost:
             raise self._overloaded(_WORK)
         if own and own + cost > self._own_cost:
             raise self._overloaded(_OF_ONE)

@@ -82,14 +82,14 @@ class Connections:
 
     def __init__(self, settings: Settings, metrics: Metrics, timer: Callable[[], float] = time.monotonic) -> None:
         self._most = settings.connections_max
-        self._most_unstarted = settings.requests_at_once + settings.requests_waiting
+        self._max_unstarted = settings.requests_at_once + settings.requests_waiting
         self.head_bytes = settings.header_bytes_max
         self._wait_s = settings.request_wait_s
-        self._most_slow = settings.slow_readers_max
+        self._max_slow = settings.slow_readers_max
         self._head_s = settings.header_timeout_s
         self._body_s = settings.body_stall_s
         # Twice as much as a body may have: a client whose body is a little too large is to read that it is.
-        self._most_rest_bytes = 2 * settings.max_body_bytes
+        self._max_rest_bytes = 2 * settings.max_body_bytes
         self._answer_s = settings.answer_stall_s
         # The server closes them itself after that time; but closing waits until all was taken.
         self._unused_s = settings.keep_alive_s + settings.answer_stall_s
@@ -157,7 +157,7 @@ class Connections:
         rest = self._rests.get(connection)
         if rest is None:
             self._bodies[connection] = _Mark(self._timer())
-        elif connection.received_bytes - rest.done_bytes > self._most_rest_bytes:
+        elif connection.received_bytes - rest.done_bytes > self._max_rest_bytes:
             self._cut(connection, "body")
 
     def head_ended(self, connection: ConnectionWatch) -> None:
@@ -190,7 +190,7 @@ class Connections:
         """The client takes its answer slower than it is sent."""
         if connection not in self._all or connection in self._slow:
             return
-        if len(self._slow) >= self._most_slow:
+        if len(self._slow) >= self._max_slow:
             self._cut(next(iter(self._slow)), "answer")
         self._quiet.pop(connection, None)
         self._slow[connection] = _Mark(self._timer(), connection.unsent_bytes)
@@ -244,7 +244,7 @@ class Connections:
     @property
     def is_busy(self) -> bool:
         """True when as many requests have come and not begun as may be."""
-        return self.unstarted >= self._most_unstarted
+        return self.unstarted >= self._max_unstarted
 
     def refused(self) -> None:
         """A request was refused because of that."""
@@ -327,9 +327,9 @@ def _late_marks(marks: dict[ConnectionWatch, _Mark], before_s: float) -> list[Co
 
 
 #: More headers than clients, and proxies before them, have a use for.
-MOST_HEADERS: Final = 128
+MAX_HEADERS: Final = 128
 #: Requests that a client may send ahead of their answers.
-MOST_AHEAD: Final = 8
+MAX_AHEAD: Final = 8
 
 _NOTHING, _HEAD, _BODY = range(3)
 
@@ -389,7 +389,7 @@ class ClientConnection(HttpToolsProtocol):
         self.received_bytes += len(data)
         if self._coming == _BODY:
             kept.body_begun(self)
-            if len(self.headers) > MOST_HEADERS:  # of the trailer: those before the body are counted there
+            if len(self.headers) > MAX_HEADERS:  # of the trailer: those before the body are counted there
                 self.end()
             return
         self._head_bytes += len(data)
@@ -414,15 +414,15 @@ class ClientConnection(HttpToolsProtocol):
         super().on_message_begin()
         self._coming = _HEAD
         self.received_bytes = 0
-        if len(self.pipeline) >= MOST_AHEAD:
-            self._refuse(InvalidRequest(f"more than {MOST_AHEAD} requests were sent ahead", limit="pipeline"))
+        if len(self.pipeline) >= MAX_AHEAD:
+            self._refuse(InvalidRequest(f"more than {MAX_AHEAD} requests were sent ahead", limit="pipeline"))
 
     def on_headers_complete(self) -> None:
         limit_bytes = self._kept.head_bytes
         if self._is_long and len(self.url) + sum(len(n) + len(v) + 4 for n, v in self.headers) > limit_bytes:
             self._refuse(_too_large(limit_bytes))
-        if len(self.headers) > MOST_HEADERS:
-            self._refuse(HeadersTooLarge(f"there are more than {MOST_HEADERS} headers", limit="headers"))
+        if len(self.headers) > MAX_HEADERS:
+            self._refuse(HeadersTooLarge(f"there are more than {MAX_HEADERS} headers", limit="headers"))
         self._head_bytes = 0
         self._coming = _BODY
         self._kept.head_ended(self)

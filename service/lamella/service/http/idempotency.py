@@ -41,7 +41,7 @@ from lamella.snapshot.errors import (
 
 MAX_KEY_LENGTH: Final = 255
 #: Of the method, who asks, and the path: as the catalog keeps them.
-_MOST_SCOPE: Final = 600
+_MAX_SCOPE: Final = 600
 
 _ANSWER: Final = StoredJson(msgspec.Raw, "an answer")
 
@@ -106,8 +106,8 @@ def claim(key: str | None, method: str, path: str, query: str, body: bytes, now_
     if key is not None and not (0 < len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
         raise InvalidRequest(f"an Idempotency-Key is 1 to {MAX_KEY_LENGTH} printable ASCII characters")
     scope = f"{method} {path}"
-    if key is not None and len(scope) > _MOST_SCOPE:
-        raise LimitExceeded(f"the path is longer than {_MOST_SCOPE} characters", limit="path", most=_MOST_SCOPE)
+    if key is not None and len(scope) > _MAX_SCOPE:
+        raise LimitExceeded(f"the path is longer than {_MAX_SCOPE} characters", limit="path", most=_MAX_SCOPE)
     asked = hashlib.sha256(body)
     if query:
         asked.update(b"?" + query.encode())

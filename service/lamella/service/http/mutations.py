@@ -33,13 +33,13 @@ from lamella.snapshot.errors import LamellaError, Overloaded, Unavailable
 class QueueLimit:
     """Counts what is inside. Belongs to one event loop, so it needs no lock.
 
-    ``most_waiting``: mutations of one table at once; ``most_bytes``: their bodies, over all tables. A body that is
+    ``max_waiting``: mutations of one table at once; ``max_bytes``: their bodies, over all tables. A body that is
     larger than that is let in when it comes alone.
     """
 
-    def __init__(self, *, most_waiting: int, most_bytes: int, metrics: Metrics) -> None:
-        self._most_waiting = most_waiting
-        self._most_bytes = most_bytes
+    def __init__(self, *, max_waiting: int, max_bytes: int, metrics: Metrics) -> None:
+        self._max_waiting = max_waiting
+        self._max_bytes = max_bytes
         self._metrics = metrics
         self._inside: Counter[str] = Counter()
         self._bytes = 0
@@ -51,12 +51,12 @@ class QueueLimit:
         Raises:
             Overloaded: too much is inside already; nothing was done.
         """
-        if self._inside[table] >= self._most_waiting:
+        if self._inside[table] >= self._max_waiting:
             self._metrics.mutations_refused.labels("table").inc()
             raise Overloaded(
-                f"{self._most_waiting} mutations of this table are waiting already", retry_after_s=1, limit="table"
+                f"{self._max_waiting} mutations of this table are waiting already", retry_after_s=1, limit="table"
             )
-        if self._bytes and self._bytes + size_bytes > self._most_bytes:
+        if self._bytes and self._bytes + size_bytes > self._max_bytes:
             self._metrics.mutations_refused.labels("bytes").inc()
             raise Overloaded("the mutations that are waiting are too large together", retry_after_s=1, limit="bytes")
         self._inside[table] += 1
@@ -89,7 +89,7 @@ class Mutations:
             lambda before_ms, limit: catalog.forget_answers(before_ms=before_ms, limit=limit),
         )
         self._door = QueueLimit(
-            most_waiting=settings.mutation_queue, most_bytes=settings.mutation_queue_bytes, metrics=metrics
+            max_waiting=settings.mutation_queue, max_bytes=settings.mutation_queue_bytes, metrics=metrics
         )
 
     @property

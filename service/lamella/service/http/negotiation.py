@@ -69,7 +69,7 @@ def _weight(parameters: Sequence[str]) -> float | None:
 
 
 #: Answers of fewer bytes are sent as they are: they fit into a few packets, and compressing them takes longer.
-LEAST_BYTES: Final = 16 << 10
+MIN_BYTES: Final = 16 << 10
 
 # Metadata compresses well at any level, and the lowest keeps up with a network.
 _GZIP_LEVEL: Final = 1

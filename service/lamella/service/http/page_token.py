@@ -18,7 +18,7 @@ from lamella.snapshot.tokens import SignedTokens
 _Place = TypeVar("_Place")
 
 #: A place may be a location or a name.
-_MOST_CHARACTERS: Final = 16_384
+_MAX_CHARACTERS: Final = 16_384
 
 
 class PageTokens:
@@ -61,7 +61,7 @@ class PageTokens:
         return found
 
     def _signed(self, of: str, scope: str) -> SignedTokens:
-        return SignedTokens(self._secret, f"lamella page of {of}\0{scope}", most_characters=_MOST_CHARACTERS)
+        return SignedTokens(self._secret, f"lamella page of {of}\0{scope}", max_characters=_MAX_CHARACTERS)
 
 
 def no_token(of: str, parameter: str = "page_token") -> InvalidPageToken:

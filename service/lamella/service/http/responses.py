@@ -20,7 +20,7 @@ from lamella.service import release
 from lamella.service.access.principal import actor_of
 from lamella.service.catalog import TableRecord
 from lamella.service.history.history import trusted_manifests
-from lamella.service.http.negotiation import CODINGS, LEAST_BYTES, Coding, coding, compressed, compressor, media_type
+from lamella.service.http.negotiation import CODINGS, MIN_BYTES, Coding, coding, compressed, compressor, media_type
 from lamella.service.http.routing import JSON, PreparedResponse
 from lamella.service.http.streaming import PIECE_BYTES, WHOLE_BYTES, LargeAnswers, Pieces, StreamedResponse, Turn
 from lamella.service.services import Services
@@ -180,7 +180,7 @@ async def respond(
         if turn is not None:
             turn.give_back()
         kinds = (kind, (b"cache-control", _NO_STORE.encode())) if answer.is_secret else (kind,)
-        if len(answer.data) < LEAST_BYTES:
+        if len(answer.data) < MIN_BYTES:
             return PreparedResponse(answer.data, kinds)
         if code is None:
             return PreparedResponse(answer.data, (_VARY, *kinds))
@@ -269,7 +269,7 @@ async def respond_conditional(
         if matches_tag(request, tag):
             return tag, None, False
         data = make(record)
-        if code is None or len(data) < LEAST_BYTES:
+        if code is None or len(data) < MIN_BYTES:
             return tag, data, False
         return tag, compressed(data, code), True
 

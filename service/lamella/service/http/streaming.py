@@ -19,7 +19,7 @@ from lamella.snapshot.errors import Overloaded
 #: Answers of more bytes, before they are compressed, are sent in pieces.
 WHOLE_BYTES: Final = 1 << 20
 #: What a kept block takes in an answer at least, but for one of ranges.
-LEAST_BLOCK_BYTES: Final = 24
+MIN_BLOCK_BYTES: Final = 24
 #: Bytes, before they are compressed, that are made in a thread before they are sent.
 PIECE_BYTES: Final = 256 << 10
 

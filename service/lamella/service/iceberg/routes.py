@@ -301,8 +301,8 @@ class IcebergScanRoutes:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
         services, wanted = self._services, ResponseFormat.of(request)
 
-        def work(most_tests: int | None) -> BufferedResponse | StreamingResponse:
-            return begin_streaming(JSON, ask(services.table(namespace, name), most_tests))
+        def work(max_tests: int | None) -> BufferedResponse | StreamingResponse:
+            return begin_streaming(JSON, ask(services.table(namespace, name), max_tests))
 
         return await respond(await services.weighed(request, work), wanted, services.large_answers, request)
 
@@ -388,7 +388,7 @@ FORM: Final = "application/x-www-form-urlencoded"
 #: What a token is, by RFC 8693, section 3.
 _ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105  # a name, and no secret
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
-_MOST_FIELDS: Final = 20
+_MAX_FIELDS: Final = 20
 #: Neither RFC 6749 nor its clients want it kept (section 5.1).
 _NO_STORE: Final = {"Cache-Control": "no-store"}
 
@@ -448,7 +448,7 @@ class IcebergTokenRoutes:
 def _fields(body: bytes) -> dict[str, str]:
     """The fields of a form; raises InvalidRequest when it is none, or has a field twice (RFC 6749, section 3.2)."""
     try:
-        found = parse_qs(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
+        found = parse_qs(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS)
     except ValueError as error:
         raise InvalidRequest("the body is no form") from error
     if any(len(values) > 1 for values in found.values()):

@@ -23,7 +23,7 @@ from lamella.snapshot.iceberg.filter import IcebergResiduals, filter_for
 from lamella.snapshot.iceberg.metadata import PastSnapshot, readable_schemas, require_named, table_metadata
 from lamella.snapshot.iceberg.scan_plan import (
     END,
-    MOST_BYTES,
+    MAX_BYTES,
     START,
     FileMembers,
     PlannedBlock,
@@ -38,7 +38,7 @@ from lamella.snapshot.iceberg.scan_plan import (
     tasks_json,
     within,
 )
-from lamella.snapshot.iceberg.wire import MOST_CHARACTERS, PlanTableScan
+from lamella.snapshot.iceberg.wire import MAX_CHARACTERS, PlanTableScan
 from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.prune.paging import Position
 from lamella.snapshot.prune.result import Found
@@ -48,7 +48,7 @@ from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import DiffAnswer, DiffRequest, PruneRequest
 
 #: The newest snapshots, which the metadata lists beside those that are tagged.
-MOST_SNAPSHOTS: Final = 1_000
+MAX_SNAPSHOTS: Final = 1_000
 
 
 class IcebergHistory:
@@ -97,7 +97,7 @@ class IcebergHistory:
         # Of a snapshot that came meanwhile, the metadata says nothing yet.
         tags = [tag for tag in self._catalog.tags(record.table_id, now_ms=self._clock()) if tag.seq <= record.version]
         before = record.version + 1
-        newest = self._catalog.history(record.table_id, before_seq=before, limit=1 if only_refs else MOST_SNAPSHOTS)
+        newest = self._catalog.history(record.table_id, before_seq=before, limit=1 if only_refs else MAX_SNAPSHOTS)
         listed = {entry.seq: entry for entry in newest}
         for tag in tags:
             if tag.seq not in listed:
@@ -148,11 +148,11 @@ class IcebergHistory:
 
 
 #: Snapshots that an incremental scan looks at.
-MOST_STEPS: Final = 1_000
+MAX_STEPS: Final = 1_000
 #: Blocks that one of them adds and removes.
-_MOST_CHANGED: Final = 250_000
+_MAX_CHANGED: Final = 250_000
 #: An answer that was made does not know a longer id; plans with such requests cannot be fetched by it.
-_MOST_ID: Final = 2_000
+_MAX_ID: Final = 2_000
 #: Operations that put the same rows into other files.
 _SAME_ROWS: Final = frozenset({"compact", "recluster"})
 
@@ -186,7 +186,7 @@ class IcebergScans:
         self._tasks = PlanTasks(secret)
         self._note = note
 
-    def plan(self, record: TableRecord, request: PlanTableScan, most_tests: int | None = None) -> Iterator[bytes]:
+    def plan(self, record: TableRecord, request: PlanTableScan, max_tests: int | None = None) -> Iterator[bytes]:
         """A whole plan as JSON, piece by piece: its first files, and tokens for the others.
 
         Raises:
@@ -194,29 +194,29 @@ class IcebergScans:
                 which one does not only add files.
             NotExpressible: no Iceberg client would read the snapshot rightly.
             LimitExceeded: a range of snapshots that is too long.
-            NotNow: it takes more than ``most_tests``.
+            NotNow: it takes more than ``max_tests``.
         """
         if request.start_snapshot_id is not None or request.end_snapshot_id is not None:
-            return self._incremental(record, request, most_tests)
+            return self._incremental(record, request, max_tests)
         asked = self._asked(record, request)
         task = self._tasks.first(record.table_id, asked.head.snapshot_id, asked.spoken_by, request)
-        return self._completed(self._first(record, asked, task, most_tests), self._plan_id(task))
+        return self._completed(self._first(record, asked, task, max_tests), self._plan_id(task))
 
-    def tasks(self, record: TableRecord, token: str, most_tests: int | None = None) -> Iterator[bytes]:
+    def tasks(self, record: TableRecord, token: str, max_tests: int | None = None) -> Iterator[bytes]:
         """The files of one part of a plan as JSON.
 
-        Raises PlanTaskNotFound for what is no part of one of the table, NotNow for more than ``most_tests``.
+        Raises PlanTaskNotFound for what is no part of one of the table, NotNow for more than ``max_tests``.
         """
         task, request = self._read(record, token)
         asked = self._again(record, task, request)
-        return _object(self._part(asked, task, self._found(asked, most_tests)))
+        return _object(self._part(asked, task, self._found(asked, max_tests)))
 
-    def fetched(self, record: TableRecord, plan_id: str, most_tests: int | None = None) -> Iterator[bytes]:
-        """A plan once more; raises PlanTaskNotFound, NotNow for more than ``most_tests``."""
+    def fetched(self, record: TableRecord, plan_id: str, max_tests: int | None = None) -> Iterator[bytes]:
+        """A plan once more; raises PlanTaskNotFound, NotNow for more than ``max_tests``."""
         task, request = self._read(record, plan_id)
         if (task.start, task.stop) != (START, END):
             raise PlanTaskNotFound("this is a part of a plan, and no plan")
-        first = self._first(record, self._again(record, task, request), task, most_tests)
+        first = self._first(record, self._again(record, task, request), task, max_tests)
         return self._completed(first, plan_id)
 
     def cancel(self, record: TableRecord, plan_id: str) -> None:
@@ -257,11 +257,11 @@ class IcebergScans:
 
     def _plan_id(self, task: PlanTask) -> str:
         written = self._tasks.write(task)
-        return written if len(written) <= _MOST_ID else f"{_WITHOUT_ID}{task.snapshot_id}"
+        return written if len(written) <= _MAX_ID else f"{_WITHOUT_ID}{task.snapshot_id}"
 
-    def _first(self, record: TableRecord, asked: _Asked, task: PlanTask, most_tests: int | None) -> Iterator[bytes]:
+    def _first(self, record: TableRecord, asked: _Asked, task: PlanTask, max_tests: int | None) -> Iterator[bytes]:
         """All of a plan: fewer files where fewer are enough, and else its first part."""
-        planned = self._found(asked, most_tests)
+        planned = self._found(asked, max_tests)
         found, residuals, each_bytes = planned
         self._note(record, asked.request, found)
         wanted = asked.request.min_rows_requested
@@ -276,19 +276,19 @@ class IcebergScans:
         parts: Sequence[Kept] = found.parts or ()
         token_characters = len(self._tasks.write(task))
         cuts = [(task.start, task.stop)]
-        most_tasks, most_tokens = part_sizes(each_bytes, token_characters)
-        if token_characters < MOST_CHARACTERS:
-            cuts = ranges(parts, task.start, task.stop, most_tasks)
+        max_tasks, max_tokens = part_sizes(each_bytes, token_characters)
+        if token_characters < MAX_CHARACTERS:
+            cuts = ranges(parts, task.start, task.stop, max_tasks)
         else:
             _require_few(found.block_count, each_bytes)
         mine = blocks_of(within(parts, *cuts[0]), residuals)
-        tokens = [self._token(task, *cut) for cut in spread(cuts[1:], most_tokens)] if len(cuts) > 1 else []
+        tokens = [self._token(task, *cut) for cut in spread(cuts[1:], max_tokens)] if len(cuts) > 1 else []
         return _tasks(tasks_json(mine, self._members(asked)), tokens)
 
     def _token(self, task: PlanTask, start: Position, stop: Position) -> str:
         return self._tasks.write(msgspec.structs.replace(task, start=start, stop=stop))
 
-    def _found(self, asked: _Asked, most_tests: int | None) -> _Planned:
+    def _found(self, asked: _Asked, max_tests: int | None) -> _Planned:
         """What a prune keeps, what is left of the filter, and what a task takes at most, in bytes."""
         request, schema = asked.request, asked.head.schema
         sensitive = request.case_sensitive
@@ -300,7 +300,7 @@ class IcebergScans:
                 asked.entry.pointer,
                 filter.predicate,
                 PruneRequest(case_sensitive=sensitive),
-                most_tests=most_tests,
+                max_tests=max_tests,
             )
         return found, residuals, task_bytes(filter.size_bytes, columns)
 
@@ -312,17 +312,17 @@ class IcebergScans:
         pointer = asked.entry.pointer
         return FileMembers(asked.head, ids, lambda row: self._warehouse.blocks_at(pointer, row))
 
-    def _incremental(self, record: TableRecord, request: PlanTableScan, most_tests: int | None) -> Iterator[bytes]:
+    def _incremental(self, record: TableRecord, request: PlanTableScan, max_tests: int | None) -> Iterator[bytes]:
         start, end = request.start_snapshot_id, request.end_snapshot_id
         if start is None or end is None or request.snapshot_id is not None:
             raise InvalidRequest("give start-snapshot-id and end-snapshot-id, or snapshot-id, or none of them")
         if start > end:
             raise InvalidRequest("start-snapshot-id is a later snapshot than end-snapshot-id")
-        if end - start > MOST_STEPS:
+        if end - start > MAX_STEPS:
             raise LimitExceeded(
-                f"an incremental scan looks at {MOST_STEPS} snapshots at most",
+                f"an incremental scan looks at {MAX_STEPS} snapshots at most",
                 limit="changes_snapshots",
-                most=MOST_STEPS,
+                most=MAX_STEPS,
             )
         self._history.entry(record, end)
         entries = self._catalog.history(record.table_id, before_seq=end + 1, limit=end - start + 1)[::-1]
@@ -331,7 +331,7 @@ class IcebergScans:
         count = 0
         pieces: list[bytes] = []
         for before, after in pairwise(entries):
-            blocks, members, each_bytes = self._appended(record, request, before, after, most_tests)
+            blocks, members, each_bytes = self._appended(record, request, before, after, max_tests)
             count += len(blocks)
             _require_few(count, each_bytes)
             if blocks:
@@ -344,12 +344,12 @@ class IcebergScans:
         request: PlanTableScan,
         before: HistoryEntry,
         after: HistoryEntry,
-        most_tests: int | None,
+        max_tests: int | None,
     ) -> tuple[list[PlannedBlock], FileMembers | None, int]:
         """The blocks that a snapshot added, as far as they may match, and what the task of one takes at most."""
         with trusted_manifests():
             change = self._warehouse.diff(
-                before.pointer, after.pointer, DiffRequest(), most_blocks=_MOST_CHANGED, most_tests=most_tests
+                before.pointer, after.pointer, DiffRequest(), max_blocks=_MAX_CHANGED, max_tests=max_tests
             )
         if not change.added or _has_same_rows(after, change):
             return [], None, 0
@@ -360,7 +360,7 @@ class IcebergScans:
                 snapshot_id=after.seq,
             )
         asked = self._asked(record, msgspec.structs.replace(request, snapshot_id=after.seq, use_snapshot_schema=False))
-        found, residuals, each_bytes = self._found(asked, most_tests)
+        found, residuals, each_bytes = self._found(asked, max_tests)
         added = {block.location for block in change.added}
         blocks = [
             block
@@ -379,13 +379,13 @@ _WITHOUT_ID: Final = "answered-"
 
 def _require_few(count: int, each_bytes: int) -> None:
     """Raise LimitExceeded when a plan that has no parts would have so many files."""
-    most = MOST_BYTES // max(1, each_bytes)
+    most = MAX_BYTES // max(1, each_bytes)
     if count > most:
         raise LimitExceeded(
             f"a plan that has no parts may have {most} files of {each_bytes} bytes each: ask with a shorter filter, "
             "for fewer snapshots or for fewer statistics",
             limit="plan_bytes",
-            most=MOST_BYTES,
+            most=MAX_BYTES,
         )
 
 

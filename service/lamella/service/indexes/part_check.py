@@ -22,8 +22,8 @@ from lamella.snapshot.warehouse.indexing import index_with_id
 from lamella.snapshot.wire import IndexPartsSent, PartSent
 
 #: Parts that one request can bring, and that a commit can, which may have any number of blocks.
-MOST_PARTS: Final = 1_000
-MOST_COMMIT_PARTS: Final = 10_000
+MAX_PARTS: Final = 1_000
+MAX_COMMIT_PARTS: Final = 10_000
 
 
 class TakenParts(NamedTuple):
@@ -149,7 +149,7 @@ def left_out_parts(snapshot: Snapshot, sent: Sequence[IndexPartsSent], taken: Ta
     return left_out
 
 
-def require_distinct(parts: Sequence[PartSent], most: int = MOST_PARTS) -> list[str]:
+def require_distinct(parts: Sequence[PartSent], most: int = MAX_PARTS) -> list[str]:
     """The locations of the parts of a request; raises InvalidRequest for too many, or for one that is there twice."""
     if not 1 <= len(parts) <= most:
         raise InvalidRequest(f"parts are 1 to {most} in one request, not {len(parts)}")

@@ -82,7 +82,7 @@ class IndexParts:
         self._clock = clock
         self._threads = settings.index_threads
         self._parts = PartCheck(warehouse, store, threads=settings.ingest_threads)
-        self._most_blocks = settings.index_refresh_blocks
+        self._max_blocks = settings.index_refresh_blocks
         self._timer = timer
 
     def refresh(self, record: TableRecord, name: str, request: RefreshRequest) -> Commit:
@@ -249,9 +249,9 @@ class IndexParts:
 
     def _blocks(self, asked: int | None) -> int:
         if asked is None:
-            return self._most_blocks
-        if not 1 <= asked <= self._most_blocks:
+            return self._max_blocks
+        if not 1 <= asked <= self._max_blocks:
             raise InvalidRequest(
-                f"max_blocks is a number from 1 to {self._most_blocks}, not {asked}", parameter="max_blocks"
+                f"max_blocks is a number from 1 to {self._max_blocks}, not {asked}", parameter="max_blocks"
             )
         return asked

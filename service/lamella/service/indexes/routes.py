@@ -86,7 +86,7 @@ class IndexRoutes:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._builders = Threads(_AT_ONCE, most_waiting=_WAITING, what="builds of indexes")
+        self._builders = Threads(_AT_ONCE, max_waiting=_WAITING, what="builds of indexes")
 
     async def list_index_kinds(self, request: Request) -> Response:  # noqa: ARG002  # a handler takes a request
         return json_response(self._services.indexes.kinds())

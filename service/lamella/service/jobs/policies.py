@@ -13,7 +13,7 @@ from lamella.service.catalog import Catalog, PolicyRecord, RuleFired, StoredJson
 from lamella.service.config.settings import Settings
 from lamella.service.history.history import trusted_manifests
 from lamella.service.http.idempotency import IdempotencyKey, StoredResponse
-from lamella.service.jobs.queue import LONGEST_S, MOST_PRIORITY, arguments_text, check_range, json_value, new_job
+from lamella.service.jobs.queue import LONGEST_S, MAX_PRIORITY, arguments_text, check_range, json_value, new_job
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.ids import Ids
@@ -323,7 +323,7 @@ def _check(kind: str, rule: Rule) -> None:
     if rule.timeout_s is not None:
         check_range(f"{kind}.timeout_s", rule.timeout_s, 1, LONGEST_S)
     check_range(f"{kind}.cool_down_s", rule.cool_down_s, 0, _LONGEST_EVERY_S)
-    check_range(f"{kind}.priority", rule.priority, -MOST_PRIORITY, MOST_PRIORITY)
+    check_range(f"{kind}.priority", rule.priority, -MAX_PRIORITY, MAX_PRIORITY)
     arguments = dict(rule.arguments)
     if kind == "index_refresh":
         if "index" in arguments:

@@ -40,8 +40,8 @@ from lamella.snapshot.wire import (
     SubmitJob,
 )
 
-MOST_ATTEMPTS: Final = 100
-MOST_PRIORITY: Final = 1_000
+MAX_ATTEMPTS: Final = 100
+MAX_PRIORITY: Final = 1_000
 #: Thirty days.
 LONGEST_S: Final = 30 * 86_400
 STATES: Final[tuple[JobState, ...]] = get_args(JobState)
@@ -52,7 +52,7 @@ _ERROR: Final = StoredJson(JobError, "the error of a job")
 _ANY: Final = StoredJson(object, "the result of a job")
 
 
-def json_value(name: str, value: object, most_bytes: int) -> str | None:
+def json_value(name: str, value: object, max_bytes: int) -> str | None:
     """A value as the JSON text that the catalog keeps, None for None.
 
     Raises:
@@ -61,8 +61,8 @@ def json_value(name: str, value: object, most_bytes: int) -> str | None:
     if value is None:
         return None
     data = msgspec.json.encode(value)
-    if len(data) > most_bytes:
-        raise InvalidRequest(f"{name} is {len(data)} bytes of JSON, and may be {most_bytes}", path=f"$.{name}")
+    if len(data) > max_bytes:
+        raise InvalidRequest(f"{name} is {len(data)} bytes of JSON, and may be {max_bytes}", path=f"$.{name}")
     return data.decode()
 
 
@@ -214,8 +214,8 @@ def visible_jobs(request: Request, which: JobFilter) -> JobFilter:
 
 
 _OF: Final = "this listing of jobs"
-_MOST_LINES_SENT: Final = 1_000
-_MOST_CHARACTERS: Final = 2_000
+_MAX_LINES_SENT: Final = 1_000
+_MAX_CHARACTERS: Final = 2_000
 _LONGEST_WORKER: Final = 255
 _HIGHEST: Final = (1 << 53) - 1
 
@@ -315,14 +315,14 @@ class JobQueue:
     def finish(self, job_id: str, request: FinishJob) -> JobInfo:
         """End an attempt; raises InvalidRequest, JobNotFound, JobLeaseLost."""
         now_ms, canonical = self._clock(), _id(job_id)
-        most_bytes = self._settings.job_value_bytes
+        max_bytes = self._settings.job_value_bytes
         retry_at_ms = None
         if request.outcome == "failed" and request.retry:
             retry_at_ms = now_ms + self._retry_ms(canonical, request.retry_after_s)
         ending = JobEnding(
             outcome=request.outcome,
-            result=json_value("result", request.result, most_bytes),
-            error=json_value("error", request.error, most_bytes),
+            result=json_value("result", request.result, max_bytes),
+            error=json_value("error", request.error, max_bytes),
             retry_at_ms=retry_at_ms,
         )
         report = self._report(request.progress, request.checkpoint, request.log)
@@ -372,7 +372,7 @@ class JobQueue:
         checked = check_arguments(kind, request.arguments)
         arguments = arguments_text(checked)
         check_range("arguments", len(arguments), 0, self._settings.job_value_bytes)
-        check_range("priority", request.priority, -MOST_PRIORITY, MOST_PRIORITY)
+        check_range("priority", request.priority, -MAX_PRIORITY, MAX_PRIORITY)
         attempts = self._settings.job_max_attempts if request.max_attempts is None else request.max_attempts
         check_range("delay_s", request.delay_s, 0, LONGEST_S)
         if request.timeout_s is not None:
@@ -387,7 +387,7 @@ class JobQueue:
             arguments,
             origin="request",
             now_ms=now_ms,
-            max_attempts=check_range("max_attempts", attempts, 1, MOST_ATTEMPTS),
+            max_attempts=check_range("max_attempts", attempts, 1, MAX_ATTEMPTS),
             priority=request.priority,
             timeout_s=request.timeout_s,
             not_before_ms=now_ms + request.delay_s * 1000 if request.delay_s else 0,
@@ -400,17 +400,17 @@ class JobQueue:
         return self._catalog.table(namespace, table)
 
     def _report(self, progress: Progress | None, checkpoint: object, log: tuple[JobLine, ...]) -> JobReport:
-        most_bytes = self._settings.job_value_bytes
-        if len(log) > _MOST_LINES_SENT:
-            raise InvalidRequest(f"log has at most {_MOST_LINES_SENT} lines at once, not {len(log)}", path="$.log")
+        max_bytes = self._settings.job_value_bytes
+        if len(log) > _MAX_LINES_SENT:
+            raise InvalidRequest(f"log has at most {_MAX_LINES_SENT} lines at once, not {len(log)}", path="$.log")
         for line in log:
             check_range("log[...].number", line.number, 1, _HIGHEST)
             check_range("log[...].at_ms", line.at_ms, 0, _HIGHEST)
         return JobReport(
-            progress=json_value("progress", progress, most_bytes),
-            checkpoint=json_value("checkpoint", checkpoint, most_bytes),
+            progress=json_value("progress", progress, max_bytes),
+            checkpoint=json_value("checkpoint", checkpoint, max_bytes),
             lines=tuple(msgspec.structs.replace(line, text=_line_text(line.text)) for line in log),
-            most_lines=self._settings.job_log_lines,
+            max_lines=self._settings.job_log_lines,
         )
 
     def _retry_ms(self, job_id: str, retry_after_s: float | None) -> int:
@@ -444,7 +444,7 @@ def _token(text: str) -> str:
 def _line_text(text: str) -> str:
     """What the log keeps of a line: PostgreSQL holds no NUL, and nobody reads what is longer than a screen."""
     clean = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
-    return clean if len(clean) <= _MOST_CHARACTERS else clean[:_MOST_CHARACTERS] + "…"
+    return clean if len(clean) <= _MAX_CHARACTERS else clean[:_MAX_CHARACTERS] + "…"
 
 
 def _took_ms(job: JobRecord, now_ms: int) -> int | None:

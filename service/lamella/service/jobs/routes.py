@@ -67,7 +67,7 @@ ONE_JOB: Final = "/v1/jobs/{job_id}"
 _SUBMIT: Final = msgspec.json.Decoder(SubmitJob)
 _DEFAULT_PAGE: Final = 100
 _DEFAULT_LINES: Final = 1_000
-_MOST_LINES: Final = 10_000
+_MAX_LINES: Final = 10_000
 _Answer = TypeVar("_Answer")
 _MAX_NUMBER: Final = (1 << 53) - 1
 
@@ -106,7 +106,7 @@ class JobRoutes:
 
     async def get_job_log(self, request: Request) -> Response:
         after = whole_number(request, "after", 0, 0, _MAX_NUMBER)
-        limit = whole_number(request, "limit", _DEFAULT_LINES, 1, _MOST_LINES)
+        limit = whole_number(request, "limit", _DEFAULT_LINES, 1, _MAX_LINES)
         jobs = self._services.jobs
         return json_response(
             await self._of(request, "read", lambda job: jobs.log(job.job_id, after=after, limit=limit))
@@ -225,7 +225,7 @@ class JobRoutes:
                     Parameter(
                         name="limit",
                         description=f"Lines in one answer; {_DEFAULT_LINES} when not given.",
-                        schema={"type": "integer", "minimum": 1, "maximum": _MOST_LINES},
+                        schema={"type": "integer", "minimum": 1, "maximum": _MAX_LINES},
                     ),
                 ),
                 errors=(InvalidRequest, JobNotFound, Unavailable),

@@ -12,7 +12,7 @@ from lamella.service.catalog import AddedJob, Catalog, DueSchedule, ScheduleReco
 from lamella.service.config.settings import Settings
 from lamella.service.http.idempotency import IdempotencyKey, StoredResponse
 from lamella.service.jobs.policies import Policies
-from lamella.service.jobs.queue import LONGEST_S, MOST_ATTEMPTS, MOST_PRIORITY, arguments_text, check_range, new_job
+from lamella.service.jobs.queue import LONGEST_S, MAX_ATTEMPTS, MAX_PRIORITY, arguments_text, check_range, new_job
 from lamella.service.process.deadline import time_is_up
 from lamella.service.tables.names import LocationRules, check_name, require_job_places
 from lamella.service.telemetry.metrics import Metrics
@@ -94,9 +94,9 @@ class Schedules:
             check_range("cron", len(request.cron), 0, _LONGEST_CRON)
         if zone(request.time_zone) is None:
             raise InvalidRequest(f"there is no time zone {request.time_zone!r}", path="$.time_zone")
-        check_range("priority", request.priority, -MOST_PRIORITY, MOST_PRIORITY)
+        check_range("priority", request.priority, -MAX_PRIORITY, MAX_PRIORITY)
         if request.max_attempts is not None:
-            check_range("max_attempts", request.max_attempts, 1, MOST_ATTEMPTS)
+            check_range("max_attempts", request.max_attempts, 1, MAX_ATTEMPTS)
         if request.timeout_s is not None:
             check_range("timeout_s", request.timeout_s, 1, LONGEST_S)
         checked = check_arguments(kind, request.arguments)

@@ -188,8 +188,8 @@ def _job(kind: str, rule: Rule | None, arguments: Mapping[str, Any] | None = Non
 
 
 #: Tables of which the figures are kept, and that wait to be measured.
-_MOST_KEPT: Final = 1_000
-_MOST_WAITING: Final = 1_000
+_MAX_KEPT: Final = 1_000
+_MAX_WAITING: Final = 1_000
 #: Retention and what was a day ago change although the snapshot does not.
 _FRESH_MS: Final = 300_000
 _DAY_MS: Final = 86_400_000
@@ -280,7 +280,7 @@ class TableHealths:
             waiting = self._waiting.get(record.table_id)
             if waiting is not None and (not must or waiting[0] == record.pointer.snapshot_id):
                 return waiting[1]
-            if not must and len(self._waiting) >= _MOST_WAITING:
+            if not must and len(self._waiting) >= _MAX_WAITING:
                 return Future()
             if self._thread is None:  # made when it is needed, so that a fork before that does no harm
                 self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="table-health")
@@ -300,7 +300,7 @@ class TableHealths:
         with self._lock:
             self._held[record.table_id] = health
             self._held.move_to_end(record.table_id)
-            while len(self._held) > _MOST_KEPT:
+            while len(self._held) > _MAX_KEPT:
                 self._held.popitem(last=False)
         return health
 
@@ -387,6 +387,6 @@ class TableHealths:
             key = self._warehouse.head(pointer).cluster_key
             depth = self._warehouse.layouts.average_depth(pointer)
             found = self._depths[pointer.snapshot_id] = (None if key is None else key.key_id, depth)
-            while len(self._depths) > _MOST_KEPT:
+            while len(self._depths) > _MAX_KEPT:
                 self._depths.popitem(last=False)
         return found

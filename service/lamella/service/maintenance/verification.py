@@ -22,7 +22,7 @@ from lamella.snapshot.storage import Store
 from lamella.snapshot.verify import Deep, Options, Recorded, Verification
 from lamella.snapshot.wire import VerifyAnswer, VerifyRequest
 
-_MOST_HISTORY: Final = 1_000_000
+_MAX_HISTORY: Final = 1_000_000
 
 
 class _Place(msgspec.Struct, frozen=True, array_like=True):
@@ -78,8 +78,8 @@ class Verifications:
             StoreError: the store failed at the manifest of the snapshot or of a group, or gives another tree than
                 before; nothing is lost by asking for the same part again.
         """
-        if not 0 <= request.history <= _MOST_HISTORY:
-            raise InvalidRequest(f"history is a number from 0 to {_MOST_HISTORY}, not {request.history}")
+        if not 0 <= request.history <= _MAX_HISTORY:
+            raise InvalidRequest(f"history is a number from 0 to {_MAX_HISTORY}, not {request.history}")
         is_over = time_is_up(request.max_ms, self._timer)
         place = self._place(record, request)
         pointer = self._history.pointer(record, snapshot_id=place.snapshot_id)

@@ -32,9 +32,9 @@ def requested_s(scope: Scope) -> float | None:
     return None
 
 
-def begin_read(most_s: float, asked: float | None) -> None:
+def begin_read(max_s: float, asked: float | None) -> None:
     """From now on, in this context, work that only reads has so long at most."""
-    wait_until(time.monotonic() + (most_s if asked is None else min(most_s, asked)))
+    wait_until(time.monotonic() + (max_s if asked is None else min(max_s, asked)))
 
 
 def begin_change(asked: float | None) -> None:
@@ -49,10 +49,10 @@ def begin_left_s() -> float | None:
     return None if until_s is None else max(0.0, until_s - time.monotonic())
 
 
-def begin_within_s(most_s: float) -> float:
-    """The same, ``most_s`` at most."""
+def begin_within_s(max_s: float) -> float:
+    """The same, ``max_s`` at most."""
     within_s = begin_left_s()
-    return most_s if within_s is None else min(most_s, within_s)
+    return max_s if within_s is None else min(max_s, within_s)
 
 
 def end() -> None:

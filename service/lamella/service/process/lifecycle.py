@@ -82,7 +82,7 @@ class _Drain:
         self.servers: dict[int, Any] = {}
         self._lifecycle = lifecycle
         self._drain_s = settings.drain_s
-        self._most_s = settings.drain_s + settings.shutdown_grace_s + CLOSING_S
+        self._max_s = settings.drain_s + settings.shutdown_grace_s + CLOSING_S
         self._log = log
         self._is_alone = is_alone
         self._loop = asyncio.get_running_loop()
@@ -98,7 +98,7 @@ class _Drain:
         self._log.info("draining", pid=os.getpid(), signal=signal.Signals(number).name, drain_s=self._drain_s)
         stop: Callable[[int, FrameType | None], Any] = self.servers[number]
         self._loop.call_later(self._drain_s, stop, number, None)
-        late = threading.Timer(self._most_s, self._give_up)
+        late = threading.Timer(self._max_s, self._give_up)
         late.daemon = True
         try:
             late.start()
@@ -106,7 +106,7 @@ class _Drain:
             self._log.warning("nobody watches over the end", pid=os.getpid(), exc_info=error)
 
     def _give_up(self) -> None:
-        self._log.error("the service did not end in time", pid=os.getpid(), after_s=self._most_s)
+        self._log.error("the service did not end in time", pid=os.getpid(), after_s=self._max_s)
         os._exit(1)
 
 

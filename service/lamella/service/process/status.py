@@ -135,7 +135,7 @@ def quantile_ms(counts: Sequence[tuple[float, float]], share: float) -> float | 
     return None
 
 
-_MOST_WORKERS: Final = 1_000
+_MAX_WORKERS: Final = 1_000
 
 
 class CacheFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -306,7 +306,7 @@ class Status:
 
     def _job_workers(self) -> tuple[JobWorker, ...]:
         try:
-            running = self._catalog.jobs(JobFilter(states=("running",)), before_id=None, limit=_MOST_WORKERS)
+            running = self._catalog.jobs(JobFilter(states=("running",)), before_id=None, limit=_MAX_WORKERS)
         except LamellaError:
             return ()
         found = [

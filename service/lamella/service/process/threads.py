@@ -34,7 +34,7 @@ class ThreadUse(msgspec.Struct, frozen=True):
 class Threads:
     """``at_once`` pieces of work at a time; others wait for their turn and take no thread. Belongs to one event loop.
 
-    ``most_waiting``: of those so many, and one more is refused (None: any number); ``what`` names the work then.
+    ``max_waiting``: of those so many, and one more is refused (None: any number); ``what`` names the work then.
 
     Work for a request that somebody waits for until some time (:mod:`lamella.snapshot.concurrency`) is not waited for
     any longer. It goes on, since a thread cannot be ended, but is abandoned: it ends at its next look at the time. Up
@@ -44,9 +44,9 @@ class Threads:
     begun is waited for.
     """
 
-    def __init__(self, at_once: int, *, most_waiting: int | None = None, what: str = "requests") -> None:
+    def __init__(self, at_once: int, *, max_waiting: int | None = None, what: str = "requests") -> None:
         self._at_once = at_once
-        self._most_waiting = most_waiting
+        self._max_waiting = max_waiting
         self._what = what
         self._limiter: CapacityLimiter | None = None
         self._pool: ContextThreadPool | None = None
@@ -69,7 +69,7 @@ class Threads:
         """
         if self._limiter is None:  # made here because it belongs to the event loop
             self._limiter = CapacityLimiter(self._at_once)
-        if self._most_waiting is not None and self._limiter.statistics().tasks_waiting >= self._most_waiting:
+        if self._max_waiting is not None and self._limiter.statistics().tasks_waiting >= self._max_waiting:
             raise Overloaded(f"too many {self._what} are under way", retry_after_s=1, limit="threads")
         within_s = left_s()
         if within_s is None:

@@ -28,7 +28,7 @@ from lamella.service.http.responses import (
     respond_large,
 )
 from lamella.service.http.routing import JSON, OF_A_FILTER, OF_A_SNAPSHOT, TABLE, Operation, require_json
-from lamella.service.http.streaming import LEAST_BLOCK_BYTES, WHOLE_BYTES
+from lamella.service.http.streaming import MIN_BLOCK_BYTES, WHOLE_BYTES
 from lamella.service.services import Services
 from lamella.service.telemetry.tracing import describe_prune
 from lamella.snapshot.errors import (
@@ -128,9 +128,9 @@ class PruneRoutes:
         return _as_listed(asked, found)
 
     def _made(
-        self, namespace: str, name: str, body: bytes, wanted: ResponseFormat, most_tests: int | None
+        self, namespace: str, name: str, body: bytes, wanted: ResponseFormat, max_tests: int | None
     ) -> BufferedResponse | StreamingResponse | Found:
-        """The answer; a large one as what was found. Raises NotNow for what takes more tests than ``most_tests``."""
+        """The answer; a large one as what was found. Raises NotNow for what takes more tests than ``max_tests``."""
         services = self._services
         asked = read_json(_PRUNE_REQUEST, body)
         record = services.table(namespace, name)
@@ -144,10 +144,10 @@ class PruneRoutes:
         )
         with trusted_manifests():
             with services.traces.span("prune") as span:
-                if most_tests is None:
+                if max_tests is None:
                     found = services.warehouse.find(pointer, asked)
                 else:
-                    within = services.warehouse.find_within(pointer, asked, most_tests)
+                    within = services.warehouse.find_within(pointer, asked, max_tests)
                     if isinstance(within, Deferred):
                         cost = _as_listed(asked, within)
                         if asked.sign_urls:
@@ -220,7 +220,7 @@ def _masked(body: bytes) -> bytes:
 def _is_large(found: Found) -> bool:
     """Whether its answer surely is so large that it has to have a turn to be sent."""
     is_listed = found.parts is not None and found.shape != "ranges"
-    return is_listed and found.block_count * LEAST_BLOCK_BYTES > WHOLE_BYTES
+    return is_listed and found.block_count * MIN_BLOCK_BYTES > WHOLE_BYTES
 
 
 _BATCH: Final = msgspec.json.Decoder(BatchRequest)
@@ -246,21 +246,19 @@ class PruneManyRoutes:
         body = await request.body()
         parameters = request.path_params
         data = await self._services.weighed(
-            request, lambda most_tests: work(parameters["namespace"], parameters["table"], body, most_tests)
+            request, lambda max_tests: work(parameters["namespace"], parameters["table"], body, max_tests)
         )
         return await respond_json(data, self._services.large_answers, request)
 
-    def _batch(self, namespace: str, name: str, body: bytes, most_tests: int | None) -> bytes:
+    def _batch(self, namespace: str, name: str, body: bytes, max_tests: int | None) -> bytes:
         asked = read_json(_BATCH, body)
         record = self._services.table(namespace, name)
         pointer = self._services.history.pointer(
             record, snapshot_id=asked.snapshot_id, timestamp=asked.timestamp, time_zone=asked.time_zone
         )
         with trusted_manifests(), self._services.traces.span("prune batch"):
-            most_blocks = self._services.settings.answer_blocks_max
-            answer = self._services.warehouse.prune_batch(
-                pointer, asked, most_blocks=most_blocks, most_tests=most_tests
-            )
+            max_blocks = self._services.settings.answer_blocks_max
+            answer = self._services.warehouse.prune_batch(pointer, asked, max_blocks=max_blocks, max_tests=max_tests)
         for each in answer.answers:
             self._services.metrics.pruned(each)
             kept = _kept(each)
@@ -268,7 +266,7 @@ class PruneManyRoutes:
                 self._services.prune_rates.note(record, each.report, kept)
         return _ENCODER.encode(answer)
 
-    def _diff(self, namespace: str, name: str, body: bytes, most_tests: int | None) -> bytes:
+    def _diff(self, namespace: str, name: str, body: bytes, max_tests: int | None) -> bytes:
         asked = read_json(_DIFF, body)
         record = self._services.table(namespace, name)
         if (asked.from_snapshot_id is None) == (asked.from_timestamp is None):
@@ -277,8 +275,8 @@ class PruneManyRoutes:
         before = point(record, snapshot_id=asked.from_snapshot_id, timestamp=asked.from_timestamp, time_zone=zone)
         after = point(record, snapshot_id=asked.to_snapshot_id, timestamp=asked.to_timestamp, time_zone=zone)
         with trusted_manifests():
-            most_blocks = self._services.settings.answer_blocks_max
-            answer = self._services.warehouse.diff(before, after, asked, most_blocks=most_blocks, most_tests=most_tests)
+            max_blocks = self._services.settings.answer_blocks_max
+            answer = self._services.warehouse.diff(before, after, asked, max_blocks=max_blocks, max_tests=max_tests)
             return _ENCODER.encode(answer)
 
     def operations(self) -> tuple[Operation, ...]:
@@ -346,18 +344,18 @@ class AggregateRoutes:
         body = await request.body()
         parameters = request.path_params
         data = await self._services.weighed(
-            request, lambda most_tests: self._aggregate(parameters["namespace"], parameters["table"], body, most_tests)
+            request, lambda max_tests: self._aggregate(parameters["namespace"], parameters["table"], body, max_tests)
         )
         return Response(data, media_type=JSON)
 
-    def _aggregate(self, namespace: str, name: str, body: bytes, most_tests: int | None) -> bytes:
+    def _aggregate(self, namespace: str, name: str, body: bytes, max_tests: int | None) -> bytes:
         asked = read_json(_AGGREGATE_REQUEST, body)
         record = self._services.table(namespace, name)
         pointer = self._services.history.pointer(
             record, snapshot_id=asked.snapshot_id, timestamp=asked.timestamp, time_zone=asked.time_zone
         )
         with trusted_manifests(), self._services.traces.span("aggregate"):
-            answer = self._services.warehouse.aggregate(pointer, asked, most_tests=most_tests)
+            answer = self._services.warehouse.aggregate(pointer, asked, max_tests=max_tests)
         self._services.metrics.aggregated(answer)
         return _AGGREGATE_ENCODER.encode(answer)
 

@@ -274,7 +274,7 @@ class SharedTableRoutes:
         able, sharing = _able(request), self._services.sharing
         return await self._answer(
             request,
-            lambda record, most_tests: sharing.query(record, read_json(_QUERY, body), able, most_tests),
+            lambda record, max_tests: sharing.query(record, read_json(_QUERY, body), able, max_tests),
             is_secret=True,
         )
 
@@ -288,8 +288,8 @@ class SharedTableRoutes:
         (namespace, name), services, wanted = _place(request), self._services, ResponseFormat.of(request)
         able = _able(request)
 
-        def work(most_tests: int | None) -> tuple[SharedAnswer, BufferedResponse | StreamingResponse]:
-            answer = ask(services.table(namespace, name), most_tests)
+        def work(max_tests: int | None) -> tuple[SharedAnswer, BufferedResponse | StreamingResponse]:
+            answer = ask(services.table(namespace, name), max_tests)
             return answer, begin_streaming(NDJSON, answer.lines, is_secret=is_secret)
 
         answer, made = await services.weighed(request, work)

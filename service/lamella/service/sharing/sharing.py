@@ -49,7 +49,7 @@ from lamella.snapshot.wire import PruneRequest
 
 #: The name of the one share.
 SHARE_NAME: Final = "lamella"
-_MOST_ROWS: Final = 1 << 31
+_MAX_ROWS: Final = 1 << 31
 _OF_ONE_SNAPSHOT: Final = "give at most one of version, timestamp, pageToken and refreshToken"
 
 
@@ -86,7 +86,7 @@ class Sharing:
         self._history = history
         self._block_urls = block_urls
         self._metrics = metrics
-        self._most_files = min(settings.signed_urls_max, MAX_PAGE_SIZE)
+        self._max_files = min(settings.signed_urls_max, MAX_PAGE_SIZE)
         self._refresh_tokens = SignedTokens(secret, "lamella sharing refresh token")
 
     def version(self, record: TableRecord, starting: str | None) -> int:
@@ -121,7 +121,7 @@ class Sharing:
         return SharedAnswer(at.version, form, head_lines(form, state))
 
     def query(
-        self, record: TableRecord, asked: ShareQuery, able: Capabilities, most_tests: int | None = None
+        self, record: TableRecord, asked: ShareQuery, able: Capabilities, max_tests: int | None = None
     ) -> SharedAnswer:
         """The files that may hold rows which the hints select, with URLs.
 
@@ -130,7 +130,7 @@ class Sharing:
             InvalidPageToken: a token of another request.
             LimitExceeded: more files than one answer may have, and no ``maxFiles``.
             LocationRefused, NotSignable: files of which none can be read by URL.
-            NotNow: it takes more than ``most_tests``.
+            NotNow: it takes more than ``max_tests``.
         """
         if asked.starting_version is not None or asked.ending_version is not None:
             raise no_changes()
@@ -142,7 +142,7 @@ class Sharing:
             form = able.form_for(has_ntz=state.has_ntz)
             predicate = _predicate(asked, head)
             try:
-                found = self._warehouse.find_predicate(at.pointer, predicate, request, most_tests=most_tests)
+                found = self._warehouse.find_predicate(at.pointer, predicate, request, max_tests=max_tests)
             except NotNow as error:
                 self._block_urls.require_few(error.cost.kept_blocks)  # what would be refused in the end is not begun
                 raise
@@ -196,11 +196,11 @@ class Sharing:
         limit = asked.limit_hint
         # With a filter that the recipient applies, rows that it drops would be missing from so many.
         is_paged = asked.max_files is not None or asked.page_token is not None
-        has_limit = limit is not None and 0 <= limit <= _MOST_ROWS and not asked.has_hints
+        has_limit = limit is not None and 0 <= limit <= _MAX_ROWS and not asked.has_hints
         return PruneRequest(
             filter=[list(asked.predicate_hints), asked.json_predicate_hints],
             limit=limit if has_limit else None,
-            page_size=min(asked.max_files or self._most_files, self._most_files) if is_paged else None,
+            page_size=min(asked.max_files or self._max_files, self._max_files) if is_paged else None,
             page_token=asked.page_token,
         )
 

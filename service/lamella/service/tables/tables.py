@@ -45,7 +45,7 @@ from lamella.snapshot.wire import (
     TableInfo,
     UndropRequest,
 )
-from lamella.snapshot.wire.limits import MOST_PROPERTIES
+from lamella.snapshot.wire.limits import MAX_PROPERTIES
 from lamella.snapshot.workload.recorded_filters import check_recording
 
 #: How often a change of a namespace's properties is tried when others change them too.
@@ -103,9 +103,9 @@ class Tables:
             before = self._catalog.namespace(name)
             left = {key: value for key, value in before.properties.items() if key not in request.remove}
             properties = {**left, **request.set}
-            if len(properties) > MOST_PROPERTIES:
-                text = f"a namespace has at most {MOST_PROPERTIES} properties"
-                raise LimitExceeded(text, limit="properties", most=MOST_PROPERTIES)
+            if len(properties) > MAX_PROPERTIES:
+                text = f"a namespace has at most {MAX_PROPERTIES} properties"
+                raise LimitExceeded(text, limit="properties", most=MAX_PROPERTIES)
             after = msgspec.structs.replace(before, properties=properties)
             sealed = claim.seal(200, after)
             if self._catalog.change_namespace(before, after, remember=sealed.stored):

@@ -19,7 +19,7 @@ from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.tracing import close_provider
 
 #: Spans of calls that one request has at most: a registration of 10,000 files would have some 30,000.
-_MOST_CALLS: Final = 256
+_MAX_CALLS: Final = 256
 #: Longer ones are no headers of W3C's.
 _LONGEST_HEADER: Final = 512
 _CARRIED: Final = (b"traceparent", b"tracestate")
@@ -38,7 +38,7 @@ class _At:
         self.span = span
         self.context = trace.set_span_in_context(span, Context())
         self.root = self if root is None else root
-        self.calls_left = _MOST_CALLS
+        self.calls_left = _MAX_CALLS
         self.left_out = 0
 
 

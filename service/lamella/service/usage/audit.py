@@ -33,7 +33,7 @@ from lamella.snapshot.wire import AuditEntry, AuditList, Problem
 
 _DELAY_S: Final = 1.0
 #: Entries that are held while they cannot be written; about ten megabytes.
-_MOST_HELD: Final = 20_000
+_MAX_HELD: Final = 20_000
 #: Written in one transaction.
 _TOGETHER: Final = 1_000
 _LONGEST_TARGET: Final = 300
@@ -105,7 +105,7 @@ class Audit:
 
     def note(self, request: Request, operation: str, status: int, code: str | None = None) -> None:
         """Take note of a change that was asked for; waits for nothing."""
-        if len(self._noted) >= _MOST_HELD:
+        if len(self._noted) >= _MAX_HELD:
             self._metrics.audited(kept=0, lost=1)
             return
         client = request.client
@@ -169,7 +169,7 @@ class Audit:
         self.write()
 
     def _hold(self, entries: Sequence[AuditEntry]) -> None:
-        self._unstored = list(entries[-_MOST_HELD:])
+        self._unstored = list(entries[-_MAX_HELD:])
         self._metrics.audited(kept=0, lost=len(entries) - len(self._unstored))
         self._later.soon()
 

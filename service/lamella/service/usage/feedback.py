@@ -33,7 +33,7 @@ from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import FeedbackAnswer, FeedbackCleared, FeedbackInfo, FeedbackRequest, Finding, VerifyAnswer
 
 #: Blocks that one report may name.
-MOST_LOCATIONS: Final = 10_000
+MAX_LOCATIONS: Final = 10_000
 #: How long what other processes changed may go unnoticed, in seconds.
 FRESH_S: Final = 5.0
 
@@ -72,7 +72,7 @@ class Feedback:
         self._clock = clock
         self._timer = timer
         self._on = settings.feedback
-        self._bounds = FeedbackBounds(most_facts=settings.feedback_facts, most_bytes=settings.feedback_bytes)
+        self._bounds = FeedbackBounds(max_facts=settings.feedback_facts, max_bytes=settings.feedback_bytes)
         self._lock = threading.Lock()
         self._held: CacheNamespace[_Held] = CacheNamespace(warehouse.resident, "feedback")
         self._used: dict[str, set[bytes]] = {}
@@ -87,11 +87,11 @@ class Feedback:
             InvalidFilter, UnknownColumn, FilterTypeMismatch, LimitExceeded: the filter, or too many locations.
             SnapshotNotFound: no such snapshot in the history.
         """
-        if len(request.empty) > MOST_LOCATIONS:
+        if len(request.empty) > MAX_LOCATIONS:
             raise LimitExceeded(
-                f"a report names at most {MOST_LOCATIONS} blocks, not {len(request.empty)}",
+                f"a report names at most {MAX_LOCATIONS} blocks, not {len(request.empty)}",
                 limit="empty",
-                most=MOST_LOCATIONS,
+                most=MAX_LOCATIONS,
             )
         pointer = self._history.pointer(table, snapshot_id=request.snapshot_id)
         self._require_on(table)
@@ -137,8 +137,8 @@ class Feedback:
             filters=len(records),
             facts=sum(record.block_count for record in records),
             size_bytes=sum(record.size_bytes for record in records),
-            most_facts=self._bounds.most_facts,
-            most_bytes=self._bounds.most_bytes,
+            max_facts=self._bounds.max_facts,
+            max_bytes=self._bounds.max_bytes,
         )
 
     def clear(self, table: TableRecord) -> FeedbackCleared:

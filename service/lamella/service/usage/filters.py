@@ -31,12 +31,12 @@ from lamella.snapshot.wire import PruneRate, PruneRatesAnswer, PruneRequest, Rep
 from lamella.snapshot.workload.recorded_filters import Mode, Recorded, masked, mode_of
 
 #: Notes that are held at most, and that are written together.
-_MOST_NOTES: Final = 1_024
+_MAX_NOTES: Final = 1_024
 _TOGETHER: Final = 128
 #: No longer until a note is written, once there is another one.
 _LATEST_S: Final = 10.0
 #: A filter whose tree is longer is not kept.
-_MOST_CHARS: Final = 16_384
+_MAX_CHARS: Final = 16_384
 _DIGEST_CHARS: Final = 32
 _TEXT_CHARS: Final = 500
 
@@ -63,9 +63,9 @@ class Recorder:
         self._timer = timer
         self._default: Mode = settings.record_prunes
         self._is_on = settings.record_prunes != "off"
-        self._bounds = RecordedBounds(most_filters=settings.recorded_filters, most_bytes=settings.recorded_bytes)
+        self._bounds = RecordedBounds(max_filters=settings.recorded_filters, max_bytes=settings.recorded_bytes)
         self._secret = secret
-        self._notes: deque[_Note] = deque(maxlen=_MOST_NOTES)
+        self._notes: deque[_Note] = deque(maxlen=_MAX_NOTES)
         self._written_s = timer()
         self._lock = threading.Lock()
         self._later = Debouncer(self.write, 0.0, "recorder")
@@ -92,7 +92,7 @@ class Recorder:
     def filters(self, table_id: str, limit: int) -> list[RecordedFilter]:
         """What was kept of a table, this process's last notes among it."""
         self.write()
-        return self._catalog.recorded(table_id, limit=min(limit, self._bounds.most_filters))
+        return self._catalog.recorded(table_id, limit=min(limit, self._bounds.max_filters))
 
     def clear(self, table_id: str) -> int:
         """Forget what was kept of a table."""
@@ -145,7 +145,7 @@ class Recorder:
         if mode != "full":
             predicate = masked(predicate, self._secret if mode == "hashed" else None)
         tree = msgspec.json.encode(tree_of(predicate)).decode()
-        if len(tree) > _MOST_CHARS or "\\u0000" in tree:
+        if len(tree) > _MAX_CHARS or "\\u0000" in tree:
             return None
         text = text_of(predicate)[:_TEXT_CHARS]
         name = hashlib.sha256(f"{mode} {asked.time_zone} {tree}".encode()).hexdigest()[:_DIGEST_CHARS]
@@ -187,7 +187,7 @@ BUCKET_MS: Final = 300_000
 KEPT_MS: Final = 8 * 86_400_000
 _DELAY_S: Final = 5.0
 #: Sums that are held while the catalog does not answer.
-_MOST_HELD: Final = 10_000
+_MAX_HELD: Final = 10_000
 
 
 class _Sums:
@@ -294,7 +294,7 @@ class PruneRates:
                 newer = self._sums.get(key)
                 if newer is not None:
                     newer.add(sums)
-                elif len(self._sums) < _MOST_HELD:
+                elif len(self._sums) < _MAX_HELD:
                     self._sums[key] = sums
                 else:
                     self._lost([sums])

@@ -124,7 +124,7 @@ class FeedbackRoutes:
 
 
 _DEFAULT_S: Final = 86_400
-_MOST_S: Final = KEPT_MS // 1000
+_MAX_S: Final = KEPT_MS // 1000
 _DEFAULT_PAGE: Final = 100
 
 
@@ -136,7 +136,7 @@ class UsageRoutes:
 
     async def show_prune_rates(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
-        since_s = whole_number(request, "since_s", _DEFAULT_S, 1, _MOST_S)
+        since_s = whole_number(request, "since_s", _DEFAULT_S, 1, _MAX_S)
 
         def work() -> PruneRatesAnswer:
             return self._services.prune_rates.answer(self._services.catalog.table(namespace, name), since_s)
@@ -175,7 +175,7 @@ class UsageRoutes:
                     Parameter(
                         name="since_s",
                         description=f"How far to look back, in seconds; {_DEFAULT_S} when not given.",
-                        schema={"type": "integer", "minimum": 1, "maximum": _MOST_S},
+                        schema={"type": "integer", "minimum": 1, "maximum": _MAX_S},
                     ),
                 ),
                 errors=(InvalidRequest, NamespaceNotFound, TableNotFound, Unavailable),

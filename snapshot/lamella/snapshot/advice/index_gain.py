@@ -259,8 +259,8 @@ def _listed(values: Sequence[Value], zones: Zones, count: int) -> Numbers:
 
 #: The option that filters are sized by.
 RATE: Final = "false_positives"
-_LEAST_RATE: Final = 1e-9
-_MOST_RATE: Final = 0.5
+_MIN_RATE: Final = 1e-9
+_MAX_RATE: Final = 0.5
 _BISECTIONS: Final = 60
 
 
@@ -334,13 +334,13 @@ def for_budget(
 
     if RATE not in options:
         return for_options(kind, profile, options, data_bytes=data_bytes, parts=parts, budget=budget_bytes)
-    best = sized(_MOST_RATE)
+    best = sized(_MAX_RATE)
     if not best.fits:
         return best
-    sharpest = sized(_LEAST_RATE)
+    sharpest = sized(_MIN_RATE)
     if sharpest.fits:
         return sharpest
-    low, high = math.log(_LEAST_RATE), math.log(_MOST_RATE)
+    low, high = math.log(_MIN_RATE), math.log(_MAX_RATE)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         found = sized(math.exp(middle))

@@ -21,7 +21,7 @@ from lamella.snapshot.wire.advice import AdviceAnswer, AdviceLayer, AdviceReques
 from lamella.snapshot.workload.distribution import Outlook
 
 #: Columns that are looked at when nobody names some.
-MOST_COLUMNS: Final = 32
+MAX_COLUMNS: Final = 32
 
 
 class Advising:
@@ -164,7 +164,7 @@ def _rank(score: Score) -> tuple[bool, float, str, str]:
 
 def _columns(schema: Schema, request: AdviceRequest) -> Sequence[Leaf]:
     if request.columns is None:
-        return [leaf for leaf in schema.leaves() if unfit(leaf) is None][:MOST_COLUMNS]
+        return [leaf for leaf in schema.leaves() if unfit(leaf) is None][:MAX_COLUMNS]
     return list(dict.fromkeys(schema.leaf(name, case_sensitive=request.case_sensitive) for name in request.columns))
 
 

@@ -294,7 +294,7 @@ class IndexTrial(Trial):
 
 #: Rows that a layout is tried with.
 _ROWS: Final = 40_000
-_MOST_PIECES: Final = 1_000
+_MAX_PIECES: Final = 1_000
 
 
 #: Answers whose limits are further apart, as parts of all blocks, say too little.
@@ -346,7 +346,7 @@ class LayoutTrial(Trial):
             zones = {leaf: merged_zones(self._scene.zones(leaf), leaf.dtype, starts) for leaf in leaves}
             least = {leaf: self._trusted(leaf, found) for leaf, found in zones.items()}
             return self._answer([self._tried(each, least, zones, len(starts)) for each in self._filters])
-        pieces = min(_MOST_PIECES, max(1, round(mean_rows / target)))
+        pieces = min(_MAX_PIECES, max(1, round(mean_rows / target)))
         if self._request.sample_blocks and leaves:
             return self._cut(leaves, target)
         first = self._cluster_column()
@@ -495,7 +495,7 @@ def _pieces(
 
 
 #: No more blocks are read for a sample.
-MOST_SAMPLED: Final = 10_000
+MAX_SAMPLED: Final = 10_000
 
 
 class WhatIf:
@@ -522,8 +522,8 @@ class WhatIf:
         changes = [request.index, request.cluster_key, request.rows_per_block]
         if sum(change is not None for change in changes) != 1:
             raise InvalidRequest("give exactly one of index, cluster_key and rows_per_block")
-        if not 0 <= request.sample_blocks <= MOST_SAMPLED:
-            raise InvalidRequest(f"sample_blocks is from 0 to {MOST_SAMPLED}", sample_blocks=request.sample_blocks)
+        if not 0 <= request.sample_blocks <= MAX_SAMPLED:
+            raise InvalidRequest(f"sample_blocks is from 0 to {MAX_SAMPLED}", sample_blocks=request.sample_blocks)
         if request.seed < 0:
             raise InvalidRequest("seed is a number from 0 on", seed=request.seed)
         if not asked and not recorded:

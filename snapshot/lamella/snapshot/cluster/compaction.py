@@ -151,13 +151,13 @@ class _Packer:
         """Neighbours that fit one bin, one run after another."""
         rows, size_bytes = self._sizes.rows[order].tolist(), self._sizes.size_bytes[order].tolist()
         mediums = medium[order].tolist()
-        most_rows, most_bytes = self._target.rows, self._target.size_bytes
+        max_rows, max_bytes = self._target.rows, self._target.size_bytes
         hull = _Hull(self._near, order)
         starts = [0]
         count = row_sum = byte_sum = medium_count = 0
         for at in range(len(order)):
-            fill = max(row_sum / most_rows, byte_sum / most_bytes)
-            then = max((row_sum + rows[at]) / most_rows, (byte_sum + size_bytes[at]) / most_bytes)
+            fill = max(row_sum / max_rows, byte_sum / max_bytes)
+            then = max((row_sum + rows[at]) / max_rows, (byte_sum + size_bytes[at]) / max_bytes)
             fits = then <= (_FULLEST if fill < _FULL else 1.0) and byte_sum + size_bytes[at] <= self._limits.max_bytes
             fits = fits and count < self._limits.max_blocks and medium_count + mediums[at] < 2
             if count and not (fits and hull.takes(at)):

@@ -244,7 +244,7 @@ def _shared(first: bytes, last: bytes) -> bytes:
 # gets a lesser one. Different values may share one: who sorts by these numbers breaks ties by the values.
 
 #: Different values of a sample that are remembered at most.
-MOST_CUTS: Final = 1 << 16
+MAX_CUTS: Final = 1 << 16
 _META: Final = b"lamella.quantiles"
 
 
@@ -320,7 +320,7 @@ def quantiles(sample: pa.Array | pa.ChunkedArray, dtype: DataType, bits: int) ->
     values = given.sorted()
     starts = np.flatnonzero(values.starts())
     stops = np.append(starts[1:], total - nulls)[: len(starts)]
-    chosen = _spread_out(starts, stops, min(MOST_CUTS, 1 << bits))
+    chosen = _spread_out(starts, stops, min(MAX_CUTS, 1 << bits))
     left, right = starts[chosen].astype(np.float64), stops[chosen].astype(np.float64)
     inner = (np.append(0.0, right) + np.append(left, float(total - nulls))) / 2
     return Quantiles(
@@ -356,13 +356,13 @@ Positions = npt.NDArray[np.uint64]
 CurveKind = Literal["zorder", "hilbert"]
 
 #: Bits of a column at most: more than a sample of its values can tell apart.
-MOST_BITS: Final = 16
+MAX_BITS: Final = 16
 _WORD_BITS: Final = 64
 
 
 def bits_for(columns: int) -> int:
-    """Bits for each of so many columns such that positions fit one word; at least 1, at most :data:`MOST_BITS`."""
-    return max(1, min(MOST_BITS, _WORD_BITS // columns))
+    """Bits for each of so many columns such that positions fit one word; at least 1, at most :data:`MAX_BITS`."""
+    return max(1, min(MAX_BITS, _WORD_BITS // columns))
 
 
 def positions(kind: CurveKind, points: Points, bits: int) -> Positions:

@@ -30,7 +30,7 @@ from lamella.snapshot.columnar.keys import Mask
 
 EXACT: Final = 4_000
 PAIRS: Final = 100_000_000
-_LEAST_SAMPLE: Final = 300
+_MIN_SAMPLE: Final = 300
 _PAIRS_AT_ONCE: Final = 4_000_000
 
 
@@ -38,7 +38,7 @@ def sampled(count: int, rng: np.random.Generator) -> Rows:
     """Which of so many boxes to look at, ascending."""
     if count <= EXACT:
         return np.arange(count)
-    return np.sort(rng.choice(count, min(count, max(_LEAST_SAMPLE, PAIRS // count)), replace=False))
+    return np.sort(rng.choice(count, min(count, max(_MIN_SAMPLE, PAIRS // count)), replace=False))
 
 
 class Corners:

@@ -28,7 +28,7 @@ class Layout(Protocol):
         """Of the rows where a block lies, the part that are its own: 1 when it lies there alone."""
 
     @property
-    def least_gain(self) -> float:
+    def min_gain(self) -> float:
         """A guess that blocks read less often by less than this part may be wrong."""
 
     def chosen(self, target_depth: int, allowed: Mask) -> Mask:
@@ -123,7 +123,7 @@ def _places(middles: Any) -> Numbers:
 class LineLayout:
     """See :class:`lamella.snapshot.cluster.layout.Layout`."""
 
-    least_gain = 0.02
+    min_gain = 0.02
 
     def __init__(self, intervals: Intervals, sizes: Sizes) -> None:
         self._intervals = intervals
@@ -252,7 +252,7 @@ def usual_depth(kind: str, columns: int) -> float:
 class BoxLayout:
     """See :class:`lamella.snapshot.cluster.layout.Layout`."""
 
-    least_gain = 0.2
+    min_gain = 0.2
 
     def __init__(self, boxes: Boxes, sizes: Sizes, seed: int) -> None:
         self._boxes = boxes

@@ -14,7 +14,7 @@ from lamella.snapshot.cluster.layout import BoxLayout, Layout, LineLayout, room_
 from lamella.snapshot.columnar.keys import Mask
 
 #: Groups that one run looks at, and so tasks that it has, at most.
-MOST_GROUPS: Final = 2_000
+MAX_GROUPS: Final = 2_000
 _LEAST: Final = 1e-9
 
 
@@ -61,19 +61,19 @@ class Chooser:
         self._everything = everything
         self._evaluate = evaluate
 
-    def best(self, groups: Sequence[Rows], most: int, least_gain: float) -> Choice:
+    def best(self, groups: Sequence[Rows], most: int, min_gain: float) -> Choice:
         """The best groups that cost no more than ``most`` together; one that costs too much is cut."""
-        least_gain = max(least_gain, _LEAST)
+        min_gain = max(min_gain, _LEAST)
         costs = [int(self._cost[group].sum()) for group in groups]
         promise = [self._promise(group) / max(cost, 1) for group, cost in zip(groups, costs, strict=True)]
         order = sorted(range(len(groups)), key=lambda at: -promise[at])
-        looked_at, beyond = order[:MOST_GROUPS], order[MOST_GROUPS:]
+        looked_at, beyond = order[:MAX_GROUPS], order[MAX_GROUPS:]
         remaining = sum(costs[at] for at in beyond)
         is_too_dear = bool(beyond)
         worth: list[tuple[int, Chosen]] = []
         for at in looked_at:
             mine = self._within(groups[at], most)
-            found = self._chosen(mine, least_gain)
+            found = self._chosen(mine, min_gain)
             if found is not None:
                 worth.append((at, found))
             elif len(mine) < min(len(groups[at]), 2):
@@ -82,7 +82,7 @@ class Chooser:
         taken: list[Chosen] = []
         for at, each in worth:
             fits = int(self._cost[each.members].sum()) <= most
-            one = each if fits else self._chosen(self._within(groups[at], most), least_gain)
+            one = each if fits else self._chosen(self._within(groups[at], most), min_gain)
             remaining += costs[at]
             if one is not None:
                 spent = int(self._cost[one.members].sum())
@@ -91,7 +91,7 @@ class Chooser:
                 remaining -= spent
         return Choice(tuple(taken), remaining, is_too_dear or remaining > 0)
 
-    def _chosen(self, members: Rows, least_gain: float) -> Chosen | None:
+    def _chosen(self, members: Rows, min_gain: float) -> Chosen | None:
         """Some members with what they gain, when that is enough."""
         found = self._evaluate(members) if len(members) else None
         if found is None:
@@ -99,7 +99,7 @@ class Chooser:
         saved = [before.minus(after) for before, after in zip(*found, strict=True)]
         share = float(np.mean([part.share_of(whole) for part, whole in zip(saved, self._everything, strict=True)]))
         ratio = share * self._whole / max(int(self._cost[members].sum()), 1)
-        if ratio <= least_gain:
+        if ratio <= min_gain:
             return None
         mean = Read(
             float(np.mean([each.blocks for each in saved])), float(np.mean([each.size_bytes for each in saved]))
@@ -208,7 +208,7 @@ def select(extents: Extents, sizes: Sizes, aims: Aims, *, allowed: Mask | None =
         if len(blocks) == pieces == 1:
             return None
         now, then = layout.read_now(blocks, 0.0)[-1], layout.read_sorted(blocks, pieces, 0.0)[-1]
-        if now.minus(then).share_of(now) < layout.least_gain:
+        if now.minus(then).share_of(now) < layout.min_gain:
             return None
         return layout.read_now(blocks, aims.range_share), layout.read_sorted(blocks, pieces, aims.range_share)
 

@@ -84,7 +84,7 @@ _WORD_BYTES: Final = 8
 #: Up to so many ties are decided one by one, which is then faster.
 _FEW: Final = 16
 #: No more of what strings share at the beginning is looked for.
-_MOST_SHARED_BYTES: Final = 1_024
+_MAX_SHARED_BYTES: Final = 1_024
 
 
 class BytesKeys:
@@ -278,7 +278,7 @@ def _shared_beginning(keys: BytesKeys, rows: npt.NDArray[np.int64]) -> bytes:
     data = np.frombuffer(keys.data, dtype=np.uint8)
     starts = keys.offsets[rows]
     shortest = int((keys.offsets[rows + 1] - starts).min())
-    most = min(shortest, _MOST_SHARED_BYTES)
+    most = min(shortest, _MAX_SHARED_BYTES)
     for at in range(most):
         if not (data[starts + at] == first[at]).all():
             return first[:at]

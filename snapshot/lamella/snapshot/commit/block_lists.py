@@ -70,13 +70,13 @@ def _packed(layout: TableLayout, lines: Sequence[bytes]) -> PackedList:
 
 
 def checked_lists(
-    folder: str, sent: Sequence[BlockListSent], *, most_blocks: int, most_bytes: int
+    folder: str, sent: Sequence[BlockListSent], *, max_blocks: int, max_bytes: int
 ) -> tuple[BlockListSent, ...]:
     """The lists of a commit to the table in ``folder``, with their locations in the one spelling; nothing is read.
 
     Raises:
         InvalidRequest: a list that is not in the table's own scratch folder, is there twice, or has no block.
-        LimitExceeded: more than ``most_blocks`` in all, or a list of more than ``most_bytes``.
+        LimitExceeded: more than ``max_blocks`` in all, or a list of more than ``max_bytes``.
     """
     found = [msgspec.structs.replace(each, location=normal(each.location)) for each in sent]
     if len({each.location for each in found}) < len(found):
@@ -87,17 +87,17 @@ def checked_lists(
             raise _wrong(each, "it is not a list in the table's own scratch folder")
         if each.block_count < 1 or each.size_bytes < 1:
             raise _wrong(each, f"it has {each.size_bytes} bytes of {each.block_count} blocks")
-        if each.size_bytes > most_bytes:
+        if each.size_bytes > max_bytes:
             raise LimitExceeded(
-                f"a list of blocks has at most {most_bytes} bytes, not {each.size_bytes}",
+                f"a list of blocks has at most {max_bytes} bytes, not {each.size_bytes}",
                 limit="list_bytes",
-                most=most_bytes,
+                most=max_bytes,
                 location=each.location,
             )
     count = sum(each.block_count for each in found)
-    if count > most_blocks:
+    if count > max_blocks:
         raise LimitExceeded(
-            f"a commit brings at most {most_blocks} blocks in lists, not {count}", limit="list_blocks", most=most_blocks
+            f"a commit brings at most {max_blocks} blocks in lists, not {count}", limit="list_blocks", most=max_blocks
         )
     return tuple(found)
 

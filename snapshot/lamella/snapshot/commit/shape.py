@@ -18,18 +18,18 @@ SEGMENT_BLOCKS = 1_000
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """``segment_blocks``: blocks of a full segment; one of up to half as many is small. ``fan_in``: see above. One
-    commit fills segments from at most ``most_folded`` small ones.
+    commit fills segments from at most ``max_folded`` small ones.
 
     ``group_segments``: when the snapshot's own list has that many segments that are not small, they move into a
-    group; one commit moves at most ``most_moved``. Groups of more than ``most_grouped`` segments are not made.
+    group; one commit moves at most ``max_moved``. Groups of more than ``max_grouped`` segments are not made.
     """
 
     segment_blocks: int = SEGMENT_BLOCKS
     fan_in: int = 8
-    most_folded: int = 512
+    max_folded: int = 512
     group_segments: int = 32
-    most_moved: int = 256
-    most_grouped: int = 2_048
+    max_moved: int = 256
+    max_grouped: int = 2_048
 
     def is_small(self, block_count: int) -> bool:
         """True for a segment that later commits may fold into another."""
@@ -44,7 +44,7 @@ def to_fold(block_counts: Sequence[int], shape: Shape) -> list[int]:
     """
     small = [index for index, count in enumerate(block_counts) if shape.is_small(count)]
     if sum(block_counts[index] for index in small) >= shape.segment_blocks:
-        return small[: shape.most_folded] if len(small) > 1 else []
+        return small[: shape.max_folded] if len(small) > 1 else []
     chosen: list[int] = []
     for tier in range(_tier(shape.segment_blocks, shape.fan_in) + 1):
         upto = [index for index in small if _tier(block_counts[index], shape.fan_in) <= tier]
@@ -59,11 +59,11 @@ def to_fold(block_counts: Sequence[int], shape: Shape) -> list[int]:
 def to_move(block_counts: Sequence[int], shape: Shape) -> list[list[int]]:
     """Which of a snapshot's own segments move into groups, the oldest first: the members of each new group."""
     settled = [index for index, count in enumerate(block_counts) if not shape.is_small(count)]
-    left = settled[: shape.most_moved]
+    left = settled[: shape.max_moved]
     moved: list[list[int]] = []
     while len(left) >= shape.group_segments:
         size = shape.group_segments
-        while size * shape.fan_in <= min(len(left), shape.most_grouped):
+        while size * shape.fan_in <= min(len(left), shape.max_grouped):
             size *= shape.fan_in
         moved.append(left[:size])
         left = left[size:]
@@ -75,7 +75,7 @@ def to_merge(segment_counts: Sequence[int], shape: Shape) -> list[int]:
     levels = [_tier(max(1, count // shape.group_segments), shape.fan_in) for count in segment_counts]
     for level in sorted(set(levels)):
         members = [index for index, each in enumerate(levels) if each == level][: shape.fan_in]
-        if len(members) == shape.fan_in and sum(segment_counts[i] for i in members) <= shape.most_grouped:
+        if len(members) == shape.fan_in and sum(segment_counts[i] for i in members) <= shape.max_grouped:
             return members
     return []
 

@@ -240,7 +240,7 @@ def clustered_snapshot(
     The key gets an id that no key of the table had before, or keeps its own when it is the same key of the same kind.
     """
     before = base.cluster_key
-    greatest = base.greatest_cluster_key_id
+    greatest = base.max_cluster_key_id
     if before is not None and (before.columns, before.kind) == (tuple(columns), kind):
         meta, last = base.cluster_key_meta, base.last_cluster_key_id
     elif columns:
@@ -333,7 +333,7 @@ def rolled_back_snapshot(
     schemas = base.schemas if schema is base.schema else base.history
     timestamp_ms = max(now_ms, base.timestamp_ms + 1)
     own = -1 if target.cluster_key_meta is None else target.cluster_key_meta[0]
-    last = base.greatest_cluster_key_id
+    last = base.max_cluster_key_id
     return msgspec.structs.replace(
         target,
         format_version=SNAPSHOT_FORMAT,

@@ -73,7 +73,7 @@ def like_parts(pattern: str, escape: str) -> tuple[Part, ...] | None:
     return tuple(parts)
 
 
-def least_length(parts: tuple[Part, ...]) -> int:
+def min_length(parts: tuple[Part, ...]) -> int:
     """The fewest characters of a text that matches."""
     return sum(len(part) if isinstance(part, str) else part for part in parts)
 

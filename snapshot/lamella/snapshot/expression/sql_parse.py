@@ -209,21 +209,21 @@ def parsed(text: str) -> tuple[exp.Expr, Sequence[Token]]:
 
 def _statements(text: str) -> tuple[list[exp.Expr | None], list[Token]]:
     tokens, mark = _tokens(text)
-    return _unmarked(Spark().parser(max_nodes=_most_nodes(tokens)).parse(tokens, text), mark), tokens
+    return _unmarked(Spark().parser(max_nodes=_max_nodes(tokens)).parse(tokens, text), mark), tokens
 
 
 def _condition(text: str) -> tuple[exp.Expr, list[Token]] | None:
     """The text read as a condition only, where a column's name is also the beginning of a statement."""
     try:
         tokens, mark = _tokens(text)
-        parser = Spark().parser(max_nodes=_most_nodes(tokens))
+        parser = Spark().parser(max_nodes=_max_nodes(tokens))
         found = _unmarked(parser.parse_into(exp.Condition, tokens, text), mark)
     except _UNREADABLE:
         return None
     return (found[0], tokens) if len(found) == 1 and found[0] is not None else None
 
 
-def _most_nodes(tokens: Sequence[Token]) -> int:
+def _max_nodes(tokens: Sequence[Token]) -> int:
     return MAX_NODES_PER_TOKEN * len(tokens) + NODES_BESIDE
 
 

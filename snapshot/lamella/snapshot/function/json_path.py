@@ -51,7 +51,7 @@ _ESCAPES: Final = {
 
 #: Doubles from the one to before the other, of so many digits, are written alike by every Java: older ones write some
 #: others with digits that nobody needs (2E23 as 1.9999999999999998E23).
-_LEAST_DOUBLE: Final = 1e-6
+_MIN_DOUBLE: Final = 1e-6
 _DOUBLES_END: Final = 1e15
 _SURE_DIGITS: Final = 15
 #: Outside of these Java writes an exponent.
@@ -154,7 +154,7 @@ def _double_text(value: float) -> str:
     size = abs(value)
     if size == 0:
         return repr(value)
-    if not _LEAST_DOUBLE <= size < _DOUBLES_END:
+    if not _MIN_DOUBLE <= size < _DOUBLES_END:
         raise Uncertain("a JSON number is very large or small")
     mantissa, _, power = f"{value:.{_SURE_DIGITS - 1}e}".partition("e")
     if float(f"{mantissa}e{power}") != value:

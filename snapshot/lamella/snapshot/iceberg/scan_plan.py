@@ -12,7 +12,7 @@ import numpy as np
 
 from lamella.snapshot.errors import InvalidPageToken
 from lamella.snapshot.iceberg.filter import IcebergResiduals
-from lamella.snapshot.iceberg.wire import MOST_CHARACTERS, PlanTableScan
+from lamella.snapshot.iceberg.wire import MAX_CHARACTERS, PlanTableScan
 from lamella.snapshot.manifest import Block, Snapshot
 from lamella.snapshot.prune.paging import Position
 from lamella.snapshot.prune.selection import Kept
@@ -215,11 +215,11 @@ def _high_is_exact(block: Block, column_id: int) -> bool:
 
 
 #: Scan tasks of one answer.
-MOST_TASKS: Final = 5_000
+MAX_TASKS: Final = 5_000
 #: What they may take together, in bytes, by their residual filters and statistics.
 _PART_BYTES: Final = 16 << 20
 #: What a plan without parts may take.
-MOST_BYTES: Final = 64 << 20
+MAX_BYTES: Final = 64 << 20
 #: What a task takes beside, and what the statistics of a column take, roughly.
 _TASK_BYTES: Final = 300
 _COLUMN_BYTES: Final = 200
@@ -296,7 +296,7 @@ def enough(parts: Iterable[Kept], residuals: IcebergResiduals, row_count: int, m
 
 def part_sizes(task_bytes: int, token_characters: int) -> tuple[int, int]:
     """How many tasks an answer has at most, and how many tokens."""
-    tasks = max(1, min(MOST_TASKS, _PART_BYTES // task_bytes))
+    tasks = max(1, min(MAX_TASKS, _PART_BYTES // task_bytes))
     return tasks, max(8, _TOKEN_CHARACTERS // max(1, token_characters))
 
 
@@ -362,7 +362,7 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 
 _VERSION: Final = 1
 #: What a request may be once it is decompressed. Only requests of ours are, but they were a client's.
-_MOST_BYTES: Final = 64 << 20
+_MAX_BYTES: Final = 64 << 20
 #: Behind every block of a snapshot.
 END: Final = Position(1 << 62, 0)
 START: Final = Position(0, 0)
@@ -388,7 +388,7 @@ class PlanTasks:
     """Writes and reads the tokens of one secret."""
 
     def __init__(self, secret: bytes) -> None:
-        self._signed = SignedTokens(secret, "lamella plan task", most_characters=MOST_CHARACTERS)
+        self._signed = SignedTokens(secret, "lamella plan task", max_characters=MAX_CHARACTERS)
 
     def first(self, table_id: str, snapshot_id: str, spoken: str, request: PlanTableScan) -> PlanTask:
         """The task that is all of a plan."""
@@ -404,7 +404,7 @@ class PlanTasks:
         try:
             task = _TASK.decode(self._signed.read(text))
             # One that is longer than this is cut, and no JSON any more.
-            request = _REQUEST.decode(zlib.decompressobj().decompress(task.request, _MOST_BYTES))
+            request = _REQUEST.decode(zlib.decompressobj().decompress(task.request, _MAX_BYTES))
         except (msgspec.MsgspecError, zlib.error) as error:
             raise InvalidPageToken("the plan task is of another version of this service") from error
         if task.version != _VERSION:

@@ -13,7 +13,7 @@ from msgspec import Meta
 from lamella.snapshot.wire.limits import ColumnPaths
 
 #: Of a plan task. Plans of requests that make longer ones have no parts.
-MOST_CHARACTERS: Final = 1 << 20
+MAX_CHARACTERS: Final = 1 << 20
 #: Ids of snapshots: positive, of 63 bits.
 SnapshotId = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
@@ -97,7 +97,7 @@ class PlanTableScan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", o
 class FetchScanTasks(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """The files of one part of a plan."""
 
-    plan_task: Annotated[str, Meta(max_length=MOST_CHARACTERS)]
+    plan_task: Annotated[str, Meta(max_length=MAX_CHARACTERS)]
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):

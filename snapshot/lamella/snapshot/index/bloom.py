@@ -55,12 +55,12 @@ def expected(profile: Profile, rate: float, above_bytes: int) -> Expected:
     return Expected(np.where(fits, rates, 1.0)[places], float((slots * fits)[places].sum() * SLOT_BYTES), reason)
 
 
-def _above(profile: Profile, rate: float, most_bytes: int) -> tuple[float, float]:
+def _above(profile: Profile, rate: float, max_bytes: int) -> tuple[float, float]:
     """The rate of the filters above all blocks of a part, and the bytes of all of them; 1 and 0: they are too large."""
     parts = math.ceil(max(len(profile), 1) / PART_ENTRIES)
     count = round(min(profile.total, float(profile.distinct.sum()) / parts))
     slots = slots_for(count, rate)
-    if not count or slots * SLOT_BYTES > most_bytes:
+    if not count or slots * SLOT_BYTES > max_bytes:
         return 1.0, 0.0
     return false_positives(count / slots), float(parts * slots * SLOT_BYTES)
 

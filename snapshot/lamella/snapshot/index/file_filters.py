@@ -129,11 +129,11 @@ def _is_a_value(bound: bytes, exact: bool | None, column: FileLeaf) -> bool:
     return value is not None and value == value and not (column.dtype.is_float and value == 0)
 
 
-def _read(store: Store, location: str, chunk: Chunk, most_bytes: int) -> _Words | str:
+def _read(store: Store, location: str, chunk: Chunk, max_bytes: int) -> _Words | str:
     if chunk.encrypted or chunk.bloom_filter is None:
         return "a row group has no filter"
     offset, length = chunk.bloom_filter
-    if length > most_bytes + _HEADER_BYTES:
+    if length > max_bytes + _HEADER_BYTES:
         return f"a filter of {length} bytes is not read"
     data = store.read_range(location, offset, length or _HEADER_BYTES)
     try:
@@ -143,7 +143,7 @@ def _read(store: Store, location: str, chunk: Chunk, most_bytes: int) -> _Words 
     size = header.get(1, 0)
     if {field: header.get(field) for field in _EXPECTED} != _EXPECTED:
         return "a filter is not made of split blocks with XXH64"
-    if size <= 0 or size % _SLOT_BYTES or size > min(most_bytes, MAX_BYTES):
+    if size <= 0 or size % _SLOT_BYTES or size > min(max_bytes, MAX_BYTES):
         return f"a filter of {size} bytes is not read"
     if length and start + size > length:
         return "a filter is longer than the footer says"

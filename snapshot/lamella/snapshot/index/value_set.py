@@ -154,8 +154,8 @@ class ValueSetBuilder:
 
     def __init__(self, dtype: DataType, options: Mapping[str, Any]) -> None:
         self._dtype = dtype
-        self._most_values: int = options["values"]
-        self._most_bytes: int = options["bytes"]
+        self._max_values: int = options["values"]
+        self._max_bytes: int = options["bytes"]
         self._sets: list[list[Any]] = []
         self._flags: list[int] = []
         self._seen: set[Any] = set()
@@ -171,7 +171,7 @@ class ValueSetBuilder:
             return
         self._seen.update(distinct(self._dtype, values))
         size = sum(map(len, self._seen)) if self._dtype.order == "bytes" else 0
-        if len(self._seen) > self._most_values or size > self._most_bytes:
+        if len(self._seen) > self._max_values or size > self._max_bytes:
             self._bits |= OVERFLOW
             self._seen.clear()
 

@@ -59,11 +59,11 @@ class ZonalKind(ABC):
 
     def builder(self, dtype: DataType, options: Mapping[str, Any]) -> Builder:
         """Builds a part."""
-        return ZonalBuilder(dtype, self._most_ranges(options))
+        return ZonalBuilder(dtype, self._max_ranges(options))
 
     def probe(self, part: Part) -> Probe:
         """Answers from a part."""
-        return ZonalProbe(part, has_bounds=self._most_ranges(part.header.options) > 0)
+        return ZonalProbe(part, has_bounds=self._max_ranges(part.header.options) > 0)
 
     def taken(
         self, parts: list[tuple[Part, npt.NDArray[np.int64]]]
@@ -82,7 +82,7 @@ class ZonalKind(ABC):
 
     def expected(self, profile: Profile, options: Mapping[str, Any]) -> Expected:
         """Nothing beyond the manifests' own bounds where they have them; where they lack them it is not known."""
-        most = self._most_ranges(options)
+        most = self._max_ranges(options)
         per_block = _FLAG_BYTES + 2 * most * profile.value_bytes
         if profile.layer == "segment":
             return Expected(reason="ranges are of blocks; nothing of them stands above these")
@@ -98,7 +98,7 @@ class ZonalKind(ABC):
         return dtype.order is not None
 
     @abstractmethod
-    def _most_ranges(self, options: Mapping[str, Any]) -> int:
+    def _max_ranges(self, options: Mapping[str, Any]) -> int:
         """The ranges of a block; 0: not even its least and greatest value."""
 
 
@@ -108,7 +108,7 @@ class MinMaxKind(ZonalKind):
     name = "minmax"
     text = "comparisons over expressions, and over columns without statistics in their files"
 
-    def _most_ranges(self, options: Mapping[str, Any]) -> int:  # noqa: ARG002
+    def _max_ranges(self, options: Mapping[str, Any]) -> int:  # noqa: ARG002
         return 1
 
 
@@ -123,7 +123,7 @@ class NullsKind(ZonalKind):
         asks = isinstance(test, NullTest | NanTest | NonNull)
         return None if asks else "only IS NULL, isnan and what is alike for all values ask no more than that"
 
-    def _most_ranges(self, options: Mapping[str, Any]) -> int:  # noqa: ARG002
+    def _max_ranges(self, options: Mapping[str, Any]) -> int:  # noqa: ARG002
         return 0
 
 
@@ -137,19 +137,19 @@ class RangesKind(ZonalKind):
     def _fits(self, dtype: DataType) -> bool:
         return has_ranges(dtype)
 
-    def _most_ranges(self, options: Mapping[str, Any]) -> int:
+    def _max_ranges(self, options: Mapping[str, Any]) -> int:
         return int(options["ranges"])
 
 
 class ZonalBuilder:
     """Finds the ranges of each block, at most so many."""
 
-    def __init__(self, dtype: DataType, most_ranges: int) -> None:
+    def __init__(self, dtype: DataType, max_ranges: int) -> None:
         self._dtype = dtype
-        self._most = most_ranges
+        self._most = max_ranges
         self._flags: list[int] = []
         self._ranges: list[list[Range]] = []
-        self._finder = RangeFinder(dtype, most_ranges)
+        self._finder = RangeFinder(dtype, max_ranges)
         self._span: list[Any] = []
         self._bits = NULLS_KNOWN
 

@@ -13,7 +13,7 @@ from lamella.snapshot.manifest.codec import (
     raw_blocks,
 )
 from lamella.snapshot.manifest.structs import (
-    MOST_LEVEL,
+    MAX_LEVEL,
     Block,
     ClusterKey,
     ClusterKind,
@@ -34,7 +34,7 @@ from lamella.snapshot.manifest.structs import (
 
 __all__ = [
     "FORMAT_VERSION",
-    "MOST_LEVEL",
+    "MAX_LEVEL",
     "SEGMENT_FORMAT",
     "SNAPSHOT_FORMAT",
     "Block",

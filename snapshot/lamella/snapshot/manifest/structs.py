@@ -17,7 +17,7 @@ from lamella.snapshot.stats.column import Int64
 #: How rows are laid out by a cluster key: sorted column by column, or along a curve through all columns.
 ClusterKind = Literal["linear", "zorder", "hilbert"]
 #: The highest level of a block.
-MOST_LEVEL: Final = 32
+MAX_LEVEL: Final = 32
 
 
 class ObjectRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -39,7 +39,7 @@ class ColumnMeta(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class ClusterStats(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A writer's word that it laid out a block's rows by the cluster key ``key_id``.
 
-    ``level``: how often the rows have been rewritten for that, 0 to :data:`MOST_LEVEL`. Only what is rewritten next
+    ``level``: how often the rows have been rewritten for that, 0 to :data:`MAX_LEVEL`. Only what is rewritten next
     depends on it, and never what is skipped.
     """
 
@@ -282,7 +282,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
         return ClusterKey(key_id=meta[0], columns=meta[1], kind="linear" if kind is msgspec.UNSET else kind)
 
     @property
-    def greatest_cluster_key_id(self) -> int:
+    def max_cluster_key_id(self) -> int:
         """The greatest id that a cluster key of the table ever had; -1: it never had one."""
         own = -1 if self.cluster_key_meta is None else self.cluster_key_meta[0]
         return own if self.last_cluster_key_id is msgspec.UNSET else max(own, self.last_cluster_key_id)

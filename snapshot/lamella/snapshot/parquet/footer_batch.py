@@ -279,7 +279,7 @@ FEWEST: Final = 48
 _SHAPES: Final = 6
 #: Larger counts and sizes are left to the plain path, so that those of 2^16 chunks add up to less than 2^62.
 _MOST: Final = 1 << 45
-_MOST_CHUNKS: Final = 1 << 16
+_MAX_CHUNKS: Final = 1 << 16
 
 
 def alike_blocks(
@@ -313,7 +313,7 @@ def _shape(stat: ObjectStat, footer: bytes, schema: Schema) -> _Shape | None:
     except (ThriftError, LamellaError):
         return None
     chunks = [chunk for group in sample.row_groups for chunk in group.chunks]
-    if not 0 < len(chunks) <= _MOST_CHUNKS or any(chunk.encrypted for chunk in chunks):
+    if not 0 < len(chunks) <= _MAX_CHUNKS or any(chunk.encrypted for chunk in chunks):
         return None
     if writer_of(sample.created_by).denied_statistics or legacy_calendar(sample.properties):
         return None

@@ -378,12 +378,12 @@ class Aggregation:
         self._load = load
         self._timer = timer
 
-    def run(self, bound: BoundPredicate, plan: Plan, most_tests: int | None = None) -> Tally:
+    def run(self, bound: BoundPredicate, plan: Plan, max_tests: int | None = None) -> Tally:
         """Work through the layers.
 
         Raises:
             LimitExceeded: more than 10,000 groups.
-            NotNow: the segments that surely are to be opened take more than ``most_tests``.
+            NotNow: the segments that surely are to be opened take more than ``max_tests``.
         """
         state = _State(plan)
         clock = _Stages(self._timer)
@@ -396,10 +396,10 @@ class Aggregation:
         layer = Layer.of_companion(self._segments, _codes(bound, self._segments))
         chosen = np.flatnonzero(layer.codes != NONE)
         left = state.settle_all(layer, chosen)
-        if most_tests is not None:
+        if max_tests is not None:
             weight = Evaluator(bound).weight + len(plan.asked) + _WEIGHT_OF_A_GROUP * len(plan.group_by)
             tests = int(self._segments.numbers("block_count")[state.surely_opened(left)].sum()) * weight
-            if tests > most_tests:
+            if tests > max_tests:
                 raise NotNow(Deferred(block_tests=tests))
         rest, opened, looked_at = [], 0, 0
         sizes = self._segments.numbers("file_size")

@@ -50,19 +50,19 @@ def difference(
     column_ids: Sequence[int] | None,
     schema_id: int,
     allowance: Allowance,
-    most_tests: int | None = None,
+    max_tests: int | None = None,
 ) -> DiffAnswer:
     """The blocks that only one of the sides has; ``bound`` and ``schema_id`` are of the newer schema.
 
-    Raises LimitExceeded when there are more than the ``allowance``, and NotNow where more than ``most_tests`` are to be
+    Raises LimitExceeded when there are more than the ``allowance``, and NotNow where more than ``max_tests`` are to be
     done: that is known before anything is opened.
     """
     shared = set(before.segments.texts("segment_id")) & set(after.segments.texts("segment_id"))
     own = [(side, side.rows_without(shared)) for side in (before, after)]
-    if most_tests is not None:
+    if max_tests is not None:
         blocks = sum(int(side.segments.numbers("block_count")[rows].sum()) for side, rows in own)
         tests = blocks * (Evaluator(bound).weight + _WEIGHT_OF_PLACES)
-        if tests > most_tests:
+        if tests > max_tests:
             raise NotNow(Deferred(block_tests=tests))
     sides = [_Opened(side, rows) for side, rows in own]
     both = _unchanged(*sides)

@@ -68,7 +68,7 @@ from lamella.snapshot.expression.bound import (
     leaves_of,
     terms_of,
 )
-from lamella.snapshot.expression.nodes import is_like, least_length
+from lamella.snapshot.expression.nodes import is_like, min_length
 from lamella.snapshot.function.calendar import PartOfClock, PartOfDate
 from lamella.snapshot.prune.outcome import Outcome, conjunction, flipped, never, only, settled, split_columns
 from lamella.snapshot.schema import DataType, Leaf
@@ -379,7 +379,7 @@ def _alike(node: Prefix, zones: Zones, true: Truth, false: Truth) -> tuple[Truth
     count = len(zones)
     single = np.zeros(count, dtype=bool)
     true, false = spread(true, count), spread(false, count)
-    least = least_length(node.parts)  # a pattern may be much longer than any text
+    least = min_length(node.parts)  # a pattern may be much longer than any text
     for index in rows.tolist():
         value = low.at(index)
         try:

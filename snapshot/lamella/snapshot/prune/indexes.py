@@ -39,7 +39,7 @@ from lamella.snapshot.schema import Leaf
 from lamella.snapshot.wire import IndexUse
 
 #: An index that ruled out fewer than one in so many of this many blocks is not asked about the others.
-_LEAST_PART: Final = 100
+_MIN_PART: Final = 100
 _TRIAL_BLOCKS: Final = 2_000
 
 
@@ -283,7 +283,7 @@ class _Question:
         for test in self._asked.tests:
             true, false, null = (mask[asked] for mask in _masks(claims[test]))
             said |= ~(true & false & null)
-        return int(said.sum()) * _LEAST_PART < len(asked)
+        return int(said.sum()) * _MIN_PART < len(asked)
 
     def _may_match(self, kept: list[Kept], undecided: Indexes, claims: Mapping[BoundLeaf, Claim]) -> Mask:
         found = _conjuncts_may_match(self._node, undecided, claims)

@@ -92,7 +92,7 @@ class Deferred(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NotNow(Exception):
-    """There is more to look at than the caller has time for, or more than the ``most_tests`` that it gave.
+    """There is more to look at than the caller has time for, or more than the ``max_tests`` that it gave.
 
     ``cost``: how much, as far as the segment summaries say. Only callers that gave a limit get this error.
     """
@@ -136,14 +136,14 @@ class Pruning:
         blocks: bool = True,
         explain: bool = False,
         options: Options = NO_OPTIONS,
-        most_blocks: int | None = None,
-        most_tests: int | None = None,
+        max_blocks: int | None = None,
+        max_tests: int | None = None,
     ) -> Funnel:
         """Test every layer; ``blocks`` False stops at the segments.
 
         Raises:
-            NotNow: the segments that are left have more than ``most_blocks`` blocks, or these take more than
-                ``most_tests``.
+            NotNow: the segments that are left have more than ``max_blocks`` blocks, or these take more than
+                ``max_tests``.
         """
         started = self._timer()
         stages: list[Stage] = []
@@ -164,16 +164,16 @@ class Pruning:
         stages.append(_summary_stage(alive, summary.compressed_byte_size))
         if alive:
             stage("segment", len(codes), len(chosen), int(np.add.reduce(self._segments.numbers("file_size")[chosen])))
-        if most_blocks is not None and int(self._segments.numbers("block_count")[chosen].sum()) > most_blocks:
+        if max_blocks is not None and int(self._segments.numbers("block_count")[chosen].sum()) > max_blocks:
             raise NotNow(self._cost(filter, codes, chosen))
-        if most_tests is not None:
+        if max_tests is not None:
             cost = self._cost(filter, codes, chosen)
-            if (cost.block_tests or 0) > most_tests:
+            if (cost.block_tests or 0) > max_tests:
                 raise NotNow(cost)
 
         asked = self._layers.indexes if alive and blocks else None
         questions = None if asked is None else asked.questions(filter.node)
-        if questions is not None and most_blocks is not None:
+        if questions is not None and max_blocks is not None:
             raise NotNow  # parts may have to be read
         if self._layers.blocks is not None and alive and blocks and not explain and options.plain:
             layer = BlockLayer(self._segments, self._layers.blocks, self._load_many, self._layers.verdicts)

@@ -49,7 +49,7 @@ WORTH_ENTRIES: Final = 8
 #: So many windows are looked at apart; more are joined where the smallest gaps are.
 _MOST: Final = 16
 #: Lists of more values are not searched for.
-_MOST_VALUES: Final = 64
+_MAX_VALUES: Final = 64
 #: So many are searched for one by one, which is then faster.
 _FEW_VALUES: Final = 6
 #: Which of equal entries a search stops before, by operator: the first, or the one behind the last.
@@ -81,7 +81,7 @@ def reach(node: BoundPredicate, edges: EdgesOf, count: int) -> Reach:
         return _any_of([reach(child, edges, count) for child in node.children])
     if isinstance(node, BoundIsTrue):
         return reach(node.child, edges, count)
-    if isinstance(node, Membership) and isinstance(node.term, Leaf) and len(node.values) <= _MOST_VALUES:
+    if isinstance(node, Membership) and isinstance(node.term, Leaf) and len(node.values) <= _MAX_VALUES:
         known = edges(node.term)
         if known is not None and (known.exact or not node.has_nan):
             return _listed(known, node.values)
@@ -203,7 +203,7 @@ def _fewer(found: list[Window]) -> list[Window]:
 
 
 #: Of more segments the blocks are tested: that is as fast.
-_MOST_SEGMENTS: Final = 16
+_MAX_SEGMENTS: Final = 16
 
 
 class Searched(msgspec.Struct, frozen=True):
@@ -256,7 +256,7 @@ class Search:
     def of(self, piece: Piece) -> Searched | None:
         """The blocks of a piece that are kept; None: they are to be tested."""
         held = piece.held
-        if not held.have_rows or piece.stop - piece.first > _MOST_SEGMENTS:
+        if not held.have_rows or piece.stop - piece.first > _MAX_SEGMENTS:
             return None
         if held is not self._held:  # the pieces of a chunk come one after another
             self._held = held

@@ -137,8 +137,8 @@ def _refuse() -> int:
 #: Columns of a schema, with those inside of others.
 MAX_COLUMNS: Final = 20_000
 #: Characters of a column's name and type, and of what is said about it.
-MOST_CHARACTERS: Final = 1_024
-MOST_DOC_CHARACTERS: Final = 65_536
+MAX_CHARACTERS: Final = 1_024
+MAX_DOC_CHARACTERS: Final = 65_536
 
 _CHILDREN = {"list": ("element",), "map": ("key", "value")}
 _PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
@@ -452,9 +452,9 @@ def _check_size(columns: tuple[Column, ...]) -> None:
         if number >= MAX_COLUMNS:
             raise LimitExceeded(f"a schema has at most {MAX_COLUMNS} columns", limit="columns", most=MAX_COLUMNS)
         for name, text, most in (
-            ("name", column.name, MOST_CHARACTERS),
-            ("type", column.type, MOST_CHARACTERS),
-            ("doc", column.doc or "", MOST_DOC_CHARACTERS),
+            ("name", column.name, MAX_CHARACTERS),
+            ("type", column.type, MAX_CHARACTERS),
+            ("doc", column.doc or "", MAX_DOC_CHARACTERS),
         ):
             if len(text) > most:
                 what = f"the {name} of column {column.name[:100]!r}"
@@ -489,7 +489,7 @@ def cluster_leaves(schema: Schema, columns: Sequence[str], *, case_sensitive: bo
 
     Raises:
         UnknownColumn: not a column that holds values.
-        InvalidRequest: named twice, without an order, inside a list or map; more than :data:`MOST_COLUMNS`.
+        InvalidRequest: named twice, without an order, inside a list or map; more than :data:`MAX_COLUMNS`.
     """
     if len(columns) > MAX_CLUSTER_COLUMNS:
         raise InvalidRequest(f"a cluster key has at most {MAX_CLUSTER_COLUMNS} columns, not {len(columns)}")

@@ -76,7 +76,7 @@ class SharingError(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 #: Columns that have statistics in an answer: the first of the table, as in Delta's own logs.
-MOST_COLUMNS: Final = 32
+MAX_COLUMNS: Final = 32
 # Statistics of files as recipients take them: only what is exact, and reads the same for whoever reads JSON.
 #
 # Left out are bounds that may be loose, integers that a double does not hold, decimals, times finer than a
@@ -97,7 +97,7 @@ def stats_of(part: Kept, schema: Schema) -> list[str]:
         for rows in part.numbers("row_count").tolist()
     ]
     leaves = [leaf for leaf in schema.leaves() if len(leaf.path) == 1 and not leaf.repeated]
-    for leaf in leaves[:MOST_COLUMNS]:
+    for leaf in leaves[:MAX_COLUMNS]:
         _add(found, part, leaf)
     return [_ENCODE(each) for each in found]
 

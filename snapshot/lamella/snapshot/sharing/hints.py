@@ -316,7 +316,7 @@ _READ: Final[dict[str, Callable[[str, DataType], Meant | None]]] = {
 }
 
 
-_MOST_LISTED: Final = 1_000
+_MAX_LISTED: Final = 1_000
 
 
 def read_sql_hint(given: str, schema: Schema) -> Predicate:
@@ -344,8 +344,8 @@ def _predicate(node: Predicate, schema: Schema, *, negated: bool) -> Predicate:
         case Compare():
             return _compared(node, schema, negated=negated)
         case In(term, literals):
-            if len(literals) > _MOST_LISTED:
-                return unused("a list", f"lists of more than {_MOST_LISTED} values are not used")
+            if len(literals) > _MAX_LISTED:
+                return unused("a list", f"lists of more than {_MAX_LISTED} values are not used")
             each = tuple(_compared(Compare("eq", term, one), schema, negated=negated) for one in literals)
             return And(each) if negated else Or(each)
         case _:

@@ -22,11 +22,11 @@ MAX_RANGES: Final = 8
 #: Decimals of more digits do not fit 64 bits.
 NARROW_DIGITS: Final = 18
 _BUCKETS: Final = 1024
-_LEAST_GAP: Final = 4
+_MIN_GAP: Final = 4
 _SAMPLE: Final = 4096
 #: A far sentinel puts all else into one bucket: so often the parts are looked at again.
 _DEPTH: Final = 3
-_LEAST_SHARE: Final = 4  # gaps take at least one in so many
+_MIN_SHARE: Final = 4  # gaps take at least one in so many
 
 #: Least and greatest value of a range.
 Range = tuple[Any, Any]
@@ -66,7 +66,7 @@ class RangeFinder:
     def ranges(self, dtype: DataType | None = None) -> tuple[Bound, ...]:
         """Low and high of each range, ascending, as bounds of ``dtype``; empty when one range says as much."""
         found = self._ranges
-        if len(found) < 2 or sum(_gaps(found)) * _LEAST_SHARE < found[-1][1] - found[0][0]:
+        if len(found) < 2 or sum(_gaps(found)) * _MIN_SHARE < found[-1][1] - found[0][0]:
             return ()
         return tuple(to_bound(dtype or self._dtype, edge) for each in found for edge in each)
 
@@ -112,11 +112,11 @@ def _occupied(numbers: npt.NDArray[Any], depth: int = _DEPTH) -> list[Range]:
     if len(numbers) > 2 * _SAMPLE:
         # Gaps of a sample only shrink with the rest of the values; mostly they are too small already.
         _, empty = _filled(_buckets(numbers[:: len(numbers) // _SAMPLE], low, width))
-        if np.sort(empty)[1 - MAX_RANGES :].sum() * _LEAST_SHARE < _BUCKETS:
+        if np.sort(empty)[1 - MAX_RANGES :].sum() * _MIN_SHARE < _BUCKETS:
             return whole
     buckets = _buckets(numbers, low, width)
     filled, empty = _filled(buckets)
-    cuts = [cut for cut in np.argsort(empty)[::-1][: MAX_RANGES - 1].tolist() if empty[cut] >= _LEAST_GAP]
+    cuts = [cut for cut in np.argsort(empty)[::-1][: MAX_RANGES - 1].tolist() if empty[cut] >= _MIN_GAP]
     if not cuts:
         return whole
     parts, left = [], (numbers, buckets)

@@ -119,7 +119,7 @@ class TableLayout(msgspec.Struct, frozen=True):
 # A link of a file system is followed by it, not here: who can make links in a place can give away what they lead to.
 
 #: How often a name may be percent-encoded; one that is so more often is nobody's honest name.
-_MOST_ENCODED: Final = 3
+_MAX_ENCODED: Final = 3
 _SLASHES: Final = re.compile("/+")
 
 
@@ -249,7 +249,7 @@ def _readings(text: str) -> list[str]:
         decoded = unquote(found[-1])
         if decoded == found[-1]:
             break
-        if len(found) > _MOST_ENCODED:
+        if len(found) > _MAX_ENCODED:
             return []
         found.append(decoded)
     return found

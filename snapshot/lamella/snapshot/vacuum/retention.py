@@ -19,7 +19,7 @@ _KNOWN: Final = (MAX_AGE, MIN_SNAPSHOTS, ENABLED)
 
 _DURATION: Final = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)")
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_MOST_SNAPSHOTS: Final = 1_000_000_000
+_MAX_SNAPSHOTS: Final = 1_000_000_000
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,8 +68,8 @@ def read_retention(properties: Mapping[str, str], default: Retention) -> Retenti
             raise InvalidRequest(f"property {MAX_AGE}: {error.message}", property=MAX_AGE) from error
     if MIN_SNAPSHOTS in properties:
         text = properties[MIN_SNAPSHOTS]
-        if not (text.isascii() and text.isdigit() and len(text) <= 10 and 1 <= int(text) <= _MOST_SNAPSHOTS):
-            message = f"property {MIN_SNAPSHOTS}: {text!r} is not a number from 1 to {_MOST_SNAPSHOTS}"
+        if not (text.isascii() and text.isdigit() and len(text) <= 10 and 1 <= int(text) <= _MAX_SNAPSHOTS):
+            message = f"property {MIN_SNAPSHOTS}: {text!r} is not a number from 1 to {_MAX_SNAPSHOTS}"
             raise InvalidRequest(message, property=MIN_SNAPSHOTS)
         min_snapshots = int(text)
     if ENABLED in properties:

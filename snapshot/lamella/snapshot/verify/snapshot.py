@@ -13,7 +13,7 @@ from lamella.snapshot.columnar import Sidecar
 from lamella.snapshot.columnar.locations import LocationIndex, hashes_of
 from lamella.snapshot.errors import InvalidSchema, LamellaError, ManifestError, StoreError
 from lamella.snapshot.manifest import (
-    MOST_LEVEL,
+    MAX_LEVEL,
     Block,
     Group,
     GroupRef,
@@ -121,7 +121,7 @@ def _problems(snapshot: Snapshot, ref: SegmentRef, segment: Segment) -> Iterator
         yield Problem("schema_ids_differ", f"blocks have schemas {used}, and {list(ref.block_schema_ids)} is recorded")
     for block in segment.blocks:
         yield from _block_problems(schemas, block)
-        yield from _clustered_problems(snapshot.greatest_cluster_key_id, block)
+        yield from _clustered_problems(snapshot.max_cluster_key_id, block)
     perfect = sum(commits.is_perfect(block) for block in segment.blocks)
     if segment.summary.perfect_block_count != perfect:
         yield Problem("perfect_blocks", f"{segment.summary.perfect_block_count} are counted, and {perfect} are by now")
@@ -177,7 +177,7 @@ def _clustered_problems(last_key_id: int, block: Block) -> Iterator[Problem]:
     if not 0 <= stats.key_id <= last_key_id:
         message = f"the table never had a cluster key with the id {stats.key_id}"
         yield Problem("block_clustered", message, None, block.location)
-    if not 0 <= stats.level <= MOST_LEVEL:
+    if not 0 <= stats.level <= MAX_LEVEL:
         yield Problem("block_clustered", f"its level is {stats.level}", None, block.location)
 
 

@@ -108,7 +108,7 @@ class MeasuredIndex:
 
 
 #: No more blocks are looked at; of a larger table segments all over it are.
-MOST_BLOCKS: Final = 100_000
+MAX_BLOCKS: Final = 100_000
 #: Segments whose manifests are read for the blocks' own counts of different values.
 _COUNTED_SEGMENTS: Final = 24
 _AT_ONCE: Final = 64
@@ -117,14 +117,14 @@ _AT_ONCE: Final = 64
 class BlockSample:
     """The blocks of a snapshot that have rows, or of segments all over it; one after another."""
 
-    def __init__(self, manifests: Manifests, pointer: SnapshotPointer, *, most_blocks: int = MOST_BLOCKS) -> None:
+    def __init__(self, manifests: Manifests, pointer: SnapshotPointer, *, max_blocks: int = MAX_BLOCKS) -> None:
         self._manifests = manifests
         self._pointer = pointer
         self.head = manifests.head(pointer)
         layer = manifests.layer(pointer)
         counts = layer.numbers("block_count")
         rows = np.arange(len(counts))
-        while len(rows) > 1 and int(counts[rows].sum()) > most_blocks:
+        while len(rows) > 1 and int(counts[rows].sum()) > max_blocks:
             rows = rows[::2]
         #: Rows of the segments in the snapshot's layer.
         self.segment_rows = rows

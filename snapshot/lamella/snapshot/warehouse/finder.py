@@ -243,13 +243,13 @@ class Finder:
         """As :meth:`prune`, before it takes a form to travel in (see :mod:`lamella.snapshot.prune.encode`)."""
         return self.find_predicate(pointer, self.read(request), request)
 
-    def find_within(self, pointer: SnapshotPointer, request: PruneRequest, most_tests: int) -> Found | Deferred:
+    def find_within(self, pointer: SnapshotPointer, request: PruneRequest, max_tests: int) -> Found | Deferred:
         """As :meth:`find`, unless it takes more tests than that: then its cost, found out before a segment is opened.
 
         What is remembered takes none. Where the request itself ends the looking early, nobody knows how many it takes.
         """
         try:
-            return self.find_predicate(pointer, self.read(request), request, most_tests=most_tests)
+            return self.find_predicate(pointer, self.read(request), request, max_tests=max_tests)
         except NotNow as error:
             return error.cost
 
@@ -270,14 +270,14 @@ class Finder:
         request: PruneRequest,
         *,
         held: dict[str, Sidecar] | None = None,
-        most_tests: int | None = None,
+        max_tests: int | None = None,
     ) -> Found:
         """As :meth:`find`, for a filter that has been read already; ``request.filter`` is not looked at.
 
         ``held``: companions by location that other prunes have opened, and that this one adds to. Raises NotNow where
-        it takes more than ``most_tests``, unless the request itself ends the looking early.
+        it takes more than ``max_tests``, unless the request itself ends the looking early.
         """
-        most_tests = None if _ends_early(request) else most_tests
+        max_tests = None if _ends_early(request) else max_tests
         layers = self.layers(pointer)
         head = layers.head
 
@@ -294,7 +294,7 @@ class Finder:
                 return [load(row) for row in rows]
             return self._manifests.many_blocks(head, [layers.companion(row) for row in rows], keep=keep)
 
-        return self._found(layers, load, predicate, request, load_many=load_many, most_tests=most_tests)
+        return self._found(layers, load, predicate, request, load_many=load_many, max_tests=max_tests)
 
     def find_now(self, pointer: SnapshotPointer, request: PruneRequest) -> Found | Deferred:
         """As :meth:`find` when that takes about a millisecond and reads nothing: for callers that must not wait.
@@ -327,7 +327,7 @@ class Finder:
             return companion
 
         try:
-            found = self._found(layers, load, predicate, request, most_blocks=_NOW_BLOCKS)
+            found = self._found(layers, load, predicate, request, max_blocks=_NOW_BLOCKS)
         except NotNow as error:
             return Deferred() if _ends_early(request) else error.cost
         if found.block_count <= _NOW_KEPT:  # their addresses are in the companions
@@ -345,8 +345,8 @@ class Finder:
         request: PruneRequest,
         *,
         load_many: Load | None = None,
-        most_blocks: int | None = None,
-        most_tests: int | None = None,
+        max_blocks: int | None = None,
+        max_tests: int | None = None,
     ) -> Found:
         head, segments = layers.head, layers.segments
         bound = self.bound(predicate, head.schema, request)
@@ -357,16 +357,16 @@ class Finder:
         options = read_options(request, head.schema, start)
         pruning = Pruning(layers, load, self._timer, load_many)
         if options.plain and request.level != "segment" and not request.explain:
-            funnel = self._remembered(pruning, head.snapshot_id, Evaluator(bound), most_blocks, most_tests)
-            funnel = self._told(funnel, layers, predicate, request, most_blocks)
+            funnel = self._remembered(pruning, head.snapshot_id, Evaluator(bound), max_blocks, max_tests)
+            funnel = self._told(funnel, layers, predicate, request, max_blocks)
         else:
             funnel = pruning.run(
                 bound,
                 blocks=request.level != "segment",
                 explain=request.explain,
                 options=options,
-                most_blocks=most_blocks,
-                most_tests=most_tests,
+                max_blocks=max_blocks,
+                max_tests=max_tests,
             )
         if request.level == "page":
             leaves = None if columns is None else [head.schema.by_id()[column_id] for column_id in columns]
@@ -382,35 +382,35 @@ class Finder:
         return msgspec.structs.replace(found, answer=answer)
 
     def _remembered(
-        self, pruning: Pruning, snapshot_id: str, filter: Evaluator, most_blocks: int | None, most_tests: int | None
+        self, pruning: Pruning, snapshot_id: str, filter: Evaluator, max_blocks: int | None, max_tests: int | None
     ) -> Funnel:
         """What a filter alone leaves of a snapshot, which never changes."""
         name = (snapshot_id, filter.key)
         known = self._funnels.get(name)
         if known is not None:
             return pruning.again(known)
-        found = pruning.run(filter, most_blocks=most_blocks, most_tests=most_tests)
+        found = pruning.run(filter, max_blocks=max_blocks, max_tests=max_tests)
         if any(use.failure is not None for use in found.indexes):  # it may be read the next time
             return found
         self._funnels.put(name, found.remembered(), found.size_bytes + filter.key.size_bytes + _FUNNEL_BYTES)
         return found
 
     def _told(
-        self, funnel: Funnel, layers: Layers, predicate: Predicate, request: PruneRequest, most_blocks: int | None
+        self, funnel: Funnel, layers: Layers, predicate: Predicate, request: PruneRequest, max_blocks: int | None
     ) -> Funnel:
         """Without the blocks that readers found empty; what they say changes, so it is not part of what is kept.
 
-        Raises NotNow: of more than ``most_blocks`` blocks, or of blocks whose keys are not in memory.
+        Raises NotNow: of more than ``max_blocks`` blocks, or of blocks whose keys are not in memory.
         """
         if self.feedback is None or not funnel.kept:
             return funnel
         keys = self._held_keys_of(layers)
-        if most_blocks is None:
+        if max_blocks is None:
             keys = self._keys_of(layers.segments, layers.companion)
         told = told_of(self.feedback, layers.head, predicate, request, keys, self._timer)
         if told is None:
             return funnel
-        if most_blocks is not None and block_count_of(funnel.kept) > most_blocks:
+        if max_blocks is not None and block_count_of(funnel.kept) > max_blocks:
             raise NotNow
         kept = told.refine(funnel.kept)
         return msgspec.structs.replace(funnel, kept=kept, walked=Walked(kept=kept), feedback=told.use)

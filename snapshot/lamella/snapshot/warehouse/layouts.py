@@ -200,7 +200,7 @@ class LayoutScan:
 _SEED: Final = 0
 #: Segments that one request replaces, unless it says otherwise, and at most.
 SEGMENTS: Final = 32
-MOST_SEGMENTS: Final = 256
+MAX_SEGMENTS: Final = 256
 
 
 class Where(msgspec.Struct, frozen=True, eq=False):
@@ -355,9 +355,9 @@ class Layouts:
     def _aims(self, request: RegroupRequest) -> RegroupAims:
         aims = RegroupAims(segment_blocks=self._segment_blocks, max_segments=SEGMENTS, range_share=SHARE)
         if request.max_segments is not None:
-            if not 2 <= request.max_segments <= MOST_SEGMENTS:
+            if not 2 <= request.max_segments <= MAX_SEGMENTS:
                 raise InvalidRequest(
-                    f"max_segments is a number from 2 to {MOST_SEGMENTS}, not {request.max_segments}",
+                    f"max_segments is a number from 2 to {MAX_SEGMENTS}, not {request.max_segments}",
                     parameter="max_segments",
                 )
             aims = msgspec.structs.replace(aims, max_segments=request.max_segments)

@@ -82,30 +82,30 @@ class Questions:
         pointer: SnapshotPointer,
         request: BatchRequest,
         *,
-        most_blocks: int | None = None,
-        most_tests: int | None = None,
+        max_blocks: int | None = None,
+        max_tests: int | None = None,
     ) -> BatchAnswer:
         """The answers to many filters; each segment is read once for all of them.
 
         Raises:
-            LimitExceeded: too many filters, or more than ``most_blocks`` blocks, runs or segments in all answers; the
+            LimitExceeded: too many filters, or more than ``max_blocks`` blocks, runs or segments in all answers; the
                 errors of :meth:`prune`, ``details.filter`` is the filter's number.
-            NotNow: all together take more than ``most_tests``; no segment is opened then.
+            NotNow: all together take more than ``max_tests``; no segment is opened then.
         """
         held: dict[str, Sidecar] = {}
-        allowance = Allowance(most_blocks)
+        allowance = Allowance(max_blocks)
         answers = []
         read: list[tuple[PruneRequest, Predicate]] = []
         tests = kept = 0
         for number, single in enumerate(single_requests(request)):
             with _of_filter(number):
                 read.append((single, self.finder.read(single)))
-                if most_tests is not None:
+                if max_tests is not None:
                     cost = self.finder.cost(pointer, read[-1][1], single)
                     tests += cost.block_tests or 0
                     kept += 0 if single.shape == "ranges" else cost.kept_blocks
                     allowance.check(kept)
-        if most_tests is not None and tests > most_tests:
+        if max_tests is not None and tests > max_tests:
             raise NotNow(Deferred(block_tests=tests, kept_blocks=kept))
         for number, (single, predicate) in enumerate(read):
             with _of_filter(number):
@@ -122,14 +122,14 @@ class Questions:
         request: DiffRequest,
         *,
         seen_from: SnapshotPointer | None = None,
-        most_blocks: int | None = None,
-        most_tests: int | None = None,
+        max_blocks: int | None = None,
+        max_tests: int | None = None,
     ) -> DiffAnswer:
         """The blocks that came and went between two snapshots, as far as they may match a filter.
 
         Names and types are those of the newer snapshot, or of ``seen_from``, which is at least as new. Which snapshots
-        they are, the request need not say. Raises as :meth:`prune`, LimitExceeded for more than ``most_blocks``, and
-        NotNow where it takes more than ``most_tests``; no segment is opened then.
+        they are, the request need not say. Raises as :meth:`prune`, LimitExceeded for more than ``max_blocks``, and
+        NotNow where it takes more than ``max_tests``; no segment is opened then.
         """
         heads = [self._manifests.head(pointer) for pointer in (seen_from or before, seen_from or after)]
         newer = max(heads, key=lambda head: head.timestamp_ms)
@@ -139,7 +139,7 @@ class Questions:
         if request.columns is not None:
             columns = newer.schema.select(request.columns, case_sensitive=request.case_sensitive)
         sides = (self._side(before, newer), self._side(after, newer))
-        return difference(*sides, bound, columns, newer.schema.schema_id, Allowance(most_blocks), most_tests)
+        return difference(*sides, bound, columns, newer.schema.schema_id, Allowance(max_blocks), max_tests)
 
     def _side(self, pointer: SnapshotPointer, newer: Snapshot) -> Side:
         layers = self.finder.layers(pointer)
@@ -164,15 +164,15 @@ class Questions:
         return answer_of(self.finder.find_predicate(pointer, predicate, request))
 
     def aggregate(
-        self, pointer: SnapshotPointer, request: AggregateRequest, *, most_tests: int | None = None
+        self, pointer: SnapshotPointer, request: AggregateRequest, *, max_tests: int | None = None
     ) -> AggregateAnswer:
         """Counts, least and greatest values of the rows that match a filter, as far as statistics prove them.
 
         Raises:
             InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded, InvalidRequest: the request is wrong.
-            NotNow: it takes more than ``most_tests``; no segment is opened then.
+            NotNow: it takes more than ``max_tests``; no segment is opened then.
         """
-        return self.aggregate_predicate(pointer, self.finder.read(request), request, most_tests=most_tests)
+        return self.aggregate_predicate(pointer, self.finder.read(request), request, max_tests=max_tests)
 
     def aggregate_predicate(
         self,
@@ -180,7 +180,7 @@ class Questions:
         predicate: Predicate,
         request: AggregateRequest,
         *,
-        most_tests: int | None = None,
+        max_tests: int | None = None,
     ) -> AggregateAnswer:
         """As :meth:`aggregate`, for a filter that has been read already; ``request.filter`` is not looked at."""
         layers = self.finder.layers(pointer)
@@ -190,7 +190,7 @@ class Questions:
         aggregation = Aggregation(
             head, layers.segments, lambda row: self._manifests.blocks(head, layers.companion(row)), self._timer
         )
-        return aggregate_answer(head, plan, aggregation.run(bound, plan, most_tests), request, bound)
+        return aggregate_answer(head, plan, aggregation.run(bound, plan, max_tests), request, bound)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from lamella.snapshot.wire.indexes import PartSent
-from lamella.snapshot.wire.limits import MOST_LOCATIONS, Location, Locations, Moment, Properties, Word
+from lamella.snapshot.wire.limits import MAX_LOCATIONS, Location, Locations, Moment, Properties, Word
 
 #: What becomes of a file whose folder gives a column a value that the file does not hold.
 PathColumns = Literal["refuse", "ignore"]
@@ -115,7 +115,7 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     if they were in the table, because their rows may be in other blocks by now, or were deleted.
     """
 
-    added: Annotated[tuple[msgspec.Raw, ...], Meta(max_length=MOST_LOCATIONS)] = ()
+    added: Annotated[tuple[msgspec.Raw, ...], Meta(max_length=MAX_LOCATIONS)] = ()
     removed: Locations = ()
     base_snapshot_id: Word | None = None
     operation: Word = "append"

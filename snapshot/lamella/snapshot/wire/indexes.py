@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from lamella.snapshot.wire.limits import MOST_LOCATIONS, Expression, Location, Moment, Options, Token, Word
+from lamella.snapshot.wire.limits import MAX_LOCATIONS, Expression, Location, Moment, Options, Token, Word
 
 RefreshMode = Literal["incremental", "full", "quick"]
 
@@ -158,8 +158,8 @@ class PartSent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     size_bytes: int
     tail_bytes: int
     tail_sha256: Word
-    keys: Annotated[bytes, Meta(max_length=16 * MOST_LOCATIONS)] = b""
-    blocks: Annotated[tuple[int, ...], Meta(max_length=MOST_LOCATIONS)] = ()
+    keys: Annotated[bytes, Meta(max_length=16 * MAX_LOCATIONS)] = b""
+    blocks: Annotated[tuple[int, ...], Meta(max_length=MAX_LOCATIONS)] = ()
 
 
 class PartsRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

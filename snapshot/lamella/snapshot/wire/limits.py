@@ -10,13 +10,13 @@ from typing import Annotated, Any, Final
 from msgspec import Meta
 
 #: Columns that one request names.
-MOST_COLUMNS: Final = 20_000
+MAX_COLUMNS: Final = 20_000
 #: Files, blocks or segments that one request names.
-MOST_LOCATIONS: Final = 1_000_000
+MAX_LOCATIONS: Final = 1_000_000
 #: Values of join keys.
-MOST_KEYS: Final = 1_000_000
+MAX_KEYS: Final = 1_000_000
 #: Properties of a namespace, a table or a snapshot.
-MOST_PROPERTIES: Final = 1_000
+MAX_PROPERTIES: Final = 1_000
 
 #: Names, ids, kinds, hashes.
 Word = Annotated[str, Meta(max_length=255)]
@@ -32,13 +32,13 @@ Expression = Annotated[str, Meta(max_length=262_144)]
 #: A bloom filter of 128 MiB in Base64.
 BloomText = Annotated[str, Meta(max_length=180_000_000)]
 
-ColumnPaths = Annotated[tuple[ColumnPath, ...], Meta(max_length=MOST_COLUMNS)]
+ColumnPaths = Annotated[tuple[ColumnPath, ...], Meta(max_length=MAX_COLUMNS)]
 #: Of a cluster key, an order, join keys: few.
 FewPaths = Annotated[tuple[ColumnPath, ...], Meta(max_length=100)]
-Locations = Annotated[tuple[Location, ...], Meta(max_length=MOST_LOCATIONS)]
+Locations = Annotated[tuple[Location, ...], Meta(max_length=MAX_LOCATIONS)]
 Words = Annotated[tuple[Word, ...], Meta(max_length=10_000)]
-Keys = Annotated[tuple[Any, ...], Meta(max_length=MOST_KEYS)]
+Keys = Annotated[tuple[Any, ...], Meta(max_length=MAX_KEYS)]
 KeyRanges = Annotated[tuple[tuple[Any, Any], ...], Meta(max_length=100_000)]
 Filters = Annotated[tuple[Any, ...], Meta(max_length=1_000)]
 Options = Annotated[dict[Word, Any], Meta(max_length=1_000)]
-Properties = Annotated[dict[Word, Annotated[str, Meta(max_length=65_536)]], Meta(max_length=MOST_PROPERTIES)]
+Properties = Annotated[dict[Word, Annotated[str, Meta(max_length=65_536)]], Meta(max_length=MAX_PROPERTIES)]

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from lamella.snapshot.stats.bound import Bound
 from lamella.snapshot.wire.limits import (
-    MOST_LOCATIONS,
+    MAX_LOCATIONS,
     BloomText,
     ColumnPath,
     ColumnPaths,
@@ -195,7 +195,7 @@ class PruneRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     order_by: Annotated[tuple[OrderBy, ...], Meta(max_length=32)] = ()
     join: Annotated[tuple[JoinKeys, ...], Meta(max_length=32)] = ()
     residuals: bool = False
-    segments: Annotated[tuple[Word, ...], Meta(max_length=MOST_LOCATIONS)] | None = None
+    segments: Annotated[tuple[Word, ...], Meta(max_length=MAX_LOCATIONS)] | None = None
     max_ms: float | None = None
     page_size: int | None = None
     page_token: Token | None = None

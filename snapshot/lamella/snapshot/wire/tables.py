@@ -11,7 +11,7 @@ from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import SchemaChange
 from lamella.snapshot.wire.commit import PathColumns, RefusedFile
-from lamella.snapshot.wire.limits import MOST_COLUMNS, FewPaths, Location, Properties, Word, Words
+from lamella.snapshot.wire.limits import MAX_COLUMNS, FewPaths, Location, Properties, Word, Words
 
 
 class ServiceConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ class CreateTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """
 
     name: Word
-    schema: Annotated[tuple[Column, ...], Meta(max_length=MOST_COLUMNS)] | None = None
+    schema: Annotated[tuple[Column, ...], Meta(max_length=MAX_COLUMNS)] | None = None
     schema_from: Location | None = None
     cluster_key: FewPaths = ()
     properties: Properties = {}

@@ -108,8 +108,8 @@ class FeedbackInfo(msgspec.Struct, frozen=True, kw_only=True):
     filters: int
     facts: int
     size_bytes: int
-    most_facts: int
-    most_bytes: int
+    max_facts: int
+    max_bytes: int
 
 
 class FeedbackCleared(msgspec.Struct, frozen=True, kw_only=True):

@@ -224,7 +224,7 @@ def _value_bytes(zones: Zones, dtype: DataType) -> float:
 ROUNDS: Final = 3
 _BISECTIONS: Final = 40
 #: What is left of a stretch of whole numbers that seem to be there all: counts are estimates.
-_LEAST_ABSENT: Final = 0.02
+_MIN_ABSENT: Final = 0.02
 
 
 class Cover(msgspec.Struct, frozen=True, eq=False):
@@ -250,7 +250,7 @@ def cover_of(line: Line, distinct: Numbers, total: float) -> Cover:
     absent = None
     empty = line.measure.copy()
     if line.is_whole:
-        empty = np.where(mass < line.measure, np.maximum(line.measure - mass, _LEAST_ABSENT * line.measure), 0.0)
+        empty = np.where(mass < line.measure, np.maximum(line.measure - mass, _MIN_ABSENT * line.measure), 0.0)
     if empty.sum() > 0 and (not line.is_whole or total < 0.999 * line.measure.sum()):
         absent = _within(line, empty)
     holds = np.minimum(distinct / max(total, 1.0), present)

@@ -87,7 +87,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 #: Stands for a constant.
 MARK: Final = "?"
 #: Of longer lists so many marks are kept.
-MOST_LISTED: Final = 100
+MAX_LISTED: Final = 100
 _SMALL: Final = 1_000
 _UNITS: Final = frozenset(
     ("year", "quarter", "month", "mon", "mm", "yyyy", "yy", "week", "day", "dd", "hour", "minute")
@@ -126,7 +126,7 @@ class _Masking:
             case NullSafeEqual(left, right):
                 return NullSafeEqual(self._operand(left), self._operand(right))
             case In(term, literals):
-                return In(self._term(term), tuple(self._literal(each) for each in literals[:MOST_LISTED]))
+                return In(self._term(term), tuple(self._literal(each) for each in literals[:MAX_LISTED]))
             case Like(term, pattern, escape):
                 return Like(self._term(term), self._pattern(pattern, escape))
             case StartsWith(term, prefix):
@@ -177,7 +177,7 @@ def is_mark(literal: FilterLiteral) -> bool:
 
 
 #: The least part of a column that the constants of one filter lie in.
-_LEAST_WIDTH: Final = 1e-4
+_MIN_WIDTH: Final = 1e-4
 _RUN: Final = re.compile(re.escape(MARK) + "+")
 _NOT_DRAWN: Final = "constants for it are not drawn"
 
@@ -197,7 +197,7 @@ class Draws:
         All constants for a column lie in one stretch of it, with lower limits at its beginning: about as wide as the
         ``part`` of all blocks that the filter kept, or wide or narrow by chance.
         """
-        width = _LEAST_WIDTH ** self._rng.random()
+        width = _MIN_WIDTH ** self._rng.random()
         if self._rng.random() < 0.5:
             width = min(1.0, part * self._rng.uniform(0.5, 1.2))
         return self._filled(node, self._rng.random() * (1 - width), width)

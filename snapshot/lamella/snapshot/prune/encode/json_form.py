@@ -193,14 +193,14 @@ def _numbers(values: Indexes) -> Elements:
 
 
 #: Larger answers are written piece by piece.
-_MOST_BLOCKS: Final = 8_192
-_MOST_BYTES: Final = 1 << 20
+_MAX_BLOCKS: Final = 8_192
+_MAX_BYTES: Final = 1 << 20
 #: Shorter runs cost more to cut out one by one than their blocks cost to write.
 _BLOCKS_A_RUN: Final = 8
 #: The texts of segments are made for answers that have one of so many of their blocks.
 _WORTH_PART: Final = 16
 #: Texts of larger companions are not made: places in them have four bytes.
-_MOST_COMPANION_BYTES: Final = 256 << 20
+_MAX_COMPANION_BYTES: Final = 256 << 20
 #: What the texts of a segment take beside their bytes, roughly.
 _TEXT_BYTES: Final = 1_024
 
@@ -234,7 +234,7 @@ class SegmentTexts:
         here and there), or ``opening`` is False and a companion would have to be opened.
         """
         parts = found.parts
-        if not isinstance(parts, KeptBlocks) or not _is_of_the_kind(found) or not 0 < found.block_count <= _MOST_BLOCKS:
+        if not isinstance(parts, KeptBlocks) or not _is_of_the_kind(found) or not 0 < found.block_count <= _MAX_BLOCKS:
             return None
         if len(parts) * _BLOCKS_A_RUN > found.block_count:
             return None
@@ -253,7 +253,7 @@ class SegmentTexts:
             texts[place] = text
             size_bytes += text.main.span_bytes(first, count)
             cuts.append(_Cut(text, first, count, code))
-        if size_bytes > _MOST_BYTES:
+        if size_bytes > _MAX_BYTES:
             return None
         is_records = found.shape == "records"
         pieces = _segment_records(cuts) if is_records else _segment_columns(cuts)
@@ -266,7 +266,7 @@ class SegmentTexts:
         text = self._shelf.get(name)
         if text is None and opening:
             companion = parts[place].companion
-            if companion.size_bytes > _MOST_COMPANION_BYTES:
+            if companion.size_bytes > _MAX_COMPANION_BYTES:
                 return None
             text = records_text(companion) if found.shape == "records" else columns_text(companion)
             self._shelf.put(name, text, text.size_bytes + _TEXT_BYTES)
