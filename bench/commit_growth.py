@@ -52,7 +52,7 @@ class CountingStore(FsspecStore):
 
 def copies(store: FsspecStore, layout: TableLayout, ref: SegmentRef, count: int) -> Iterator[SegmentRef]:
     """``count`` segments like ``ref`` whose blocks are in folders of their own."""
-    with pa.ipc.open_file(pa.BufferReader(store.read(ref.companion.location))) as reader:
+    with pa.ipc.open_file(pa.BufferReader(store.read(ref.sidecar.location))) as reader:
         batch = reader.get_batch(0)
     place = batch.schema.get_field_index("location")
     ids = Ids()
@@ -63,13 +63,13 @@ def copies(store: FsspecStore, layout: TableLayout, ref: SegmentRef, count: int)
         with pa.ipc.new_file(sink, batch.schema) as writer:
             writer.write_batch(batch.set_column(place, batch.schema.field(place), locations))
         data = bytes(sink.getvalue())
-        location = layout.segment_companion(segment_id)
+        location = layout.segment_sidecar(segment_id)
         store.put(location, data)
-        companion = ObjectRef(location=location, size_bytes=len(data), sha256=content_hash(data))
+        sidecar = ObjectRef(location=location, size_bytes=len(data), sha256=content_hash(data))
         yield msgspec.structs.replace(
             ref,
             segment_id=segment_id,
-            companion=companion,
+            sidecar=sidecar,
             first_location=locations[0].as_py(),
             last_location=locations[-1].as_py(),
         )

@@ -1,6 +1,6 @@
 """Where page statistics should live: what they cost to read out of files, to keep, and to look at.
 
-``python bench/pages.py`` prints one run's figures; ``docs/decisions/0007-page-companions.md`` has those that decided.
+``python bench/pages.py`` prints one run's figures; ``docs/decisions/0007-page-sidecars.md`` has those that decided.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def one_file(path: Path, pages: int) -> None:
     kept = sum(len(encode(cell)) for cell in read_cells(store, known, footer, leaves).values())
     alone = len(build_blocks(schema, [block] * 100)) / 100
     print(f"  kept: {kept:,} bytes a block ({kept / pages / COLUMNS:.1f} a page of a column)")
-    print(f"  the block in its segment's companion, without pages: {alone:,.0f} bytes")
+    print(f"  the block in its segment's sidecar, without pages: {alone:,.0f} bytes")
 
 
 def one_segment(folder: Path, paths: list[Path], rows: int) -> None:
@@ -146,12 +146,12 @@ def one_segment(folder: Path, paths: list[Path], rows: int) -> None:
     files = {name: statistics.median(cold(text) for _ in range(3)) for name, text in texts.items()}
     started = time.perf_counter()
     built = warehouse.build_pages(pointer)
-    print(f", page companion built in {time.perf_counter() - started:.2f} s, {built.size_bytes:,} bytes")
-    print(f"  {'ms':<12}{'level block':>14}{'out of files':>14}{'companion, cold':>18}{'from memory':>14}")
+    print(f", page sidecar built in {time.perf_counter() - started:.2f} s, {built.size_bytes:,} bytes")
+    print(f"  {'ms':<12}{'level block':>14}{'out of files':>14}{'sidecar, cold':>18}{'from memory':>14}")
     for name, text in texts.items():
-        companion = statistics.median(cold(text) for _ in range(5))
+        sidecar = statistics.median(cold(text) for _ in range(5))
         print(
-            f"  {name:<12}{warm(text, 'block'):>14.2f}{files[name]:>14.2f}{companion:>18.2f}{warm(text, 'page'):>14.2f}"
+            f"  {name:<12}{warm(text, 'block'):>14.2f}{files[name]:>14.2f}{sidecar:>18.2f}{warm(text, 'page'):>14.2f}"
         )
 
 

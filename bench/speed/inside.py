@@ -18,7 +18,7 @@ from speed import tables
 from speed.engine import NotOffered
 from speed.questions import Question, spark_time, sql, warm_up
 
-#: Memory for companions and what is made of them.
+#: Memory for sidecars and what is made of them.
 CACHE_BYTES: Final = 4 << 30
 
 

@@ -56,8 +56,8 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
         return _catalog(Path(self.folder))
 
 
-class CompanionStore(FsspecStore):
-    """A store that drops segment manifests: what is read of a segment in a prune is its companion."""
+class SidecarStore(FsspecStore):
+    """A store that drops segment manifests: what is read of a segment in a prune is its sidecar."""
 
     def put(self, location: str, data: bytes) -> ObjectStat:
         """Store a new object, unless it is a segment's manifest."""
@@ -95,7 +95,7 @@ def table(folder: Path, count: int, processes: int = 2, *, exact: bool = False) 
 def _make(place: Path, count: int, columns: tuple[str, ...], processes: int, *, exact: bool) -> SnapshotPointer:
     root = _root(place)
     catalog = open_catalog(_catalog(place))
-    store = CompanionStore() if columns == ASKED else FsspecStore()
+    store = SidecarStore() if columns == ASKED else FsspecStore()
     warehouse = Warehouse(store, root, cache_bytes=64 << 20)
     table_id = str(Ids().new())
     pointer = warehouse.create(table_id, schema(columns), now_ms=1)
@@ -143,7 +143,7 @@ class _Worker:
         self.model = Model(count, columns)
         self.schema = schema(columns)
         self.table_id = table_id
-        store = CompanionStore() if columns == ASKED else FsspecStore()
+        store = SidecarStore() if columns == ASKED else FsspecStore()
         self.warehouse = Warehouse(store, root, cache_bytes=0)
 
     def prepare(self, start: int) -> tuple[SegmentRef, ...]:

@@ -27,7 +27,7 @@ def tree() -> str:
         400,
         "What a table consists of",
         "The catalog's pointer names a snapshot; it lists segments, each of about a thousand blocks; a block is a "
-        "Parquet file with pages. Snapshots and segments have a JSON manifest and a columnar companion.",
+        "Parquet file with pages. Snapshots and segments have a JSON manifest and a columnar sidecar.",
     )
     d.box(20, 24, 140, 40, "part", "catalog row")
     d.text(20, 82, "name → current snapshot;", "small")

@@ -85,7 +85,7 @@ def integers(*numbers: int | None) -> list[Bound | None]:
 
 
 def test_a_whole_table_is_answered_from_the_snapshot_alone() -> None:
-    """Without a filter neither a segment's manifest nor its companion is read."""
+    """Without a filter neither a segment's manifest nor its sidecar is read."""
     lake = Lake(rows(1, None, 3), rows(4), rows(5, 6))
     assert lake.values("count(*)", "count(n)", "min(n)", "MAX( `n` )", "count(1)") == integers(6, 5, 1, 6, 6)
     read = {location.rsplit("/", 2)[1] for location in lake.store.reads}

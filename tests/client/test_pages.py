@@ -39,7 +39,7 @@ def page(number: int, request: wire.PruneRequest) -> wire.PruneAnswer:
         ms=0.5,
         failure="part 1 is gone" if number == 1 else None,
     )
-    pages = wire.PageUse(cells_cached=1, cells_from_companions=2, files_read=number, reasons={"no statistics": 2})
+    pages = wire.PageUse(cells_cached=1, cells_from_sidecars=2, files_read=number, reasons={"no statistics": 2})
     report = wire.Report(stages=stages, blocks_total=9, rows_total=9, bytes_total=90, indexes=(use,), pages=pages)
     return wire.PruneAnswer(
         snapshot_id="s",
@@ -72,7 +72,7 @@ def test_a_page_size_changes_nothing_but_the_requests(asked: AskedBy) -> None:
     assert (use.considered, use.ruled_out, use.not_indexed, use.parts, use.bytes) == (12, 3, 3, 3, 300)
     assert use.failure == "part 1 is gone"
     pages = answer.report.pages
-    assert (pages.cells_cached, pages.cells_from_companions, pages.files_read) == (3, 6, 3)
+    assert (pages.cells_cached, pages.cells_from_sidecars, pages.files_read) == (3, 6, 3)
     assert pages.reasons == {"no statistics": 6}
     assert answer.next_page_token is None
     assert len(client.requests) == 3

@@ -54,19 +54,19 @@ def test_findings_are_a_table_and_status_1() -> None:
 def test_what_was_repaired_or_is_only_worth_knowing_is_no_failure() -> None:
     """Status 0, and it is shown all the same."""
     mended = Finding(
-        code="companion_hash", severity="error", object="c", message="bits", advice="run repair", repaired=True
+        code="sidecar_hash", severity="error", object="c", message="bits", advice="run repair", repaired=True
     )
-    known = Finding(code="companion_older", severity="info", object="d", message="other bytes", advice="nothing")
+    known = Finding(code="sidecar_older", severity="info", object="d", message="other bytes", advice="nothing")
     result = asked(answer(mended, known))("verify", "db.t", "--repair")
     assert result.exit_code == 0
     assert "repaired" in result.stdout
-    assert "companion_older" in result.stdout
+    assert "sidecar_older" in result.stdout
 
 
 def test_why_something_was_not_repaired_is_said() -> None:
     """In the place of the advice."""
     kept = Finding(
-        code="companion_hash", severity="error", object="c", message="m", advice="a", not_repaired="an older release"
+        code="sidecar_hash", severity="error", object="c", message="m", advice="a", not_repaired="an older release"
     )
     result = asked(answer(kept))("verify", "db.t", "--repair")
     assert result.exit_code == 1

@@ -171,20 +171,20 @@ def test_what_a_writer_says_of_its_blocks_stays_with_them() -> None:
     found = {block.location: block.cluster_stats for ref in refs for block in warehouse.segment(ref).blocks}
     assert found == said
     for ref in refs:
-        companion = warehouse.companion(ref.companion)
-        key_ids, levels = companion.clustered()
-        for place, key_id, level in zip(companion.texts("location"), key_ids.tolist(), levels.tolist(), strict=True):
+        sidecar = warehouse.sidecar(ref.sidecar)
+        key_ids, levels = sidecar.clustered()
+        for place, key_id, level in zip(sidecar.texts("location"), key_ids.tolist(), levels.tolist(), strict=True):
             assert (None if key_id < 0 else ClusterStats(key_id=key_id, level=level)) == said[place]
             assert key_id >= 0 or level == 0
 
 
-def test_companions_without_any_such_block_have_no_such_arrays() -> None:
+def test_sidecars_without_any_such_block_have_no_such_arrays() -> None:
     """They are those that older releases wrote; their blocks are of no key."""
     warehouse = Warehouse(FsspecStore(), "memory://clustering/none")
     pointer = warehouse.create("none", SCHEMA, now_ms=1)
     (ref,) = warehouse.prepare("none", SCHEMA, [Block(location="memory://b", row_count=1, file_size=1)])
-    companion = warehouse.companion(ref.companion)
-    assert [each.tolist() for each in companion.clustered()] == [[-1], [0]]
+    sidecar = warehouse.sidecar(ref.sidecar)
+    assert [each.tolist() for each in sidecar.clustered()] == [[-1], [0]]
     assert b"cluster" not in warehouse.segment_bytes(
         warehouse.commit(pointer, added=[ref], now_ms=2).pointer, ref.segment_id
     )

@@ -203,7 +203,7 @@ def test_a_segment_written_again_holds_blocks_of_several_schemas() -> None:
 
 
 def test_a_schema_change_writes_no_segment() -> None:
-    """The new snapshot refers to the very same segments; only a snapshot and its companion are new."""
+    """The new snapshot refers to the very same segments; only a snapshot and its sidecar are new."""
     table = Table(schema_of(("a", "int64")))
     table.add("x", {"a": (0, 1)})
     before = {stat.location for stat in table.store.list(table.warehouse.table_location(table.table_id))}

@@ -79,11 +79,11 @@ def cell(text: str, kind: str) -> str:
     spelled = re.sub(r"\bv\b", first, re.sub(r"\bw\b", second, text))
     rows = [*((value, values[1]) for value in values), (None, values[1]), (None, None)]
     blocks = [_block(at, schema, row) for at, row in enumerate(rows)]
-    companion = Sidecar(build_blocks(schema, blocks))
+    sidecar = Sidecar(build_blocks(schema, blocks))
 
     def codes(bound: BoundPredicate) -> set[int]:
-        outcome = evaluate(bound, lambda leaf: companion.zones(leaf.id, leaf.dtype), len(companion))
-        return {int(code) for code in verdicts(outcome, companion.numbers("row_count"))[: len(values) + 1]}
+        outcome = evaluate(bound, lambda leaf: sidecar.zones(leaf.id, leaf.dtype), len(sidecar))
+        return {int(code) for code in verdicts(outcome, sidecar.numbers("row_count"))[: len(values) + 1]}
 
     try:
         if text in PREDICATES:
@@ -95,7 +95,7 @@ def cell(text: str, kind: str) -> str:
     if any(isinstance(leaf, Anything) for leaf in leaves_of(bound)):
         return "-"
     ((term,),) = [terms_of(leaf) for leaf in leaves_of(bound)]
-    zones = term_zones(term, lambda leaf: companion.zones(leaf.id, leaf.dtype), len(companion))
+    zones = term_zones(term, lambda leaf: sidecar.zones(leaf.id, leaf.dtype), len(sidecar))
     found: set[int] = set()
     for at in range(len(values)):
         if zones.flags[at] & LOW_KNOWN and zones.flags[at] & HIGH_KNOWN:

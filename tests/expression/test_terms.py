@@ -36,10 +36,10 @@ INT_MAX, DATE_MAX = 2**31 - 1, 2**31 - 1
 def verdict(condition: Any, time_zone: str = "UTC", **row: Any) -> int:
     """The verdict over a block of one row with exact statistics; columns that are not given are null."""
     stats = {leaf.id: generate.exact_stats(leaf.dtype, [row.get(leaf.name)]) for leaf in SCHEMA.leaves()}
-    companion = Sidecar(build_blocks(SCHEMA, [Block(location="memory://b", row_count=1, file_size=1, col_stats=stats)]))
+    sidecar = Sidecar(build_blocks(SCHEMA, [Block(location="memory://b", row_count=1, file_size=1, col_stats=stats)]))
     bound = bind(read_filter(condition, time_zone=time_zone), SCHEMA, time_zone=time_zone)
-    outcome = evaluate(bound, lambda leaf: companion.zones(leaf.id, leaf.dtype), 1)
-    return int(verdicts(outcome, companion.numbers("row_count"))[0])
+    outcome = evaluate(bound, lambda leaf: sidecar.zones(leaf.id, leaf.dtype), 1)
+    return int(verdicts(outcome, sidecar.numbers("row_count"))[0])
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def lake(
     """A service with SQLite and a local warehouse, and its client."""
     folder = tmp_path_factory.mktemp("external")
     catalogs = {"prod": {"type": "sql", "uri": f"sqlite:///{catalog_folder}/catalog.db", "warehouse": "unused"}}
-    settings = {"warehouse": folder / "warehouse", "iceberg_catalogs": json.dumps(catalogs), "page_companions": "true"}
+    settings = {"warehouse": folder / "warehouse", "iceberg_catalogs": json.dumps(catalogs), "page_sidecars": "true"}
     server = start_shared(pytestconfig, folder, settings)
     with Lamella(server.url) as lake:
         lake.create_namespace("x")

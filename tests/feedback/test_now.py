@@ -84,12 +84,12 @@ def test_reported_blocks_are_left_out_at_once_when_their_keys_are_held(
 
 
 def test_what_must_be_read_for_reports_is_not_read_at_once(store: TimedStore, filled: SnapshotPointer) -> None:
-    """Which blocks a filter leaves is remembered; when companions have left memory meanwhile, a thread has to ask."""
+    """Which blocks a filter leaves is remembered; when sidecars have left memory meanwhile, a thread has to ask."""
     warehouse = Warehouse(store, "s3://b/w")
     assert warehouse.find(filled, ASKED).block_count == 60
     warehouse.listen_to(reports(range(58)))
     for ref in warehouse.segments(filled):  # what is larger than all memory is not held any more
-        warehouse.resident.put(("companion", ref.companion.location), object(), warehouse.resident.max_bytes + 1)
+        warehouse.resident.put(("sidecar", ref.sidecar.location), object(), warehouse.resident.max_bytes + 1)
     store.read_hook = pytest.fail
     assert isinstance(warehouse.find_now(filled, ASKED), Deferred)
     store.read_hook = None

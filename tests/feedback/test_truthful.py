@@ -166,7 +166,7 @@ class Lake:
         asked = questions(predicate, schema)
         told = Told(Facts(self.facts), asked, keys, lambda: 0.0)
         left = told.refine(found.parts or ())
-        kept = {place for part in left for place in part.companion.texts("location", part.rows)}
+        kept = {place for part in left for place in part.sidecar.texts("location", part.rows)}
         full = {
             place
             for place, held in self.now.blocks.items()
@@ -179,7 +179,7 @@ class Lake:
         digest = digest_of(predicate, schema)
         assert digest is not None
         for part in left:
-            places = part.companion.texts("location", part.rows)
+            places = part.sidecar.texts("location", part.rows)
             empty = np.array([place not in full for place in places])
             if empty.any() and self.random.random() < 0.8:
                 told = keys(part.segment)[part.rows[empty]]

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from fuzz.guard import survive
-from fuzz.tables import companion, schema
+from fuzz.tables import schema, sidecar
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.expression import bind, read_filter, text_of
 from lamella.snapshot.prune import evaluate, verdicts
@@ -26,7 +26,7 @@ def swallow(given: Any, seed: int) -> bool:
         predicate = read_filter(given, time_zone=zone)
         text_of(predicate)
         bound = bind(predicate, schema(), time_zone=zone, case_sensitive=case_sensitive)
-        zones = companion()
+        zones = sidecar()
         outcome = evaluate(bound, lambda leaf: zones.zones(leaf.id, leaf.dtype), len(zones))
         verdicts(outcome, zones.numbers("row_count"))
 

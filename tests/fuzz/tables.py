@@ -61,6 +61,6 @@ def blocks() -> tuple[Block, ...]:
 
 
 @cache
-def companion() -> Sidecar:
-    """The companion of those blocks."""
+def sidecar() -> Sidecar:
+    """The sidecar of those blocks."""
     return Sidecar(build_blocks(schema(), blocks()))

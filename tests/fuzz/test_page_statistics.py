@@ -1,4 +1,4 @@
-"""Damaged page statistics: the cells of a page companion, and the companion itself."""
+"""Damaged page statistics: the cells of a page sidecar, and the sidecar itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MANIFEST = "0" * 64
 
 @cache
 def written() -> tuple[Schema, bytes]:
-    """The page companion of one real file with a page index, and its schema."""
+    """The page sidecar of one real file with a page index, and its schema."""
     store, location = stored(files()[0])
     footer = read_footer(store, location)
     schema = schema_of(footer)
@@ -106,7 +106,7 @@ def test_a_cell_that_claims_much_takes_little(member: int) -> None:
 
 @settings(max_examples=200)
 @given(SEEDS)
-def test_a_damaged_page_companion(seed: int) -> None:
+def test_a_damaged_page_sidecar(seed: int) -> None:
     """A directory that was damaged, with a checksum that fits: read, or refused by an error of ours."""
     rng = Random(seed)
     _, data = written()
@@ -122,16 +122,16 @@ def test_a_damaged_page_companion(seed: int) -> None:
 def _read_all(data: bytes) -> None:
     store: FsspecStore
     store, location = stored(data)
-    companion = PageSidecar(store, location, SEGMENT, MANIFEST)
+    sidecar = PageSidecar(store, location, SEGMENT, MANIFEST)
     schema, _ = written()
     for leaf in schema.leaves():
-        if companion.has(leaf.id) and len(companion):
-            companion.cells(leaf.id, leaf.dtype, range(len(companion)))
-    if len(companion):
-        companion.block(0)
+        if sidecar.has(leaf.id) and len(sidecar):
+            sidecar.cells(leaf.id, leaf.dtype, range(len(sidecar)))
+    if len(sidecar):
+        sidecar.block(0)
 
 
-def test_what_is_no_page_companion() -> None:
+def test_what_is_no_page_sidecar() -> None:
     """Other bytes, and none, are a manifest error."""
     for data in (b"", b"PAR1", written()[1][:40], files()[0]):
         assert isinstance(survive(lambda data=data: _read_all(data), data), ManifestError)  # type: ignore[misc]  # bound at once

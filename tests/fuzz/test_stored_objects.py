@@ -1,4 +1,4 @@
-"""Damaged manifests, companions, page companions and page tokens: an error of ours, never a wrong read of memory.
+"""Damaged manifests, sidecars, page sidecars and page tokens: an error of ours, never a wrong read of memory.
 
 Their bytes are checked against a content hash before they are read; here that check is left out, as if its hash had
 been forged too.
@@ -56,7 +56,7 @@ def _read_snapshot(data: bytes) -> Snapshot:
 
 
 def swallow_manifest(seed: int) -> bool:
-    """Read a damaged manifest and build its companion anew; True when nothing was wrong with it."""
+    """Read a damaged manifest and build its sidecar anew; True when nothing was wrong with it."""
     rng = Random(seed)
     kind = rng.choice(("_sg", "_ss"))
     texts = objects(kind, "json")
@@ -93,23 +93,23 @@ def test_manifests_that_are_nested_without_end(shape: bytes) -> None:
         assert isinstance(answer, ManifestError)
 
 
-# --- companions ---
+# --- sidecars ---
 
 
-def _read_companion(data: bytes, names: tuple[str, ...], texts: tuple[str, ...]) -> None:
-    companion = Sidecar(data)
+def _read_sidecar(data: bytes, names: tuple[str, ...], texts: tuple[str, ...]) -> None:
+    sidecar = Sidecar(data)
     for leaf in SCHEMA.leaves():
-        zones = companion.zones(leaf.id, leaf.dtype)
+        zones = sidecar.zones(leaf.id, leaf.dtype)
         for keys in (zones.low, zones.high):
             if keys is not None:
                 _compare(keys, leaf.dtype)
-        companion.null_counts(leaf.id, leaf.dtype)
-    companion.column_size_bytes([leaf.id for leaf in SCHEMA.leaves()])
+        sidecar.null_counts(leaf.id, leaf.dtype)
+    sidecar.column_size_bytes([leaf.id for leaf in SCHEMA.leaves()])
     for name in names:
-        companion.numbers(name)
+        sidecar.numbers(name)
     for name in texts:
-        companion.texts(name)
-        companion.texts(name, np.arange(len(companion)))
+        sidecar.texts(name)
+        sidecar.texts(name, np.arange(len(sidecar)))
 
 
 @pytest.mark.parametrize("dtype", [pa.uint64(), pa.float64(), pa.int32()], ids=str)
@@ -135,21 +135,21 @@ def _compare(keys: Keys, dtype: DataType) -> None:
     keys.rank([value], right=True)
 
 
-def swallow_companion(seed: int) -> bool:
-    """Open a damaged companion and read all of it; True when nothing was wrong with it."""
+def swallow_sidecar(seed: int) -> bool:
+    """Open a damaged sidecar and read all of it; True when nothing was wrong with it."""
     rng = Random(seed)
     kind = rng.choice(("_sg", "_ss"))
     data = mutated_bytes(rng, rng.choice(objects(kind, "arrow")))
     numbers = ("row_count", "file_size", "block_size")
     texts = ("location",) if kind == "_sg" else ("segment_id", "manifest.location", "companion.sha256")
-    return not isinstance(survive(lambda: _read_companion(data, numbers, texts), f"seed {seed}"), LamellaError)
+    return not isinstance(survive(lambda: _read_sidecar(data, numbers, texts), f"seed {seed}"), LamellaError)
 
 
 @settings(max_examples=300)
 @given(SEEDS)
-def test_damaged_companions(seed: int) -> None:
-    """Damaged companions are read within their own bytes, or refused by an error of ours."""
-    swallow_companion(seed)
+def test_damaged_sidecars(seed: int) -> None:
+    """Damaged sidecars are read within their own bytes, or refused by an error of ours."""
+    swallow_sidecar(seed)
 
 
 # --- page tokens ---
@@ -191,7 +191,7 @@ def test_altered_page_tokens(seed: int) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("swallow", [swallow_manifest, swallow_companion, swallow_token])
+@pytest.mark.parametrize("swallow", [swallow_manifest, swallow_sidecar, swallow_token])
 def test_a_lot_of_damaged_objects(swallow: Any) -> None:
     """As above, 60,000 times each; some of them are not hurt by it."""
     assert sum(swallow(seed) for seed in range(60_000)) > 1_000

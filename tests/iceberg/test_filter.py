@@ -30,13 +30,13 @@ TYPES = (
 def left_of(tree: Any, schema: Schema, blocks: list[generate.Block], stats: list[Any]) -> list[Any]:
     """What is left of a filter in each block: None where it is ruled out."""
     made = [stages.block(number, columns, stats[number]) for number, columns in enumerate(blocks)]
-    companion = Sidecar(build_blocks(schema, made))
+    sidecar = Sidecar(build_blocks(schema, made))
     filter = read_iceberg_filter(tree, schema)
     bound = bind(filter.predicate, schema, case_sensitive=True)
-    outcome = evaluate(bound, lambda leaf: companion.zones(leaf.id, leaf.dtype), len(companion))
-    rows = (verdicts(outcome, companion.numbers("row_count")) != NONE).nonzero()[0]
+    outcome = evaluate(bound, lambda leaf: sidecar.zones(leaf.id, leaf.dtype), len(sidecar))
+    rows = (verdicts(outcome, sidecar.numbers("row_count")) != NONE).nonzero()[0]
     found: list[Any] = [None] * len(blocks)
-    for row, left in zip(rows.tolist(), IcebergResiduals(filter, schema).of(companion, rows), strict=True):
+    for row, left in zip(rows.tolist(), IcebergResiduals(filter, schema).of(sidecar, rows), strict=True):
         found[row] = left if isinstance(left, bool) else json.loads(bytes(left))
     return found
 

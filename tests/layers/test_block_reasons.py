@@ -25,7 +25,7 @@ from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.block_reasons import BlockWhy
 from lamella.snapshot.wire import PruneRequest
-from pages.test_page_companion import Lake
+from pages.test_page_sidecar import Lake
 from prune.test_block_layer import random_blocks, written
 from support import generate
 from support.real_tables import RealTable

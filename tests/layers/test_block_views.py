@@ -21,7 +21,7 @@ from lamella.snapshot.schema import DataType
 from lamella.snapshot.stats import from_bound
 from lamella.snapshot.warehouse.block_view import PageView
 from pages.page_tables import PageTable, forget_files, page_table
-from pages.test_page_companion import PAGE_ROWS, Lake
+from pages.test_page_sidecar import PAGE_ROWS, Lake
 from support import generate
 from support.oracle import Oracle
 from verify.test_random_tables import RandomTable
@@ -121,8 +121,8 @@ def test_pages_hold_the_rows_that_they_say(tmp_path: Path) -> None:
     assert sum(check_pages(page_table(rng, tmp_path)) for _ in range(30)) > 400
 
 
-def test_pages_are_the_same_from_companions_and_from_files(tmp_path: Path) -> None:
-    """Where page companions were built the files are not needed; without both, the reason is given."""
+def test_pages_are_the_same_from_sidecars_and_from_files(tmp_path: Path) -> None:
+    """Where page sidecars were built the files are not needed; without both, the reason is given."""
     rng = Random(8)
     table = page_table(rng, tmp_path, of=generate.schema(Random(1), ("int64",)))
     (first, *_) = table.warehouse.segments(table.pointer)

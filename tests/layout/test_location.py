@@ -47,12 +47,12 @@ def test_the_names_of_a_tables_objects() -> None:
     layout = TableLayout(table_root("s3://bucket/lake/", "0192"))
     assert layout.root == "s3://bucket/lake/0192"
     assert layout.snapshot("7") == "s3://bucket/lake/0192/_ss/7_v2.json"
-    assert layout.snapshot_companion("7") == "s3://bucket/lake/0192/_ss/7_v2.arrow"
+    assert layout.snapshot_sidecar("7") == "s3://bucket/lake/0192/_ss/7_v2.arrow"
     assert layout.group("7") == "s3://bucket/lake/0192/_sl/7_v2.json"
-    assert layout.group_companion("7") == "s3://bucket/lake/0192/_sl/7_v2.arrow"
+    assert layout.group_sidecar("7") == "s3://bucket/lake/0192/_sl/7_v2.arrow"
     assert layout.group_locations("7") == "s3://bucket/lake/0192/_sl/7_v2.loc"
     assert layout.segment("7") == "s3://bucket/lake/0192/_sg/7_v1.json"
-    assert layout.segment_companion("7") == "s3://bucket/lake/0192/_sg/7_v1.arrow"
+    assert layout.segment_sidecar("7") == "s3://bucket/lake/0192/_sg/7_v1.arrow"
     assert layout.block("7") == "s3://bucket/lake/0192/_b/7_v1.parquet"
     assert layout.block("7").startswith(layout.blocks + "/")
     assert table_root("/data", "1") == "file:///data/1"

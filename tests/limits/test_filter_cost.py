@@ -75,17 +75,17 @@ def answered(given: Any) -> None:
     bound = bind(predicate, SCHEMA)
     for spelled in (text_of, sql_of, tree_of):
         spelled(predicate)
-    companion = _companion()
-    outcome = evaluate(bound, lambda leaf: companion.zones(leaf.id, leaf.dtype), len(companion))
+    sidecar = _sidecar()
+    outcome = evaluate(bound, lambda leaf: sidecar.zones(leaf.id, leaf.dtype), len(sidecar))
     residuals = Residuals(predicate, lambda atom: bind(atom, SCHEMA))
-    codes = verdicts(outcome, companion.numbers("row_count"))
+    codes = verdicts(outcome, sidecar.numbers("row_count"))
     rows = (codes != NONE).nonzero()[0]
-    residuals.add(companion, rows, codes[rows])
+    residuals.add(sidecar, rows, codes[rows])
     for left, _ in residuals.table():
         sql_of(left)
 
 
-def _companion() -> Sidecar:
+def _sidecar() -> Sidecar:
     values: dict[str, tuple[int | bytes, int | bytes]] = {"id": (0, 40), "other": (0, 9), "a": (b"a", b"a" * 60)}
     stats = {
         leaf.id: ColumnStats(

@@ -55,7 +55,7 @@ def test_every_version_that_is_read_has_golden_files() -> None:
     ],
 )
 def test_a_table_of_an_older_release_prunes_as_ever(version: str, text: str | None, kept: list[int]) -> None:
-    """Manifests and companions as they were written answer the same questions the same way."""
+    """Manifests and sidecars as they were written answer the same questions the same way."""
     warehouse, pointer = _load(version)
     answer = warehouse.prune(pointer, PruneRequest(filter=text))
     assert answer.blocks is not None
@@ -71,7 +71,7 @@ def test_the_writer_still_writes_the_golden_json() -> None:
     assert len(manifests) == 6
     for location, data in manifests.items():
         stored = Path(folder / location.removeprefix(f"{golden.ROOT}/")).read_bytes()
-        # companions' hashes move with the Arrow library, and with them those of manifests that hold such a hash
+        # sidecars' hashes move with the Arrow library, and with them those of manifests that hold such a hash
         assert _without_hashes(data) == _without_hashes(stored), location
 
 

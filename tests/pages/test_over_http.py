@@ -16,8 +16,8 @@ from support.service_api import Api
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
-    """A service that builds page companions with new blocks."""
-    server = ServerProcess(environment_of({"warehouse": tmp_path / "warehouse", "page_companions": "true"}), tmp_path)
+    """A service that builds page sidecars with new blocks."""
+    server = ServerProcess(environment_of({"warehouse": tmp_path / "warehouse", "page_sidecars": "true"}), tmp_path)
     yield server.wait_ready().url
     server.stop()
 
@@ -40,7 +40,7 @@ def test_row_ranges_travel(url: str, tmp_path: Path) -> None:
     assert [column["column"] for column in pages["columns"]] == ["s"]
     assert answer["report"]["pages"] == {
         "cells_cached": 0,
-        "cells_from_companions": 2,
+        "cells_from_sidecars": 2,
         "files_read": 0,
         "reasons": {},
     }

@@ -16,7 +16,7 @@ from support import generate
 
 
 def check_table(seed: int, folder: Path, filters: int) -> int:
-    """A random table, pruned out of its files and out of page companions; returns (page range, filter) pairs."""
+    """A random table, pruned out of its files and out of page sidecars; returns (page range, filter) pairs."""
     rng = Random(seed)
     table = page_table(rng, folder)
     for at in range(filters):
@@ -38,8 +38,8 @@ def test_no_matching_row_lies_outside_the_ranges(seed: int, tmp_path_factory: py
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**48))
-def test_files_and_page_companions_answer_alike(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A companion holds just what the files say."""
+def test_files_and_page_sidecars_answer_alike(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A sidecar holds just what the files say."""
     rng = Random(seed)
     table = page_table(rng, tmp_path_factory.getbasetemp())
     predicates = [generate.predicate(rng, table.schema, table.seen) for _ in range(5)]

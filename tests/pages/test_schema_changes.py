@@ -51,7 +51,7 @@ FILTERS: list[tuple[str, Callable[[Row], bool]]] = [
 
 @pytest.mark.parametrize("build", ["never", "before", "after", "both"])
 def test_ranges_follow_columns_through_renames_and_widening(tmp_path: Path, build: str) -> None:
-    """Out of the file, of a companion older than the changes, and of one built after them."""
+    """Out of the file, of a sidecar older than the changes, and of one built after them."""
     at = range(ROWS)
     table = pa.table(
         {

@@ -62,11 +62,11 @@ def table(rng: Random, *, count: int = 300, segment_blocks: int = 100, name: str
 
 
 def sealed(found: Found) -> Found:
-    """The same outcome, whose companions cannot be opened."""
+    """The same outcome, whose sidecars cannot be opened."""
     assert isinstance(found.parts, KeptBlocks)
 
     def load(rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:
-        raise AssertionError(f"companions of {rows} were opened (keep={keep})")
+        raise AssertionError(f"sidecars of {rows} were opened (keep={keep})")
 
     return msgspec.structs.replace(found, parts=found.parts.arrays().opened_by(load))
 
@@ -74,7 +74,7 @@ def sealed(found: Found) -> Found:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32))
 def test_an_answer_from_kept_texts_is_that_from_values(seed: int) -> None:
-    """Byte for byte, for ranges of every width; the second time no companion is opened."""
+    """Byte for byte, for ranges of every width; the second time no sidecar is opened."""
     rng = Random(seed)
     warehouse, pointer = table(rng, segment_blocks=rng.choice([30, 100, 1_000]))
     texts = SegmentTexts(BoundedCache(ROOM_BYTES))
@@ -202,4 +202,4 @@ def test_runs_are_the_blocks_in_as_few_pieces_as_can_be(seed: int) -> None:
 
 
 def _nothing(rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:
-    raise AssertionError(f"companions of {rows} were opened (keep={keep})")
+    raise AssertionError(f"sidecars of {rows} were opened (keep={keep})")

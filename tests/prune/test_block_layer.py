@@ -1,4 +1,4 @@
-"""Blocks tested many segments at once: the same verdicts as segment by segment, from fewer companions."""
+"""Blocks tested many segments at once: the same verdicts as segment by segment, from fewer sidecars."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FINE = Grain(chunk_segments=4, worth_segments=2, batch_blocks=4)
 
 
 class Table:
-    """A snapshot whose companions are counted when they are opened."""
+    """A snapshot whose sidecars are counted when they are opened."""
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class Table:
         self.together = Layers(self.head, self.segments, self.blocks, CacheNamespace(self.resident, "verdicts"))
 
     def load(self, row: int) -> Sidecar:
-        """Open the companion of a segment."""
+        """Open the sidecar of a segment."""
         self.opened.append(row)
-        return self.manifests.blocks(self.head, self.plain.companion(row))
+        return self.manifests.blocks(self.head, self.plain.sidecar(row))
 
     def load_all(self, rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:  # noqa: ARG002  # all are counted
         """Open several."""
@@ -199,7 +199,7 @@ def event(schema: Schema, index: int) -> Block:
     return Block(location=f"memory://together/data/{index}.parquet", row_count=10, file_size=100, col_stats=stats)
 
 
-def test_a_filter_that_all_blocks_survive_opens_no_companion_again() -> None:
+def test_a_filter_that_all_blocks_survive_opens_no_sidecar_again() -> None:
     """Once the column is in memory, an unsorted equality is answered by whole segments, from the layers alone."""
     store = FsspecStore()
     _, pointer, schema, _ = events(200, store)
@@ -240,7 +240,7 @@ def test_a_new_snapshot_needs_only_the_chunks_that_changed() -> None:
 
 
 def test_another_process_finds_the_columns_on_disk(tmp_path: Path) -> None:
-    """With a cache on disk a restart opens no companion to test blocks, whatever their columns' types."""
+    """With a cache on disk a restart opens no sidecar to test blocks, whatever their columns' types."""
     store = FsspecStore()
     _, pointer, schema, _ = events(100, store)
     bounds = [bind(read_sql(text), schema) for text in ("s LIKE '/data/00%'", "u < 500 OR k > 7", "u = 500")]

@@ -41,10 +41,10 @@ def found(rng: Random, segments: list[list[str]], shape: Shape) -> Found:
             )
             for location in locations
         ]
-        companion = Sidecar(build_blocks(SCHEMA, blocks))
+        sidecar = Sidecar(build_blocks(SCHEMA, blocks))
         rows = np.flatnonzero([rng.random() < 0.7 or number % 3 == 0 for _ in locations])
         codes = np.array([rng.randint(1, 3) for _ in rows], dtype=np.uint8)
-        parts.append(Kept(number, companion, rows, codes))
+        parts.append(Kept(number, sidecar, rows, codes))
     count = sum(len(part.rows) for part in parts)
     residual = np.array([rng.randint(0, 5) for _ in range(count)], dtype=np.int64)
     report = Report(stages=(), blocks_total=1, rows_total=2, bytes_total=3, filter='"block_columns":null')
@@ -53,14 +53,14 @@ def found(rng: Random, segments: list[list[str]], shape: Shape) -> Found:
         shape=shape,
         parts=tuple(parts),
         block_count=count,
-        segments=companion_of_nothing(),
+        segments=sidecar_of_nothing(),
         schema_id=0,
         column_ids=rng.choice([None, (1,)]),
         residual=rng.choice([None, residual]),
     )
 
 
-def companion_of_nothing() -> Sidecar:
+def sidecar_of_nothing() -> Sidecar:
     """A layer without segments; encoders of blocks do not look at it."""
     return Sidecar(build_blocks(SCHEMA, []))
 

@@ -26,15 +26,15 @@ def check_residuals(seed: int, *, filters: int = 12, most: int = 100) -> int:
     schema = generate.schema(rng)
     table = generate.table(rng, schema)
     blocks = [stages.block(i, columns, stages.weakened(rng, schema, columns)) for i, columns in enumerate(table)]
-    companion = Sidecar(build_blocks(schema, blocks))
+    sidecar = Sidecar(build_blocks(schema, blocks))
     seen, oracle, decided = generate.seen_values(schema, table), Oracle(schema), 0
     for _ in range(filters):
         predicate = generate.predicate(rng, schema, seen)
-        outcome = evaluate(bind(predicate, schema), lambda leaf: companion.zones(leaf.id, leaf.dtype), len(companion))
-        codes = verdicts(outcome, companion.numbers("row_count"))
+        outcome = evaluate(bind(predicate, schema), lambda leaf: sidecar.zones(leaf.id, leaf.dtype), len(sidecar))
+        codes = verdicts(outcome, sidecar.numbers("row_count"))
         rows = (codes != NONE).nonzero()[0]
         residuals = Residuals(predicate, lambda atom: bind(atom, schema), most=most)
-        residuals.add(companion, rows, codes[rows])
+        residuals.add(sidecar, rows, codes[rows])
         found, places = residuals.table(), residuals.indexes()
         assert len(found) <= most
         assert [count for _, count in found] == [int((places == place).sum()) for place in range(len(found))]
@@ -80,12 +80,12 @@ def residual(text: str, **cells: list[int | None]) -> str:
     """What is left of a filter over one block of integer columns with a scan's statistics."""
     schema = Schema.assign([Column(name=name, type="int64") for name in cells])
     columns: generate.Block = dict(cells)
-    companion = Sidecar(build_blocks(schema, [stages.block(0, columns, stages.exact(schema, columns))]))
+    sidecar = Sidecar(build_blocks(schema, [stages.block(0, columns, stages.exact(schema, columns))]))
     predicate = read_sql(text)
-    outcome = evaluate(bind(predicate, schema), lambda leaf: companion.zones(leaf.id, leaf.dtype), 1)
-    codes = verdicts(outcome, companion.numbers("row_count"))
+    outcome = evaluate(bind(predicate, schema), lambda leaf: sidecar.zones(leaf.id, leaf.dtype), 1)
+    codes = verdicts(outcome, sidecar.numbers("row_count"))
     residuals = Residuals(predicate, lambda atom: bind(atom, schema))
-    residuals.add(companion, (codes >= 0).nonzero()[0], codes)
+    residuals.add(sidecar, (codes >= 0).nonzero()[0], codes)
     return text_of(residuals.table()[0][0])
 
 
@@ -138,8 +138,8 @@ def test_whether_a_predicate_is_null_prunes(text: str, kept: list[int]) -> None:
         {"a": [None, None], "b": [1, 2]},
     ]
     blocks = [stages.block(i, columns, stages.exact(schema, columns)) for i, columns in enumerate(table)]
-    companion = Sidecar(build_blocks(schema, blocks))
+    sidecar = Sidecar(build_blocks(schema, blocks))
     node = bind(read_sql(text), schema)
-    outcome = evaluate(node, lambda leaf: companion.zones(leaf.id, leaf.dtype), len(companion))
-    codes = verdicts(outcome, companion.numbers("row_count"))
+    outcome = evaluate(node, lambda leaf: sidecar.zones(leaf.id, leaf.dtype), len(sidecar))
+    codes = verdicts(outcome, sidecar.numbers("row_count"))
     assert (codes != NONE).nonzero()[0].tolist() == kept

@@ -51,7 +51,7 @@ def check_blocks(seed: int, filters: int = FILTERS_PER_TABLE, *, terms: bool = F
     zone = rng.choice(generate_terms.ZONES) if terms else "UTC"
     table = generate_terms.table(rng, schema) if terms else generate.table(rng, schema)
     blocks = [_block(i, columns, _weakened(rng, schema, columns)) for i, columns in enumerate(table)]
-    companion = Sidecar(build_blocks(schema, blocks))
+    sidecar = Sidecar(build_blocks(schema, blocks))
     seen = generate.seen_values(schema, table)
     oracle = Oracle(schema, zone)
     rows = [generate.rows_of(columns) for columns in table]
@@ -59,8 +59,8 @@ def check_blocks(seed: int, filters: int = FILTERS_PER_TABLE, *, terms: bool = F
     for _ in range(filters):
         predicate = draw() if terms else generate.predicate(rng, schema, seen)
         bound = bind(predicate, schema, time_zone=zone)
-        outcome = evaluate(bound, lambda leaf: companion.zones(leaf.id, leaf.dtype), len(companion))
-        codes = verdicts(outcome, companion.numbers("row_count"))
+        outcome = evaluate(bound, lambda leaf: sidecar.zones(leaf.id, leaf.dtype), len(sidecar))
+        codes = verdicts(outcome, sidecar.numbers("row_count"))
         for index, code in enumerate(codes):
             case = f"seed {seed}, {zone}: {text_of(predicate)} over {table[index]} with {blocks[index].col_stats}"
             if code == NONE:
@@ -140,7 +140,7 @@ def test_exact_bounds_rule_out_what_they_can(seed: int) -> None:
     schema = Schema.assign([Column(name="c0", type=str(dtype))])
     cells = [generate.value(rng, dtype) for _ in range(rng.randint(1, 4))]
     columns = {"c0": cells}
-    companion = Sidecar(build_blocks(schema, [_block(0, columns, {1: generate.exact_stats(dtype, cells)})]))
+    sidecar = Sidecar(build_blocks(schema, [_block(0, columns, {1: generate.exact_stats(dtype, cells)})]))
     literal = generate.literals(dtype, generate.value(rng, dtype))[0]
     oracle = Oracle(schema)
 
@@ -151,7 +151,7 @@ def test_exact_bounds_rule_out_what_they_can(seed: int) -> None:
     bound = bind(n.Compare(op, n.Ref("c0"), literal), schema)
     if isinstance(bound, Anything):
         return
-    outcome = evaluate(bound, lambda leaf: companion.zones(leaf.id, leaf.dtype), 1)
+    outcome = evaluate(bound, lambda leaf: sidecar.zones(leaf.id, leaf.dtype), 1)
     reaches = any(hits(op)) if op != "eq" else any(hits("ge")) and any(hits("le"))
     mixed_nan = any(cell != cell for cell in cells) and any(cell == cell for cell in cells)
     kept = bool(filled(outcome.true, 1)[0])

@@ -66,7 +66,7 @@ def entry(seq: int, *, timestamp_ms: int | None = None, prev: HistoryEntry | Non
             snapshot_id=str(IDS.new()),
             timestamp_ms=1_000 * seq if timestamp_ms is None else timestamp_ms,
             manifest=ref,
-            companion=ref,
+            sidecar=ref,
         ),
         prev_snapshot_id=None if prev is None else prev.pointer.snapshot_id,
         operation="append",

@@ -61,7 +61,7 @@ def entry(seq: int, prev: HistoryEntry | None = None) -> HistoryEntry:
             snapshot_id=str(uuid7(1_000 * seq, IDS.new().bytes[-10:])),
             timestamp_ms=1_000 * seq,
             manifest=ref,
-            companion=ref,
+            sidecar=ref,
         ),
         prev_snapshot_id=None if prev is None else prev.pointer.snapshot_id,
         operation="append",

@@ -43,7 +43,7 @@ def catalogs(url: str) -> Iterator[tuple[SqlCatalog, SqlCatalog]]:
 def entry(seq: int) -> HistoryEntry:
     """A snapshot of a table's history."""
     ref = ObjectRef(location=f"file:///{seq}", size_bytes=seq, sha256="0" * 64)
-    pointer = SnapshotPointer(snapshot_id=str(IDS.new()), timestamp_ms=1_000 * seq, manifest=ref, companion=ref)
+    pointer = SnapshotPointer(snapshot_id=str(IDS.new()), timestamp_ms=1_000 * seq, manifest=ref, sidecar=ref)
     return HistoryEntry(
         seq=seq,
         pointer=pointer,

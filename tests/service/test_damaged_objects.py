@@ -69,7 +69,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def served(folder: Path) -> Iterator[TestClient]:
     """A new process, as far as its memory goes; whatever a handler raises is answered."""
     settings = Settings(
-        warehouse=str(folder / "w"), catalog=str(folder / "catalog.db"), page_companions=True, log_requests=False
+        warehouse=str(folder / "w"), catalog=str(folder / "catalog.db"), page_sidecars=True, log_requests=False
     )
     with TestClient(create_app(settings), base_url="http://localhost", raise_server_exceptions=False) as client:
         yield client
@@ -152,7 +152,7 @@ def kinds_of_objects(folder: Path) -> Mapping[str, list[Path]]:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_objects_are_typed_errors_or_more_blocks(made: Path, needed: set[str], damage: str) -> None:
-    """Each kind in turn, all objects of it at once: snapshots, segments, groups, companions, pages, indexes."""
+    """Each kind in turn, all objects of it at once: snapshots, segments, groups, sidecars, pages, indexes."""
     kinds = kinds_of_objects(made)
     assert len(kinds) >= 6
     for kind, paths in kinds.items():

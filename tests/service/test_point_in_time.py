@@ -35,7 +35,7 @@ State = dict[str, dict[str, list[str]]]
 def entry(seq: int, at_ms: int) -> HistoryEntry:
     """A snapshot."""
     ref = ObjectRef(location=f"file:///{seq}", size_bytes=seq, sha256="0" * 64)
-    pointer = SnapshotPointer(snapshot_id=str(IDS.new()), timestamp_ms=at_ms, manifest=ref, companion=ref)
+    pointer = SnapshotPointer(snapshot_id=str(IDS.new()), timestamp_ms=at_ms, manifest=ref, sidecar=ref)
     return HistoryEntry(
         seq=seq,
         pointer=pointer,

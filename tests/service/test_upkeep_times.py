@@ -31,7 +31,7 @@ TABLE = TableRecord(
     name="t",
     location="file:///w",
     version=1,
-    pointer=SnapshotPointer(snapshot_id="s", timestamp_ms=1, manifest=REF, companion=REF),
+    pointer=SnapshotPointer(snapshot_id="s", timestamp_ms=1, manifest=REF, sidecar=REF),
     created_at_ms=1,
 )
 NOW_MS = 10_000_000

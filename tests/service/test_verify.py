@@ -115,13 +115,13 @@ def test_a_part_of_another_tree_is_asked_for_again(world: World, table: TableApi
     assert table.api.call("POST", f"{table.path}/verify", again)["steps_done"] == 2
 
 
-def test_companions_are_repaired(world: World, table: TableApi) -> None:
-    """A lost companion comes back, and queries work again."""
+def test_sidecars_are_repaired(world: World, table: TableApi) -> None:
+    """A lost sidecar comes back, and queries work again."""
     ref = table.snapshot()["segments"][0]
     world.store.delete(ref["companion"]["location"])
     (answer,) = parts(table, repair=True, max_ms=60_000)
     (finding,) = answer["findings"]
-    assert finding["code"] == "companion_missing"
+    assert finding["code"] == "sidecar_missing"
     assert finding["repaired"]
     assert parts(table, max_ms=60_000)[0]["findings"] == []
     assert len(table.locations("a >= 0")) == 6

@@ -27,9 +27,9 @@ TYPES = (
 def kept(predicate: Any, schema: Schema, blocks: list[generate.Block], stats: list[Any]) -> set[int]:
     """The numbers of the blocks that are left."""
     made = [stages.block(number, columns, stats[number]) for number, columns in enumerate(blocks)]
-    companion = Sidecar(build_blocks(schema, made))
-    outcome = evaluate(bind(predicate, schema), lambda leaf: companion.zones(leaf.id, leaf.dtype), len(companion))
-    return set((verdicts(outcome, companion.numbers("row_count")) != NONE).nonzero()[0].tolist())
+    sidecar = Sidecar(build_blocks(schema, made))
+    outcome = evaluate(bind(predicate, schema), lambda leaf: sidecar.zones(leaf.id, leaf.dtype), len(sidecar))
+    return set((verdicts(outcome, sidecar.numbers("row_count")) != NONE).nonzero()[0].tolist())
 
 
 def check(seed: int, *, hints: int = 12) -> tuple[int, int]:

@@ -91,21 +91,21 @@ def check_pruning(seed: int, filters: int = 30) -> int:
     table = [{"c0": clusters(rng, kind, rng.randint(1, 12))} for _ in range(rng.randint(1, 5))]
     stats = [stats_of(schema, columns["c0"]) for columns in table]
 
-    def companion_of(given: list[ColumnStats]) -> Sidecar:
+    def sidecar_of(given: list[ColumnStats]) -> Sidecar:
         blocks = [
             Block(location=str(i), row_count=len(columns["c0"]), file_size=1, col_stats={1: each})
             for i, (columns, each) in enumerate(zip(table, given, strict=True))
         ]
         return Sidecar(build_blocks(schema, blocks))
 
-    def codes(companion: Sidecar, predicate: n.Predicate) -> list[int]:
+    def codes(sidecar: Sidecar, predicate: n.Predicate) -> list[int]:
         bound = bind(predicate, schema)
-        outcome = evaluate(bound, lambda leaf: companion.zones(leaf.id, leaf.dtype), len(companion))
-        found: list[int] = verdicts(outcome, companion.numbers("row_count")).tolist()
+        outcome = evaluate(bound, lambda leaf: sidecar.zones(leaf.id, leaf.dtype), len(sidecar))
+        found: list[int] = verdicts(outcome, sidecar.numbers("row_count")).tolist()
         return found
 
-    with_gaps = companion_of(stats)
-    without = companion_of([msgspec.structs.replace(each, ranges=()) for each in stats])
+    with_gaps = sidecar_of(stats)
+    without = sidecar_of([msgspec.structs.replace(each, ranges=()) for each in stats])
     oracle, seen, won = Oracle(schema), generate.seen_values(schema, table), 0
     for _ in range(filters):
         predicate = generate.predicate(rng, schema, seen)
@@ -139,8 +139,8 @@ def verdict(kind: str, cells: list[Any], text: str) -> int:
     """The verdict over one block of column ``a``."""
     schema = Schema.assign([Column(name="a", type=kind)])
     block = Block(location="x", row_count=len(cells), file_size=1, col_stats={1: stats_of(schema, cells)})
-    companion = Sidecar(build_blocks(schema, [block]))
-    outcome = evaluate(bind(read_sql(text), schema), lambda leaf: companion.zones(leaf.id, leaf.dtype), 1)
+    sidecar = Sidecar(build_blocks(schema, [block]))
+    outcome = evaluate(bind(read_sql(text), schema), lambda leaf: sidecar.zones(leaf.id, leaf.dtype), 1)
     return int(verdicts(outcome, np.array([len(cells)]))[0])
 
 

@@ -92,7 +92,7 @@ def test_a_segments_summary_is_the_merge_of_its_blocks(column: _Column) -> None:
 
 
 @given(columns())
-def test_a_companions_arrays_are_those_of_its_blocks(column: _Column) -> None:
+def test_a_sidecars_arrays_are_those_of_its_blocks(column: _Column) -> None:
     """Lows, highs, flags and null counts, gathered in either way."""
     dtype, rows, stats = column
     entries = list(zip(rows, stats, strict=True))

@@ -22,7 +22,7 @@ COLUMNS = [{"name": "a", "type": "int64"}]
 
 
 class HeldStore:
-    """``store``, but while ``holding`` each read of a manifest or companion waits for ``go``."""
+    """``store``, but while ``holding`` each read of a manifest or sidecar waits for ``go``."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

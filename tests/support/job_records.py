@@ -18,7 +18,7 @@ def new_table(catalog: Catalog, name: str = "t", namespace: str = "db") -> Table
     ref = ObjectRef(location="file:///1", size_bytes=1, sha256="0" * 64)
     first = HistoryEntry(
         seq=1,
-        pointer=SnapshotPointer(snapshot_id=str(IDS.new()), timestamp_ms=5, manifest=ref, companion=ref),
+        pointer=SnapshotPointer(snapshot_id=str(IDS.new()), timestamp_ms=5, manifest=ref, sidecar=ref),
         prev_snapshot_id=None,
         operation="create",
         row_count=0,

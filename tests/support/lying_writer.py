@@ -31,7 +31,7 @@ from lamella.snapshot.parquet import ingest
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.verify import Options, Recorded, Verification
-from lamella.snapshot.verify.sidecars import group_companion, segment_companion, snapshot_companion
+from lamella.snapshot.verify.sidecars import group_sidecar, segment_sidecar, snapshot_sidecar
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import VerifyAnswer
 
@@ -160,12 +160,12 @@ class LyingWriter:
         segment: Callable[[Segment], Segment] | None = None,
         ref: Callable[[SegmentRef], SegmentRef] | None = None,
         snapshot: Callable[[Snapshot], Snapshot] | None = None,
-        companion: Callable[[bytes], bytes] | None = None,
+        sidecar: Callable[[bytes], bytes] | None = None,
         summarize: bool = True,
     ) -> None:
         """Write segment ``number`` again with its first block changed, what is above it with fitting hashes.
 
-        ``block``, ``segment``, ``ref``, ``snapshot`` and ``companion`` change what is written, in that order.
+        ``block``, ``segment``, ``ref``, ``snapshot`` and ``sidecar`` change what is written, in that order.
         ``summarize``: summaries follow from the changed block.
         """
         whole, old = self.snapshot, self.refs[number]
@@ -176,12 +176,12 @@ class LyingWriter:
             changed = msgspec.structs.replace(changed, summary=commits.summarize_blocks(SCHEMA, blocks))
         if segment is not None:
             changed = segment(changed)
-        data = _companion(whole, changed, self.store.read(old.companion.location))
+        data = _sidecar(whole, changed, self.store.read(old.sidecar.location))
         new = msgspec.structs.replace(
             old,
             summary=changed.summary,
             manifest=self.write(old.manifest.location, encode(changed)),
-            companion=self.write(old.companion.location, data if companion is None else companion(data)),
+            sidecar=self.write(old.sidecar.location, data if sidecar is None else sidecar(data)),
         )
         if ref is not None:
             new = ref(new)
@@ -204,18 +204,18 @@ class LyingWriter:
         new = msgspec.structs.replace(
             old,
             manifest=self.write(old.manifest.location, encode(changed)),
-            companion=self.write(old.companion.location, group_companion(whole, changed)),
+            sidecar=self.write(old.sidecar.location, group_sidecar(whole, changed)),
         )
         new = new if ref is None else ref(new)
         self.publish(msgspec.structs.replace(whole, groups=(new, *whole.groups[1:])))
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Write a snapshot in the place of the one there is, with its companion, and point at it."""
-        data = snapshot_companion(snapshot)
-        companion = self.write(self.pointer.companion.location, data)
-        snapshot = msgspec.structs.replace(snapshot, companion=companion)
+        """Write a snapshot in the place of the one there is, with its sidecar, and point at it."""
+        data = snapshot_sidecar(snapshot)
+        sidecar = self.write(self.pointer.sidecar.location, data)
+        snapshot = msgspec.structs.replace(snapshot, sidecar=sidecar)
         manifest = self.write(self.pointer.manifest.location, encode(snapshot))
-        self.pointer = msgspec.structs.replace(self.pointer, manifest=manifest, companion=companion)
+        self.pointer = msgspec.structs.replace(self.pointer, manifest=manifest, sidecar=sidecar)
         self.history[-1] = msgspec.structs.replace(
             self.history[-1],
             pointer=self.pointer,
@@ -238,9 +238,9 @@ class LyingWriter:
         return made.run()
 
 
-def _companion(snapshot: Snapshot, segment: Segment, otherwise: bytes) -> bytes:
-    """The companion that follows from a segment; where none does, the one that there was."""
+def _sidecar(snapshot: Snapshot, segment: Segment, otherwise: bytes) -> bytes:
+    """The sidecar that follows from a segment; where none does, the one that there was."""
     try:
-        return segment_companion(snapshot, segment)
+        return segment_sidecar(snapshot, segment)
     except LamellaError:
         return otherwise

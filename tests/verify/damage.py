@@ -100,7 +100,7 @@ def manifest_size(table: LyingWriter) -> None:
 
 
 def without_exact_bits(data: bytes) -> bytes:
-    """A companion as it was before there were exact bits."""
+    """A sidecar as it was before there were exact bits."""
     reader = pa.ipc.open_file(pa.BufferReader(data))
     batch = reader.get_batch(0)
     arrays = [
@@ -114,7 +114,7 @@ def without_exact_bits(data: bytes) -> bytes:
 
 
 def other_flags(data: bytes) -> bytes:
-    """A companion that says that no row is null."""
+    """A sidecar that says that no row is null."""
     reader = pa.ipc.open_file(pa.BufferReader(data))
     batch = reader.get_batch(0)
     arrays = [
@@ -141,7 +141,7 @@ class Refusing(FsspecStore):
 
 
 def unreachable(table: LyingWriter) -> None:
-    table.store = Refusing(table.refs[0].companion.location)
+    table.store = Refusing(table.refs[0].sidecar.location)
 
 
 def group_segments(table: LyingWriter) -> None:
@@ -215,13 +215,13 @@ def page_file(table: LyingWriter) -> str:
     return SegmentPages(ref.segment_id, ref.manifest).location
 
 
-def page_companion_differs(table: LyingWriter) -> None:
+def page_sidecar_differs(table: LyingWriter) -> None:
     ref, segment = table.refs[0], table.segment(0)
     shifted = (segment.blocks[0], *table.segment(1).blocks[:1])
     table.replace(page_file(table), build_pages(table.store, SCHEMA, ref.segment_id, ref.manifest.sha256, shifted))
 
 
-def page_companion_incomplete(table: LyingWriter) -> None:
+def page_sidecar_incomplete(table: LyingWriter) -> None:
     ref, segment = table.refs[0], table.segment(0)
     gone = msgspec.structs.replace(segment.blocks[1], location=f"{table.root}/data/gone.parquet")
     blocks = (segment.blocks[0], gone)
@@ -282,10 +282,10 @@ ALL = [
     Damage("manifest_version", manifest_version),
     Damage("manifest_identity", lambda t: t.lie(segment=lambda s: msgspec.structs.replace(s, segment_id="another"))),
     Damage("manifest_size", manifest_size),
-    Damage("companion_missing", lambda t: t.store.delete(t.refs[0].companion.location)),
-    Damage("companion_hash", lambda t: t.flip(t.refs[0].companion.location, 200)),
-    Damage("companion_differs", lambda t: t.lie(companion=other_flags)),
-    Damage("companion_older", lambda t: t.lie(companion=without_exact_bits), scanned=True),
+    Damage("sidecar_missing", lambda t: t.store.delete(t.refs[0].sidecar.location)),
+    Damage("sidecar_hash", lambda t: t.flip(t.refs[0].sidecar.location, 200)),
+    Damage("sidecar_differs", lambda t: t.lie(sidecar=other_flags)),
+    Damage("sidecar_older", lambda t: t.lie(sidecar=without_exact_bits), scanned=True),
     Damage("unreachable", unreachable),
     Damage("schema_unknown", lambda t: t.lie(block=set_block(schema_id=77), summarize=False)),
     Damage("group_segments", group_segments, grouped=True),
@@ -343,10 +343,10 @@ ALL = [
     Damage("footer_nulls", lambda t: t.lie(block=change(N, null_count=4))),
     Damage("footer_nan", lambda t: t.lie(block=change(X, nan="none"))),
     Damage("footer_untrusted", footer_untrusted),
-    Damage("page_companion_missing", lambda _: None, Options(pages=True)),
-    Damage("page_companion_damaged", lambda t: t.flip(page_file(t), 60), pages=True),
-    Damage("page_companion_differs", page_companion_differs, pages=True),
-    Damage("page_companion_incomplete", page_companion_incomplete, pages=True),
+    Damage("page_sidecar_missing", lambda _: None, Options(pages=True)),
+    Damage("page_sidecar_damaged", lambda t: t.flip(page_file(t), 60), pages=True),
+    Damage("page_sidecar_differs", page_sidecar_differs, pages=True),
+    Damage("page_sidecar_incomplete", page_sidecar_incomplete, pages=True),
     Damage("sketch_unreadable", lambda t: t.store.delete(sketch_place(t)), scanned=True),
     Damage("sketch_differs", sketch_differs, scanned=True),
     Damage("index_not_usable", index_damage.changed(kind="none_such"), besides=frozenset({"index_part_differs"})),

@@ -39,6 +39,6 @@ def test_the_undamaged_table_is_clean(scanned: bool, grouped: bool, pages: bool)
     answer = table.verify(Options(pages=pages, deep=Deep(sample=1.0, filters=10)))
     assert answer.findings == ()
     assert answer.checked.blocks == answer.checked.files == answer.checked.blocks_read == 6
-    assert answer.checked.page_companions == (3 if pages else 0)
+    assert answer.checked.page_sidecars == (3 if pages else 0)
     assert (answer.checked.groups > 0) == grouped
     assert answer.checked.snapshots == 4

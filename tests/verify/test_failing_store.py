@@ -15,7 +15,7 @@ OPTIONS = Options(pages=True, history=(4, 100), deep=Deep(sample=0.4, filters=2)
 
 @pytest.fixture(scope="module")
 def lies() -> LyingWriter:
-    """A table with groups and page companions."""
+    """A table with groups and page sidecars."""
     return LyingWriter(grouped=True, pages=True)
 
 
@@ -46,7 +46,7 @@ def test_no_failed_call_leaves_a_clean_answer(lies: LyingWriter) -> None:
             answer = opened(lies, store).run()
         except StoreError:
             continue
-        is_companion = operation == "read" and location.endswith("_v1.arrow")  # what it says, the manifest says too
-        if answer.is_clean and not is_companion:
+        is_sidecar = operation == "read" and location.endswith("_v1.arrow")  # what it says, the manifest says too
+        if answer.is_clean and not is_sidecar:
             silent.append((operation, location))
     assert not silent

@@ -16,7 +16,7 @@ from support.golden import FOLDER, ROOT, TABLE_ID
 
 @pytest.mark.parametrize("version", sorted(path.name for path in FOLDER.iterdir()))
 def test_golden_tables_are_as_they_were(version: str) -> None:
-    """Companions of older releases say less, and nothing else; one block's text bounds have always been crossed."""
+    """Sidecars of older releases say less, and nothing else; one block's text bounds have always been crossed."""
     folder: Path = FOLDER / version
     store = FsspecStore()
     for old in list(store.list(ROOT)):
@@ -30,4 +30,4 @@ def test_golden_tables_are_as_they_were(version: str) -> None:
     assert [(finding.code, finding.column, finding.message) for finding in wrong] == [
         ("stats_invalid", "name", "min is greater than max")
     ]
-    assert set(answer.counts) <= {"stats_invalid", "companion_older"}
+    assert set(answer.counts) <= {"stats_invalid", "sidecar_older"}

@@ -1,4 +1,4 @@
-"""Manifests, companions, indexes and sketches that anybody may have written: findings, never a crash."""
+"""Manifests, sidecars, indexes and sketches that anybody may have written: findings, never a crash."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.lying_writer import LyingWriter
 
 def rewritten(table: LyingWriter, rng: Random) -> None:
     """Change one object, and record its new hash in all that is above it."""
-    kind = rng.choice(["segment", "segment", "snapshot", "group", "companion", "index", "pages", "sketch", "file"])
+    kind = rng.choice(["segment", "segment", "snapshot", "group", "sidecar", "index", "pages", "sketch", "file"])
     ref = rng.choice(table.refs)
     snapshot = table.snapshot
     if kind == "file":
@@ -31,7 +31,7 @@ def rewritten(table: LyingWriter, rng: Random) -> None:
     else:
         changed = {
             "segment": ref.manifest,
-            "companion": ref.companion,
+            "sidecar": ref.sidecar,
             "snapshot": table.pointer.manifest,
             "group": snapshot.groups[0].manifest,
             "index": snapshot.groups[0].locations,
@@ -55,7 +55,7 @@ def forge(table: LyingWriter, changed: ObjectRef, rng: Random) -> None:
                 snapshot_id=table.pointer.snapshot_id,
                 timestamp_ms=table.pointer.timestamp_ms,
                 manifest=after,
-                companion=table.pointer.companion,
+                sidecar=table.pointer.sidecar,
             )
             return
         holder = next(

@@ -14,7 +14,7 @@ from lamella.snapshot.manifest import ObjectRef, SnapshotPointer, decode_group
 from lamella.snapshot.pages import SegmentPages
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.verify import Options
-from lamella.snapshot.verify.sidecars import group_companion, segment_companion, snapshot_companion
+from lamella.snapshot.verify.sidecars import group_sidecar, segment_sidecar, snapshot_sidecar
 from lamella.snapshot.warehouse import Warehouse
 from support.lying_writer import LyingWriter
 from verify.damage import without_exact_bits
@@ -22,10 +22,10 @@ from verify.damage import without_exact_bits
 Derived = Callable[[LyingWriter], ObjectRef]
 
 DERIVED = {
-    "segment": lambda table: table.refs[1].companion,
-    "group": lambda table: table.snapshot.groups[0].companion,
+    "segment": lambda table: table.refs[1].sidecar,
+    "group": lambda table: table.snapshot.groups[0].sidecar,
     "locations": lambda table: table.snapshot.groups[0].locations,
-    "snapshot": lambda table: table.pointer.companion,
+    "snapshot": lambda table: table.pointer.sidecar,
 }
 
 
@@ -60,21 +60,21 @@ def test_what_is_derived_is_put_back_byte_for_byte(of: str, damage: Callable[[Ly
 def test_without_repair_nothing_is_written() -> None:
     """Looking changes nothing."""
     table = LyingWriter(pages=True)
-    remove(table, table.refs[0].companion)
+    remove(table, table.refs[0].sidecar)
     before = list(table.store.list(table.root))
     assert not table.verify(Options(pages=True)).is_clean
     assert list(table.store.list(table.root)) == before
 
 
-def test_a_companion_of_another_release_is_not_put_back() -> None:
+def test_a_sidecar_of_another_release_is_not_put_back() -> None:
     """Where the bytes cannot be made equal nothing is written, and the finding says so."""
     table = LyingWriter(scanned=True)
-    table.lie(companion=without_exact_bits)
-    ref = table.refs[0].companion
+    table.lie(sidecar=without_exact_bits)
+    ref = table.refs[0].sidecar
     remove(table, ref)
     answer = table.verify(Options(repair=True))
     (finding,) = answer.findings
-    assert finding.code == "companion_missing"
+    assert finding.code == "sidecar_missing"
     assert not finding.repaired
     assert finding.not_repaired is not None
     assert "nothing was written" in finding.not_repaired
@@ -83,8 +83,8 @@ def test_a_companion_of_another_release_is_not_put_back() -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "damaged", "cut"])
-def test_page_companions_are_built_again(damage: str) -> None:
-    """A page companion that is gone or damaged is built from the files."""
+def test_page_sidecars_are_built_again(damage: str) -> None:
+    """A page sidecar that is gone or damaged is built from the files."""
     table = LyingWriter(pages=True)
     ref = table.refs[0]
     place = SegmentPages(ref.segment_id, ref.manifest).location
@@ -126,7 +126,7 @@ sys.stdout.write(msgspec.json.encode(table.pointer).decode())
 
 
 @pytest.mark.parametrize("hash_seed", ["0", "1"])
-def test_companions_are_the_same_bytes_in_every_process(tmp_path: Path, hash_seed: str) -> None:
+def test_sidecars_are_the_same_bytes_in_every_process(tmp_path: Path, hash_seed: str) -> None:
     """What one process wrote another builds again from the manifests, byte for byte."""
     root = f"file://{tmp_path}/warehouse"
     tests = str(Path(__file__).resolve().parents[1])
@@ -142,9 +142,9 @@ def test_companions_are_the_same_bytes_in_every_process(tmp_path: Path, hash_see
     warehouse = Warehouse(store, root)
     snapshot = warehouse.snapshot(pointer)
     assert snapshot.groups
-    assert snapshot_companion(snapshot) == store.read(pointer.companion.location)
+    assert snapshot_sidecar(snapshot) == store.read(pointer.sidecar.location)
     for group in snapshot.groups:
-        made = group_companion(snapshot, decode_group(store.read(group.manifest.location)))
-        assert made == store.read(group.companion.location)
+        made = group_sidecar(snapshot, decode_group(store.read(group.manifest.location)))
+        assert made == store.read(group.sidecar.location)
     for ref in warehouse.segments(pointer):
-        assert segment_companion(snapshot, warehouse.segment(ref)) == store.read(ref.companion.location)
+        assert segment_sidecar(snapshot, warehouse.segment(ref)) == store.read(ref.sidecar.location)

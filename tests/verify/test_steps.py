@@ -19,7 +19,7 @@ def test_parts_together_are_the_whole() -> None:
     """One step at a time, each by another object, finds what one run finds."""
     table = LyingWriter(grouped=True)
     table.store.delete(f"{table.root}/data/3.parquet")
-    table.store.delete(table.refs[2].companion.location)
+    table.store.delete(table.refs[2].sidecar.location)
     options = Options(history=(4, 100), deep=Deep(sample=0.5, filters=5))
 
     def fresh() -> Verification:
@@ -34,7 +34,7 @@ def test_parts_together_are_the_whole() -> None:
         assert parts[-1].steps == whole.steps
         done = parts[-1].steps_done
     assert merged_verification(parts) == whole
-    assert set(whole.counts) == {"block_missing", "companion_missing"}
+    assert set(whole.counts) == {"block_missing", "sidecar_missing"}
 
 
 def test_work_is_told_as_it_comes_forward() -> None:

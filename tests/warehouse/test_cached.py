@@ -52,13 +52,13 @@ def block(index: int) -> Block:
 
 
 def table(store: FsspecStore, root: str, segments: int = 6) -> tuple[SnapshotPointer, list[ObjectRef]]:
-    """A table of segments with two blocks each, written by another process; its pointer, the segments' companions."""
+    """A table of segments with two blocks each, written by another process; its pointer, the segments' sidecars."""
     warehouse = Warehouse(store, root, segment_blocks=2)
     pointer = warehouse.create(str(uuid.uuid4()), SCHEMA, now_ms=1)
     table_id = warehouse.snapshot(pointer).table_id
     refs = warehouse.prepare(table_id, SCHEMA, [block(i) for i in range(2 * segments)])
     pointer = warehouse.commit(pointer, added=refs, now_ms=2).pointer
-    return pointer, [ref.companion for ref in warehouse.segments(pointer)]
+    return pointer, [ref.sidecar for ref in warehouse.segments(pointer)]
 
 
 def kept(warehouse: Warehouse, pointer: SnapshotPointer, text: str) -> list[str]:
@@ -83,19 +83,19 @@ def test_what_is_in_the_disk_cache_is_not_read_again(tmp_path: Path) -> None:
         heard = Heard()
         fresh = Warehouse(store, root, disk_cache=DiskCache(tmp_path, ROOMY, heard))
         assert kept(fresh, pointer, "a >= 20 AND a < 90") == wanted
-        reads = 5  # the snapshot's companion, and those of four segments
+        reads = 5  # the snapshot's sidecar, and those of four segments
         assert len(store.reads) == (0 if turn else reads)
         assert heard.files == ({"hit": reads} if turn else {"miss": reads})
 
 
 def test_segments_that_are_ruled_out_are_never_fetched(tmp_path: Path) -> None:
-    """Of a store elsewhere only companions of the segments that are left are read, however many these are."""
+    """Of a store elsewhere only sidecars of the segments that are left are read, however many these are."""
     store = SlowStore()
     pointer, refs = table(store, f"memory://{uuid.uuid4()}", segments=60)
     row_of = {ref.location: row for row, ref in enumerate(refs)}
 
     def read() -> list[int]:
-        """The segments whose companions were read since the last time."""
+        """The segments whose sidecars were read since the last time."""
         found = sorted(row_of[location] for location in store.reads if location in row_of)
         store.reads.clear()
         return found
@@ -141,15 +141,15 @@ def test_bytes_that_are_not_what_was_written_never_reach_the_cache(tmp_path: Pat
     manifests = Manifests(store, ROOMY, disk=DiskCache(tmp_path, ROOMY))
     for _ in range(2):
         with pytest.raises(HashMismatch):
-            manifests.companion(refs[0])
+            manifests.sidecar(refs[0])
     assert not [path for path in tmp_path.glob("v1/??/*") if path.is_file()]
     with pytest.raises(HashMismatch):
-        manifests.companions(refs)
+        manifests.sidecars(refs)
     assert manifests.head(pointer).summary.block_count == 12
 
 
 def test_a_local_warehouse_is_mapped_and_not_read(tmp_path: Path) -> None:
-    """Companions are neither read nor copied; deleting them does not disturb whoever has them open."""
+    """Sidecars are neither read nor copied; deleting them does not disturb whoever has them open."""
     store = SlowStore()
     pointer, refs = table(store, f"file://{tmp_path}/w")
     store.reads.clear()
@@ -162,7 +162,7 @@ def test_a_local_warehouse_is_mapped_and_not_read(tmp_path: Path) -> None:
     store.delete_many([ref.location for ref in refs])
     assert kept(fresh, pointer, "a >= 20 AND a < 90") == wanted
     with pytest.raises(ObjectNotFound):
-        Manifests(store, ROOMY).companions(refs)
+        Manifests(store, ROOMY).sidecars(refs)
 
 
 def test_a_damaged_file_of_a_local_warehouse_is_found(tmp_path: Path) -> None:
@@ -174,23 +174,23 @@ def test_a_damaged_file_of_a_local_warehouse_is_found(tmp_path: Path) -> None:
     for position in range(0, len(good), 7):
         path.write_bytes(good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :])
         with pytest.raises(HashMismatch):
-            Manifests(store, ROOMY).companion(refs[0])
+            Manifests(store, ROOMY).sidecar(refs[0])
     for data in (b"", good[:-1], good + b"\0"):
         path.write_bytes(data)
         with pytest.raises(HashMismatch):
-            Manifests(store, ROOMY).companion(refs[0])
+            Manifests(store, ROOMY).sidecar(refs[0])
     path.write_bytes(good)
-    assert len(Manifests(store, ROOMY).companion(refs[0])) == 2
+    assert len(Manifests(store, ROOMY).sidecar(refs[0])) == 2
 
 
-def test_companions_are_read_several_at_a_time_and_come_in_order() -> None:
+def test_sidecars_are_read_several_at_a_time_and_come_in_order() -> None:
     """All six reads are under way at once, or none of them would return."""
     store = SlowStore()
     _, refs = table(store, f"memory://{uuid.uuid4()}")
     store.gate = threading.Barrier(6)
     store.reads.clear()
-    found = Manifests(store, ROOMY, fetch_threads=6).companions([*refs, refs[2], refs[0]])
-    locations = [companion.texts("location")[0] for companion in found]
+    found = Manifests(store, ROOMY, fetch_threads=6).sidecars([*refs, refs[2], refs[0]])
+    locations = [sidecar.texts("location")[0] for sidecar in found]
     assert locations == [f"memory://data/{2 * i}.parquet" for i in (0, 1, 2, 3, 4, 5, 2, 0)]
     assert sorted(store.reads) == sorted(ref.location for ref in refs)
 
@@ -253,48 +253,48 @@ def test_small_objects_are_one_read() -> None:
     assert (store.reads, store.ranges) == ([ref.location], [])
 
 
-def test_companions_that_are_near_are_not_read_again(tmp_path: Path) -> None:
+def test_sidecars_that_are_near_are_not_read_again(tmp_path: Path) -> None:
     """Those in memory and on disk are taken from there, and only the others are asked for."""
     store = SlowStore()
     _, refs = table(store, f"memory://{uuid.uuid4()}")
-    Manifests(store, ROOMY, disk=DiskCache(tmp_path, ROOMY)).companions(refs[:2])
+    Manifests(store, ROOMY, disk=DiskCache(tmp_path, ROOMY)).sidecars(refs[:2])
     manifests = Manifests(store, ROOMY, disk=DiskCache(tmp_path, ROOMY))
-    manifests.companion(refs[3])
+    manifests.sidecar(refs[3])
     store.reads.clear()
-    first = manifests.companions(refs)
+    first = manifests.sidecars(refs)
     assert sorted(store.reads) == sorted(refs[i].location for i in (2, 4, 5))
-    again = manifests.companions(refs)
+    again = manifests.sidecars(refs)
     assert all(one is other for one, other in zip(first, again, strict=True))
     assert len(store.reads) == 3
 
 
-def test_no_companions_are_no_work() -> None:
-    """An empty list, and one companion, which needs no other thread."""
+def test_no_sidecars_are_no_work() -> None:
+    """An empty list, and one sidecar, which needs no other thread."""
     store = SlowStore()
     _, refs = table(store, f"memory://{uuid.uuid4()}")
     manifests = Manifests(store, ROOMY)
-    assert manifests.companions([]) == []
-    assert len(manifests.companions(refs[:1])[0]) == 2
+    assert manifests.sidecars([]) == []
+    assert len(manifests.sidecars(refs[:1])[0]) == 2
 
 
 @pytest.mark.parametrize("cache_bytes", [ROOMY, 0])
-def test_companions_are_right_with_any_memory(cache_bytes: int) -> None:
+def test_sidecars_are_right_with_any_memory(cache_bytes: int) -> None:
     """Also when nothing can be kept, and the first that cannot be read is the error."""
     store = SlowStore()
     _, refs = table(store, f"memory://{uuid.uuid4()}")
     manifests = Manifests(store, cache_bytes, fetch_threads=3)
     for _ in range(2):
-        assert [companion.texts("location")[0] for companion in manifests.companions(refs)] == [
+        assert [sidecar.texts("location")[0] for sidecar in manifests.sidecars(refs)] == [
             f"memory://data/{2 * i}.parquet" for i in range(6)
         ]
     gone = [place("memory://nowhere/1"), place("memory://nowhere/2")]
     with pytest.raises(ObjectNotFound) as caught:
-        manifests.companions([refs[0], *gone, refs[1]])
+        manifests.sidecars([refs[0], *gone, refs[1]])
     assert caught.value.details["location"] == "memory://nowhere/1"
 
 
 def test_threads_that_want_the_same_object_read_it_once() -> None:
-    """Companions, manifests and heads: one thread reads, the others wait for it."""
+    """Sidecars, manifests and heads: one thread reads, the others wait for it."""
     store = SlowStore()
     pointer, refs = table(store, f"memory://{uuid.uuid4()}")
     gate = store.gate = threading.Event()
@@ -305,7 +305,7 @@ def test_threads_that_want_the_same_object_read_it_once() -> None:
 
     def ask(_: int) -> tuple[object, ...]:
         ready.wait(30)
-        return manifests.companion(refs[0]), manifests.head(pointer), manifests.snapshot(pointer)
+        return manifests.sidecar(refs[0]), manifests.head(pointer), manifests.snapshot(pointer)
 
     with ThreadPoolExecutor(threads) as pool:
         asked = [pool.submit(ask, number) for number in range(threads)]
@@ -313,7 +313,7 @@ def test_threads_that_want_the_same_object_read_it_once() -> None:
         gate.set()
         found = {tuple(map(id, future.result())) for future in asked}
     assert len(found) == 1
-    assert sorted(store.reads) == sorted([refs[0].location, pointer.companion.location, pointer.manifest.location])
+    assert sorted(store.reads) == sorted([refs[0].location, pointer.sidecar.location, pointer.manifest.location])
 
 
 def test_a_read_that_fails_is_an_error_for_all_who_wait_and_is_tried_again_later() -> None:
@@ -324,12 +324,12 @@ def test_a_read_that_fails_is_an_error_for_all_who_wait_and_is_tried_again_later
     store.delete(refs[0].location)
     manifests = Manifests(store, ROOMY)
     with ThreadPoolExecutor(4) as pool:
-        asked = [pool.submit(manifests.companion, refs[0]) for _ in range(4)]
+        asked = [pool.submit(manifests.sidecar, refs[0]) for _ in range(4)]
         errors = [future.exception() for future in asked]
     assert all(isinstance(error, LamellaError) for error in errors)
     assert len({id(error) for error in errors}) == 4
     store.put(refs[0].location, data)
-    assert len(manifests.companion(refs[0])) == 2
+    assert len(manifests.sidecar(refs[0])) == 2
 
 
 def test_memory_does_not_grow_with_the_number_of_snapshots(tmp_path: Path) -> None:

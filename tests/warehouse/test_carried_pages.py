@@ -1,4 +1,4 @@
-"""Page companions when small segments are folded: the pages go with the blocks."""
+"""Page sidecars when small segments are folded: the pages go with the blocks."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_folded_segments_keep_their_pages(lake: Lake) -> None:
     carried = lake.places()
     assert lake.report is not None
     assert lake.report.files_read == 0
-    assert lake.report.cells_from_companions > 0
+    assert lake.report.cells_from_sidecars > 0
     without_pages(lake, lake.pointer)
     assert lake.places() == carried
     assert lake.report.files_read == 2

@@ -1,4 +1,4 @@
-"""Companions of several parts, and location indexes: the same as one, and damage is noticed."""
+"""Sidecars of several parts, and location indexes: the same as one, and damage is noticed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def refs(rng: Random, count: int) -> list[SegmentRef]:
         ref = ObjectRef(location=f"memory://{rng.random()}", size_bytes=number, sha256="0")
         summary = Summary(row_count=rng.randint(0, 9), block_count=1, col_stats=stats)
         made.append(
-            SegmentRef(segment_id=f"s{rng.random()}", manifest=ref, companion=ref, format_version=1, summary=summary)
+            SegmentRef(segment_id=f"s{rng.random()}", manifest=ref, sidecar=ref, format_version=1, summary=summary)
         )
     return made
 
@@ -60,16 +60,16 @@ def same(left: Zones, right: Zones) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_parts_together_are_as_one_companion(seed: int) -> None:
+def test_parts_together_are_as_one_sidecar(seed: int) -> None:
     """Numbers, texts, null counts, zone maps of every kind of key; parts with rows left out, and empty ones."""
     rng = Random(seed)
     everything: list[SegmentRef] = []
     parts: list[tuple[Sidecar, Any]] = []
     for _ in range(rng.randint(1, 4)):
         some = refs(rng, rng.randint(0, 6))
-        companion = Sidecar(build_segments(schema(), some))
+        sidecar = Sidecar(build_segments(schema(), some))
         rows = None if rng.random() < 0.5 else np.array(sorted(rng.sample(range(len(some)), len(some) // 2)), np.int64)
-        parts.append((companion, rows))
+        parts.append((sidecar, rows))
         everything += some if rows is None else [some[row] for row in rows.tolist()]
     own = refs(rng, rng.randint(0, 3))
     last = Sidecar(build_segments(schema(), own))

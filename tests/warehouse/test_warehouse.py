@@ -79,7 +79,7 @@ def test_upper_layers_spare_the_lower_ones(store: CountingStore, table: Snapshot
     fresh = Warehouse(store, "memory://warehouse")
     store.reads.clear()
     assert kept(prune(fresh, table, "a > 1000")) == []
-    assert store.reads == [table.companion.location]
+    assert store.reads == [table.sidecar.location]
     store.reads.clear()
     answer = prune(fresh, table, "a = 55")
     assert kept(answer) == [5]
@@ -110,7 +110,7 @@ def test_segments_can_be_asked_for_alone(store: CountingStore, table: SnapshotPo
     answer = prune(Warehouse(store, "memory://warehouse"), table, "a >= 30", level="segment")
     assert answer.segments is not None
     assert [(s.block_count, s.verdict) for s in answer.segments] == [(4, "SOME"), (4, "ALL"), (4, "ALL")]
-    assert store.reads == [table.companion.location]
+    assert store.reads == [table.sidecar.location]
 
 
 def test_columns_shape_says_the_same_as_records(warehouse: Warehouse, table: SnapshotPointer) -> None:
@@ -207,15 +207,15 @@ def test_a_rewrite_may_put_new_blocks_in_place_of_old(warehouse: Warehouse, tabl
 
 
 def test_damage_is_found_before_it_is_believed(store: CountingStore, table: SnapshotPointer) -> None:
-    """A companion or manifest whose bytes changed is an error, not a wrong answer."""
+    """A sidecar or manifest whose bytes changed is an error, not a wrong answer."""
 
-    def by_companion(warehouse: Warehouse) -> object:
+    def by_sidecar(warehouse: Warehouse) -> object:
         return warehouse.prune(table, PruneRequest(filter="a = 1"))
 
     def by_manifest(warehouse: Warehouse) -> object:
         return warehouse.snapshot(table)
 
-    for ref, read in ((table.companion, by_companion), (table.manifest, by_manifest)):
+    for ref, read in ((table.sidecar, by_sidecar), (table.manifest, by_manifest)):
         original = store.read(ref.location)
         store.delete(ref.location)
         store.put(ref.location, original[:-20] + bytes(20))
@@ -223,11 +223,11 @@ def test_damage_is_found_before_it_is_believed(store: CountingStore, table: Snap
             read(Warehouse(store, "memory://warehouse"))
 
 
-def test_the_companion_holds_the_head_of_its_snapshot(warehouse: Warehouse, table: SnapshotPointer) -> None:
-    """Schema, summary and ids in the companion are those of the JSON manifest."""
+def test_the_sidecar_holds_the_head_of_its_snapshot(warehouse: Warehouse, table: SnapshotPointer) -> None:
+    """Schema, summary and ids in the sidecar are those of the JSON manifest."""
     whole, head = warehouse.snapshot(table), warehouse.head(table)
-    assert msgspec.structs.replace(whole, segments=(), companion=None) == head
-    assert whole.companion == table.companion
+    assert msgspec.structs.replace(whole, segments=(), sidecar=None) == head
+    assert whole.sidecar == table.sidecar
 
 
 def test_stored_json_is_what_the_api_shows(warehouse: Warehouse, store: CountingStore, table: SnapshotPointer) -> None:
@@ -239,9 +239,9 @@ def test_stored_json_is_what_the_api_shows(warehouse: Warehouse, store: Counting
     assert isinstance(decode_snapshot(store.read(table.manifest.location)), Snapshot)
 
 
-def test_a_companion_that_is_none_is_refused(store: CountingStore, table: SnapshotPointer) -> None:
+def test_a_sidecar_that_is_none_is_refused(store: CountingStore, table: SnapshotPointer) -> None:
     """Bytes that are no Arrow file raise a typed error even when the hash agrees."""
     for data in (b"", b"ARROW1", b"x" * 100):
         with pytest.raises(ManifestError):
             Sidecar(data)
-    assert isinstance(store.stat(table.companion.location), ObjectStat)
+    assert isinstance(store.stat(table.sidecar.location), ObjectStat)

@@ -140,7 +140,7 @@ class Services:
             disk_cache=disk_cache,
             page_cache_bytes=settings.page_cache_bytes,
             page_files=settings.page_files,
-            prepare_pages=settings.page_companions,
+            prepare_pages=settings.page_sidecars,
             token_secret=secret,
             clock=clock,
         )

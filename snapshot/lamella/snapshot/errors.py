@@ -448,7 +448,7 @@ class IdempotencyMismatch(Conflict):
 
 
 class ManifestError(LamellaError):
-    """A manifest or companion cannot be trusted."""
+    """A manifest or sidecar cannot be trusted."""
 
     code = "manifest_error"
 

@@ -123,7 +123,7 @@ class VerifyArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_field
     random filters from them. ``sample``: the share of blocks that this reads. ``blocks``: how many blocks it reads.
     ``seed``: draws these blocks and filters; another one each time unless it is said. ``filters``: of each block.
     ``no_files``: look only at what Lamella wrote, not at the blocks' files. ``pages``: every segment should have a page
-    companion. ``history``: look at so many snapshots back. ``repair``: write damaged companions again.
+    sidecar. ``history``: look at so many snapshots back. ``repair``: write damaged sidecars again.
     """
 
     snapshot: Name | None = None

@@ -143,11 +143,11 @@ class _CouldNotRun(CommandFailure):
     "--filters", type=click.IntRange(0, 10_000), default=20, show_default=True, help="Filters a block for --deep."
 )
 @click.option("--no-files", is_flag=True, help="Look only at what Lamella wrote, not at the blocks' files.")
-@click.option("--pages", is_flag=True, help="Every segment should have a page companion.")
+@click.option("--pages", is_flag=True, help="Every segment should have a page sidecar.")
 @click.option(
     "--history", type=click.IntRange(0, 1_000_000), default=100, show_default=True, help="So many snapshots back."
 )
-@click.option("--repair", is_flag=True, help="Write damaged companions and page companions again.")
+@click.option("--repair", is_flag=True, help="Write damaged sidecars and page sidecars again.")
 @with_session(timeout_s=600.0)
 def verify(
     session: Session,

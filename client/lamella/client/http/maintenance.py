@@ -380,7 +380,7 @@ class TableVerification:
 
         ``files`` (default): the blocks' files and footers too. ``deep``: also the values of ``blocks`` blocks, or of
         the share ``sample``, drawn by ``seed``, with ``filters`` random filters for each. ``repair``: write damaged
-        companions and page companions again; manifests and blocks are never touched. See ``docs/verify.md``.
+        sidecars and page sidecars again; manifests and blocks are never touched. See ``docs/verify.md``.
 
         ``on_part`` is called as the work comes forward. Raises TableNotFound, SnapshotNotFound, InvalidRequest.
         """

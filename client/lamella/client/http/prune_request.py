@@ -230,7 +230,7 @@ def _pages(uses: Sequence[PageUse]) -> PageUse | None:
         reasons.update(use.reasons)
     return PageUse(
         cells_cached=sum(use.cells_cached for use in uses),
-        cells_from_companions=sum(use.cells_from_companions for use in uses),
+        cells_from_sidecars=sum(use.cells_from_sidecars for use in uses),
         files_read=sum(use.files_read for use in uses),
         reasons=dict(reasons),
     )

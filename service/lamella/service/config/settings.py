@@ -187,13 +187,13 @@ class Settings(BaseSettings):
         default=64 << 20, ge=1024, description="Largest request body in bytes; a larger one is answered with 413."
     )
     cache_bytes: int = Field(
-        default=256 << 20, ge=0, description="Memory for manifests and companions, in bytes per process."
+        default=256 << 20, ge=0, description="Memory for manifests and sidecars, in bytes per process."
     )
     cache_dir: str | None = Field(
         default=None,
         min_length=1,
         description=(
-            "Folder on a local disk for copies of companions and for columns made of them, shared by all processes "
+            "Folder on a local disk for copies of sidecars and for columns made of them, shared by all processes "
             "of the machine. Default: none, they are kept in memory only."
         ),
     )
@@ -207,12 +207,12 @@ class Settings(BaseSettings):
         default=256,
         ge=0,
         description=(
-            "Files that one request opens for the pages of segments without a page companion; blocks beyond that are "
+            "Files that one request opens for the pages of segments without a page sidecar; blocks beyond that are "
             "answered whole."
         ),
     )
-    page_companions: bool = Field(
-        default=False, description="Build the page companion of new segments when their blocks are registered."
+    page_sidecars: bool = Field(
+        default=False, description="Build the page sidecar of new segments when their blocks are registered."
     )
     read_threads: int = Field(default=8, ge=1, le=256, description="Reads and prunes that run at once in a process.")
     large_answers: int = Field(

@@ -179,7 +179,7 @@ class Touches:
         says = f"{words.plural(blocks, 'block')} of {words.plural(head.segment_count, 'segment')} would be looked at."
         if repairs:
             return Preview(
-                says=f"{says} Damaged companions are written again; nothing else is changed.", facts=tuple(facts)
+                says=f"{says} Damaged sidecars are written again; nothing else is changed.", facts=tuple(facts)
             )
         return Preview(says=f"{says} Nothing is changed.", tone="good", facts=tuple(facts))
 

@@ -218,7 +218,7 @@ def _column_bytes(found: Found) -> tuple[int | None, bool]:
     parts: Any = found.parts
     if found.column_ids is None or parts is None or len(parts) > _MAX_SIZED:
         return None, True
-    of_columns = [part.companion.column_size_bytes([each])[part.rows] for part in parts for each in found.column_ids]
+    of_columns = [part.sidecar.column_size_bytes([each])[part.rows] for part in parts for each in found.column_ids]
     return sum(int(sizes.sum()) for sizes in of_columns), all(bool(sizes.all()) for sizes in of_columns)
 
 

@@ -99,7 +99,7 @@ class StreamingResponse(msgspec.Struct, frozen=True):
 def encode_now(found: Found, wanted: ResponseFormat, texts: SegmentTexts) -> BufferedResponse | None:
     """The answer, when encoding it takes no longer than a thread would; else None.
 
-    Of answers of more than 500 blocks no companion is opened.
+    Of answers of more than 500 blocks no sidecar is opened.
     """
     form = wanted.form(found)
     if form == ARROW:

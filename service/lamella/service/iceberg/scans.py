@@ -365,7 +365,7 @@ class IcebergScans:
         blocks = [
             block
             for block in blocks_of(found.parts or (), residuals)
-            if block.part.companion.text_at("location", block.row) in added
+            if block.part.sidecar.text_at("location", block.row) in added
         ]
         return blocks, self._members(asked), each_bytes
 

@@ -89,7 +89,7 @@ class SnapshotConditions:
             ]
 
     def not_indexed_blocks(self, table: TableRecord, index: str) -> Measurements:
-        """Reads the index's directories and the companions of all segments."""
+        """Reads the index's directories and the sidecars of all segments."""
         with trusted_manifests():
             found = [each for each in self._warehouse.head(table.pointer).skip_indexes if each.name == index]
             if not found:

@@ -206,7 +206,7 @@ class VerifyRoutes:
             services.store,
             settings.warehouse_url,
             tokens=services.page_tokens,
-            page_companions=settings.page_companions,
+            page_sidecars=settings.page_sidecars,
             workers=settings.ingest_threads,
             feedback=FeedbackCheck(services.feedback, services.warehouse, services.store),
         )
@@ -236,9 +236,9 @@ class VerifyRoutes:
                 needs=on_table("read"),
                 summary="Verify a table, and repair what is derived",
                 tag="Maintenance",
-                description="Holds manifests, companions, layers, the blocks' files and their footers against each "
+                description="Holds manifests, sidecars, layers, the blocks' files and their footers against each "
                 "other, and with `deep` the values of some blocks too. Each answer is a part of the work; ask again "
-                "with `next_page_token` until there is none. With `repair` companions and page companions are written "
+                "with `next_page_token` until there is none. With `repair` sidecars and page sidecars are written "
                 "again where they are damaged; manifests and blocks never are.",
                 request_type=VerifyRequest,
                 answer_type=VerifyAnswer,

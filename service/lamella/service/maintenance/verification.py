@@ -53,7 +53,7 @@ class Verifications:
         warehouse_url: str,
         *,
         tokens: PageTokens,
-        page_companions: bool,
+        page_sidecars: bool,
         workers: int,
         feedback: FeedbackCheck | None = None,
         timer: Callable[[], float] = time.monotonic,
@@ -63,7 +63,7 @@ class Verifications:
         self._store = store
         self._warehouse_url = warehouse_url
         self._tokens = tokens
-        self._page_companions = page_companions
+        self._page_sidecars = page_sidecars
         self._workers = workers
         self._feedback = feedback
         self._timer = timer
@@ -85,7 +85,7 @@ class Verifications:
         pointer = self._history.pointer(record, snapshot_id=place.snapshot_id)
         options = Options(
             files=request.files,
-            pages=self._page_companions if request.pages is None else request.pages,
+            pages=self._page_sidecars if request.pages is None else request.pages,
             history=(place.seq, request.history),
             deep=_deep(request),
             repair=request.repair,

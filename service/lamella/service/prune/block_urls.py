@@ -52,7 +52,7 @@ class BlockUrls:
     def in_answer(self, table: TableRecord, found: Found) -> Found:
         """What a prune found, with a URL for each block."""
         self.require_few(found.block_count)
-        locations = [place for part in found.parts or () for place in part.companion.texts("location", part.rows)]
+        locations = [place for part in found.parts or () for place in part.sidecar.texts("location", part.rows)]
         if not locations:
             return msgspec.structs.replace(found, urls=())
         signed = self.of(table, locations)

@@ -162,7 +162,7 @@ class Sharing:
     ) -> Iterator[bytes]:
         """The lines. URLs are signed here, and the rest is made as it is taken."""
         parts = found.parts or ()
-        locations = [place for part in parts for place in part.companion.texts("location", part.rows)]
+        locations = [place for part in parts for place in part.sidecar.texts("location", part.rows)]
         signed = self._block_urls.of(record, locations) if locations else None
         expires_ms = 0 if signed is None else signed.expires_ms
         token = found.answer.next_page_token
@@ -173,9 +173,9 @@ class Sharing:
             yield from head_lines(form, state)
             urls = iter(() if signed is None else signed.urls)
             for part in parts:
-                keys = part.companion.block_keys()
+                keys = part.sidecar.block_keys()
                 sizes = part.numbers("file_size").tolist()
-                places = part.companion.texts("location", part.rows)
+                places = part.sidecar.texts("location", part.rows)
                 for row, size, stats, place in zip(
                     part.rows.tolist(), sizes, stats_of(part, head.schema), places, strict=True
                 ):

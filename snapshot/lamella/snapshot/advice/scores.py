@@ -25,7 +25,7 @@ MAX_COLUMNS: Final = 32
 
 
 class Advising:
-    """Looks at snapshots; reads manifests and companions, and never a block."""
+    """Looks at snapshots; reads manifests and sidecars, and never a block."""
 
     def __init__(self, manifests: Manifests) -> None:
         self._manifests = manifests

@@ -1,6 +1,6 @@
 """Statistics of some segments' blocks, column by column, in memory and in a cache on disk.
 
-Of a chunk only the columns that filters name are put together, and held by content; the companions they come from are
+Of a chunk only the columns that filters name are put together, and held by content; the sidecars they come from are
 not needed any more.
 """
 
@@ -21,18 +21,18 @@ from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, Edges, Spans,
 from lamella.snapshot.errors import ManifestError
 from lamella.snapshot.schema import DataType, Leaf
 
-# Columns of many segments, put together from their companions.
+# Columns of many segments, put together from their sidecars.
 #
-# What is put together stays, and companions are many small pieces of memory that do not. So only a few are open at a
+# What is put together stays, and sidecars are many small pieces of memory that do not. So only a few are open at a
 # time, and numbers are copied right to where they stay: the memory that is freed in between, the system would not get
 # back.
 
-#: Companions that are open at a time, and fetched together.
+#: Sidecars that are open at a time, and fetched together.
 _OPEN_SEGMENTS: Final = 16
 
 
 class Load(Protocol):
-    """Opens the companions of segments by their rows."""
+    """Opens the sidecars of segments by their rows."""
 
     def __call__(self, rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:
         """``keep`` False: they are looked at once, and need not be kept in memory."""
@@ -75,13 +75,13 @@ class Assembly:
         for at in range(0, len(self._segments), _OPEN_SEGMENTS):
             segments = self._segments[at : at + _OPEN_SEGMENTS]
             counts = self._counts[at : at + _OPEN_SEGMENTS].tolist()
-            for companion, count in zip(self._load(segments, keep=False), counts, strict=True):
-                if len(companion) != count:
-                    raise ManifestError(f"a segment has {len(companion)} blocks, and {count} by its snapshot")
+            for sidecar, count in zip(self._load(segments, keep=False), counts, strict=True):
+                if len(sidecar) != count:
+                    raise ManifestError(f"a segment has {len(sidecar)} blocks, and {count} by its snapshot")
                 for leaf, joining in zones.items():
-                    joining.add(companion.zones(leaf.id, leaf.dtype))
+                    joining.add(sidecar.zones(leaf.id, leaf.dtype))
                 for name, growing in numbers.items():
-                    growing.add(companion.numbers(name))
+                    growing.add(sidecar.numbers(name))
         self._zones = {leaf: joining.joined() for leaf, joining in zones.items()}
         self._numbers = {name: growing.array[: growing.count] for name, growing in numbers.items()}
 
@@ -128,7 +128,7 @@ class _Zones:
         if self._in_place is not None:
             self._parts.append(self._filled())
             self._in_place = None
-        # Joined, it is a copy, and needs its companion no longer.
+        # Joined, it is a copy, and needs its sidecar no longer.
         self._parts.append(joined_zones(self._dtype, [part]))
 
     def joined(self) -> Zones:
@@ -167,7 +167,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """Columns of a chunk or companion in memory, ``zones`` in the order of ``leaves``, and the numbers of ``NEEDED``.
+    """Columns of a chunk or sidecar in memory, ``zones`` in the order of ``leaves``, and the numbers of ``NEEDED``.
 
     ``have_rows``: whether each of the blocks has rows.
     """
@@ -178,10 +178,10 @@ class Held(msgspec.Struct, frozen=True):
     have_rows: bool
 
     @classmethod
-    def of(cls, companion: Sidecar, leaves: Sequence[Leaf]) -> Held:
-        """Those of a companion."""
-        zones = [companion.zones(leaf.id, leaf.dtype) for leaf in leaves]
-        return cls(leaves, zones, {name: companion.numbers(name) for name in NEEDED}, companion.have_rows)
+    def of(cls, sidecar: Sidecar, leaves: Sequence[Leaf]) -> Held:
+        """Those of a sidecar."""
+        zones = [sidecar.zones(leaf.id, leaf.dtype) for leaf in leaves]
+        return cls(leaves, zones, {name: sidecar.numbers(name) for name in NEEDED}, sidecar.have_rows)
 
     def __call__(self, leaf: Leaf) -> Zones:
         """The zone maps of one of the columns."""
@@ -227,7 +227,7 @@ class Chunk:
         return found
 
     def prepare(self, leaves: Sequence[Leaf], load: Load, wanted: Sequence[str] = NEEDED) -> None:
-        """Put these columns together, and the ``wanted`` numbers; each companion is opened once."""
+        """Put these columns together, and the ``wanted`` numbers; each sidecar is opened once."""
         shelf = self._columns.shelf
         new = [leaf for leaf in leaves if shelf.get(self._name(leaf)) is None]
         names = [name for name in wanted if shelf.get(f"{self.key}/{name}") is None]
@@ -238,7 +238,7 @@ class Chunk:
             shelf.load(self._name(leaf), partial(self._column, leaf, assembly))
 
     def is_made(self, leaves: Sequence[Leaf]) -> bool:
-        """Whether :meth:`prepare` will most likely open no companion."""
+        """Whether :meth:`prepare` will most likely open no sidecar."""
         disk = self._columns.disk
         names = [*(self._name(leaf) for leaf in leaves), *(f"{self.key}/{name}" for name in NEEDED)]
         kinds = [*("column" for _ in leaves), *("numbers" for _ in NEEDED)]
@@ -272,7 +272,7 @@ class Chunk:
         return Held(leaves, zones, numbers, have_rows)
 
     def numbers(self, name: str, load: Load) -> npt.NDArray[Any]:
-        """A numeric column of the companions, in as many bytes as it takes."""
+        """A numeric column of the sidecars, in as many bytes as it takes."""
         found = self._columns.shelf.load(
             f"{self.key}/{name}", lambda: self._numbers(name, self._assembly(load, (), [name]))
         )

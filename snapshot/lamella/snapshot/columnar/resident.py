@@ -3,7 +3,7 @@
 Segments are taken together in chunks (:mod:`.chunk`) whose borders depend on the segments' content alone, so that a
 new snapshot has almost all chunks in common with the one before, whatever its commit folded, moved or dropped.
 
-A question that only a few segments are left for reads those segments' own companions instead.
+A question that only a few segments are left for reads those segments' own sidecars instead.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _GRAIN: Final = Grain()
 class Piece(msgspec.Struct, frozen=True):
     """The blocks of the segments ``first`` up to before ``stop``: in their source from ``start`` to before ``end``.
 
-    That is their ``chunk``, or (None) one segment's own companion; what is asked for of it is ``held``.
+    That is their ``chunk``, or (None) one segment's own sidecar; what is asked for of it is ``held``.
     """
 
     chunk: Chunk | None
@@ -62,7 +62,7 @@ class Piece(msgspec.Struct, frozen=True):
         return found if self.chunk is None else found.cut(self.start, self.end)
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
-        """A numeric column of the companions."""
+        """A numeric column of the sidecars."""
         return self.held.numbers[name][self.start : self.end]
 
     @property
@@ -102,7 +102,7 @@ class Batch:
         return found
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
-        """A numeric column of the companions."""
+        """A numeric column of the sidecars."""
         parts = [piece.numbers(name) for piece in self._pieces]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -110,10 +110,10 @@ class Batch:
 class ResidentBlocks:
     """The blocks of one snapshot. ``segments``: its layer.
 
-    ``view``: names all that companions look like depends on beside their content, which is the schema they are seen
-    from. ``is_near`` says of a segment, by its row, that opening its companion fetches nothing from elsewhere.
+    ``view``: names all that sidecars look like depends on beside their content, which is the schema they are seen
+    from. ``is_near`` says of a segment, by its row, that opening its sidecar fetches nothing from elsewhere.
 
-    What opens companions is an argument, since it differs from question to question.
+    What opens sidecars is an argument, since it differs from question to question.
     """
 
     def __init__(
@@ -223,8 +223,8 @@ class ResidentBlocks:
             held = chunk.made(columns, load) if chunk.first in worth else chunk.held(columns)
             if held is None:
                 single = mine.tolist()
-                for row, companion in zip(single, load(single), strict=True):
-                    yield Piece(None, Held.of(companion, columns), row, row + 1, 0, len(companion))
+                for row, sidecar in zip(single, load(single), strict=True):
+                    yield Piece(None, Held.of(sidecar, columns), row, row + 1, 0, len(sidecar))
                 continue
             bounds, before = chunk.bounds, chunk.first
             for first, stop in _runs(mine):

@@ -35,12 +35,8 @@ from lamella.snapshot.stats import ColumnStats, from_bound
 from lamella.snapshot.stats.column import absent, factor, is_younger
 
 
-def _is_count(name: str) -> bool:
-    return name in _COUNTS or name.endswith((".size", ".size_bytes", ".nulls"))
-
-
 class SidecarRefs:
-    """The companions of the segments of a snapshot's layer, by row; ``of`` "manifest": their manifests.
+    """The sidecars of the segments of a snapshot's layer, by row; ``of`` "manifest": their manifests.
 
     The layer's texts are read when first asked for.
     """
@@ -62,10 +58,10 @@ class SidecarRefs:
         return ObjectRef(location=parts[0][row], sha256=parts[1][row], size_bytes=parts[2][row])
 
 
-# Companions: one layer's zone maps and addresses as an Arrow IPC file of one record batch, uncompressed.
+# Sidecars: one layer's zone maps and addresses as an Arrow IPC file of one record batch, uncompressed.
 #
 # Derived from the JSON manifest of the same id and rebuilt from it at will; its own bytes are checked against the hash
-# that the parent manifest records. A segment's companion has one row a block, a group's one row a segment, and a
+# that the parent manifest records. A segment's sidecar has one row a block, a group's one row a segment, and a
 # snapshot's one for each segment that the snapshot lists itself.
 #
 # Per column id c: ``c.flags`` (uint8, see ``zones``), ``c.nulls`` (int64, -1 unknown), ``c.min``/``c.max`` (int64,
@@ -99,26 +95,30 @@ class Clustered(NamedTuple):
     level: npt.NDArray[np.int64]
 
 
+def _is_count(name: str) -> bool:
+    return name in _COUNTS or name.endswith((".size", ".size_bytes", ".nulls"))
+
+
 class Sidecar:
-    """A companion in memory: arrays are views of ``data``, made when first asked for."""
+    """A sidecar in memory: arrays are views of ``data``, made when first asked for."""
 
     def __init__(self, data: bytes | memoryview) -> None:
-        """Open a companion file; raises ManifestError or UnsupportedFormat."""
+        """Open a sidecar file; raises ManifestError or UnsupportedFormat."""
         try:
             reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(data)))
             metadata = reader.schema.metadata or {}
             version = int(metadata.get(_VERSION, b"0"))
             if version > FORMAT_VERSION:
-                raise UnsupportedFormat(f"a companion has format version {version}", format_version=version)
+                raise UnsupportedFormat(f"a sidecar has format version {version}", format_version=version)
             if version < 1 or reader.num_record_batches != 1:
-                raise ManifestError("not a companion")
+                raise ManifestError("not a sidecar")
             self._batch = reader.get_batch(0)
-            self._batch.validate(full=True)  # else an offset that is wrong reads memory that is not the companion's
+            self._batch.validate(full=True)  # else an offset that is wrong reads memory that is not the sidecar's
             self._index = {name: i for i, name in enumerate(self._batch.schema.names)}
             #: The schema whose columns and types the zone maps have.
             self.schema_id = int(metadata.get(_SCHEMA_ID, b"0"))
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise ManifestError(f"a companion cannot be read: {error}") from error
+            raise ManifestError(f"a sidecar cannot be read: {error}") from error
         self.header: bytes = metadata.get(_HEADER, b"")
         self.size_bytes = len(data)
         self.column_count = len(self._index)
@@ -139,7 +139,7 @@ class Sidecar:
             column = self._column(name)
             is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
             if column.null_count or not (column.type == _COUNT if _is_count(name) else is_number):
-                raise ManifestError(f"the column {name!r} of a companion holds no numbers")
+                raise ManifestError(f"the column {name!r} of a sidecar holds no numbers")
             found = self._arrays[name] = _array(column)
         return found
 
@@ -165,11 +165,11 @@ class Sidecar:
         """As :meth:`texts`, as an Arrow array of large strings."""
         column = self._column(name)
         if column.null_count or not pa.types.is_large_string(column.type):
-            raise ManifestError(f"the column {name!r} of a companion holds no text")
+            raise ManifestError(f"the column {name!r} of a sidecar holds no text")
         return column if rows is None else column.take(_indexes(rows))
 
     def zones(self, column_id: int, dtype: DataType) -> Zones:
-        """The zone maps of a column; a column that the companion does not have has none."""
+        """The zone maps of a column; a column that the sidecar does not have has none."""
         key = (column_id, dtype)
         found = self._zones.get(key)
         if found is None:
@@ -177,7 +177,7 @@ class Sidecar:
         return found
 
     def seen_from(self, written: Schema, wanted: Schema) -> Sidecar:
-        """The companion in terms of a later schema of the table than ``written``, its own; the last views are kept."""
+        """The sidecar in terms of a later schema of the table than ``written``, its own; the last views are kept."""
         view = self._views.get(wanted.schema_id)
         if view is None or (view.wanted is not wanted and view.wanted != wanted):
             view = EvolvedSidecar(self, written, wanted)
@@ -187,24 +187,24 @@ class Sidecar:
         return view
 
     def older_schema_ids(self, rows: npt.NDArray[Any], current: int) -> list[int | None]:
-        """Of a segment's companion: the schema that blocks were written with, None where it is the current one."""
+        """Of a segment's sidecar: the schema that blocks were written with, None where it is the current one."""
         ids = self.written_with()
         if isinstance(ids, int):
             return [None if ids == current else ids] * len(rows)
         return [None if each == current else each for each in ids[rows].tolist()]
 
     def written_with(self) -> int | npt.NDArray[np.int64]:
-        """Of a segment's companion: the schemas that its blocks were written with, one number when all have one."""
+        """Of a segment's sidecar: the schemas that its blocks were written with, one number when all have one."""
         return self.numbers("schema_id") if "schema_id" in self._index else self.schema_id
 
     def block_keys(self) -> BlockKeys | None:
-        """Of a segment's companion: the keys of its blocks; None when an older release wrote it."""
+        """Of a segment's sidecar: the keys of its blocks; None when an older release wrote it."""
         if BLOCK_KEY[0] not in self._index:
             return None
         return np.stack([self.numbers(half) for half in BLOCK_KEY], axis=1)
 
     def clustered(self) -> Clustered:
-        """Of a segment's companion: what :class:`~lamella.snapshot.manifest.ClusterStats` says of its blocks."""
+        """Of a segment's sidecar: what :class:`~lamella.snapshot.manifest.ClusterStats` says of its blocks."""
         return Clustered(*(self.numbers(name) for name in CLUSTERED))
 
     def null_counts(self, column_id: int, dtype: DataType) -> npt.NDArray[np.int64]:
@@ -235,7 +235,7 @@ class Sidecar:
 
     def _column(self, name: str) -> Any:
         if name not in self._index:
-            raise ManifestError(f"a companion lacks its column {name!r}")
+            raise ManifestError(f"a sidecar lacks its column {name!r}")
         return self._batch.column(self._index[name])
 
     def _load(self, column_id: int, dtype: DataType) -> Zones:
@@ -261,7 +261,7 @@ class Sidecar:
         if dtype.order == "bytes":
             column = self._column(name)
             if column.null_count or not pa.types.is_large_binary(column.type):
-                raise ManifestError(f"the column {name!r} of a companion holds no bytes")
+                raise ManifestError(f"the column {name!r} of a sidecar holds no bytes")
             _, offsets, data = column.buffers()
             return BytesKeys(
                 self.numbers(f"{name}.key"),
@@ -297,7 +297,7 @@ def _array(column: pa.Array) -> npt.NDArray[Any]:
 
 
 def build_blocks(schema: Schema, blocks: Sequence[Block], header: bytes = b"") -> bytes:
-    """The companion of a segment: one row a block; their statistics are in terms of ``schema``."""
+    """The sidecar of a segment: one row a block; their statistics are in terms of ``schema``."""
     columns = _Columns(schema.schema_id, SEGMENT_FORMAT)
     columns.add("location", pa.array([b.location for b in blocks], pa.large_string()))
     for name in ("row_count", "file_size", "block_size"):
@@ -324,11 +324,11 @@ def build_blocks(schema: Schema, blocks: Sequence[Block], header: bytes = b"") -
 
 
 def build_segments(schema: Schema, segments: Sequence[SegmentRef], header: bytes = b"") -> bytes:
-    """The companion of a snapshot or group: one row a segment; their statistics are in terms of ``schema``."""
+    """The sidecar of a snapshot or group: one row a segment; their statistics are in terms of ``schema``."""
     columns = _Columns(schema.schema_id, SNAPSHOT_FORMAT)
     columns.add("segment_id", pa.array([s.segment_id for s in segments], pa.large_string()))
-    for part in ("manifest", "companion"):
-        refs = [getattr(s, part) for s in segments]
+    # The names of the format, which calls the sidecar a companion.
+    for part, refs in (("manifest", [s.manifest for s in segments]), ("companion", [s.sidecar for s in segments])):
         columns.add(f"{part}.location", pa.array([r.location for r in refs], pa.large_string()))
         columns.add(f"{part}.sha256", pa.array([r.sha256 for r in refs], pa.large_string()))
         columns.add(f"{part}.size_bytes", pa.array([r.size_bytes for r in refs], pa.int64()))
@@ -409,7 +409,7 @@ def _add_keys(columns: _Columns, name: str, dtype: DataType, values: Sequence[An
         columns.add(name, pa.array(np.array(values, dtype=number_dtype(dtype))))
 
 
-# A companion as it looks from a later schema of the table than the one it was written with.
+# A sidecar as it looks from a later schema of the table than the one it was written with.
 #
 # Zone maps are converted column by column, when first asked for: what ``snapshot.stats.column`` does for statistics,
 # on arrays.
@@ -418,7 +418,7 @@ _LIMB = 1 << 64
 
 
 class EvolvedSidecar(Sidecar):
-    """A view of a companion; arrays and addresses are the same objects."""
+    """A view of a sidecar; arrays and addresses are the same objects."""
 
     def __init__(self, inner: Sidecar, written: Schema, wanted: Schema) -> None:
         # Opening the bytes again would only make the same views of them.
@@ -502,14 +502,14 @@ def _integers(keys: Keys) -> list[int]:
     raise AssertionError("bytes are not scaled")
 
 
-#: A companion, and which of its rows belong here (None: all).
+#: A sidecar, and which of its rows belong here (None: all).
 Part = tuple[Sidecar, npt.NDArray[np.int64] | None]
 
 
 class JoinedSidecar(Sidecar):
     """The rows of ``parts`` one after another; arrays are put together column by column, when first asked for.
 
-    ``own``: the companion of the snapshot itself, whose header and schema this one has. Every part is in terms of
+    ``own``: the sidecar of the snapshot itself, whose header and schema this one has. Every part is in terms of
     that schema.
     """
 

@@ -28,9 +28,9 @@ from lamella.snapshot.stats import ColumnStats, from_bound, unknown
 from lamella.snapshot.stats.bound import from_bounds
 from lamella.snapshot.stats.column import is_all_null
 
-# Which bounds of a companion are values that occur: two more bits beside those below.
+# Which bounds of a sidecar are values that occur: two more bits beside those below.
 #
-# A companion written before these bits existed has them all cleared, which claims nothing.
+# A sidecar written before these bits existed has them all cleared, which claims nothing.
 
 #: ``low`` is a value of a row.
 LOW_EXACT: Final = 64
@@ -274,7 +274,7 @@ def number_dtype(dtype: DataType) -> np.dtype[Any]:
 
 
 def zones_of(dtype: DataType, entries: Sequence[tuple[int, ColumnStats | None]]) -> Zones:
-    """Zones straight from statistics, without a companion (a snapshot's own summary, tests)."""
+    """Zones straight from statistics, without a sidecar (a snapshot's own summary, tests)."""
     lows, highs, flags, _ = arrays_of(dtype, entries)
     return Zones(keys_of(dtype, lows), keys_of(dtype, highs), flags)
 

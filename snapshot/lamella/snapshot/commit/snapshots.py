@@ -274,7 +274,7 @@ def _following(base: Snapshot, *, snapshot_id: str, now_ms: int, **changed: Any)
         timestamp_ms=timestamp_ms,
         timestamp=iso(timestamp_ms),
         prev_snapshot_id=base.snapshot_id,
-        companion=None,
+        sidecar=None,
         **changed,
     )
 
@@ -352,5 +352,5 @@ def rolled_back_snapshot(
         last_cluster_key_id=last if last > own else msgspec.UNSET,
         # What they know of a block is true wherever it comes back.
         indexes=base.indexes,
-        companion=None,
+        sidecar=None,
     )

@@ -524,9 +524,9 @@ class IcebergResiduals:
         ]
         self._texts: dict[Shape, msgspec.Raw] = {}
 
-    def of(self, companion: Sidecar, rows: Indexes) -> list[bool | msgspec.Raw]:
-        """For each of a companion's ``rows`` what is left: True nothing, False no row can match, or JSON."""
-        states = states_of(self._bound, companion)[rows]
+    def of(self, sidecar: Sidecar, rows: Indexes) -> list[bool | msgspec.Raw]:
+        """For each of a sidecar's ``rows`` what is left: True nothing, False no row can match, or JSON."""
+        states = states_of(self._bound, sidecar)[rows]
         vectors, inverse = np.unique(states, axis=0, return_inverse=True)
         left = [self._text(simplified(self._filter.shape, vector.tolist())) for vector in vectors]
         return [left[place] for place in inverse.reshape(-1).tolist()]

@@ -231,7 +231,7 @@ Extra = Callable[[Kept, int], bytes]
 
 
 class PlannedBlock(msgspec.Struct, frozen=True):
-    """A block to read: row ``row`` of the companion of ``part``. ``left``: True, or the residual filter as JSON."""
+    """A block to read: row ``row`` of the sidecar of ``part``. ``left``: True, or the residual filter as JSON."""
 
     part: Kept
     row: int
@@ -274,7 +274,7 @@ def ranges(parts: Iterable[Kept], start: Position, stop: Position, most: int) ->
 def blocks_of(parts: Iterable[Kept], residuals: IcebergResiduals) -> Iterator[PlannedBlock]:
     """The blocks of which some row may match."""
     for part in parts:
-        for row, left in zip(part.rows.tolist(), residuals.of(part.companion, part.rows), strict=True):
+        for row, left in zip(part.rows.tolist(), residuals.of(part.sidecar, part.rows), strict=True):
             if left is not False:
                 yield PlannedBlock(part, row, left)
 
@@ -288,7 +288,7 @@ def enough(parts: Iterable[Kept], residuals: IcebergResiduals, row_count: int, m
     for block in blocks_of(parts, residuals):
         if block.left is True:
             found.append(block)
-            row_count -= int(block.part.companion.numbers("row_count")[block.row])
+            row_count -= int(block.part.sidecar.numbers("row_count")[block.row])
         if row_count <= 0 or len(found) > most:
             break
     return found if row_count <= 0 and len(found) <= most else None
@@ -330,12 +330,12 @@ def _of_part(blocks: Sequence[PlannedBlock], extra: Extra | None) -> Iterator[by
         return
     part = blocks[0].part
     rows = np.array([block.row for block in blocks], dtype=np.int64)
-    companion = part.companion
+    sidecar = part.sidecar
     for block, place, size, count in zip(
         blocks,
-        companion.texts("location", rows),
-        companion.numbers("file_size")[rows].tolist(),
-        companion.numbers("row_count")[rows].tolist(),
+        sidecar.texts("location", rows),
+        sidecar.numbers("file_size")[rows].tolist(),
+        sidecar.numbers("row_count")[rows].tolist(),
         strict=True,
     ):
         yield (

@@ -113,7 +113,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """About a thousand blocks and what holds for them all.
 
-    ``schema_id``: the summary and the companion are in terms of that schema, also for blocks of older ones.
+    ``schema_id``: the summary and the sidecar are in terms of that schema, also for blocks of older ones.
     """
 
     format_version: int
@@ -124,7 +124,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
 
 class SegmentRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A snapshot's entry for one segment: where its manifest and companion are, and its summary.
+    """A snapshot's entry for one segment: where its manifest and sidecar are, and its summary.
 
     ``schema_id``: see :class:`Segment`. ``block_schema_ids``: those of its blocks, ascending, when there are others.
     ``first_location``, ``last_location``: the least and the greatest of its blocks' (None: not recorded).
@@ -132,7 +132,7 @@ class SegmentRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     segment_id: str
     manifest: ObjectRef
-    companion: ObjectRef
+    sidecar: ObjectRef = msgspec.field(name="companion")
     format_version: int
     summary: Summary
     schema_id: int = 0
@@ -144,7 +144,7 @@ class SegmentRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Some segments of a table, written once for all snapshots that have them.
 
-    ``schema_id``: its companion, with one row a segment, is in terms of that schema.
+    ``schema_id``: its sidecar, with one row a segment, is in terms of that schema.
     """
 
     format_version: int
@@ -154,7 +154,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 
 class GroupRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A snapshot's entry for a group: where its manifest, companion and location index are, and what it holds.
+    """A snapshot's entry for a group: where its manifest, sidecar and location index are, and what it holds.
 
     ``dropped``: numbers of the group's segments, ascending, that are no longer in the table; ``segment_count`` and
     ``summary`` (in terms of the schema ``schema_id``) are those of the others, and the locations lie among
@@ -163,7 +163,7 @@ class GroupRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
     group_id: str
     manifest: ObjectRef
-    companion: ObjectRef
+    sidecar: ObjectRef = msgspec.field(name="companion")
     locations: ObjectRef
     format_version: int
     segment_count: int
@@ -263,7 +263,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     cluster_key_meta: tuple[int, tuple[str, ...]] | None = None
     operation: str = "create"
     properties: dict[str, str] = {}
-    companion: ObjectRef | None = None
+    sidecar: ObjectRef | None = msgspec.field(default=None, name="companion")
     schemas: tuple[Schema, ...] | msgspec.UnsetType = msgspec.UNSET
     block_schema_ids: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
     groups: tuple[GroupRef, ...] = ()
@@ -316,9 +316,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class SnapshotPointer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a catalog records of a snapshot: enough to read it, its manifest or its companion, and check the bytes."""
+    """What a catalog records of a snapshot: enough to read it, its manifest or its sidecar, and check the bytes."""
 
     snapshot_id: str
     timestamp_ms: int
     manifest: ObjectRef
-    companion: ObjectRef
+    sidecar: ObjectRef = msgspec.field(name="companion")

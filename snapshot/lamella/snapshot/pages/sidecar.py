@@ -1,4 +1,4 @@
-"""The page companion of a segment: the cells of all its blocks and columns in one object.
+"""The page sidecar of a segment: the cells of all its blocks and columns in one object.
 
 ::
 
@@ -6,7 +6,7 @@
     directory (MessagePack)
     cells, column after column, in each block after block; the directory has their sizes and checksums
 
-A reader fetches the directory once, and then only the cells of the columns and blocks that it asks about. The companion
+A reader fetches the directory once, and then only the cells of the columns and blocks that it asks about. The sidecar
 is derived: it can be deleted and built again at any time, and no manifest refers to it. It is bound to the segment by
 the hash of the segment's manifest, and that holds the hash of each file's footer.
 """
@@ -32,7 +32,7 @@ from lamella.snapshot.storage.store import Store
 
 MAGIC: Final = b"LAMELPG1"
 VERSION: Final = 1
-#: What the first request for a companion asks for, in bytes; the directory of 1,000 blocks and 20 columns fits.
+#: What the first request for a sidecar asks for, in bytes; the directory of 1,000 blocks and 20 columns fits.
 FIRST_BYTES: Final = 384 << 10
 #: A longer directory is refused: about 1,000 blocks of 10,000 columns fit.
 MAX_DIRECTORY_BYTES: Final = 128 << 20
@@ -73,7 +73,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(_Directory)
 
 
 class Ranges(Protocol):
-    """Where a companion's bytes come from: a store, or the bytes themselves."""
+    """Where a sidecar's bytes come from: a store, or the bytes themselves."""
 
     def read_range(self, location: str, start: int, length: int) -> bytes:
         """Some bytes of an object, as of :class:`~lamella.snapshot.storage.store.Store`."""
@@ -81,20 +81,20 @@ class Ranges(Protocol):
 
 
 class PageSidecar:
-    """A page companion that can be read: its directory."""
+    """A page sidecar that can be read: its directory."""
 
     def __init__(self, store: Ranges, location: str, segment_id: str, manifest_sha256: str) -> None:
-        """Fetch the directory of the companion at ``location`` of this segment.
+        """Fetch the directory of the sidecar at ``location`` of this segment.
 
         Raises:
             ObjectNotFound, StoreError: as the store says.
-            ManifestError, UnsupportedFormat: not a page companion, or one of another segment.
+            ManifestError, UnsupportedFormat: not a page sidecar, or one of another segment.
         """
         self._store = store
         self._location = location
         first = store.read_range(location, 0, FIRST_BYTES)
         if len(first) < _HEADER_BYTES or first[:8] != MAGIC:
-            raise ManifestError(f"{location} is not a page companion")
+            raise ManifestError(f"{location} is not a page sidecar")
         length = int.from_bytes(first[8:16], "little")
         if length > MAX_DIRECTORY_BYTES:
             raise ManifestError(f"{location} has a directory of {length} bytes")
@@ -144,7 +144,7 @@ class PageSidecar:
     def cells(self, column_id: int, dtype: DataType, blocks: Sequence[int]) -> list[Cell | None]:
         """A column's cells of some blocks (ascending), None for those without; reads just these.
 
-        ``dtype`` is the column's type now; it may have been widened since the companion was built.
+        ``dtype`` is the column's type now; it may have been widened since the sidecar was built.
 
         Raises:
             ObjectNotFound, StoreError: as the store says.
@@ -183,9 +183,9 @@ def build_pages(
     workers: int = 8,
     on_done: Callable[[str, str | None], None] | None = None,
 ) -> bytes:
-    """The page companion of a segment, from the files of its blocks.
+    """The page sidecar of a segment, from the files of its blocks.
 
-    A file that cannot be read, or has changed, has no cells, and the companion says why; ``on_done`` is called with
+    A file that cannot be read, or has changed, has no cells, and the sidecar says why; ``on_done`` is called with
     each block's location and that reason (None: all is well), in the caller's thread.
     """
     leaves = schema.leaves()
@@ -222,9 +222,9 @@ def build_pages(
 
 
 def join_pages(parts: Sequence[tuple[PageSidecar, int]], segment_id: str, manifest_sha256: str) -> bytes | None:
-    """The page companion of a segment whose blocks others had before: each with its companion and number in it.
+    """The page sidecar of a segment whose blocks others had before: each with its sidecar and number in it.
 
-    No file is read. None when the companions are not of the same columns and types: then it has to be built.
+    No file is read. None when the sidecars are not of the same columns and types: then it has to be built.
 
     Raises:
         ObjectNotFound, StoreError, ManifestError: a part cannot be read, or is damaged.
@@ -251,7 +251,7 @@ def join_pages(parts: Sequence[tuple[PageSidecar, int]], segment_id: str, manife
 
 
 def _by_part(parts: Sequence[tuple[PageSidecar, int]]) -> list[tuple[PageSidecar, list[int]]]:
-    """The places of each companion's blocks, in its order, so that near cells are read by one request."""
+    """The places of each sidecar's blocks, in its order, so that near cells are read by one request."""
     places: dict[int, list[int]] = {}
     for place, (part, _) in enumerate(parts):
         places.setdefault(id(part), []).append(place)

@@ -1,6 +1,6 @@
 """Where page statistics come from, nearest first, and how the page sidecars of a snapshot are written.
 
-Files are read at most so many per request: without a page companion a broad filter would otherwise read every footer of
+Files are read at most so many per request: without a page sidecar a broad filter would otherwise read every footer of
 the table. What is left out is said, with the reason, and its blocks are answered whole.
 """
 
@@ -27,7 +27,7 @@ from lamella.snapshot.parquet.footer import Footer
 from lamella.snapshot.schema import Leaf, Schema
 from lamella.snapshot.storage.store import Store
 
-#: How long a segment without a page companion is taken to have none, in seconds.
+#: How long a segment without a page sidecar is taken to have none, in seconds.
 ABSENT_S: Final = 60.0
 #: A decoded footer takes about so many times its bytes in memory.
 _FOOTER_FACTOR: Final = 12
@@ -45,7 +45,7 @@ class SegmentPages(msgspec.Struct, frozen=True):
 
     @property
     def location(self) -> str:
-        """Where its page companion is: beside its manifest."""
+        """Where its page sidecar is: beside its manifest."""
         return self.manifest.location.removesuffix(".json") + ".pages"
 
 
@@ -62,16 +62,16 @@ class BlockPages(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct):
-    """What a request took: cells out of memory and of companions, files read; blocks left out, by reason."""
+    """What a request took: cells out of memory and of sidecars, files read; blocks left out, by reason."""
 
     cached: int = 0
-    from_companions: int = 0
+    from_sidecars: int = 0
     files_read: int = 0
     reasons: Counter[str] = msgspec.field(default_factory=Counter)
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """The blocks of a segment without a page companion."""
+    """The blocks of a segment without a page sidecar."""
 
     blocks: tuple[KnownBlock, ...]
 
@@ -133,7 +133,7 @@ class PageSource:
         placed: Sequence[Leaf],
         usage: Usage,
     ) -> list[BlockPages]:
-        """What is known of the pages of some blocks of a segment, given by their rows in its companion.
+        """What is known of the pages of some blocks of a segment, given by their rows in its sidecar.
 
         ``zoned`` are the columns whose statistics are needed, ``placed`` those of which it is only asked where their
         pages are. ``usage`` belongs to one request: it is added to, and says how many files may still be read.
@@ -149,15 +149,15 @@ class PageSource:
                 elif isinstance(found, Cell):
                     cells[row][leaf.id] = found
                     usage.cached += 1
-        companion = self._companion(segment, usage)
-        if companion is not None:
+        sidecar = self._sidecar(segment, usage)
+        if sidecar is not None:
             try:
-                self._from_companion(segment, companion, missing, cells, usage)
+                self._from_sidecar(segment, sidecar, missing, cells, usage)
             except (ManifestError, ObjectNotFound) as error:
                 self._give_up(segment, error, usage)
-                companion = None
-        if companion is not None:
-            return [self._noted(usage, cells[row], *companion.block(row)) for row in rows]
+                sidecar = None
+        if sidecar is not None:
+            return [self._noted(usage, cells[row], *sidecar.block(row)) for row in rows]
         return self._from_files(segment, rows, missing, cells, usage)
 
     @property
@@ -171,16 +171,16 @@ class PageSource:
             return msgspec.structs.replace(self._counts, size_bytes=int(self._cache.currsize))
 
     def forget(self, segment: SegmentPages) -> None:
-        """A page companion of the segment may have appeared, or gone."""
+        """A page sidecar of the segment may have appeared, or gone."""
         with self._lock:
             self._unusable.pop(segment.segment_id, None)
             for key in [key for key in self._cache if key[1] == segment.segment_id]:
                 del self._cache[key]
 
-    def _from_companion(
+    def _from_sidecar(
         self,
         segment: SegmentPages,
-        companion: PageSidecar,
+        sidecar: PageSidecar,
         missing: _Missing,
         cells: dict[int, dict[int, Cell]],
         usage: Usage,
@@ -188,15 +188,15 @@ class PageSource:
         by_leaf: dict[int, tuple[Leaf, list[int]]] = {}
         for row, needs in missing.items():
             for leaf, _ in needs:
-                if companion.has(leaf.id):
+                if sidecar.has(leaf.id):
                     by_leaf.setdefault(leaf.id, (leaf, []))[1].append(row)
         for leaf, unsorted in by_leaf.values():
             rows = sorted(unsorted)
-            for row, cell in zip(rows, companion.cells(leaf.id, leaf.dtype, rows), strict=True):
+            for row, cell in zip(rows, sidecar.cells(leaf.id, leaf.dtype, rows), strict=True):
                 self._keep_cell(segment, row, leaf, cell, zones=True)
                 if cell is not None:
                     cells[row][leaf.id] = cell
-                    usage.from_companions += 1
+                    usage.from_sidecars += 1
 
     def _from_files(
         self,
@@ -211,7 +211,7 @@ class PageSource:
         chosen = list(missing)[:allowed]
         usage.files_read += len(chosen)
         problems: dict[int, str] = dict.fromkeys(
-            list(missing)[allowed:], f"no page companion, and {self._files} files were opened for the request"
+            list(missing)[allowed:], f"no page sidecar, and {self._files} files were opened for the request"
         )
         groups: dict[int, tuple[int, ...]] = {}
 
@@ -261,8 +261,8 @@ class PageSource:
             usage.reasons.update({cell.reason for cell in cells.values() if cell.reason is not None})
         return BlockPages(group_rows=rows, content_id=content_id, cells=cells, reason=reason)
 
-    def _companion(self, segment: SegmentPages, usage: Usage) -> PageSidecar | None:
-        found = self._held(("companion", segment.segment_id), PageSidecar)
+    def _sidecar(self, segment: SegmentPages, usage: Usage) -> PageSidecar | None:
+        found = self._held(("sidecar", segment.segment_id), PageSidecar)
         if found is not None:
             return found
         with self._lock:
@@ -279,16 +279,16 @@ class PageSource:
         except ManifestError as error:
             self._give_up(segment, error, usage)
             return None
-        self._keep(("companion", segment.segment_id), made, made.size_bytes)
+        self._keep(("sidecar", segment.segment_id), made, made.size_bytes)
         return made
 
     def _give_up(self, segment: SegmentPages, error: LamellaError, usage: Usage) -> None:
-        """A page companion is damaged or of a newer release: do without it for a while, and say so."""
-        problem = f"a page companion cannot be used: {error.message}"
+        """A page sidecar is damaged or of a newer release: do without it for a while, and say so."""
+        problem = f"a page sidecar cannot be used: {error.message}"
         usage.reasons[problem] += 1
         with self._lock:
             self._unusable[segment.segment_id] = problem
-            self._cache.pop(("companion", segment.segment_id), None)
+            self._cache.pop(("sidecar", segment.segment_id), None)
 
     def _known(self, segment: SegmentPages) -> tuple[KnownBlock, ...]:
         key = ("manifest", segment.segment_id)
@@ -347,7 +347,7 @@ class PagesBuilt(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
 
 
-def write_page_companions(
+def write_page_sidecars(
     store: Store,
     source: PageSource,
     schema: Schema,
@@ -357,7 +357,7 @@ def write_page_companions(
     rebuild: bool = False,
     on_done: OnBlock | None = None,
 ) -> PagesBuilt:
-    """Write what is missing; a companion that cannot be used counts as missing. See ``Warehouse.build_pages``."""
+    """Write what is missing; a sidecar that cannot be used counts as missing. See ``Warehouse.build_pages``."""
     written = skipped = blocks = size_bytes = 0
     left_out: dict[str, int] = {}
 
@@ -387,24 +387,22 @@ def write_page_companions(
     return PagesBuilt(segments=written, skipped=skipped, blocks=blocks, left_out=left_out, size_bytes=size_bytes)
 
 
-def carry_page_companions(store: Store, made: Sequence[SegmentRef], of: Sequence[SegmentRef]) -> None:
+def carry_page_sidecars(store: Store, made: Sequence[SegmentRef], of: Sequence[SegmentRef]) -> None:
     """Give segments the page statistics of others that they were made of: the blocks of ``of``, one after another.
 
-    As :func:`take_page_companions`.
+    As :func:`take_page_sidecars`.
     """
     places = [(ref, number) for ref in of for number in range(ref.summary.block_count)]
     stops = list(accumulate(ref.summary.block_count for ref in made))
     starts = [0, *stops[:-1]]
-    take_page_companions(
-        store, [(ref, places[start:stop]) for ref, start, stop in zip(made, starts, stops, strict=True)]
-    )
+    take_page_sidecars(store, [(ref, places[start:stop]) for ref, start, stop in zip(made, starts, stops, strict=True)])
 
 
-def take_page_companions(store: Store, made: Sequence[tuple[SegmentRef, Sequence[tuple[SegmentRef, int]]]]) -> None:
+def take_page_sidecars(store: Store, made: Sequence[tuple[SegmentRef, Sequence[tuple[SegmentRef, int]]]]) -> None:
     """Give segments the page statistics of others: of each block the segment that it was in, and its number there.
 
-    Nothing is written unless each of those has a page companion that can be used, and all are of the same columns and
-    types; then the companions are missing until somebody builds them.
+    Nothing is written unless each of those has a page sidecar that can be used, and all are of the same columns and
+    types; then the sidecars are missing until somebody builds them.
 
     Raises:
         StoreError: as the store says.

@@ -155,13 +155,13 @@ class Layer:
         self._facts: dict[tuple[str, int], Facts] = {}
 
     @classmethod
-    def of_companion(cls, companion: Sidecar, codes: npt.NDArray[np.uint8]) -> Layer:
+    def of_sidecar(cls, sidecar: Sidecar, codes: npt.NDArray[np.uint8]) -> Layer:
         """The blocks of a segment, or the segments of a snapshot."""
         return cls(
-            companion.numbers("row_count"),
+            sidecar.numbers("row_count"),
             codes,
-            lambda leaf: companion.zones(leaf.id, leaf.dtype),
-            lambda leaf: companion.null_counts(leaf.id, leaf.dtype),
+            lambda leaf: sidecar.zones(leaf.id, leaf.dtype),
+            lambda leaf: sidecar.null_counts(leaf.id, leaf.dtype),
         )
 
     @classmethod
@@ -353,7 +353,7 @@ class Rest(msgspec.Struct, frozen=True):
     """Blocks that are not settled: of one segment (by its row), in one group (None: perhaps in several)."""
 
     segment: int
-    companion: Sidecar
+    sidecar: Sidecar
     layer: Layer
     rows: Rows
     key: Key | None
@@ -368,7 +368,7 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 class Aggregation:
-    """Aggregates of one snapshot; ``load`` opens the companion of a segment by its row, ``timer`` gives seconds."""
+    """Aggregates of one snapshot; ``load`` opens the sidecar of a segment by its row, ``timer`` gives seconds."""
 
     def __init__(
         self, head: Snapshot, segments: Sidecar, load: Callable[[int], Sidecar], timer: Callable[[], float]
@@ -393,7 +393,7 @@ class Aggregation:
         clock.add("snapshot", 1, int(open_top), self._head.summary.compressed_byte_size if open_top else 0)
         if not open_top:
             return Tally(state.groups, (), clock.stages)
-        layer = Layer.of_companion(self._segments, _codes(bound, self._segments))
+        layer = Layer.of_sidecar(self._segments, _codes(bound, self._segments))
         chosen = np.flatnonzero(layer.codes != NONE)
         left = state.settle_all(layer, chosen)
         if max_tests is not None:
@@ -405,16 +405,16 @@ class Aggregation:
         sizes = self._segments.numbers("file_size")
         opened_bytes = 0
         for row in state.worth_opening(layer, left):
-            companion = self._load(row)
-            codes = _codes(bound, companion) if layer.codes[row] != ALL else _all_codes(companion)
-            blocks = Layer.of_companion(companion, codes)
+            sidecar = self._load(row)
+            codes = _codes(bound, sidecar) if layer.codes[row] != ALL else _all_codes(sidecar)
+            blocks = Layer.of_sidecar(sidecar, codes)
             kept = np.flatnonzero(codes != NONE)
-            opened, looked_at, opened_bytes = opened + 1, looked_at + len(companion), opened_bytes + int(sizes[row])
+            opened, looked_at, opened_bytes = opened + 1, looked_at + len(sidecar), opened_bytes + int(sizes[row])
             for key, rows in state.settle_all(blocks, kept):
-                rest.append(Rest(row, companion, blocks, rows, key))
+                rest.append(Rest(row, sidecar, blocks, rows, key))
         clock.add("segment", len(layer.codes), opened, opened_bytes)
         unsettled = tuple(_final(state, rest))
-        block_bytes = sum(int(part.companion.numbers("file_size")[part.rows].sum()) for part in unsettled)
+        block_bytes = sum(int(part.sidecar.numbers("file_size")[part.rows].sum()) for part in unsettled)
         clock.add("block", looked_at, sum(len(part.rows) for part in unsettled), block_bytes)
         return Tally(state.groups, unsettled, clock.stages)
 
@@ -549,10 +549,10 @@ def _final(state: _State, rest: list[Rest]) -> Iterator[Rest]:
             yield msgspec.structs.replace(part, rows=rows)
 
 
-def _codes(bound: BoundPredicate, companion: Sidecar) -> Any:
-    outcome = evaluate(bound, lambda leaf: companion.zones(leaf.id, leaf.dtype), len(companion))
-    return verdicts(outcome, companion.numbers("row_count"))
+def _codes(bound: BoundPredicate, sidecar: Sidecar) -> Any:
+    outcome = evaluate(bound, lambda leaf: sidecar.zones(leaf.id, leaf.dtype), len(sidecar))
+    return verdicts(outcome, sidecar.numbers("row_count"))
 
 
-def _all_codes(companion: Sidecar) -> Any:
-    return np.where(companion.numbers("row_count") > 0, ALL, NONE).astype(np.uint8)
+def _all_codes(sidecar: Sidecar) -> Any:
+    return np.where(sidecar.numbers("row_count") > 0, ALL, NONE).astype(np.uint8)

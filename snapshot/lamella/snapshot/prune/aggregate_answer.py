@@ -114,11 +114,11 @@ def _group(plan: Plan, key: Key, group: Group, *, exact: bool) -> AggregateGroup
 
 def _scan(parts: Iterable[Rest], schema_id: int) -> Iterable[PrunedBlock]:
     for rest in parts:
-        sizes = rest.companion.numbers("file_size")[rest.rows].tolist()
+        sizes = rest.sidecar.numbers("file_size")[rest.rows].tolist()
         counts = rest.layer.row_counts[rest.rows].tolist()
         codes = rest.layer.codes[rest.rows].tolist()
-        places = rest.companion.texts("location", rest.rows)
-        older = rest.companion.older_schema_ids(rest.rows, schema_id)
+        places = rest.sidecar.texts("location", rest.rows)
+        older = rest.sidecar.older_schema_ids(rest.rows, schema_id)
         for place, rows, size, code, written in zip(places, counts, sizes, codes, older, strict=True):
             yield PrunedBlock(location=place, row_count=rows, file_size=size, verdict=_NAMES[code], schema_id=written)
 

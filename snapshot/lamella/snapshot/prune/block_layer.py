@@ -64,8 +64,8 @@ class Layers:
     ) -> None:
         self.head = head
         self.segments = segments
-        #: Where the companion of a segment is, by its row.
-        self.companion = refs if refs is not None else SidecarRefs(segments)
+        #: Where the sidecar of a segment is, by its row.
+        self.sidecar = refs if refs is not None else SidecarRefs(segments)
         self.blocks = blocks
         self.verdicts = verdicts
         #: The skip indexes; None: there are none.
@@ -129,7 +129,7 @@ class Tested(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlockLayer:
-    """The blocks of one snapshot; ``load`` opens the companions of segments by their rows, ``kept`` has verdicts."""
+    """The blocks of one snapshot; ``load`` opens the sidecars of segments by their rows, ``kept`` has verdicts."""
 
     def __init__(self, segments: Sidecar, blocks: ResidentBlocks, load: Load, kept: VerdictShelf | None = None) -> None:
         self._segments = segments

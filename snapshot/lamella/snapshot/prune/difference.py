@@ -29,7 +29,7 @@ _NAMES: Final = cast("tuple[Verdict, ...]", VERDICT_NAMES)
 class Side(msgspec.Struct, frozen=True, kw_only=True):
     """One of the two snapshots.
 
-    ``load`` opens a segment's companion by its row, as it looks from the newer snapshot's schema; ``manifest`` reads
+    ``load`` opens a segment's sidecar by its row, as it looks from the newer snapshot's schema; ``manifest`` reads
     its blocks.
     """
 
@@ -74,7 +74,7 @@ def difference(
         removed=removed,
         unchanged_blocks=after.head.summary.block_count - len(sides[1].places) + len(both),
         segments_skipped=len(shared),
-        segments_read=sum(len(opened.companions) for opened in sides),
+        segments_read=sum(len(opened.sidecars) for opened in sides),
     )
 
 
@@ -83,8 +83,8 @@ class _Opened:
 
     def __init__(self, side: Side, rows: Sequence[int]) -> None:
         self._side = side
-        self.companions = {row: side.load(row) for row in rows}
-        self.places = {place: row for row, c in self.companions.items() for place in c.texts("location")}
+        self.sidecars = {row: side.load(row) for row in rows}
+        self.places = {place: row for row, c in self.sidecars.items() for place in c.texts("location")}
 
     def contents(self, locations: set[str]) -> Mapping[str, tuple[object, ...]]:
         """What tells the content of blocks apart, from the manifests of their segments."""
@@ -106,8 +106,8 @@ class _Opened:
     ) -> tuple[PrunedBlock, ...]:
         """The blocks that may match and are not on the other side too."""
         found: list[PrunedBlock] = []
-        for companion in self.companions.values():
-            matching = _matching(companion, bound, unchanged, column_ids, schema_id)
+        for sidecar in self.sidecars.values():
+            matching = _matching(sidecar, bound, unchanged, column_ids, schema_id)
             allowance.take(len(matching))
             found += matching
         return tuple(found)
@@ -120,30 +120,30 @@ def _unchanged(before: _Opened, after: _Opened) -> set[str]:
 
 
 def _matching(
-    companion: Sidecar,
+    sidecar: Sidecar,
     bound: BoundPredicate,
     unchanged: set[str],
     column_ids: Sequence[int] | None,
     schema_id: int,
 ) -> list[PrunedBlock]:
-    row_counts = companion.numbers("row_count")
-    outcome = evaluate(bound, lambda leaf: companion.zones(leaf.id, leaf.dtype), len(companion))
+    row_counts = sidecar.numbers("row_count")
+    outcome = evaluate(bound, lambda leaf: sidecar.zones(leaf.id, leaf.dtype), len(sidecar))
     codes = verdicts(outcome, row_counts)
     rows = np.flatnonzero(codes != NONE)
-    sizes = None if column_ids is None else companion.column_size_bytes(column_ids)
+    sizes = None if column_ids is None else sidecar.column_size_bytes(column_ids)
     return [
         PrunedBlock(
             location=place,
             row_count=int(row_counts[row]),
-            file_size=int(companion.numbers("file_size")[row]),
+            file_size=int(sidecar.numbers("file_size")[row]),
             verdict=_NAMES[int(codes[row])],
             column_size_bytes=None if sizes is None else int(sizes[row]),
             schema_id=older,
         )
         for row, place, older in zip(
             rows.tolist(),
-            companion.texts("location", rows),
-            companion.older_schema_ids(rows, schema_id),
+            sidecar.texts("location", rows),
+            sidecar.older_schema_ids(rows, schema_id),
             strict=True,
         )
         if place not in unchanged

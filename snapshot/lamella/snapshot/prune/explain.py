@@ -41,9 +41,9 @@ class Layer(msgspec.Struct, frozen=True):
     row_counts: npt.NDArray[np.int64]
 
     @classmethod
-    def of(cls, name: Literal["segment", "block"], companion: Sidecar) -> Layer:
-        """The entries of a companion."""
-        return cls(name, lambda leaf: companion.zones(leaf.id, leaf.dtype), companion.numbers("row_count"))
+    def of(cls, name: Literal["segment", "block"], sidecar: Sidecar) -> Layer:
+        """The entries of a sidecar."""
+        return cls(name, lambda leaf: sidecar.zones(leaf.id, leaf.dtype), sidecar.numbers("row_count"))
 
 
 def judged(bound: BoundPredicate, layer: Layer) -> tuple[Codes, dict[str, Mask]]:

@@ -296,7 +296,7 @@ class _Question:
             mine = {test: Claim(*(mask[first:stop] for mask in _masks(claim))) for test, claim in claims.items()}
 
             def lookup(leaf: Leaf, part: Kept = part) -> Zones:
-                return part.companion.zones(leaf.id, leaf.dtype).take(part.rows)
+                return part.sidecar.zones(leaf.id, leaf.dtype).take(part.rows)
 
             outcome = _outcome(self._node, lookup, stop - first, mine)
             whole[first:stop] = filled(outcome.true, stop - first)

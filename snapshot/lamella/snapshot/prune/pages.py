@@ -118,10 +118,10 @@ def axis_of(pages: Sequence[BlockPages], row_counts: Numbers) -> Axis:
 
 
 def page_ranges(
-    bound: BoundPredicate, axis: Axis, pages: Sequence[BlockPages], companion: Sidecar, rows: Numbers
+    bound: BoundPredicate, axis: Axis, pages: Sequence[BlockPages], sidecar: Sidecar, rows: Numbers
 ) -> Ranges:
-    """The ranges that may hold matching rows; ``rows`` are the blocks' in ``companion``."""
-    columns = {leaf.id: _Column(leaf, axis, pages, companion, rows) for leaf in columns_of(bound)}
+    """The ranges that may hold matching rows; ``rows`` are the blocks' in ``sidecar``."""
+    columns = {leaf.id: _Column(leaf, axis, pages, sidecar, rows) for leaf in columns_of(bound)}
     starts = np.unique(np.concatenate([axis.starts, *(column.starts for column in columns.values())]))
     groups = np.searchsorted(axis.starts, starts, side="right") - 1
     lengths = np.diff(starts, append=axis.total)
@@ -164,14 +164,14 @@ def _codes(
 class _Column:
     """One column's zones over an axis: entries gathered from all blocks, and where each holds."""
 
-    def __init__(self, leaf: Leaf, axis: Axis, pages: Sequence[BlockPages], companion: Sidecar, rows: Numbers) -> None:
+    def __init__(self, leaf: Leaf, axis: Axis, pages: Sequence[BlockPages], sidecar: Sidecar, rows: Numbers) -> None:
         cells: list[Cell] = []
         parts: list[Zones] = []
         starts: list[Numbers] = []
         entries: list[Numbers] = []
         group_entries = np.empty(len(axis.starts), dtype=np.int64)
-        # What the segment's companion says of a whole block stands in for its pages where there are none.
-        parts.append(companion.zones(leaf.id, leaf.dtype).take(rows))
+        # What the segment's sidecar says of a whole block stands in for its pages where there are none.
+        parts.append(sidecar.zones(leaf.id, leaf.dtype).take(rows))
         count = len(rows)
         ends = np.searchsorted(axis.blocks, np.arange(len(rows) + 1))
         for block, given in enumerate(pages):
@@ -268,7 +268,7 @@ class PageLayer(msgspec.Struct, frozen=True):
 
 
 def page_segments(segments: Sidecar) -> Callable[[int], SegmentPages]:
-    """The segments of a snapshot by their row in its companion."""
+    """The segments of a snapshot by their row in its sidecar."""
 
     def segment(row: int) -> SegmentPages:
         one = np.array([row])
@@ -294,7 +294,7 @@ def page_layer(
     said, so no bytes are answered).
 
     Raises:
-        StoreError, ManifestError: a segment's manifest or a page companion cannot be reached.
+        StoreError, ManifestError: a segment's manifest or a page sidecar cannot be reached.
     """
     started = timer()
     usage = Usage()
@@ -314,7 +314,7 @@ def page_layer(
         Stage(stage="page", considered=considered, kept=kept_rows, bytes=kept_bytes, ms=(timer() - started) * 1e3),
         PageUse(
             cells_cached=usage.cached,
-            cells_from_companions=usage.from_companions,
+            cells_from_sidecars=usage.from_sidecars,
             files_read=usage.files_read,
             reasons=dict(usage.reasons),
         ),
@@ -372,7 +372,7 @@ def _pages(
 
 
 def checked_pages(pages: BlockPages, row_count: int, usage: Usage) -> BlockPages:
-    """Pages that are of the block that the companion counts the rows of."""
+    """Pages that are of the block that the sidecar counts the rows of."""
     if not pages.group_rows or sum(pages.group_rows) == row_count:
         return pages
     reason = "the row groups have another number of rows than the block"
@@ -411,11 +411,11 @@ class _Part:
         if not len(some):
             return _everything(axis)
         if len(some) == len(part.codes):
-            return page_ranges(bound, axis, self._pages, part.companion, part.rows)
+            return page_ranges(bound, axis, self._pages, part.sidecar, part.rows)
         row_counts = part.numbers("row_count")[some]
         pages = [self._pages[block] for block in some.tolist()]
         small = axis_of(pages, row_counts)
-        tested = page_ranges(bound, small, pages, part.companion, part.rows[some])
+        tested = page_ranges(bound, small, pages, part.sidecar, part.rows[some])
         # From the axis of the tested blocks back to the axis of all.
         own_groups = np.flatnonzero(np.isin(axis.blocks, some))
         shift = axis.starts[own_groups] - small.starts
@@ -457,7 +457,7 @@ class _Part:
         """The bytes to read of a block's columns, and the columns whose places are not known."""
         part = self._part
         if self._columns is None:
-            self.kept_bytes += int(part.companion.numbers("file_size")[part.rows[block]])
+            self.kept_bytes += int(part.sidecar.numbers("file_size")[part.rows[block]])
             return None, []
         found: list[ColumnRanges] = []
         unplaced: list[Leaf] = []
@@ -469,7 +469,7 @@ class _Part:
                 found.append(column_ranges(leaf.name, cell, starts, rows))
         self.kept_bytes += sum(map(size_bytes, found))
         if unplaced:
-            of_chunks = part.companion.column_size_bytes([leaf.id for leaf in unplaced])
+            of_chunks = part.sidecar.column_size_bytes([leaf.id for leaf in unplaced])
             self.kept_bytes += int(of_chunks[part.rows[block]])
         return found, [leaf.name for leaf in unplaced]
 

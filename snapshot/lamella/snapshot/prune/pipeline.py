@@ -51,7 +51,7 @@ class Funnel(msgspec.Struct, frozen=True, gc=False):
     feedback: FeedbackUse | None = None
 
     def remembered(self) -> Remembered:
-        """What is kept of it; its companions would keep alive all that they know."""
+        """What is kept of it; its sidecars would keep alive all that they know."""
         stages = tuple([msgspec.structs.replace(stage, ms=0.0) for stage in self.stages])
         if isinstance(self.kept, KeptBlocks):
             bare = msgspec.structs.replace(self, stages=stages, kept=None, walked=None, reused=0, from_cache=True)
@@ -72,7 +72,7 @@ class Remembered(msgspec.Struct, frozen=True, gc=False):
     kept: KeptArrays | None
 
     def again(self, load: Load) -> Funnel:
-        """The funnel, found once more in no time; ``load`` opens companions."""
+        """The funnel, found once more in no time; ``load`` opens sidecars."""
         if self.kept is None:
             return self.funnel
         kept = self.kept.opened_by(load)
@@ -103,7 +103,7 @@ class NotNow(Exception):
 
 
 class Pruning:
-    """One prune of one snapshot; ``timer`` gives seconds, ``load`` opens the companion of a segment by its row.
+    """One prune of one snapshot; ``timer`` gives seconds, ``load`` opens the sidecar of a segment by its row.
 
     ``load_many`` opens those of several, perhaps faster than one after another.
 
@@ -201,16 +201,16 @@ class Pruning:
         walk = Walk(options, self._segments, codes, open_segment, self._timer, refine)
         left_codes = walk.segments()
         walked = walk.blocks() if blocks else None
-        companions = list(walked.opened) if walked is not None else None
+        sidecars = list(walked.opened) if walked is not None else None
         if alive:
             stages += walk.stages
         return Funnel(
             tuple(stages),
             left_codes,
             None if walked is None else walked.kept,
-            (*not_used_of(filter, self._layers, [_lookup(each) for each in companions or ()]), *options.not_used),
-            self._predicates(filter.node, companions) if explain and companions is not None else None,
-            self._layer_uses(filter.node, alive, companions) if explain else None,
+            (*not_used_of(filter, self._layers, [_lookup(each) for each in sidecars or ()]), *options.not_used),
+            self._predicates(filter.node, sidecars) if explain and sidecars is not None else None,
+            self._layer_uses(filter.node, alive, sidecars) if explain else None,
             walked,
             indexes=() if questions is None else questions.uses,
         )
@@ -251,26 +251,26 @@ class Pruning:
         rows = np.array([self._head.summary.row_count])
         return bool(verdicts(filter.outcome(self._layers.summary, 1), rows)[0] != NONE)
 
-    def _block_layer(self, filter: Evaluator, row: int, companion: Sidecar, segment_code: int) -> Kept:
+    def _block_layer(self, filter: Evaluator, row: int, sidecar: Sidecar, segment_code: int) -> Kept:
         if segment_code == ALL:
-            codes = np.where(companion.numbers("row_count") > 0, ALL, NONE).astype(np.uint8)
+            codes = np.where(sidecar.numbers("row_count") > 0, ALL, NONE).astype(np.uint8)
         else:
-            codes = _codes(filter, companion)
+            codes = _codes(filter, sidecar)
         rows = np.flatnonzero(codes != NONE)
-        return Kept(row, companion, rows, codes[rows])
+        return Kept(row, sidecar, rows, codes[rows])
 
     def _layer_uses(self, bound: BoundPredicate, alive: bool, opened: list[Sidecar] | None) -> tuple[LayerUse, ...]:
         rows = np.array([self._head.summary.row_count])
         layers = [Layer("snapshot", self._layers.summary, rows)]
         if alive:
             layers.append(Layer.of("segment", self._segments))
-        layers += [Layer.of("block", companion) for companion in opened or ()]
+        layers += [Layer.of("block", sidecar) for sidecar in opened or ()]
         return layer_uses([(_text(part), part) for part in _conjuncts(bound)], layers)
 
     def _predicates(self, bound: BoundPredicate, opened: list[Sidecar]) -> tuple[PredicateUse, ...]:
         uses = []
         for part in _conjuncts(bound):
-            codes = [_codes(Evaluator(part), companion) for companion in opened]
+            codes = [_codes(Evaluator(part), sidecar) for sidecar in opened]
             names = [column.name for column in columns_of(part)]
             uses.append(
                 PredicateUse(
@@ -300,12 +300,12 @@ def next_position(funnel: Funnel) -> Position | None:
     return None if funnel.walked is None else funnel.walked.next
 
 
-def _codes(filter: Evaluator, companion: Sidecar) -> Codes:
-    return verdicts(filter.outcome(_lookup(companion), len(companion)), companion.numbers("row_count"))
+def _codes(filter: Evaluator, sidecar: Sidecar) -> Codes:
+    return verdicts(filter.outcome(_lookup(sidecar), len(sidecar)), sidecar.numbers("row_count"))
 
 
-def _lookup(companion: Sidecar) -> Lookup:
-    return lambda leaf: companion.zones(leaf.id, leaf.dtype)
+def _lookup(sidecar: Sidecar) -> Lookup:
+    return lambda leaf: sidecar.zones(leaf.id, leaf.dtype)
 
 
 def _text(bound: BoundPredicate) -> str:

@@ -92,13 +92,13 @@ class Residuals:
         self._numbers: dict[Shape, int] = {}
         self._blocks: list[Indexes] = []
 
-    def add(self, companion: Sidecar, rows: Indexes, codes: npt.NDArray[np.uint8]) -> None:
-        """Take blocks: rows of a companion, and their verdicts (an ALL block has nothing left)."""
+    def add(self, sidecar: Sidecar, rows: Indexes, codes: npt.NDArray[np.uint8]) -> None:
+        """Take blocks: rows of a sidecar, and their verdicts (an ALL block has nothing left)."""
         numbers = np.zeros(len(rows), dtype=np.int64)
         open_rows = np.flatnonzero(codes != ALL)
         numbers[codes == ALL] = self._number(True) if len(open_rows) < len(rows) else 0
         if len(open_rows):
-            states = states_of(self._bound, companion)[rows[open_rows]]
+            states = states_of(self._bound, sidecar)[rows[open_rows]]
             vectors, inverse = np.unique(states, axis=0, return_inverse=True)
             found: list[int] = []
             for vector in vectors:
@@ -158,7 +158,7 @@ def residuals_of(
         lambda atom: bind(atom, schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive),
     )
     for part in kept:
-        found.add(part.companion, part.rows, part.codes)
+        found.add(part.sidecar, part.rows, part.codes)
     return found
 
 
@@ -212,15 +212,15 @@ def _by_schema(node: Predicate, schema: Schema, request: PruneRequest) -> Predic
             return node
 
 
-def states_of(predicates: Sequence[Sequence[BoundPredicate]], companion: Sidecar) -> States:
-    """The results that rows may have, a row for each entry of a companion and a column for each predicate.
+def states_of(predicates: Sequence[Sequence[BoundPredicate]], sidecar: Sidecar) -> States:
+    """The results that rows may have, a row for each entry of a sidecar and a column for each predicate.
 
     A predicate has one or more readings: whatever any of them may be.
     """
-    count = len(companion)
+    count = len(sidecar)
 
     def lookup(leaf: Leaf) -> Zones:
-        return companion.zones(leaf.id, leaf.dtype)
+        return sidecar.zones(leaf.id, leaf.dtype)
 
     states = np.zeros((count, len(predicates)), dtype=np.uint8)
     for column, readings in enumerate(predicates):
@@ -326,15 +326,15 @@ def with_reader_columns(
 
 
 def _believed(part: Kept, leaf: Leaf, schema_id: int, own_blocks: str) -> bool:
-    if leaf.repeated or any(each is not None for each in part.companion.older_schema_ids(part.rows, schema_id)):
+    if leaf.repeated or any(each is not None for each in part.sidecar.older_schema_ids(part.rows, schema_id)):
         return False  # the name may stand for another column in the file, or for none
-    flags = part.companion.zones(leaf.id, leaf.dtype).flags[part.rows]
+    flags = part.sidecar.zones(leaf.id, leaf.dtype).flags[part.rows]
     bounded = ((flags & _ALL_KNOWN) == _ALL_KNOWN) & ((flags & MAY_NAN) == 0)
     all_null = ((flags & NULLS_KNOWN) != 0) & ((flags & (MAY_NUMBER | MAY_NAN)) == 0)
-    return bool((bounded | all_null).all()) and not _foreign_scan(part.companion, leaf, part.rows, own_blocks)
+    return bool((bounded | all_null).all()) and not _foreign_scan(part.sidecar, leaf, part.rows, own_blocks)
 
 
-def _foreign_scan(companion: Sidecar, leaf: Leaf, rows: npt.NDArray[np.int64], own_blocks: str) -> bool:
+def _foreign_scan(sidecar: Sidecar, leaf: Leaf, rows: npt.NDArray[np.int64], own_blocks: str) -> bool:
     """True when a block of another writer has statistics that its footer does not have."""
-    elsewhere = rows[companion.from_elsewhere(leaf.id)[rows]]
-    return any(not place.startswith(own_blocks) for place in companion.texts("location", elsewhere))
+    elsewhere = rows[sidecar.from_elsewhere(leaf.id)[rows]]
+    return any(not place.startswith(own_blocks) for place in sidecar.texts("location", elsewhere))

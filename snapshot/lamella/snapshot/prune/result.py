@@ -220,7 +220,7 @@ _FEW_SEGMENTS: Final = 16
 
 
 def block_ranges(found: Found, parts: Sequence[Kept]) -> BlockRanges:
-    """The runs of all parts; no companion is opened for them."""
+    """The runs of all parts; no sidecar is opened for them."""
     return ranges_of(found, runs_of(parts))
 
 
@@ -295,15 +295,15 @@ def columns_of(found: Found, parts: Sequence[Kept]) -> BlockColumns:
         url=None if found.urls is None else list(found.urls),
     )
     for part in parts:
-        companion, rows = part.companion, part.rows
-        columns.location.extend(companion.texts("location", rows))
-        columns.row_count.extend(companion.numbers("row_count")[rows].tolist())
-        columns.file_size.extend(companion.numbers("file_size")[rows].tolist())
+        sidecar, rows = part.sidecar, part.rows
+        columns.location.extend(sidecar.texts("location", rows))
+        columns.row_count.extend(sidecar.numbers("row_count")[rows].tolist())
+        columns.file_size.extend(sidecar.numbers("file_size")[rows].tolist())
         columns.verdict.extend([VERDICTS[code] for code in part.codes.tolist()])
         if columns.schema_id is not None:
-            columns.schema_id.extend(companion.older_schema_ids(rows, found.schema_id))
+            columns.schema_id.extend(sidecar.older_schema_ids(rows, found.schema_id))
         if column_ids is not None and columns.column_size_bytes is not None:
-            columns.column_size_bytes.extend(companion.column_size_bytes(column_ids)[rows].tolist())
+            columns.column_size_bytes.extend(sidecar.column_size_bytes(column_ids)[rows].tolist())
     if not any(each is not None for each in columns.schema_id or ()):
         columns = msgspec.structs.replace(columns, schema_id=None)
     if found.order is None and found.bounds is None and found.residual is None:

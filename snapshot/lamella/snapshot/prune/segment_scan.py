@@ -78,7 +78,7 @@ class Walked(msgspec.Struct, frozen=True, kw_only=True):
     """What the walk found.
 
     ``kept``: parts in the snapshot's order; ``order``: the sequence of their blocks in the answer, as places in the
-    parts one after another, None for that very sequence; ``bounds`` go with it. ``opened``: the companions looked
+    parts one after another, None for that very sequence; ``bounds`` go with it. ``opened``: the sidecars looked
     into; ``unresolved``: rows of segments that were not, for want of time; ``next``: where the next page begins.
     """
 
@@ -223,7 +223,7 @@ class Walk:
         part, options = self._open(row), self._options
         paged = options.page_size is not None and not options.ranked
         first = options.start.row if paged and options.start is not None and options.start.segment == row else 0
-        end = len(part.companion)
+        end = len(part.sidecar)
         tested = part.where(part.rows >= first)
         refined = self._refined(tested)
         kept = self._joined(refined)
@@ -245,7 +245,7 @@ class Walk:
             self._refined_bytes += size_bytes
         self._answered += len(kept.rows)
         self._certain_rows += int(kept.numbers("row_count")[kept.codes == ALL].sum())
-        self._opened[row] = part.companion
+        self._opened[row] = part.sidecar
         self._kept[row] = kept
 
     def _refined(self, part: Kept) -> Kept:
@@ -260,13 +260,13 @@ class Walk:
         if not self._options.joins:
             return part
         began = self._timer()
-        mask = np.zeros(len(part.companion), dtype=bool)
+        mask = np.zeros(len(part.sidecar), dtype=bool)
         mask[part.rows] = True
         for join in self._options.joins:
-            mask = join.keeps(part.companion.zones(join.leaf.id, join.leaf.dtype), mask)
+            mask = join.keeps(part.sidecar.zones(join.leaf.id, join.leaf.dtype), mask)
         codes = np.where(part.codes == ALL, SOME, part.codes).astype(np.uint8)
         self._join_ms += (self._timer() - began) * 1e3
-        return Kept(part.segment, part.companion, part.rows, codes).where(mask[part.rows])
+        return Kept(part.segment, part.sidecar, part.rows, codes).where(mask[part.rows])
 
     def _has_enough(self) -> bool:
         """True when a limit without an order needs no further block."""
@@ -326,7 +326,7 @@ class Walk:
         for place, owner in zip(selected.tolist(), owners.tolist(), strict=True):
             part = parts[owner]
             row = int(part.rows[place - (int(ends[owner]) - len(part.rows))])
-            zones = part.companion.zones(key.leaf.id, key.leaf.dtype)
+            zones = part.sidecar.zones(key.leaf.id, key.leaf.dtype)
             found.append(order_bound(key, zones, row, int(first[place])))
         return tuple(found)
 
@@ -334,14 +334,14 @@ class Walk:
         return self._entries(key, self._segments, rows, self._whole[rows])
 
     def _block_entries(self, key: SortKey, part: Kept) -> Entries:
-        return self._entries(key, part.companion, part.rows, part.codes == ALL)
+        return self._entries(key, part.sidecar, part.rows, part.codes == ALL)
 
-    def _entries(self, key: SortKey, companion: Sidecar, rows: Indexes, whole: Mask) -> Entries:
+    def _entries(self, key: SortKey, sidecar: Sidecar, rows: Indexes, whole: Mask) -> Entries:
         leaf = key.leaf
         return Entries(
-            zones=companion.zones(leaf.id, leaf.dtype).take(rows),
-            row_counts=companion.numbers("row_count")[rows],
-            null_counts=companion.null_counts(leaf.id, leaf.dtype)[rows],
+            zones=sidecar.zones(leaf.id, leaf.dtype).take(rows),
+            row_counts=sidecar.numbers("row_count")[rows],
+            null_counts=sidecar.null_counts(leaf.id, leaf.dtype)[rows],
             whole=whole,
         )
 

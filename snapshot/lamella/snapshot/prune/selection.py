@@ -21,36 +21,34 @@ Indexes = npt.NDArray[np.int64]
 
 
 class Kept:
-    """The kept blocks of one segment: its row in the snapshot's companion, their rows in its own, their verdicts.
+    """The kept blocks of one segment: its row in the snapshot's sidecar, their rows in its own, their verdicts.
 
-    Its companion is opened when first asked for.
+    Its sidecar is opened when first asked for.
     """
 
-    __slots__ = ("_companion", "codes", "rows", "segment")
+    __slots__ = ("_sidecar", "codes", "rows", "segment")
 
-    def __init__(
-        self, segment: int, companion: Sidecar | Callable[[int], Sidecar], rows: Indexes, codes: Codes
-    ) -> None:
+    def __init__(self, segment: int, sidecar: Sidecar | Callable[[int], Sidecar], rows: Indexes, codes: Codes) -> None:
         self.segment = segment
         self.rows = rows
         self.codes = codes
-        self._companion = companion
+        self._sidecar = sidecar
 
     @property
-    def companion(self) -> Sidecar:
-        """The segment's companion."""
-        found = self._companion
+    def sidecar(self) -> Sidecar:
+        """The segment's sidecar."""
+        found = self._sidecar
         if not isinstance(found, Sidecar):
-            found = self._companion = found(self.segment)
+            found = self._sidecar = found(self.segment)
         return found
 
     def where(self, chosen: Mask) -> Kept:
         """Only those of the kept blocks."""
-        return Kept(self.segment, self._companion, self.rows[chosen], self.codes[chosen])
+        return Kept(self.segment, self._sidecar, self.rows[chosen], self.codes[chosen])
 
     def numbers(self, name: str) -> Indexes:
-        """A numeric column of the companion, for the kept blocks."""
-        values: Indexes = self.companion.numbers(name)[self.rows]
+        """A numeric column of the sidecar, for the kept blocks."""
+        values: Indexes = self.sidecar.numbers(name)[self.rows]
         return values
 
 
@@ -84,7 +82,7 @@ _FEW: Final = 8
 
 
 def runs_of(parts: Sequence[Kept]) -> Runs:
-    """The longest runs of all parts; no companion is opened for them."""
+    """The longest runs of all parts; no sidecar is opened for them."""
     if isinstance(parts, KeptBlocks):
         found = parts.runs or _few(parts)
         if found is None:
@@ -199,7 +197,7 @@ class Runs(msgspec.Struct, frozen=True):
 
 
 class KeptArrays(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Kept blocks as they are remembered: as :class:`KeptBlocks`, without what opens companions.
+    """Kept blocks as they are remembered: as :class:`KeptBlocks`, without what opens sidecars.
 
     Thousands of them are held, and the garbage collector has to look at none: there are arrays and tuples of numbers,
     and no lists. ``runs``: place, first, count and code of all runs, and how many segments have one.
@@ -214,7 +212,7 @@ class KeptArrays(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     codes: Codes | None = None
 
     def opened_by(self, load: Load) -> KeptBlocks:
-        """The blocks, whose companions ``load`` opens."""
+        """The blocks, whose sidecars ``load`` opens."""
         if self.runs is not None:
             place, first, count, code, segment_count = self.runs
             runs = Runs(self.segments, list(place), list(first), list(count), list(code), segment_count)

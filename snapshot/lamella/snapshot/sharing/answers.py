@@ -103,11 +103,11 @@ def stats_of(part: Kept, schema: Schema) -> list[str]:
 
 
 def _add(found: list[dict[str, Any]], part: Kept, leaf: Leaf) -> None:
-    companion, rows = part.companion, part.rows
-    for stats, nulls in zip(found, companion.null_counts(leaf.id, leaf.dtype)[rows].tolist(), strict=True):
+    sidecar, rows = part.sidecar, part.rows
+    for stats, nulls in zip(found, sidecar.null_counts(leaf.id, leaf.dtype)[rows].tolist(), strict=True):
         if nulls >= 0:
             stats["nullCount"][leaf.name] = nulls
-    zones = companion.zones(leaf.id, leaf.dtype)
+    zones = sidecar.zones(leaf.id, leaf.dtype)
     flags = zones.flags[rows]
     for member, keys, wanted, sign in (
         ("minValues", zones.low, LOW_KNOWN | LOW_EXACT, -1.0),

@@ -17,7 +17,7 @@ from lamella.snapshot.schema.evolution import can_widen
 from lamella.snapshot.schema.types import PER_SECOND
 from lamella.snapshot.stats.bound import Bound, Value, from_bound, from_bounds, to_bound
 
-#: A count or size as manifests and requests may state it: companions hold 64 bits.
+#: A count or size as manifests and requests may state it: sidecars hold 64 bits.
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Nan = Literal["none", "maybe", "all"]
 Source = Literal["footer", "scan", "merge", "schema"]

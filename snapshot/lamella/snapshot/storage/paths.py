@@ -16,11 +16,11 @@ from lamella.snapshot.storage.location import Location, glob_root, has_magic, no
 # Where the objects of a table are. These names are part of the format: readers of older tables rely on them.
 #
 #     <warehouse>/<table id>/
-#        _ss/<snapshot id>_v2.json     snapshot manifest      _ss/<snapshot id>_v2.arrow   its companion
-#        _sl/<group id>_v2.json        manifest of a group    _sl/<group id>_v2.arrow      its companion
+#        _ss/<snapshot id>_v2.json     snapshot manifest      _ss/<snapshot id>_v2.arrow   its sidecar
+#        _sl/<group id>_v2.json        manifest of a group    _sl/<group id>_v2.arrow      its sidecar
 #                                                             _sl/<group id>_v2.loc        its location index
-#        _sg/<segment id>_v1.json      segment manifest       _sg/<segment id>_v1.arrow    its companion
-#                                      _sg/<segment id>_v1.pages its page companion, when one was built
+#        _sg/<segment id>_v1.json      segment manifest       _sg/<segment id>_v1.arrow    its sidecar
+#                                      _sg/<segment id>_v1.pages its page sidecar, when one was built
 #        _b/<block id>_v1.parquet      blocks that Lamella's jobs wrote
 #        _rf/<set id>_v1.set           registered files that left the table
 #        _ix/<part id>_v1.part         part of a skip index   _ix/<directory id>_v1.dir    where parts know which blocks
@@ -44,16 +44,16 @@ class TableLayout(msgspec.Struct, frozen=True):
         """A snapshot's manifest, as it is named today; a version 1 snapshot's ends in ``_v1.json``."""
         return f"{self.root}/_ss/{snapshot_id}_v2.json"
 
-    def snapshot_companion(self, snapshot_id: str | UUID) -> str:
-        """A snapshot's companion: one row a segment."""
+    def snapshot_sidecar(self, snapshot_id: str | UUID) -> str:
+        """A snapshot's sidecar: one row a segment."""
         return f"{self.root}/_ss/{snapshot_id}_v2.arrow"
 
     def group(self, group_id: str | UUID) -> str:
         """A segment group's manifest."""
         return f"{self.root}/_sl/{group_id}_v2.json"
 
-    def group_companion(self, group_id: str | UUID) -> str:
-        """A group's companion: one row a segment."""
+    def group_sidecar(self, group_id: str | UUID) -> str:
+        """A group's sidecar: one row a segment."""
         return f"{self.root}/_sl/{group_id}_v2.arrow"
 
     def group_locations(self, group_id: str | UUID) -> str:
@@ -64,8 +64,8 @@ class TableLayout(msgspec.Struct, frozen=True):
         """A segment's manifest."""
         return f"{self.root}/_sg/{segment_id}_v1.json"
 
-    def segment_companion(self, segment_id: str | UUID) -> str:
-        """A segment's companion: one row a block."""
+    def segment_sidecar(self, segment_id: str | UUID) -> str:
+        """A segment's sidecar: one row a block."""
         return f"{self.root}/_sg/{segment_id}_v1.arrow"
 
     def sketches(self, owner_id: str | UUID) -> str:

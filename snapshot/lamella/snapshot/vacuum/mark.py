@@ -106,7 +106,7 @@ IsGone = Callable[[SnapshotPointer], bool]
 class LiveSet:
     """What a table's snapshots need, gathered snapshot by snapshot; it only ever grows.
 
-    An object counts as needed when the snapshots need any object of its folder with its id: a companion of a kind
+    An object counts as needed when the snapshots need any object of its folder with its id: a sidecar of a kind
     that is not known here is safe beside its manifest.
 
     ``is_gone`` is asked of a snapshot that lacks an object: another clean-up may have expired and deleted it. What
@@ -146,7 +146,7 @@ class LiveSet:
         if name.kind == "temporary":
             return False
         if name.kind == "block":
-            if self._blocks is None:  # only where there is a block to ask about: this reads every segment's companion
+            if self._blocks is None:  # only where there is a block to ask about: this reads every segment's sidecar
                 blocks = BlockSet(self._warehouse, self._is_gone)
                 blocks.add(self._pointers.values())
                 self._blocks = blocks

@@ -131,7 +131,7 @@ def literal_of(dtype: DataType, value: Any, beside: int) -> n.Literal | None:
 
 
 class BlockPrune:
-    """Prunes of one snapshot; ``cache_bytes`` bounds what is held of its companions."""
+    """Prunes of one snapshot; ``cache_bytes`` bounds what is held of its sidecars."""
 
     def __init__(self, store: Store, pointer: SnapshotPointer, cache_bytes: int) -> None:
         self._pointer = pointer
@@ -143,14 +143,14 @@ class BlockPrune:
 
         Raises:
             InvalidRequest: a filter that does not fit the schema.
-            ManifestError, ObjectNotFound, StoreError: a companion cannot be read.
+            ManifestError, ObjectNotFound, StoreError: a sidecar cannot be read.
         """
         request = PruneRequest(level="page", segments=(ref.segment_id,), case_sensitive=True, residuals=True)
         head = self._manifests.head(self._pointer)
         bound = bind(predicate, head.schema, case_sensitive=True)
         segments = self._manifests.layer(self._pointer)
         pruning = Pruning(
-            Layers(head, segments), lambda _row: self._manifests.blocks(head, ref.companion), time.perf_counter
+            Layers(head, segments), lambda _row: self._manifests.blocks(head, ref.sidecar), time.perf_counter
         )
         options = read_options(request, head.schema, None)
         funnel = pruning.run(bound, blocks=True, explain=False, options=options)

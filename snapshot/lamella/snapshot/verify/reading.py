@@ -67,8 +67,8 @@ def read_manifest(
     return None
 
 
-def read_companion(store: Store, ref: ObjectRef, note: Note, *, segment_id: str | None = None) -> bytes | None:
-    """The bytes of a companion that are those that were written; None after a finding."""
+def read_sidecar(store: Store, ref: ObjectRef, note: Note, *, segment_id: str | None = None) -> bytes | None:
+    """The bytes of a sidecar that are those that were written; None after a finding."""
 
     def wrong(code: str, message: str) -> None:
         note(found(code, message, at=ref.location, segment_id=segment_id))
@@ -79,11 +79,11 @@ def read_companion(store: Store, ref: ObjectRef, note: Note, *, segment_id: str 
         wrong("unreachable", error.message)
         return None
     except LamellaError as error:  # not there, or at a place that there cannot be
-        wrong("companion_missing", error.message)
+        wrong("sidecar_missing", error.message)
         return None
     sha256 = content_hash(data)
     if sha256 != ref.sha256:
-        wrong("companion_hash", f"the SHA-256 of its {len(data)} bytes is {sha256}, not {ref.sha256}")
+        wrong("sidecar_hash", f"the SHA-256 of its {len(data)} bytes is {sha256}, not {ref.sha256}")
         return None
     if len(data) != ref.size_bytes:
         wrong("manifest_size", f"it has {len(data)} bytes, not the recorded {ref.size_bytes}")

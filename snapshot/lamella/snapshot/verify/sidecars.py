@@ -22,12 +22,12 @@ from lamella.snapshot.schema import Schema, parse_type
 from lamella.snapshot.schema.evolution import Versioned, schema_at
 from lamella.snapshot.storage import Store
 from lamella.snapshot.verify.checks import CHECKS, found
-from lamella.snapshot.verify.reading import Note, read_companion
+from lamella.snapshot.verify.reading import Note, read_sidecar
 from lamella.snapshot.wire.maintenance import Finding
 
-# Companions: built again from their manifests, compared, and where they are damaged written again.
+# Sidecars: built again from their manifests, compared, and where they are damaged written again.
 #
-# A companion's name and hash are recorded in the layer above, so it can only be put back as exactly those bytes.
+# A sidecar's name and hash are recorded in the layer above, so it can only be put back as exactly those bytes.
 # Building is deterministic for one release (and one version of Arrow); bytes of an older one may differ and still say
 # the same.
 
@@ -35,7 +35,7 @@ _EXACT: Final = LOW_EXACT | HIGH_EXACT
 #: Arrays that older releases did not write; without them nothing is claimed.
 _OPTIONAL: Final = (".spans", ".elsewhere", *BLOCK_KEY)
 _HEADER: Final = b"lamella.header"
-#: Of the release that wrote it; a newer one is refused when the companion is opened.
+#: Of the release that wrote it; a newer one is refused when the sidecar is opened.
 _VERSION: Final = b"lamella.format_version"
 
 
@@ -51,8 +51,8 @@ def as_of(table: Versioned, schema_id: int) -> AsOf:
     return AsOf((*(schema for schema in table.history if schema.schema_id != schema_id), wanted))
 
 
-def segment_companion(table: Versioned, segment: Segment) -> bytes:
-    """A segment's companion, built from its manifest.
+def segment_sidecar(table: Versioned, segment: Segment) -> bytes:
+    """A segment's sidecar, built from its manifest.
 
     Raises:
         InvalidSchema: a schema that is not known.
@@ -62,9 +62,9 @@ def segment_companion(table: Versioned, segment: Segment) -> bytes:
     return build_blocks(then.history[-1], commits.seen_blocks(then, segment.blocks))
 
 
-def snapshot_companion(snapshot: Snapshot) -> bytes:
-    """A snapshot's companion, built from its manifest; raises as :func:`segment_companion`."""
-    head = msgspec.structs.replace(snapshot, segments=(), groups=tuple(map(_bare, snapshot.groups)), companion=None)
+def snapshot_sidecar(snapshot: Snapshot) -> bytes:
+    """A snapshot's sidecar, built from its manifest; raises as :func:`segment_sidecar`."""
+    head = msgspec.structs.replace(snapshot, segments=(), groups=tuple(map(_bare, snapshot.groups)), sidecar=None)
     refs = commits.seen_refs(snapshot, snapshot.segments)
     if snapshot.format_version > 1:
         return build_segments(snapshot.schema, refs, encode(head))
@@ -75,12 +75,12 @@ def snapshot_companion(snapshot: Snapshot) -> bytes:
 
 
 def _bare(group: GroupRef) -> GroupRef:
-    """A group as the header of a companion has it: without statistics, which its own companion has."""
+    """A group as the header of a sidecar has it: without statistics, which its own sidecar has."""
     return msgspec.structs.replace(group, summary=msgspec.structs.replace(group.summary, col_stats={}))
 
 
 def _of_version(version: int, data: bytes) -> bytes:
-    """A companion as a release of an older format version would have written it."""
+    """A sidecar as a release of an older format version would have written it."""
     batch = _opened(data)
     metadata = {**(batch.schema.metadata or {}), _VERSION: str(version).encode()}
     schema = batch.schema.with_metadata(metadata)
@@ -90,13 +90,13 @@ def _of_version(version: int, data: bytes) -> bytes:
     return bytes(sink.getvalue())
 
 
-def group_companion(table: Versioned, group: Group) -> bytes:
-    """A group's companion, built from its manifest; raises as :func:`segment_companion`."""
+def group_sidecar(table: Versioned, group: Group) -> bytes:
+    """A group's sidecar, built from its manifest; raises as :func:`segment_sidecar`."""
     then = as_of(table, group.schema_id)
     return build_segments(then.history[-1], commits.seen_refs(then, group.segments))
 
 
-def check_companion(
+def check_sidecar(
     store: Store,
     ref: ObjectRef,
     build: Callable[[], bytes],
@@ -105,7 +105,7 @@ def check_companion(
     segment_id: str | None = None,
     repair: bool = False,
 ) -> bytes | None:
-    """Compare a companion with what ``build`` makes of its manifest; the bytes, None when they cannot be used.
+    """Compare a sidecar with what ``build`` makes of its manifest; the bytes, None when they cannot be used.
 
     ``repair``: write it again where it is missing or damaged.
     """
@@ -117,9 +117,9 @@ def check_companion(
         return data
     problems = list(differences(data, built))
     for problem in problems:
-        note(found("companion_differs", problem, at=ref.location, segment_id=segment_id))
+        note(found("sidecar_differs", problem, at=ref.location, segment_id=segment_id))
     if not problems:
-        note(found("companion_older", "this release would write other bytes", at=ref.location, segment_id=segment_id))
+        note(found("sidecar_older", "this release would write other bytes", at=ref.location, segment_id=segment_id))
     return data
 
 
@@ -137,7 +137,7 @@ def read_derived(
     ``built``: what it should be, or None and why it cannot be told; asked only to ``repair`` it.
     """
     kept: list[Finding] = []
-    data = read_companion(store, ref, kept.append, segment_id=segment_id)
+    data = read_sidecar(store, ref, kept.append, segment_id=segment_id)
     if data is None and repair:
         made, reason = built()
         kept = [_repaired(store, ref, finding, made, reason) for finding in kept]
@@ -178,11 +178,11 @@ def _repaired(store: Store, ref: ObjectRef, finding: Finding, built: bytes | Non
 
 
 def differences(recorded: bytes, built: bytes) -> Iterator[str]:
-    """What one companion says that the other does not, column by column."""
+    """What one sidecar says that the other does not, column by column."""
     try:
         ours, theirs = _opened(built), _opened(recorded)
     except (pa.ArrowException, OSError, ValueError) as error:
-        yield f"it is no companion: {error}"
+        yield f"it is no sidecar: {error}"
         return
     if ours.num_rows != theirs.num_rows:
         yield f"it has {theirs.num_rows} rows, not {ours.num_rows}"
@@ -268,7 +268,7 @@ def check_pages(
     repair: bool = False,
     workers: int = 8,
 ) -> bool:
-    """Compare a segment's page companion, if it has one, with what its files say; True when it has one.
+    """Compare a segment's page sidecar, if it has one, with what its files say; True when it has one.
 
     ``expected``: it should have one.
     """
@@ -287,9 +287,9 @@ def check_pages(
     except ObjectNotFound as error:
         is_there = False
         if expected:
-            problems.append(("page_companion_missing", error.message, None))
+            problems.append(("page_sidecar_missing", error.message, None))
     except ManifestError as error:
-        problems.append(("page_companion_damaged", error.message, None))
+        problems.append(("page_sidecar_damaged", error.message, None))
     except LamellaError as error:
         problems.append(("unreachable", error.message, None))
     findings = [
@@ -304,7 +304,7 @@ def check_pages(
 
 
 def _schema_of(snapshot: Snapshot, held: PageSidecar) -> Schema:
-    """The schema that a page companion was built for; raises ManifestError."""
+    """The schema that a page sidecar was built for; raises ManifestError."""
     built_for = held.column_types
     for schema in reversed(snapshot.history):
         if {leaf.id: str(leaf.dtype) for leaf in schema.leaves()} == built_for:
@@ -324,10 +324,10 @@ def _differences(held: PageSidecar, fresh: PageSidecar, segment: Segment) -> Ite
                 yield "unreachable", "the store failed while the pages of a block were read", block.location
         elif mine[2] is not None:
             told.add(row)
-            yield "page_companion_incomplete", f"it has nothing of the block: {mine[2]}", block.location
+            yield "page_sidecar_incomplete", f"it has nothing of the block: {mine[2]}", block.location
         elif mine != now:
             told.add(row)
-            yield "page_companion_differs", "row groups or the content id are not the file's", block.location
+            yield "page_sidecar_differs", "row groups or the content id are not the file's", block.location
     for column_id, text in held.column_types.items():
         dtype = parse_type(text)
         pairs = zip(held.cells(column_id, dtype, everything), fresh.cells(column_id, dtype, everything), strict=True)
@@ -337,11 +337,11 @@ def _differences(held: PageSidecar, fresh: PageSidecar, segment: Segment) -> Ite
             if one is None and other is not None:
                 told.add(row)
                 location = segment.blocks[row].location
-                yield "page_companion_incomplete", f"it has no pages of column #{column_id}", location
+                yield "page_sidecar_incomplete", f"it has no pages of column #{column_id}", location
             elif one is not None and (other is None or encode_cell(one) != encode_cell(other)):
                 told.add(row)
                 location = segment.blocks[row].location
-                yield "page_companion_differs", f"the pages of column #{column_id} are not the file's", location
+                yield "page_sidecar_differs", f"the pages of column #{column_id} are not the file's", location
 
 
 def _pages_repaired(

@@ -42,14 +42,14 @@ from lamella.snapshot.verify.layers import (
     layer_problems,
     stats_problem,
 )
-from lamella.snapshot.verify.reading import DAMAGE, Note, read_companion, read_manifest
+from lamella.snapshot.verify.reading import DAMAGE, Note, read_manifest, read_sidecar
 from lamella.snapshot.verify.sidecars import (
     as_of,
-    check_companion,
-    group_companion,
+    check_sidecar,
+    group_sidecar,
     read_derived,
-    segment_companion,
-    snapshot_companion,
+    segment_sidecar,
+    snapshot_sidecar,
 )
 
 
@@ -66,7 +66,7 @@ def check_segment(
         segment_id=segment_id,
     )
     if segment is None:
-        read_companion(store, ref.companion, note, segment_id=segment_id)
+        read_sidecar(store, ref.sidecar, note, segment_id=segment_id)
         return None
     whole = segment
     for problem in _problems(snapshot, ref, whole):
@@ -81,10 +81,10 @@ def check_segment(
                 column=column,
             )
         )
-    check_companion(
+    check_sidecar(
         store,
-        ref.companion,
-        lambda: segment_companion(snapshot, whole),
+        ref.sidecar,
+        lambda: segment_sidecar(snapshot, whole),
         note,
         segment_id=segment_id,
         repair=repair,
@@ -228,14 +228,14 @@ def check_duplicates(store: Store, refs: Sequence[SegmentRef], note: Note) -> No
 
 
 def read_locations(store: Store, ref: SegmentRef) -> list[str]:
-    """The locations of a segment's blocks: from its companion, or where that is damaged from its manifest.
+    """The locations of a segment's blocks: from its sidecar, or where that is damaged from its manifest.
 
     Raises:
         ManifestError, ObjectNotFound, StoreError: neither can be read.
     """
     try:
-        data = store.read(ref.companion.location)
-        check_hash(data, ref.companion.sha256, ref.companion.location)
+        data = store.read(ref.sidecar.location)
+        check_hash(data, ref.sidecar.sha256, ref.sidecar.location)
         return Sidecar(data).texts("location")
     except LamellaError:
         manifest = ref.manifest
@@ -291,8 +291,8 @@ def check_group(
     at = ref.manifest.location
     group = read_manifest(store, ref.manifest, lambda data: decode_group(data, location=at), note)
     if group is None:
-        for object_ref in (ref.companion, ref.locations):
-            read_companion(store, object_ref, note)
+        for object_ref in (ref.sidecar, ref.locations):
+            read_sidecar(store, object_ref, note)
         return
     whole = group
     for problem in _group_problems(snapshot, ref, whole):
@@ -302,7 +302,7 @@ def check_group(
                 (s.by_id()[problem.column_id].name for s in snapshot.history if problem.column_id in s.by_id()), None
             )
         note(found(problem.code, problem.message, at=at, segment_id=problem.child, column=column))
-    check_companion(store, ref.companion, lambda: group_companion(snapshot, whole), note, repair=repair)
+    check_sidecar(store, ref.sidecar, lambda: group_sidecar(snapshot, whole), note, repair=repair)
     data = read_derived(store, ref.locations, lambda: _location_index(store, whole), note, repair=repair)
     if data is not None:
         try:
@@ -415,8 +415,8 @@ def check_snapshot(
     if (snapshot.snapshot_id, snapshot.timestamp_ms) != (pointer.snapshot_id, pointer.timestamp_ms):
         message = f"the manifest is of {snapshot.snapshot_id} at {snapshot.timestamp_ms} ms"
         note(found("pointer_differs", message, at=at))
-    if snapshot.companion != pointer.companion:
-        note(found("pointer_differs", "the manifest names another companion than the catalog", at=at))
+    if snapshot.sidecar != pointer.sidecar:
+        note(found("pointer_differs", "the manifest names another sidecar than the catalog", at=at))
     if snapshot.table_id != table_id:
         note(found("manifest_identity", f"it is of table {snapshot.table_id}, not {table_id}", at=at))
     for problem in _snapshot_problems(snapshot):
@@ -426,7 +426,7 @@ def check_snapshot(
         note(found(problem.code, problem.message, at=at, segment_id=problem.child, column=column))
     for files in snapshot.replaced:
         read_manifest(store, files.object, ReplacedSet.read, note)
-    check_companion(store, pointer.companion, lambda: snapshot_companion(snapshot), note, repair=repair)
+    check_sidecar(store, pointer.sidecar, lambda: snapshot_sidecar(snapshot), note, repair=repair)
 
 
 def _snapshot_problems(snapshot: Snapshot) -> Iterator[Problem]:

@@ -55,7 +55,7 @@ _NOT_THE_FILE: Final = frozenset({"footer_schema", "footer_rows", "footer_unread
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """``files``: open the blocks' files. ``pages``: page companions are expected. ``history``: the newest ``seq``, and
+    """``files``: open the blocks' files. ``pages``: page sidecars are expected. ``history``: the newest ``seq``, and
     how far back to look. ``workers``: files that are read at once."""
 
     files: bool = True
@@ -252,7 +252,7 @@ class Verification:
             repair=options.repair,
             workers=options.workers,
         )
-        self._count(page_companions=int(has_pages))
+        self._count(page_sidecars=int(has_pages))
 
     def _values(self, number: int) -> None:
         deep, snapshot = self._options.deep, self._snapshot

@@ -210,9 +210,9 @@ class BlockReasons:
         """
         layers = self._finder.layers(pointer)
         row = number_of_segment(layers.segments.texts("segment_id"), segment_id)
-        companion = self._manifests.blocks(layers.head, layers.companion(row))
-        if not 0 <= number < len(companion):
-            count = len(companion)
+        sidecar = self._manifests.blocks(layers.head, layers.sidecar(row))
+        if not 0 <= number < len(sidecar):
+            count = len(sidecar)
             raise NotFound(f"the segment has no block {number}, but {count}", segment_id=segment_id, block=number)
         predicate = self._finder.read(request)
         asked = msgspec.structs.replace(
@@ -229,7 +229,7 @@ class BlockReasons:
         )
         found = self._finder.find_predicate(pointer, predicate, asked)
         bound = self._finder.bound(predicate, layers.head.schema, request)
-        block = Kept(row, companion, np.array([number]), np.array([_code(found, row, number)], dtype=np.uint8))
+        block = Kept(row, sidecar, np.array([number]), np.array([_code(found, row, number)], dtype=np.uint8))
         case = _Case(layers, block, bound)
         conjuncts = tuple(
             case.conjunct(text_of(part), self._finder.bound(part, layers.head.schema, request))
@@ -243,7 +243,7 @@ class BlockReasons:
             snapshot_id=layers.head.snapshot_id,
             segment_id=segment_id,
             number=number,
-            location=companion.text_at("location", number),
+            location=sidecar.text_at("location", number),
             row_count=case.row_count,
             filter=text_of(predicate),
             verdict=verdict,
@@ -284,7 +284,7 @@ class _Case:
         self._places = (
             (snapshot, 0),
             (Layer.of("segment", layers.segments), block.segment),
-            (Layer.of("block", block.companion), number),
+            (Layer.of("block", block.sidecar), number),
         )
         self.layers = self._judged(bound, with_bounds=False)
         _, segment, own = (layer.verdict for layer in self.layers)
@@ -292,7 +292,7 @@ class _Case:
         self._indexes: IndexLayer | None = layers.indexes if is_open else None
         self._alone = {} if self._indexes is None else self._indexes.one_by_one()
         #: The block as bounds leave it to the indexes.
-        self._open = Kept(block.segment, block.companion, block.rows, np.array([SOME], dtype=np.uint8))
+        self._open = Kept(block.segment, block.sidecar, block.rows, np.array([SOME], dtype=np.uint8))
 
     def conjunct(self, text: str, bound: BoundPredicate) -> ConjunctWhy:
         """What is to be said of a part of the filter."""

@@ -130,14 +130,14 @@ class BlockSample:
         self.segment_rows = rows
         self.segments = layer
         refs = SidecarRefs(layer)
-        self._companions: list[Sidecar] = []
+        self._sidecars: list[Sidecar] = []
         for start in range(0, len(rows), _AT_ONCE):
             some = [refs(int(row)) for row in rows[start : start + _AT_ONCE]]
-            self._companions += manifests.many_blocks(self.head, some, keep=False)
+            self._sidecars += manifests.many_blocks(self.head, some, keep=False)
         self._has_rows = self._joined("row_count") > 0
         #: For each block the place of its segment in ``segment_rows``, and its row there.
-        self.segment = np.repeat(np.arange(len(rows)), [len(each) for each in self._companions])[self._has_rows]
-        starts = np.concatenate([[0], np.cumsum([len(each) for each in self._companions])])
+        self.segment = np.repeat(np.arange(len(rows)), [len(each) for each in self._sidecars])[self._has_rows]
+        starts = np.concatenate([[0], np.cumsum([len(each) for each in self._sidecars])])
         self.row = np.flatnonzero(self._has_rows) - starts[self.segment]
         self.row_count: npt.NDArray[Any] = self._joined("row_count")[self._has_rows]
         self.file_size: npt.NDArray[Any] = self._joined("file_size")[self._has_rows]
@@ -156,7 +156,7 @@ class BlockSample:
         """The zone maps of a column."""
         found = self._zones.get(leaf)
         if found is None:
-            parts = [each.zones(leaf.id, leaf.dtype) for each in self._companions]
+            parts = [each.zones(leaf.id, leaf.dtype) for each in self._sidecars]
             if parts:
                 whole = joined_zones(leaf.dtype, parts)
                 found = whole.take(np.flatnonzero(self._has_rows))
@@ -224,7 +224,7 @@ class BlockSample:
         found = []
         for place in np.unique(self.segment[chosen]).tolist():
             mine = chosen[self.segment[chosen] == place]
-            found.append(Kept(place, self._companions[place], self.row[mine], codes[mine]))
+            found.append(Kept(place, self._sidecars[place], self.row[mine], codes[mine]))
         return found
 
     def numbers_of(self, parts: Sequence[Kept]) -> Rows:
@@ -238,7 +238,7 @@ class BlockSample:
 
     def keys(self, place: int) -> BlockKeys:
         """The keys of all blocks of the segment at a place of ``segment_rows``."""
-        found = self._companions[place].block_keys()
+        found = self._sidecars[place].block_keys()
         return self._manifests.block_keys(self.refs[int(self.segment_rows[place])]) if found is None else found
 
     @property
@@ -255,12 +255,12 @@ class BlockSample:
         return None if count is None else float(count)
 
     def _values(self, leaf: Leaf) -> npt.NDArray[np.float64]:
-        nulls = [each.null_counts(leaf.id, leaf.dtype) for each in self._companions]
+        nulls = [each.null_counts(leaf.id, leaf.dtype) for each in self._sidecars]
         known = np.maximum(np.concatenate([np.zeros(0, dtype=np.int64), *nulls])[self._has_rows], 0)
         return np.asarray(self.row_count - known, dtype=np.float64)
 
     def _joined(self, name: str) -> npt.NDArray[Any]:
-        return np.concatenate([np.zeros(0, dtype=np.int64), *(each.numbers(name) for each in self._companions)])
+        return np.concatenate([np.zeros(0, dtype=np.int64), *(each.numbers(name) for each in self._sidecars)])
 
 
 def refined(

@@ -275,7 +275,7 @@ class Reshaper:
         return self._writer.group(layout, base, segments, index)
 
     def _index(self, number: int, ref: SegmentRef) -> IndexPart:
-        hashes = self._manifests.location_hashes(ref.companion)
+        hashes = self._manifests.location_hashes(ref.sidecar)
         return hashes, np.full(len(hashes), number, dtype=np.uint32)
 
 
@@ -564,9 +564,7 @@ class Changes:
 
     def _request(self, change: ChangeSet) -> commits.Request:
         return commits.Request(
-            added=[
-                (place, ref.segment_id) for ref in change.added for place in self._manifests.locations(ref.companion)
-            ],
+            added=[(place, ref.segment_id) for ref in change.added for place in self._manifests.locations(ref.sidecar)],
             removed=list(dict.fromkeys(change.removed)),
             schema_ids=frozenset(
                 schema_id for ref in change.added for schema_id in (ref.schema_id, *ref.block_schema_ids)

@@ -274,7 +274,7 @@ class Finder:
     ) -> Found:
         """As :meth:`find`, for a filter that has been read already; ``request.filter`` is not looked at.
 
-        ``held``: companions by location that other prunes have opened, and that this one adds to. Raises NotNow where
+        ``held``: sidecars by location that other prunes have opened, and that this one adds to. Raises NotNow where
         it takes more than ``max_tests``, unless the request itself ends the looking early.
         """
         max_tests = None if _ends_early(request) else max_tests
@@ -282,7 +282,7 @@ class Finder:
         head = layers.head
 
         def load(row: int) -> Sidecar:
-            ref = layers.companion(row)
+            ref = layers.sidecar(row)
             if held is None:
                 return self._manifests.blocks(head, ref)
             if ref.location not in held:
@@ -292,7 +292,7 @@ class Finder:
         def load_many(rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:
             if held is not None:
                 return [load(row) for row in rows]
-            return self._manifests.many_blocks(head, [layers.companion(row) for row in rows], keep=keep)
+            return self._manifests.many_blocks(head, [layers.sidecar(row) for row in rows], keep=keep)
 
         return self._found(layers, load, predicate, request, load_many=load_many, max_tests=max_tests)
 
@@ -317,22 +317,22 @@ class Finder:
         def load(row: int) -> Sidecar:
             nonlocal left
             if not is_finding:
-                return self._manifests.blocks(head, layers.companion(row))
-            companion = self._manifests.held_blocks(head, layers.companion(row))
-            if companion is None:
+                return self._manifests.blocks(head, layers.sidecar(row))
+            sidecar = self._manifests.held_blocks(head, layers.sidecar(row))
+            if sidecar is None:
                 raise NotNow
-            left -= len(companion)
+            left -= len(sidecar)
             if left < 0:
                 raise NotNow
-            return companion
+            return sidecar
 
         try:
             found = self._found(layers, load, predicate, request, max_blocks=_NOW_BLOCKS)
         except NotNow as error:
             return Deferred() if _ends_early(request) else error.cost
-        if found.block_count <= _NOW_KEPT:  # their addresses are in the companions
+        if found.block_count <= _NOW_KEPT:  # their addresses are in the sidecars
             rows = found.segment_rows
-            if any(self._manifests.held_blocks(head, layers.companion(row)) is None for row in rows):
+            if any(self._manifests.held_blocks(head, layers.sidecar(row)) is None for row in rows):
                 return Deferred(block_tests=found.block_count)
         is_finding = False
         return found
@@ -406,7 +406,7 @@ class Finder:
             return funnel
         keys = self._held_keys_of(layers)
         if max_blocks is None:
-            keys = self._keys_of(layers.segments, layers.companion)
+            keys = self._keys_of(layers.segments, layers.sidecar)
         told = told_of(self.feedback, layers.head, predicate, request, keys, self._timer)
         if told is None:
             return funnel
@@ -424,8 +424,8 @@ class Finder:
         """As :meth:`_keys_of` for callers that must not wait: raises NotNow when they would have to be read."""
 
         def keys(row: int) -> BlockKeys:
-            companion = self._manifests.held_blocks(layers.head, layers.companion(row))
-            found = None if companion is None else companion.block_keys()
+            sidecar = self._manifests.held_blocks(layers.head, layers.sidecar(row))
+            found = None if sidecar is None else sidecar.block_keys()
             if found is None:
                 raise NotNow
             return found
@@ -454,7 +454,7 @@ class Finder:
 
 
 def _view(head: Snapshot) -> str:
-    """What names the schema that companions are seen from, with those that they may have been written with.
+    """What names the schema that sidecars are seen from, with those that they may have been written with.
 
     Their numbers do not: of two changes that began with the same snapshot, each has its own schema of that number.
     """

@@ -28,12 +28,12 @@ from lamella.snapshot.storage import Store, TableLayout, table_root
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire import Coverage
 
-#: Companions that are read at once.
+#: Sidecars that are read at once.
 _AT_ONCE: Final = 64
 
 
 class IndexBlocks:
-    """Holds blocks against directories. Every method that goes through a snapshot reads the companions of all of its
+    """Holds blocks against directories. Every method that goes through a snapshot reads the sidecars of all of its
     segments, one row of 16 bytes a block; what is not in memory is not kept there."""
 
     def __init__(self, manifests: Manifests) -> None:
@@ -62,9 +62,9 @@ class IndexBlocks:
         """The keys of the blocks of each of some segments."""
         for start in range(0, len(refs), _AT_ONCE):
             some = refs[start : start + _AT_ONCE]
-            companions = self._manifests.companions([ref.companion for ref in some], keep=False)
-            for ref, companion in zip(some, companions, strict=True):
-                keys = companion.block_keys()
+            sidecars = self._manifests.sidecars([ref.sidecar for ref in some], keep=False)
+            for ref, sidecar in zip(some, sidecars, strict=True):
+                keys = sidecar.block_keys()
                 yield self._manifests.block_keys(ref) if keys is None else keys
 
     def all_keys(self, pointer: SnapshotPointer) -> BlockKeys:
@@ -267,7 +267,7 @@ class _Work:
         return next((Place(group) for group in rest if self.rows(Place(group))), None)
 
     def _look(self, first: int) -> None:
-        """Find the wanted blocks of some groups, so that their companions are read together."""
+        """Find the wanted blocks of some groups, so that their sidecars are read together."""
         some = self._groups[first : first + _LOOK_AHEAD]
         keys = list(self._blocks.keys([ref for group in some for ref in group]))
         for number, group in enumerate(some, first):

@@ -192,7 +192,7 @@ class LayoutScan:
         return blocks.chunks
 
     def _load(self, rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:
-        refs = [self._layers.companion(row) for row in rows]
+        refs = [self._layers.sidecar(row) for row in rows]
         return self._manifests.many_blocks(self.head, refs, keep=keep)
 
 

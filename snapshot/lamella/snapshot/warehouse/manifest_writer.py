@@ -58,7 +58,7 @@ class ManifestWriter:
         return TableLayout(table_root(self._root, table_id))
 
     def segment(self, layout: TableLayout, table: Versioned, blocks: Sequence[Block]) -> SegmentRef:
-        """Write a segment of at least one block, and its companion.
+        """Write a segment of at least one block, and its sidecar.
 
         Blocks stay as they were written; what is said of them together is in terms of the current schema.
         """
@@ -75,11 +75,11 @@ class ManifestWriter:
         schema_ids = tuple(sorted({block.written_with for block in blocks}))
         manifest = self._put(layout.segment(segment_id), encode(segment))
         self._manifests.remember_segment(manifest, segment)
-        companion = self._put_companion(layout.segment_companion(segment_id), build_blocks(schema, seen))
+        sidecar = self._put_sidecar(layout.segment_sidecar(segment_id), build_blocks(schema, seen))
         return SegmentRef(
             segment_id=segment_id,
             manifest=manifest,
-            companion=companion,
+            sidecar=sidecar,
             format_version=SEGMENT_FORMAT,
             summary=segment.summary,
             schema_id=schema.schema_id,
@@ -91,7 +91,7 @@ class ManifestWriter:
     def group(
         self, layout: TableLayout, table: Versioned, segments: Sequence[SegmentRef], index: Sequence[IndexPart]
     ) -> GroupRef:
-        """Write a group of segments, its companion and its location index, which ``index`` has the parts of."""
+        """Write a group of segments, its sidecar and its location index, which ``index`` has the parts of."""
         schema = table.history[-1]
         seen = commits.seen_refs(table, segments)
         group_id = str(self._ids.new())
@@ -101,7 +101,7 @@ class ManifestWriter:
         locations = LocationIndex.joined(index)
         manifest = self._put(layout.group(group_id), encode(group))
         self._manifests.remember_group(manifest, group)
-        companion = self._put_companion(layout.group_companion(group_id), build_segments(schema, seen))
+        sidecar = self._put_sidecar(layout.group_sidecar(group_id), build_segments(schema, seen))
         stored = self._put(layout.group_locations(group_id), locations.to_bytes())
         self._manifests.remember_locations(stored, locations)
         first, last = self._location_range(segments)
@@ -109,7 +109,7 @@ class ManifestWriter:
         return GroupRef(
             group_id=group_id,
             manifest=manifest,
-            companion=companion,
+            sidecar=sidecar,
             locations=stored,
             format_version=SNAPSHOT_FORMAT,
             segment_count=len(segments),
@@ -127,7 +127,7 @@ class ManifestWriter:
         return ReplacedFiles(object=ref, file_count=len(files))
 
     def snapshot(self, snapshot: Snapshot) -> tuple[SnapshotPointer, Snapshot]:
-        """Write a snapshot and its companion; returns the pointer to it, and the snapshot as it was written."""
+        """Write a snapshot and its sidecar; returns the pointer to it, and the snapshot as it was written."""
         layout = self.layout(snapshot.table_id)
         groups = tuple(
             msgspec.structs.replace(group, summary=msgspec.structs.replace(group.summary, col_stats={}))
@@ -135,15 +135,15 @@ class ManifestWriter:
         )
         header = encode(msgspec.structs.replace(snapshot, segments=(), groups=groups))
         built = build_segments(snapshot.schema, commits.seen_refs(snapshot, snapshot.segments), header)
-        companion = self._put_companion(layout.snapshot_companion(snapshot.snapshot_id), built)
-        whole = msgspec.structs.replace(snapshot, companion=companion)
+        sidecar = self._put_sidecar(layout.snapshot_sidecar(snapshot.snapshot_id), built)
+        whole = msgspec.structs.replace(snapshot, sidecar=sidecar)
         manifest = self._put(layout.snapshot(snapshot.snapshot_id), encode(whole))
         self._manifests.remember_snapshot(manifest, whole)
         pointer = SnapshotPointer(
             snapshot_id=snapshot.snapshot_id,
             timestamp_ms=snapshot.timestamp_ms,
             manifest=manifest,
-            companion=companion,
+            sidecar=sidecar,
         )
         return pointer, whole
 
@@ -151,14 +151,14 @@ class ManifestWriter:
         ends: list[str] = []
         for ref in segments:
             if ref.first_location is None or ref.last_location is None:  # an older release wrote it
-                ends += self._manifests.locations(ref.companion)
+                ends += self._manifests.locations(ref.sidecar)
             else:
                 ends += (ref.first_location, ref.last_location)
         return min(ends), max(ends)
 
-    def _put_companion(self, location: str, data: bytes) -> ObjectRef:
+    def _put_sidecar(self, location: str, data: bytes) -> ObjectRef:
         ref = self._put(location, data)
-        self._manifests.remember_companion(ref, Sidecar(data))
+        self._manifests.remember_sidecar(ref, Sidecar(data))
         return ref
 
     def _put(self, location: str, data: bytes) -> ObjectRef:

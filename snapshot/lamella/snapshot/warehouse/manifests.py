@@ -36,7 +36,7 @@ from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.storage import MappableStore, Store
 
 #: An object of more bytes is read in parts of so many, several at a time: one connection to an object store gives some
-#: 50 to 100 MB/s, and companions of wide tables have tens of MB.
+#: 50 to 100 MB/s, and sidecars of wide tables have tens of MB.
 PART_BYTES: Final = 4 << 20
 
 
@@ -148,7 +148,7 @@ class StoredObjects:
 
 #: Decoded, a manifest takes about so many times its JSON (measured: 4 to 6.5 times).
 _DECODED: Final = 6
-#: What an open companion takes for each of its Arrow columns, beside their bytes (measured: 700, and up to 400 more
+#: What an open sidecar takes for each of its Arrow columns, beside their bytes (measured: 700, and up to 400 more
 #: for the zone maps once they were asked for).
 _COLUMN_BYTES: Final = 1_100
 #: What any value takes at least, with its place among the others.
@@ -156,10 +156,10 @@ _VALUE_BYTES: Final = 512
 
 
 class Manifests:
-    """The manifests and companions in one store. Thread-safe: of threads that want the same object one reads it.
+    """The manifests and sidecars in one store. Thread-safe: of threads that want the same object one reads it.
 
-    ``cache_bytes`` bounds all that is held on the heap, of whatever kind. ``disk`` keeps companions and location
-    indexes of a store elsewhere. ``fetch_threads``: objects that :meth:`companions` reads at once, and as many parts of
+    ``cache_bytes`` bounds all that is held on the heap, of whatever kind. ``disk`` keeps sidecars and location
+    indexes of a store elsewhere. ``fetch_threads``: objects that :meth:`sidecars` reads at once, and as many parts of
     large ones.
     """
 
@@ -168,14 +168,14 @@ class Manifests:
     ) -> None:
         #: All that is held on the heap.
         self.resident = resident = BoundedCache(cache_bytes)
-        #: Where columns are kept that are derived from companions.
+        #: Where columns are kept that are derived from sidecars.
         self.derived: DerivedCache = disk if disk is not None else MemoryCache(resident)
         self.disk = disk
         self._objects = StoredObjects(store, disk, fetch_threads=fetch_threads)
         self._fetch_threads = fetch_threads
         self._lock = threading.Lock()
         self._pool: ContextThreadPool | None = None
-        self._companions: CacheNamespace[Sidecar] = CacheNamespace(resident, "companion")
+        self._sidecars: CacheNamespace[Sidecar] = CacheNamespace(resident, "sidecar")
         self._joined: CacheNamespace[Sidecar] = CacheNamespace(resident, "joined")
         self._indexes: CacheNamespace[LocationIndex] = CacheNamespace(resident, "locations")
         self._hashes: CacheNamespace[Hashes] = CacheNamespace(resident, "hashes")
@@ -202,7 +202,7 @@ class Manifests:
         self._snapshots.remember(snapshot.snapshot_id, snapshot, _decoded(manifest.size_bytes))
 
     def head(self, pointer: SnapshotPointer) -> Snapshot:
-        """The snapshot without its segments, from the companion: schema, summary, properties.
+        """The snapshot without its segments, from the sidecar: schema, summary, properties.
 
         Its groups have no statistics.
         """
@@ -211,8 +211,8 @@ class Manifests:
             return found
 
         def decoded() -> tuple[Snapshot, int]:
-            header = self.companion(pointer.companion).header
-            return decode_snapshot(header, location=pointer.companion.location), _decoded(len(header))
+            header = self.sidecar(pointer.sidecar).header
+            return decode_snapshot(header, location=pointer.sidecar.location), _decoded(len(header))
 
         return self._heads.load(pointer.snapshot_id, decoded)
 
@@ -308,37 +308,37 @@ class Manifests:
         """The bytes of an object, from the store itself, checked against its hash."""
         return self._objects.read(ref)
 
-    def companion(self, ref: ObjectRef) -> Sidecar:
-        """A companion, checked against its hash; raises ManifestError, HashMismatch, UnsupportedFormat."""
-        found = self._companions.get(ref.location)
+    def sidecar(self, ref: ObjectRef) -> Sidecar:
+        """A sidecar, checked against its hash; raises ManifestError, HashMismatch, UnsupportedFormat."""
+        found = self._sidecars.get(ref.location)
         if found is not None:
             return found
 
-        return self._companions.load(ref.location, lambda: self._open(ref, keep=True))
+        return self._sidecars.load(ref.location, lambda: self._open(ref, keep=True))
 
     def _open(self, ref: ObjectRef, *, keep: bool) -> tuple[Sidecar, int]:
         data, heap_bytes = self._objects.view(ref, keep=keep)
-        companion = Sidecar(data)
-        return companion, _opened(companion, heap_bytes)
+        sidecar = Sidecar(data)
+        return sidecar, _opened(sidecar, heap_bytes)
 
     def _passing(self, ref: ObjectRef) -> Sidecar:
-        """A companion that is not kept, unless it is already, or would have to be fetched from elsewhere again."""
-        found = self._companions.get(ref.location)
+        """A sidecar that is not kept, unless it is already, or would have to be fetched from elsewhere again."""
+        found = self._sidecars.get(ref.location)
         if found is not None:
             return found
-        return self._open(ref, keep=False)[0] if self._objects.is_near(ref) else self.companion(ref)
+        return self._open(ref, keep=False)[0] if self._objects.is_near(ref) else self.sidecar(ref)
 
-    def companions(self, refs: Sequence[ObjectRef], *, keep: bool = True) -> list[Sidecar]:
-        """As :meth:`companion` for each; those that a store elsewhere has are read several at a time.
+    def sidecars(self, refs: Sequence[ObjectRef], *, keep: bool = True) -> list[Sidecar]:
+        """As :meth:`sidecar` for each; those that a store elsewhere has are read several at a time.
 
         All are in memory (or mapped) at once, so who needs many asks for some after another. The error of the first
         one that cannot be read is raised. ``keep`` False: those that are not in memory are not kept there.
         """
-        one = self.companion if keep else self._passing
-        near = [self._companions.get(ref.location) for ref in refs]
-        if all(companion is not None for companion in near):
-            return [companion for companion in near if companion is not None]
-        held = {ref.location: companion for ref, companion in zip(refs, near, strict=True)}
+        one = self.sidecar if keep else self._passing
+        near = [self._sidecars.get(ref.location) for ref in refs]
+        if all(sidecar is not None for sidecar in near):
+            return [sidecar for sidecar in near if sidecar is not None]
+        held = {ref.location: sidecar for ref, sidecar in zip(refs, near, strict=True)}
         missing = {ref.location: ref for ref in refs if held[ref.location] is None}
         far = [ref for ref in missing.values() if not self._objects.is_near(ref)]
         read = {}
@@ -347,31 +347,31 @@ class Manifests:
         try:
             found = []
             for ref in refs:
-                companion = held[ref.location]
-                if companion is None:
+                sidecar = held[ref.location]
+                if sidecar is None:
                     future = read.get(ref.location)
-                    companion = one(ref) if future is None else future.result()
-                found.append(companion)
+                    sidecar = one(ref) if future is None else future.result()
+                found.append(sidecar)
             return found
         finally:
             for future in read.values():
                 future.cancel()
 
-    def remember_companion(self, ref: ObjectRef, companion: Sidecar) -> None:
-        """Keep a companion that was just written."""
-        self._companions.remember(ref.location, companion, _opened(companion, companion.size_bytes))
+    def remember_sidecar(self, ref: ObjectRef, sidecar: Sidecar) -> None:
+        """Keep a sidecar that was just written."""
+        self._sidecars.remember(ref.location, sidecar, _opened(sidecar, sidecar.size_bytes))
 
     def layer(self, pointer: SnapshotPointer) -> Sidecar:
         """One row for every segment of a snapshot: those of its groups, then its own."""
         head = self.head(pointer)
         if not head.groups:
-            return self.companion(pointer.companion)
+            return self.sidecar(pointer.sidecar)
         found = self._joined.get(pointer.snapshot_id)
         if found is not None:
             return found
 
         def joined() -> tuple[Sidecar, int]:
-            own, *of_groups = self.companions([pointer.companion, *(group.companion for group in head.groups)])
+            own, *of_groups = self.sidecars([pointer.sidecar, *(group.sidecar for group in head.groups)])
             parts = [_part(head, *pair) for pair in zip(head.groups, of_groups, strict=True)]
             layer = JoinedSidecar(own, [*parts, (own, None)])
             return layer, layer.size_bytes + _VALUE_BYTES
@@ -383,33 +383,30 @@ class Manifests:
         head = self._heads.get(pointer.snapshot_id)
         if head is None:
             return None
-        if head.groups:
-            layer = self._joined.get(pointer.snapshot_id)
-        else:
-            layer = self._companions.get(pointer.companion.location)
+        layer = self._joined.get(pointer.snapshot_id) if head.groups else self._sidecars.get(pointer.sidecar.location)
         return None if layer is None else (head, layer)
 
     def held_blocks(self, head: Snapshot, ref: ObjectRef) -> Sidecar | None:
-        """:meth:`blocks` when the companion is in memory, else None."""
-        companion = self._companions.get(ref.location)
-        return None if companion is None else _seen(head, companion)
+        """:meth:`blocks` when the sidecar is in memory, else None."""
+        sidecar = self._sidecars.get(ref.location)
+        return None if sidecar is None else _seen(head, sidecar)
 
     def blocks(self, head: Snapshot, ref: ObjectRef) -> Sidecar:
-        """The companion of a segment (or group) as it looks from the schema of ``head``.
+        """The sidecar of a segment (or group) as it looks from the schema of ``head``.
 
         Raises Unavailable once nobody waits any more: whatever goes through a table asks for one after another.
         """
         check_patience()
-        return _seen(head, self.companion(ref))
+        return _seen(head, self.sidecar(ref))
 
     def is_near(self, ref: ObjectRef) -> bool:
-        """True when opening a companion will most likely ask no store elsewhere."""
-        return self._companions.get(ref.location) is not None or self._objects.is_near(ref)
+        """True when opening a sidecar will most likely ask no store elsewhere."""
+        return self._sidecars.get(ref.location) is not None or self._objects.is_near(ref)
 
     def many_blocks(self, head: Snapshot, refs: Sequence[ObjectRef], *, keep: bool = True) -> list[Sidecar]:
-        """As :meth:`blocks` for each, read as :meth:`companions` are."""
+        """As :meth:`blocks` for each, read as :meth:`sidecars` are."""
         check_patience()
-        return [_seen(head, companion) for companion in self.companions(refs, keep=keep)]
+        return [_seen(head, sidecar) for sidecar in self.sidecars(refs, keep=keep)]
 
     def ranges_of(self, location: str) -> Fetch:
         """Reads ranges of an object; who asks has the means to check them."""
@@ -427,14 +424,14 @@ class Manifests:
 
     def block_keys(self, ref: SegmentRef) -> BlockKeys:
         """The keys of a segment's blocks, in their order."""
-        return self.keys_of(ref.companion, ref.manifest)
+        return self.keys_of(ref.sidecar, ref.manifest)
 
-    def keys_of(self, companion: ObjectRef, manifest: ObjectRef) -> BlockKeys:
+    def keys_of(self, sidecar: ObjectRef, manifest: ObjectRef) -> BlockKeys:
         """The same of a segment that has these.
 
-        Companions of older releases do not have them: then they are made from the manifest.
+        Sidecars of older releases do not have them: then they are made from the manifest.
         """
-        keys = self.companion(companion).block_keys()
+        keys = self.sidecar(sidecar).block_keys()
         if keys is not None:
             return keys
 
@@ -449,8 +446,8 @@ class Manifests:
         return identities(self.read(ref.manifest), ref.manifest.location)
 
     def locations(self, ref: ObjectRef) -> list[str]:
-        """The locations of the blocks in a segment's companion."""
-        return self.companion(ref).texts("location")
+        """The locations of the blocks in a segment's sidecar."""
+        return self.sidecar(ref).texts("location")
 
     def location_hashes(self, ref: ObjectRef) -> Hashes:
         """The hashes of those locations, ascending."""
@@ -468,16 +465,16 @@ class Manifests:
             return self._pool
 
 
-def _seen(head: Snapshot, companion: Sidecar) -> Sidecar:
-    if companion.schema_id == head.schema.schema_id:
-        return companion
-    return companion.seen_from(schema_at(head, companion.schema_id), head.schema)
+def _seen(head: Snapshot, sidecar: Sidecar) -> Sidecar:
+    if sidecar.schema_id == head.schema.schema_id:
+        return sidecar
+    return sidecar.seen_from(schema_at(head, sidecar.schema_id), head.schema)
 
 
-def _part(head: Snapshot, group: GroupRef, companion: Sidecar) -> Part:
-    seen = _seen(head, companion)
+def _part(head: Snapshot, group: GroupRef, sidecar: Sidecar) -> Part:
+    seen = _seen(head, sidecar)
     if len(seen) != group.segment_count + len(group.dropped):
-        raise ManifestError(f"{group.companion.location} has not the rows that its group has segments")
+        raise ManifestError(f"{group.sidecar.location} has not the rows that its group has segments")
     if not group.dropped:
         return seen, None
     return seen, np.delete(np.arange(len(seen)), group.dropped)
@@ -487,5 +484,5 @@ def _decoded(json_bytes: int) -> int:
     return json_bytes * _DECODED + _VALUE_BYTES
 
 
-def _opened(companion: Sidecar, heap_bytes: int) -> int:
-    return heap_bytes + companion.column_count * _COLUMN_BYTES + _VALUE_BYTES
+def _opened(sidecar: Sidecar, heap_bytes: int) -> int:
+    return heap_bytes + sidecar.column_count * _COLUMN_BYTES + _VALUE_BYTES

@@ -66,10 +66,10 @@ class Lookup:
         }
 
     def _may_have(self, ref: SegmentRef, hashes: Hashes) -> bool:
-        return may_share(self._manifests.location_hashes(ref.companion), np.sort(hashes))
+        return may_share(self._manifests.location_hashes(ref.sidecar), np.sort(hashes))
 
     def _confirm(self, place: Found, wanted: list[str], found: dict[str, Found]) -> None:
-        for location in set(wanted).intersection(self._manifests.locations(place.ref.companion)):
+        for location in set(wanted).intersection(self._manifests.locations(place.ref.sidecar)):
             found[location] = place
 
 
@@ -82,8 +82,8 @@ def _between(wanted: list[str], first: str | None, last: str | None) -> slice:
 class SnapshotObjects(msgspec.Struct, frozen=True, kw_only=True):
     """The objects of one snapshot that Lamella wrote; blocks are not among them.
 
-    ``needed``: manifests and companions, each with its size and hash; the snapshot cannot be read without them.
-    ``optional``: locations of sketches, page companions and parts of skip indexes. They may be there or not, every
+    ``needed``: manifests and sidecars, each with its size and hash; the snapshot cannot be read without them.
+    ``optional``: locations of sketches, page sidecars and parts of skip indexes. They may be there or not, every
     question has an answer without them, and as long as the snapshot lives they belong to it.
     """
 
@@ -105,7 +105,7 @@ class Objects:
     def segments(self, of: SnapshotPointer | Snapshot) -> Iterator[SegmentRef]:
         """Every segment of a snapshot, oldest first; a snapshot's own ``segments`` may be only some of them.
 
-        ``of``: a pointer, or a whole snapshot (not the head that a companion holds, which lists no segments).
+        ``of``: a pointer, or a whole snapshot (not the head that a sidecar holds, which lists no segments).
 
         Raises:
             ManifestError, HashMismatch, UnsupportedFormat, ObjectNotFound: a manifest cannot be read.
@@ -116,10 +116,10 @@ class Objects:
         """The objects that a snapshot needs, and those that may stand beside them. Raises as :meth:`segments`."""
         snapshot = self._manifests.snapshot(pointer)
         layout = TableLayout(table_root(self._root, snapshot.table_id))
-        needed = [pointer.manifest, pointer.companion]
+        needed = [pointer.manifest, pointer.sidecar]
         optional = [layout.sketches(pointer.snapshot_id)]
         for group in snapshot.groups:
-            needed += (group.manifest, group.companion, group.locations)
+            needed += (group.manifest, group.sidecar, group.locations)
             optional.append(layout.sketches(group.group_id))
         needed += (files.object for files in snapshot.replaced)
         for index in snapshot.skip_indexes:
@@ -127,15 +127,15 @@ class Objects:
                 needed.append(directory.object)
                 optional += (part.location for part in self._manifests.directory(directory.object).parts)
         for ref in self.segments(pointer):
-            needed += (ref.manifest, ref.companion)
+            needed += (ref.manifest, ref.sidecar)
             optional += (layout.sketches(ref.segment_id), SegmentPages(ref.segment_id, ref.manifest).location)
         return SnapshotObjects(needed=tuple(needed), optional=tuple(optional))
 
     def block_locations(self, pointer: SnapshotPointer, *, skip: AbstractSet[str] = frozenset()) -> Iterator[str]:
         """The locations of a snapshot's blocks, in their order; without the segments whose ids are in ``skip``.
 
-        Raises as :meth:`segments`, and the same errors for a segment's companion.
+        Raises as :meth:`segments`, and the same errors for a segment's sidecar.
         """
         for ref in self.segments(pointer):
             if ref.segment_id not in skip:
-                yield from self._manifests.locations(ref.companion)
+                yield from self._manifests.locations(ref.sidecar)

@@ -24,7 +24,7 @@ from lamella.snapshot.wire import BlockFacts, BlocksAnswer, PlanAnswer, PlannedT
 
 
 class Planning:
-    """Plans rewrites; reads companions, and the manifests of segments that have chosen blocks.
+    """Plans rewrites; reads sidecars, and the manifests of segments that have chosen blocks.
 
     ``layers``: those of a snapshot.
     """
@@ -129,7 +129,7 @@ class Planning:
         found = self._lookup.find(self._manifests.snapshot(pointer), locations)
         facts: dict[str, BlockFacts] = {}
         for ref in {place.ref.segment_id: place.ref for place in found.values()}.values():
-            clustered = self._manifests.companion(ref.companion).clustered()
+            clustered = self._manifests.sidecar(ref.sidecar).clustered()
             for row, block in enumerate(self._manifests.identities(ref)):
                 if block.location in found:
                     key_id = int(clustered.key_id[row])

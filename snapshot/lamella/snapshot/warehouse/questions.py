@@ -66,15 +66,15 @@ class Questions:
         """The addresses of a segment's blocks; raises SegmentNotFound when the snapshot does not have it."""
         layers = self.finder.layers(pointer)
         row = number_of_segment(layers.segments.texts("segment_id"), segment_id)
-        companion = self._manifests.companion(layers.companion(row))
-        rows = np.arange(len(companion))
-        own = companion.schema_id
+        sidecar = self._manifests.sidecar(layers.sidecar(row))
+        rows = np.arange(len(sidecar))
+        own = sidecar.schema_id
         return SegmentBlocks(
             segment_id=segment_id,
-            location=companion.texts("location"),
-            row_count=companion.numbers("row_count").tolist(),
-            file_size=companion.numbers("file_size").tolist(),
-            schema_id=[own if each is None else each for each in companion.older_schema_ids(rows, own)],
+            location=sidecar.texts("location"),
+            row_count=sidecar.numbers("row_count").tolist(),
+            file_size=sidecar.numbers("file_size").tolist(),
+            schema_id=[own if each is None else each for each in sidecar.older_schema_ids(rows, own)],
         )
 
     def prune_batch(
@@ -146,7 +146,7 @@ class Questions:
         return Side(
             head=layers.head,
             segments=layers.segments,
-            load=lambda row: self._manifests.blocks(newer, layers.companion(row)),
+            load=lambda row: self._manifests.blocks(newer, layers.sidecar(row)),
             manifest=lambda row: self.blocks_at(pointer, row),
         )
 
@@ -188,7 +188,7 @@ class Questions:
         bound = self.finder.bound(predicate, head.schema, request)
         plan = read_plan(request, head.schema)
         aggregation = Aggregation(
-            head, layers.segments, lambda row: self._manifests.blocks(head, layers.companion(row)), self._timer
+            head, layers.segments, lambda row: self._manifests.blocks(head, layers.sidecar(row)), self._timer
         )
         return aggregate_answer(head, plan, aggregation.run(bound, plan, max_tests), request, bound)
 

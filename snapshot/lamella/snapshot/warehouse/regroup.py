@@ -123,9 +123,7 @@ class Rearranging:
                 snapshot_is="current",
             )
         leaving = {ref.segment_id for swap in done for ref in swap.old}
-        removals = {
-            segment_id: set(self._manifests.locations(found[segment_id].ref.companion)) for segment_id in leaving
-        }
+        removals = {segment_id: set(self._manifests.locations(found[segment_id].ref.sidecar)) for segment_id in leaving}
         added = [ref for swap in done for ref in swap.new]
         shaped = self._reshaper.after(snapshot, added, removals, {name: found[name] for name in leaving})
         following = commits.next_snapshot(

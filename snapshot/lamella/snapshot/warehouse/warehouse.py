@@ -1,4 +1,4 @@
-"""Tables in object storage: reading and writing their manifests and companions, committing, pruning.
+"""Tables in object storage: reading and writing their manifests and sidecars, committing, pruning.
 
 Everything a warehouse writes is immutable and named by a fresh id, so what was read once is cached for good. Which
 snapshot is current is not known here: a catalog holds the pointers and swaps them.
@@ -21,9 +21,9 @@ from lamella.snapshot.pages import PageSource
 from lamella.snapshot.pages.source import (
     OnBlock,
     PagesBuilt,
-    carry_page_companions,
-    take_page_companions,
-    write_page_companions,
+    carry_page_sidecars,
+    take_page_sidecars,
+    write_page_sidecars,
 )
 from lamella.snapshot.prune.paging import PageTokens
 from lamella.snapshot.reader_feedback import FeedbackSource
@@ -49,8 +49,8 @@ from lamella.snapshot.warehouse.tables import Definitions, Rollbacks
 class Warehouse:
     """Tables below one root URL.
 
-    ``store`` is the object storage, ``ids`` the source of names, ``cache_bytes`` bounds the manifests and companions
-    held in memory, ``disk_cache`` keeps companions on a local disk (None: nowhere), ``shape`` says how segments and
+    ``store`` is the object storage, ``ids`` the source of names, ``cache_bytes`` bounds the manifests and sidecars
+    held in memory, ``disk_cache`` keeps sidecars on a local disk (None: nowhere), ``shape`` says how segments and
     groups are cut and folded, ``segment_blocks`` only the blocks of a full segment. ``token_secret`` signs page tokens:
     those of another warehouse are only taken when it has the same one (None: a secret of its own). ``grain`` says how
     many blocks a prune tests together, which changes no answer. ``clock``: what ``now()`` is in filters, in Unix
@@ -89,7 +89,7 @@ class Warehouse:
         directories = Directories(manifests, store, ids)
         grain = grain if grain is not None else Grain()
         questions = Questions(manifests, pages, self.page_tokens, root, timer, grain, clock)
-        reshaper = Reshaper(manifests, writer, sketches, shape, lambda made, of: carry_page_companions(store, made, of))
+        reshaper = Reshaper(manifests, writer, sketches, shape, lambda made, of: carry_page_sidecars(store, made, of))
         changes = Changes(
             manifests,
             writer,
@@ -100,7 +100,7 @@ class Warehouse:
             ids,
             segment_blocks=shape.segment_blocks,
             with_pages=(
-                (lambda schema, refs: write_page_companions(store, pages, schema, refs, manifests.segment))
+                (lambda schema, refs: write_page_sidecars(store, pages, schema, refs, manifests.segment))
                 if prepare_pages
                 else None
             ),
@@ -117,7 +117,7 @@ class Warehouse:
         self.segment = manifests.segment
         self.segment_bytes = manifests.segment_bytes
         self.identities = manifests.identities
-        self.companion = manifests.companion
+        self.sidecar = manifests.sidecar
         self.block_keys = manifests.block_keys
         self.segments = objects.segments
         self.objects = objects.objects
@@ -148,7 +148,7 @@ class Warehouse:
         self.index_regrouping = Regrouping(manifests, self.index_blocks, store, root, ids)
         #: The same blocks in other segments.
         self.rearranging = Rearranging(
-            manifests, writer, sketches, reshaper, ids, lambda made: take_page_companions(store, made)
+            manifests, writer, sketches, reshaper, ids, lambda made: take_page_sidecars(store, made)
         )
         #: What recorded filters read.
         self.read_costs = ReadCosts(manifests, questions.finder)
@@ -190,16 +190,16 @@ class Warehouse:
     def build_pages(
         self, pointer: SnapshotPointer, *, rebuild: bool = False, on_done: OnBlock | None = None
     ) -> PagesBuilt:
-        """Write the page companions of a snapshot's segments that have none (``rebuild``: of all), from their files.
+        """Write the page sidecars of a snapshot's segments that have none (``rebuild``: of all), from their files.
 
-        No snapshot changes: a page companion stands beside its segment and can be deleted at any time. A file that
-        cannot be read, or is not the one that was registered, is left out, and the companion says why; ``on_done`` is
+        No snapshot changes: a page sidecar stands beside its segment and can be deleted at any time. A file that
+        cannot be read, or is not the one that was registered, is left out, and the sidecar says why; ``on_done`` is
         called with each block's location and that reason (None: all is well).
 
         Raises:
-            StoreError: a companion cannot be written.
+            StoreError: a sidecar cannot be written.
         """
         schema, refs = self.snapshot(pointer).schema, self.segments(pointer)
-        return write_page_companions(
+        return write_page_sidecars(
             self._store, self._pages, schema, refs, self.segment, rebuild=rebuild, on_done=on_done
         )

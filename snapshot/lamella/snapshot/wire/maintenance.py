@@ -145,11 +145,11 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     At most one of ``snapshot_id`` and ``timestamp``, as for a prune. ``files``: look at the blocks' files (that they
     are there, their footers) and not only at what Lamella wrote. ``history``: so many snapshots, the newest first, are
-    held against the catalog. ``pages``: every segment should have a page companion; None: as the service builds them.
+    held against the catalog. ``pages``: every segment should have a page sidecar; None: as the service builds them.
 
     ``deep``: read the values of some blocks too: ``blocks`` of them, or the share ``sample``, drawn by ``seed``; of
-    each, so many random ``filters`` are answered from statistics and from its rows. ``repair``: write companions and
-    page companions again where they are damaged or missing.
+    each, so many random ``filters`` are answered from statistics and from its rows. ``repair``: write sidecars and
+    page sidecars again where they are damaged or missing.
 
     An answer comes after about ``max_ms``; ``page_token`` asks for what follows.
     """
@@ -196,7 +196,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     segments: int = 0
     blocks: int = 0
     files: int = 0
-    page_companions: int = 0
+    page_sidecars: int = 0
     blocks_read: int = 0
     values: int = 0
     filters: int = 0

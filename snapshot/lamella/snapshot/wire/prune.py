@@ -69,13 +69,13 @@ class LimitUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PageUse(msgspec.Struct, frozen=True, kw_only=True):
-    """Where page statistics came from: columns of blocks out of memory and of page companions, files that were opened.
+    """Where page statistics came from: columns of blocks out of memory and of page sidecars, files that were opened.
 
     ``reasons``: why pages of some blocks are not known or not told apart, with the number of blocks.
     """
 
     cells_cached: int
-    cells_from_companions: int
+    cells_from_sidecars: int
     files_read: int
     reasons: dict[str, int] = {}
 

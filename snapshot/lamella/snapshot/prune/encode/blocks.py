@@ -42,19 +42,19 @@ def slabs(found: Found) -> Iterator[Slab]:
         count = len(part.rows)
         if not count:
             continue
-        companion = part.companion
-        rows = None if count == len(companion) else part.rows
+        sidecar = part.sidecar
+        rows = None if count == len(sidecar) else part.rows
         sizes = None
         if found.column_ids is not None:
-            sizes = _taken(companion.column_size_bytes(found.column_ids), rows)
+            sizes = _taken(sidecar.column_size_bytes(found.column_ids), rows)
         yield Slab(
-            location=companion.text_array("location", rows),
+            location=sidecar.text_array("location", rows),
             numbers=Numbers(
-                row_count=_taken(companion.numbers("row_count"), rows),
-                file_size=_taken(companion.numbers("file_size"), rows),
+                row_count=_taken(sidecar.numbers("row_count"), rows),
+                file_size=_taken(sidecar.numbers("file_size"), rows),
                 codes=part.codes,
                 column_size_bytes=sizes,
-                schema_id=_older(companion.written_with(), part.rows, found.schema_id),
+                schema_id=_older(sidecar.written_with(), part.rows, found.schema_id),
                 residual=None if found.residual is None else found.residual[begin : begin + count],
             ),
         )
@@ -81,7 +81,7 @@ class Gathered:
 
     def add(self, numbers: Numbers) -> None:
         """Take the numbers of the next blocks."""
-        # Copies, since views would hold the whole companion.
+        # Copies, since views would hold the whole sidecar.
         self._parts.append(
             Numbers(
                 row_count=numbers.row_count.copy(),

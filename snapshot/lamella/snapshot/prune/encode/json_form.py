@@ -146,28 +146,28 @@ class SegmentText(msgspec.Struct, frozen=True):
         return self.main.size_bytes + sum(elements.size_bytes for elements in self.numbers.values())
 
 
-def columns_text(companion: Sidecar) -> SegmentText:
+def columns_text(sidecar: Sidecar) -> SegmentText:
     """The members of :class:`~lamella.snapshot.wire.BlockColumns` that are the same in every answer."""
-    numbers = {name: _numbers(companion.numbers(name)) for name in ("row_count", "file_size")}
-    return SegmentText(_schema_id(companion), _strings(companion.text_array("location")), numbers)
+    numbers = {name: _numbers(sidecar.numbers(name)) for name in ("row_count", "file_size")}
+    return SegmentText(_schema_id(sidecar), _strings(sidecar.text_array("location")), numbers)
 
 
-def records_text(companion: Sidecar) -> SegmentText:
+def records_text(sidecar: Sidecar) -> SegmentText:
     """Records of all blocks with the verdict ALL, and no members that not every answer has."""
     numbers = Numbers(
-        row_count=companion.numbers("row_count"),
-        file_size=companion.numbers("file_size"),
-        codes=np.full(len(companion), ALL, dtype=np.uint8),
+        row_count=sidecar.numbers("row_count"),
+        file_size=sidecar.numbers("file_size"),
+        codes=np.full(len(sidecar), ALL, dtype=np.uint8),
         column_size_bytes=None,
         schema_id=None,
         residual=None,
     )
-    texts = record_texts(companion.text_array("location"), numbers)
-    return SegmentText(_schema_id(companion), Elements(bytes(joined(texts, ",")), _spread(texts, 1)))
+    texts = record_texts(sidecar.text_array("location"), numbers)
+    return SegmentText(_schema_id(sidecar), Elements(bytes(joined(texts, ",")), _spread(texts, 1)))
 
 
-def _schema_id(companion: Sidecar) -> int | None:
-    written_with = companion.written_with()
+def _schema_id(sidecar: Sidecar) -> int | None:
+    written_with = sidecar.written_with()
     if isinstance(written_with, int):
         return written_with
     first = int(written_with[0]) if len(written_with) else None
@@ -199,8 +199,8 @@ _MAX_BYTES: Final = 1 << 20
 _BLOCKS_A_RUN: Final = 8
 #: The texts of segments are made for answers that have one of so many of their blocks.
 _WORTH_PART: Final = 16
-#: Texts of larger companions are not made: places in them have four bytes.
-_MAX_COMPANION_BYTES: Final = 256 << 20
+#: Texts of larger sidecars are not made: places in them have four bytes.
+_MAX_SIDECAR_BYTES: Final = 256 << 20
 #: What the texts of a segment take beside their bytes, roughly.
 _TEXT_BYTES: Final = 1_024
 
@@ -222,7 +222,7 @@ class _Cut(msgspec.Struct, frozen=True, gc=False):
 
 
 class SegmentTexts:
-    """The texts of segments by the content of their companions, within what ``resident`` may hold. Thread-safe."""
+    """The texts of segments by the content of their sidecars, within what ``resident`` may hold. Thread-safe."""
 
     def __init__(self, resident: BoundedCache) -> None:
         self._shelf: CacheNamespace[SegmentText] = CacheNamespace(resident, "segment text")
@@ -231,7 +231,7 @@ class SegmentTexts:
         """The whole answer as JSON, the same bytes as from values.
 
         None: it is large, or of another kind (``shape`` "ranges", an order, sizes of columns, older schemas, blocks
-        here and there), or ``opening`` is False and a companion would have to be opened.
+        here and there), or ``opening`` is False and a sidecar would have to be opened.
         """
         parts = found.parts
         if not isinstance(parts, KeptBlocks) or not _is_of_the_kind(found) or not 0 < found.block_count <= _MAX_BLOCKS:
@@ -265,10 +265,10 @@ class SegmentTexts:
         name = (found.segments.text_at("companion.sha256", int(parts.segments[place])), found.shape)
         text = self._shelf.get(name)
         if text is None and opening:
-            companion = parts[place].companion
-            if companion.size_bytes > _MAX_COMPANION_BYTES:
+            sidecar = parts[place].sidecar
+            if sidecar.size_bytes > _MAX_SIDECAR_BYTES:
                 return None
-            text = records_text(companion) if found.shape == "records" else columns_text(companion)
+            text = records_text(sidecar) if found.shape == "records" else columns_text(sidecar)
             self._shelf.put(name, text, text.size_bytes + _TEXT_BYTES)
         return text
 

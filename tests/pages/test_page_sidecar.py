@@ -1,4 +1,4 @@
-"""Page companions: built beside the segment, bound to it, never trusted further than their checksums."""
+"""Page sidecars: built beside the segment, bound to it, never trusted further than their checksums."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class Lake:
         request = msgspec.convert({"filter": text, "level": "page", **options}, PruneRequest)
         return (warehouse or self.warehouse).prune(self.pointer, request)
 
-    def companions(self) -> list[Path]:
-        """The page companions."""
+    def sidecars(self) -> list[Path]:
+        """The page sidecars."""
         return sorted(self.folder.glob("lake/t/_sg/*.pages"))
 
 
@@ -111,7 +111,7 @@ def test_text_in_the_middle_of_a_page_is_found(lake: Lake) -> None:
 
 
 def test_a_request_without_pages_reads_nothing_of_them(lake: Lake) -> None:
-    """Level block opens no file and no page companion."""
+    """Level block opens no file and no page sidecar."""
     lake.warehouse.build_pages(lake.pointer)
     lake.store.read_bytes.clear()
     answer = lake.opened().prune(lake.pointer, PruneRequest(filter="k = 2345"))
@@ -134,12 +134,12 @@ def test_files_are_opened_once_and_then_remembered(lake: Lake) -> None:
     assert blocks_of(first) == blocks_of(second)
 
 
-def test_a_companion_spares_the_files(lake: Lake) -> None:
+def test_a_sidecar_spares_the_files(lake: Lake) -> None:
     """Once built, no file is opened, and only the cells that are asked for are read."""
     of_files = lake.prune("k < 1500 AND r > 900", columns=["t"])
     built = lake.warehouse.build_pages(lake.pointer)
     assert (built.segments, built.blocks, built.left_out) == (2, 4, {})
-    assert len(lake.companions()) == 2
+    assert len(lake.sidecars()) == 2
     lake.store.read_bytes.clear()
     fresh = lake.opened()
     answer = lake.prune("k < 1500 AND r > 900", fresh, columns=["t"])
@@ -147,22 +147,22 @@ def test_a_companion_spares_the_files(lake: Lake) -> None:
     assert lake.store.files_read() == []
     assert answer.report.pages is not None
     assert answer.report.pages.files_read == 0
-    assert answer.report.pages.cells_from_companions > 0
+    assert answer.report.pages.cells_from_sidecars > 0
 
 
 def test_building_again_does_nothing_unless_told(lake: Lake) -> None:
-    """A companion that is there is left alone; ``rebuild`` writes it anew."""
+    """A sidecar that is there is left alone; ``rebuild`` writes it anew."""
     lake.warehouse.build_pages(lake.pointer)
     again = lake.warehouse.build_pages(lake.pointer)
     assert (again.segments, again.skipped) == (0, 2)
     assert lake.warehouse.build_pages(lake.pointer, rebuild=True).segments == 2
 
 
-def test_a_deleted_companion_is_missed_by_nothing(lake: Lake) -> None:
+def test_a_deleted_sidecar_is_missed_by_nothing(lake: Lake) -> None:
     """It is derived: the files say the same."""
     lake.warehouse.build_pages(lake.pointer)
     before = blocks_of(lake.prune("k = 17", columns=["k"]))
-    for path in lake.companions():
+    for path in lake.sidecars():
         path.unlink()
     assert blocks_of(lake.prune("k = 17", lake.opened(), columns=["k"])) == before
     assert lake.warehouse.build_pages(lake.pointer).segments == 2
@@ -197,10 +197,10 @@ def test_a_missing_file_leaves_its_block_whole(lake: Lake) -> None:
     assert not there.pages.whole
 
 
-def test_a_companion_of_another_segment_is_not_used(lake: Lake) -> None:
+def test_a_sidecar_of_another_segment_is_not_used(lake: Lake) -> None:
     """It is bound to the hash of its segment's manifest."""
     lake.warehouse.build_pages(lake.pointer)
-    one, other = lake.companions()
+    one, other = lake.sidecars()
     shutil.copyfile(one, other)
     fresh = lake.opened()
     answer = lake.prune("k >= 0 AND r = 3", fresh)
@@ -213,11 +213,11 @@ def test_a_companion_of_another_segment_is_not_used(lake: Lake) -> None:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(at=st.floats(0, 1, exclude_max=True), byte=st.integers(1, 255), cut=st.booleans())
-def test_damage_to_a_companion_changes_no_answer(lake: Lake, at: float, byte: int, cut: bool) -> None:
+def test_damage_to_a_sidecar_changes_no_answer(lake: Lake, at: float, byte: int, cut: bool) -> None:
     """Every byte is under a checksum; with damage the files answer, and the report says so."""
-    if not lake.companions():
+    if not lake.sidecars():
         lake.warehouse.build_pages(lake.pointer)
-    path = lake.companions()[0]
+    path = lake.sidecars()[0]
     good = path.read_bytes()
     place = int(at * len(good))
     bad = good[:place] if cut else good[:place] + bytes([good[place] ^ byte]) + good[place + 1 :]
@@ -300,7 +300,7 @@ def test_random_small_caches_change_no_answer(tmp_path: Path) -> None:
         assert blocks_of(lake.prune(text, small, columns=["t"])) == blocks_of(lake.prune(text, columns=["t"]))
 
 
-def test_new_segments_get_companions_when_told(lake: Lake) -> None:
+def test_new_segments_get_sidecars_when_told(lake: Lake) -> None:
     """With ``prepare_pages`` they are there before the first request."""
     warehouse = Warehouse(lake.store, f"{lake.root}-eager", prepare_pages=True)
     schema = lake.warehouse.head(lake.pointer).schema
