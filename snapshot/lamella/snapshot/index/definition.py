@@ -151,7 +151,7 @@ def term_key(term: BoundTerm) -> Hashable:
     """What two terms share that are the same function of the same columns, however they are spelled.
 
     Columns count by their ids, so a rename changes nothing. Types are not part of it: see
-    :func:`lamella.snapshot.index.definition.can_serve`.
+    :func:`lamella.snapshot.index.widening.can_serve`.
     """
     if isinstance(term, Leaf):
         return ("column", term.id)
