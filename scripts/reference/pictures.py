@@ -34,7 +34,7 @@ def tree() -> str:
     d.text(20, 98, "the one thing that changes", "small")
     d.line((160, 44), (250, 44), arrow=True)
     d.box(250, 24, 130, 40, "kept", "snapshot")
-    d.box(250, 70, 130, 28, "part", "companion")
+    d.box(250, 70, 130, 28, "part", "sidecar")
     d.text(400, 41, "columns, cluster key, indexes, one summary of everything:")
     d.text(400, 59, "rows, bytes, and min, max, nulls, NaN of every column", "small")
     d.text(400, 89, "the summaries of all segments, as columns", "small")
@@ -42,7 +42,7 @@ def tree() -> str:
         x = 250 + n * 200
         d.line((315, 98), (315, 118), (x + 65, 118), (x + 65, 140), arrow=True)
         d.box(x, 140, 130, 40, "kept" if n == 1 else "out", "" if n != 1 else "segment")
-        d.box(x, 186, 130, 28, "part", "companion")
+        d.box(x, 186, 130, 28, "part", "sidecar")
     d.text(20, 158, "segments", "strong")
     d.text(20, 176, "about 1,000 blocks each,", "small")
     d.text(20, 192, "with a summary of them", "small")
