@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -46,11 +46,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     with those of their file, whose fixtures they share. Mark what starts processes, and bound property tests."""
     seen: set[object] = set()
     for item in items:
-        if PROFILE == "lamella" and item.get_closest_marker("hypothesis") and not item.get_closest_marker("soak"):
-            function = getattr(item, "obj", None)
-            if function is not None and function not in seen:
-                seen.add(function)
-                _try_fewer(function)
+        function = getattr(item, "obj", None)
+        function = getattr(function, "__func__", function)
+        is_property = is_hypothesis_test(function)  # its marker is not set yet
+        if PROFILE == "lamella" and is_property and function not in seen and not item.get_closest_marker("soak"):
+            seen.add(function)
+            _try_fewer(function)
         if _starts_processes(item):
             item.add_marker(pytest.mark.process)
         name = next((name for name in ONE_PROCESS_MARKERS if item.get_closest_marker(name)), None)

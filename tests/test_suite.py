@@ -29,6 +29,19 @@ def test_property_tests_try_a_share_of_their_examples(wanted: int, most: int) ->
     assert len(tried) == most
 
 
+@settings(max_examples=200, database=None)
+@given(st.integers())
+def test_a_property_of_integers(number: int) -> None:
+    """The test below looks at how many examples it has."""
+    assert number == int(str(number))
+
+
+def test_property_tests_that_are_collected_are_bounded() -> None:
+    """The profile of `make test` reaches them, and that of `make soak` leaves them alone."""
+    wanted = 200 // conftest.SHARE if conftest.PROFILE == "lamella" else 200
+    assert getattr(test_a_property_of_integers, conftest._SETTINGS).max_examples == wanted
+
+
 @pytest.mark.parametrize(
     ("nodeid", "area"),
     [("tests/prune/test_join.py::test_a[1/2]", "prune"), ("tests/test_arrows.py::test_b", "test_arrows")],
