@@ -1,11 +1,11 @@
-"""The layout of a table's blocks by a cluster key: how good it is, what to rewrite next, and where rows go.
+"""Cluster layout of a table's blocks: measures it, selects the blocks to rewrite next, and orders rows.
 
-Values in, values out: zone maps and sizes of blocks, as arrays with an element for each. Nothing here reads or writes
-anything, and nothing that decides which blocks a query skips depends on it.
+All functions work on values: zone maps and block sizes as arrays with one element per block. Nothing here reads or
+writes storage, and pruning never depends on the results.
 
-- :mod:`.extent`: where blocks lie on a key, where the rows are, and what look-ups read.
-- :mod:`.depth`: how many blocks lie over one another; :mod:`.health`: all of that in figures.
-- :mod:`.selection`: what to sort next; :mod:`.compaction`: which small blocks to put together; :mod:`.regroup`: which
-  blocks should be in one segment.
-- :mod:`.curve`: places of rows along z-order and Hilbert curves.
+- :mod:`.extent`: block sizes, the range of the key that each block covers, and the expected cost of look-ups.
+- :mod:`.depth`: how many blocks overlap; :mod:`.health`: a summary of the layout in figures.
+- :mod:`.selection`: blocks to recluster next; :mod:`.compaction`: small blocks to merge; :mod:`.regroup`: how blocks
+  are grouped into segments.
+- :mod:`.curve`: positions of rows along z-order and Hilbert curves.
 """

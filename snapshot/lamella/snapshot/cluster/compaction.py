@@ -1,18 +1,18 @@
-"""Which small blocks to put together, and which large ones to split.
+"""Selects small blocks to merge and large blocks to split.
 
-Small blocks that are neighbours on the key become one block, as long as that stays sharp: it may lie over as much of
-the key as its blocks do together and a quarter more, or over as much as eight blocks of the target size have to. So a
-look-up reads at most a quarter more of the blocks that were put together, or one for up to eight neighbours, and blocks
-from the two ends of the key's range stay apart. It may read more bytes: a larger block where there was a smaller one.
-A wide block and a narrow one are not put together (:mod:`lamella.snapshot.cluster.layout`).
+Small blocks that are neighbours on the key are merged as long as the result stays narrow: its key range may be 1.25
+times what its blocks cover together, or as wide as eight blocks of the target size. So a look-up reads at most a
+quarter more of the merged blocks, or one merged block for up to eight neighbours, and blocks from the two ends of the
+key's range stay apart. A look-up may read more bytes, because a merged block is larger. A wide block is not merged with
+a narrow one (:mod:`lamella.snapshot.cluster.layout`).
 
-A bin is full at 80 % of the target, goes on to 100 %, and has at most 120 %. One block of 40 % to 80 % may be in it, to
-be filled up. A bin that is not full is written only when it comes out half as large again as the largest of its blocks;
-else a table that gets a few rows at a time would write its last block again and again. So a row is rewritten at most
-some log(target / size) / log(1.5) times.
+A bin counts as full at 80 % of the target. It is filled up to 100 % and never holds more than 120 %. It may include one
+block of 40 % to 80 %. A bin that is not full is written only if the result is at least 1.5 times as large as its
+largest block; otherwise a table that receives a few rows at a time would rewrite its last block again and again. So a
+row is rewritten at most about log(target / size) / log(1.5) times.
 
-Every bin makes fewer blocks, or fewer large ones: repeated runs come to an end. Which blocks are small is looked at
-anew each time, and nothing is counted up or down.
+Every bin reduces the number of blocks, or of large blocks, so repeated runs terminate. Each run decides anew which
+blocks are small; no counters are kept.
 """
 
 from __future__ import annotations
@@ -29,27 +29,28 @@ from lamella.snapshot.columnar.keys import Mask
 
 RUN_BYTES: Final = 64 << 30
 RUN_BLOCKS: Final = 10_000
-#: Parts of the target: a bin that is full, and the most that one has.
+#: Parts of the target: the size at which a bin counts as full, and the maximum size of a bin.
 _FULL: Final = 0.8
 _FULLEST: Final = 1.2
-#: What a bin that is not full has at least, against its largest block.
+#: Minimum size of a bin that is not full, as a multiple of its largest block.
 _GROWTH: Final = 1.5
-#: How much wider than all of its blocks a bin may be.
+#: Maximum width of a bin, as a multiple of the width of all its blocks.
 _WIDER: Final = 1.25
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run may do: bytes of blocks rewritten, and how many blocks."""
+    """Limits of one run: the bytes and the number of blocks that it rewrites."""
 
     max_bytes: int = RUN_BYTES
     max_blocks: int = RUN_BLOCKS
 
 
 class Bin(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """Blocks that are written anew together, as ``pieces`` blocks of about the same size.
+    """Blocks that are rewritten together into ``pieces`` blocks of about the same size.
 
-    ``blocks``: their places among all blocks (int64, in key order). Several blocks become one; one becomes several.
-    ``level``: of what comes out: the greatest of theirs (at least 0); settled only if all of them are.
+    ``blocks``: their indexes among all blocks (int64, in key order). Several blocks become one, or one becomes several.
+    ``level``: the level of the new blocks, which is the maximum of the old levels (at least 0); the new blocks are
+    settled only if all old ones are.
     """
 
     blocks: Any
@@ -60,10 +61,10 @@ class Bin(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class Packing(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """The bins of one run, those that save most blocks for a byte first.
+    """The bins of one run, those that save most blocks per byte first.
 
-    ``reason``: why there is none, or none besides these. ``remaining_blocks``: how many blocks later runs would
-    rewrite, by what is known now.
+    ``reason``: why there are no bins, or no more than these. ``remaining_blocks``: the number of blocks that later runs
+    would rewrite, as far as is known now.
     """
 
     bins: tuple[Bin, ...]
@@ -79,13 +80,13 @@ def pack(
     *,
     allowed: Mask | None = None,
 ) -> Packing:
-    """The bins of the next run; the same for the same arguments.
+    """Returns the bins of the next run; the same arguments give the same bins.
 
-    ``extents``: where the blocks lie on the table's cluster key; None: it has none, and blocks that stand next to each
-    other are neighbours. ``allowed``: blocks that may be chosen (None: all).
+    ``extents``: the range that each block covers on the table's cluster key. None: the table has no key, and
+    consecutive blocks count as neighbours. ``allowed``: the blocks that may be chosen (None: all).
 
     Raises:
-        ValueError: the arguments are not of the same blocks.
+        ValueError: the arguments do not describe the same blocks.
     """
     if (extents is not None and len(extents) != len(sizes)) or (allowed is not None and len(allowed) != len(sizes)):
         raise ValueError("extents, sizes and allowed are of the same blocks")
@@ -120,7 +121,7 @@ def _bin(sizes: Sizes, blocks: Rows, target: BlockTarget) -> Bin:
 
 
 class _Packer:
-    """Puts neighbours into bins."""
+    """Packs neighbouring blocks into bins."""
 
     def __init__(self, extents: Extents | None, sizes: Sizes, target: BlockTarget, limits: Limits) -> None:
         self._sizes = sizes
@@ -132,7 +133,8 @@ class _Packer:
             self._near = neighbours(extents, sizes.rows, float(sizes.rows.sum()) / max(float(self._fill.sum()), 1e-9))
 
     def bins(self, small: Mask, medium: Mask) -> list[Bin]:
-        """The bins of small blocks, each with at most one of medium size; more than a run may do."""
+        """Returns bins of small blocks, each with at most one medium block. There may be more than one run may
+        rewrite."""
         near = self._near
         found: list[Bin] = []
         if not small.any():
@@ -148,7 +150,7 @@ class _Packer:
         return found
 
     def _runs(self, order: Rows, medium: Mask) -> list[Rows]:
-        """Neighbours that fit one bin, one run after another."""
+        """Yields runs of neighbours that fit into one bin."""
         rows, size_bytes = self._sizes.rows[order].tolist(), self._sizes.size_bytes[order].tolist()
         mediums = medium[order].tolist()
         max_rows, max_bytes = self._target.rows, self._target.size_bytes
@@ -172,7 +174,8 @@ class _Packer:
         return list(np.split(order, starts[1:])) if len(order) else []
 
     def _kept(self, run: Rows) -> Rows:
-        """What is left of a run without blocks too large to be worth it; fewer than two: nothing."""
+        """Returns a run without the blocks that are too large to be worth rewriting; empty if fewer than two are
+        left."""
         is_whole = True
         while len(run) > 1:
             fill = self._fill[run]
@@ -184,7 +187,7 @@ class _Packer:
         return run
 
     def _holds(self, run: Rows) -> bool:
-        """Whether blocks of which one was left out may still be put together."""
+        """Returns whether the blocks of a run may still be merged after one of them was left out."""
         hull = _Hull(self._near, run)
         for at in range(len(run)):
             if not hull.takes(at):
@@ -194,7 +197,7 @@ class _Packer:
 
 
 class _Hull:
-    """What some of the blocks ``order``, that are put together, lie over."""
+    """The part of the key range that a run of the blocks in ``order`` covers."""
 
     def __init__(self, near: Neighbours | None, order: Rows) -> None:
         self._sides: list[tuple[list[float], list[float]]] = []
@@ -208,13 +211,13 @@ class _Hull:
         self.clear()
 
     def clear(self) -> None:
-        """Begin with no block."""
+        """Remove all blocks."""
         self._low = [math.inf] * len(self._sides)
         self._high = [-math.inf] * len(self._sides)
         self._together = 0.0
 
     def takes(self, at: int) -> bool:
-        """Whether a block may be added."""
+        """Returns whether a block may be added."""
         if not self._sides:
             return True
         room = 1.0

@@ -1,9 +1,9 @@
 """Positions of rows along a z-order or Hilbert curve through several columns.
 
-A point has one whole number of ``bits`` bits for each of d columns; what makes numbers of values is
-the quantiles below. Its position is a number of ``d * bits`` bits, in as many 64-bit words as that
-takes, the most significant one first and zeros in front. Positions compare as their words do, one after another.
-Different points have different positions, and every number of ``d * bits`` bits is one.
+A point has one whole number of ``bits`` bits for each of d columns; the quantiles below turn values into such numbers.
+The position of a point is a number of ``d * bits`` bits, stored in as many 64-bit words as necessary, most significant
+word first, padded with zeros in front. Positions compare word by word. Different points have different positions, and
+every number of ``d * bits`` bits is the position of a point.
 """
 
 from __future__ import annotations
@@ -23,38 +23,41 @@ from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.row_filter import decimal_limbs, vector_of
 from lamella.snapshot.schema import DataType, parse_type
 
-# Values of a column in Arrow arrays, in forms that can be sorted and looked up many at a time.
+# Values of a column in Arrow arrays, in forms that can be sorted and searched in bulk.
 #
-# Numbers as they are; decimals of more than 18 digits as two limbs; text and bytes as Arrow's, of which eight bytes
-# decide most comparisons. All three are in the order of the type (see ``snapshot.schema.types``).
+# Numbers stay as they are. Decimals of more than 18 digits become two limbs. Text and bytes stay Arrow binary; their
+# first eight bytes decide most comparisons. All three follow the order of the type (see ``snapshot.schema.types``).
 
 Ranks = npt.NDArray[np.int64]
 
 
 class Ordered(Protocol):
-    """n values, none of them null."""
+    """A sequence of n values without nulls, in a form that can be sorted."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Returns the number of values."""
 
     def take(self, rows: Ranks) -> Self:
-        """Some of them, in that order."""
+        """Returns the values of some rows, in the given order."""
 
     def sorted(self) -> Self:
-        """All of them, ascending; NaN behind all numbers."""
+        """Returns all values in ascending order, NaN after all numbers."""
 
     def starts(self) -> Mask:
-        """Of sorted values: where one differs from that before it."""
+        """For sorted values: returns where a value differs from the one before it."""
 
     def found_in(self, cuts: Any) -> tuple[Ranks, Mask]:
-        """How many of ``cuts`` (of the same form, ascending, each once) lie below each value, and whether it is one."""
+        """Returns for each value the number of ``cuts`` below it, and whether the value equals a cut.
+
+        ``cuts`` has the same form and is ascending without duplicates.
+        """
 
     def columns(self) -> dict[str, pa.Array]:
-        """As Arrow columns, see :func:`restored`."""
+        """Returns the values as Arrow columns that :func:`restored` reads back."""
 
 
 class Numbers(msgspec.Struct, frozen=True, eq=False):
-    """int64, uint64 or float64."""
+    """Values as int64, uint64 or float64."""
 
     array: Any
 
@@ -62,15 +65,15 @@ class Numbers(msgspec.Struct, frozen=True, eq=False):
         return len(self.array)
 
     def take(self, rows: Ranks) -> Numbers:
-        """Some of them, in that order."""
+        """Returns the values of some rows, in the given order."""
         return Numbers(self.array[rows])
 
     def sorted(self) -> Numbers:
-        """All of them, ascending."""
+        """Returns all values in ascending order."""
         return Numbers(np.sort(self.array))
 
     def starts(self) -> Mask:
-        """Where one differs from that before it."""
+        """Returns where a value differs from the one before it."""
         before, after = self.array[:-1], self.array[1:]
         differs = before != after
         if self.array.dtype.kind == "f":
@@ -78,17 +81,17 @@ class Numbers(msgspec.Struct, frozen=True, eq=False):
         return _first(differs, len(self))
 
     def found_in(self, cuts: Numbers) -> tuple[Ranks, Mask]:
-        """How many cuts lie below each value, and whether it is one."""
+        """Returns the number of cuts below each value, and whether the value equals a cut."""
         left = np.searchsorted(cuts.array, self.array, side="left")
         return left, np.searchsorted(cuts.array, self.array, side="right") > left
 
     def columns(self) -> dict[str, pa.Array]:
-        """One column."""
+        """Returns the values as one column."""
         return {"number": pa.array(self.array)}
 
 
 class Wide(msgspec.Struct, frozen=True, eq=False):
-    """Whole numbers of up to 128 bits: signed high limbs, unsigned low limbs."""
+    """Integers of up to 128 bits: signed high limbs, unsigned low limbs."""
 
     high: Any
     low: Any
@@ -97,35 +100,35 @@ class Wide(msgspec.Struct, frozen=True, eq=False):
         return len(self.high)
 
     def take(self, rows: Ranks) -> Wide:
-        """Some of them, in that order."""
+        """Returns the values of some rows, in the given order."""
         return Wide(self.high[rows], self.low[rows])
 
     def sorted(self) -> Wide:
-        """All of them, ascending."""
+        """Returns all values in ascending order."""
         return self.take(np.lexsort((self.low, self.high)))
 
     def starts(self) -> Mask:
-        """Where one differs from that before it."""
+        """Returns where a value differs from the one before it."""
         differs = (self.high[:-1] != self.high[1:]) | (self.low[:-1] != self.low[1:])
         return _first(differs, len(self))
 
     def found_in(self, cuts: Wide) -> tuple[Ranks, Mask]:
-        """How many cuts lie below each value, and whether it is one."""
+        """Returns the number of cuts below each value, and whether the value equals a cut."""
         low = np.searchsorted(cuts.high, self.high, side="left")
         high = np.searchsorted(cuts.high, self.high, side="right")
-        # Within equal high limbs the low ones decide.
+        # Where the high limbs are equal, the low limbs decide.
         left = _bisected(low, high, lambda rows, places: cuts.low[places] < self.low[rows])
         is_cut = left < high
         is_cut[is_cut] = cuts.low[left[is_cut]] == self.low[is_cut]
         return left, is_cut
 
     def columns(self) -> dict[str, pa.Array]:
-        """Two columns."""
+        """Returns the values as two columns."""
         return {"high": pa.array(self.high), "low": pa.array(self.low)}
 
 
 class Texts(msgspec.Struct, frozen=True, eq=False):
-    """Text and bytes, as an array of large binary without nulls."""
+    """Text or bytes, as an Arrow array of large binary without nulls."""
 
     array: Any
 
@@ -133,28 +136,28 @@ class Texts(msgspec.Struct, frozen=True, eq=False):
         return len(self.array)
 
     def take(self, rows: Ranks) -> Texts:
-        """Some of them, in that order."""
+        """Returns the values of some rows, in the given order."""
         return Texts(self.array.take(pa.array(rows)))
 
     def sorted(self) -> Texts:
-        """All of them, ascending."""
+        """Returns all values in ascending order."""
         return Texts(self.array.take(pc.sort_indices(self.array)))
 
     def starts(self) -> Mask:
-        """Where one differs from that before it."""
+        """Returns where a value differs from the one before it."""
         if len(self) < 2:
             return np.ones(len(self), dtype=bool)
         differs = pc.not_equal(self.array.slice(0, len(self) - 1), self.array.slice(1))
         return _first(differs.to_numpy(zero_copy_only=False), len(self))
 
     def found_in(self, cuts: Texts) -> tuple[Ranks, Mask]:
-        """How many cuts lie below each value, and whether it is one."""
+        """Returns the number of cuts below each value, and whether the value equals a cut."""
         count = len(cuts)
         if not count:
             return np.zeros(len(self), dtype=np.int64), np.zeros(len(self), dtype=bool)
         shared = _shared(cuts.array[0].as_py(), cuts.array[count - 1].as_py())
         begins = pc.starts_with(self.array, shared).to_numpy(zero_copy_only=False)
-        # A value that does not begin as all cuts do lies below or above them all.
+        # A value that lacks the common prefix of the cuts lies below or above all of them.
         outside = np.where(pc.less(self.array, pa.scalar(shared, pa.large_binary())), 0, count)
         words, of_cuts = self._words(len(shared)), cuts._words(len(shared))
         low = np.where(begins, np.searchsorted(of_cuts, words, side="left"), outside)
@@ -172,11 +175,11 @@ class Texts(msgspec.Struct, frozen=True, eq=False):
         return left, is_cut
 
     def columns(self) -> dict[str, pa.Array]:
-        """One column."""
+        """Returns the values as one column."""
         return {"text": self.array}
 
     def _words(self, at: int) -> npt.NDArray[np.uint64]:
-        """Eight bytes of each from byte ``at`` on."""
+        """Returns eight bytes of each value, from byte ``at`` on."""
         _, offsets, data = self.array.buffers()
         count, start = len(self.array), self.array.offset
         ends = np.frombuffer(offsets, dtype=np.int64)[start : start + count + 1]
@@ -185,7 +188,7 @@ class Texts(msgspec.Struct, frozen=True, eq=False):
 
 
 def ordered(array: pa.Array, dtype: DataType) -> tuple[Ordered, Mask]:
-    """The values of an array (arbitrary where it is null), and where it is not null.
+    """Returns the values of an array (arbitrary where it is null), and where it is not null.
 
     Raises:
         TypeError: the array does not hold values of the type, or these have no order.
@@ -200,7 +203,7 @@ def ordered(array: pa.Array, dtype: DataType) -> tuple[Ordered, Mask]:
 
 
 def restored(table: pa.Table, dtype: DataType) -> Ordered:
-    """The values of a type from their :meth:`Ordered.columns`."""
+    """Reads values of a type back from their :meth:`Ordered.columns`."""
     if is_wide(dtype):
         return Wide(table.column("high").to_numpy(), table.column("low").to_numpy())
     if dtype.order == "bytes":
@@ -214,9 +217,9 @@ def _first(differs: Any, count: int) -> Mask:
 
 
 def _bisected(low: Ranks, high: Ranks, is_below: Callable[[Ranks, Ranks], Mask]) -> Ranks:
-    """For each row the first place from ``low`` to ``high`` that is not below it.
+    """Returns for each row the first index from ``low`` to ``high`` whose element is not below the row's value.
 
-    ``is_below(rows, places)``: whether what stands at a place is below a row's value.
+    ``is_below(rows, places)``: whether the element at an index is below a row's value.
     """
     left, right = low.astype(np.int64), high.astype(np.int64)
     rows = np.flatnonzero(left < right)
@@ -230,30 +233,31 @@ def _bisected(low: Ranks, high: Ranks, is_below: Callable[[Ranks, Ranks], Mask])
 
 
 def _shared(first: bytes, last: bytes) -> bytes:
-    """What everything from the first to the last begins with."""
+    """Returns the common prefix of all byte strings from ``first`` to ``last``."""
     count = next((at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), None)
     return first[: min(len(first), len(last)) if count is None else count]
 
 
-# Values of a column as numbers that say where among all rows they stand: what curves are made of.
+# Values of a column as ranks among all rows, the input of the curves.
 #
-# From a sample of the rows, numbers from 0 to ``2 ** bits - 1`` in the column's order: ascending, NaN above all
-# numbers, -0.0 equal to 0.0, text by its UTF-8 bytes, nulls last. A number is about ``2 ** bits`` times the part of
-# the rows that come before, with half of those that are equal: so a column of few values uses all bits too, and each
-# value gets as much of the range as it has rows. Equal values always get the same number, and a greater value never
-# gets a lesser one. Different values may share one: who sorts by these numbers breaks ties by the values.
+# A sample of the rows gives numbers from 0 to ``2 ** bits - 1`` in the column's order: ascending, NaN above all
+# numbers, -0.0 equal to 0.0, text by its UTF-8 bytes, nulls last. A number is about ``2 ** bits`` times the fraction of
+# rows that sort before the value, plus half of the rows that are equal to it. So a column with few values uses all bits
+# too, and each value gets a share of the range that matches its number of rows. Equal values always get the same
+# number, and a greater value never gets a smaller number. Different values may get the same number; a caller that sorts
+# by these numbers breaks ties by the values.
 
-#: Different values of a sample that are remembered at most.
+#: Maximum number of distinct sample values that are remembered.
 MAX_CUTS: Final = 1 << 16
 _META: Final = b"lamella.quantiles"
 
 
 class Quantiles(msgspec.Struct, frozen=True, eq=False):
-    """Where the values of a column stand. :meth:`packed` and :func:`unpacked` take it to another process.
+    """The ranks of a column's values. :meth:`packed` and :func:`unpacked` transfer it to another process.
 
-    ``cuts``: some of the sample's values, ascending, each once. ``at``: the number of each; ``between``: of values
-    before the first cut, between any two neighbours, and behind the last (one more than there are cuts). ``of_null``:
-    the number of nulls.
+    ``cuts``: some of the sample's values, ascending, without duplicates. ``at``: the number of each cut. ``between``:
+    the numbers of values before the first cut, between neighbouring cuts, and after the last one (one more than there
+    are cuts). ``of_null``: the number of nulls.
     """
 
     dtype: DataType
@@ -264,7 +268,7 @@ class Quantiles(msgspec.Struct, frozen=True, eq=False):
     of_null: int
 
     def places(self, values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:
-        """The number of each value.
+        """Returns the number of each value.
 
         Raises:
             TypeError: the array does not hold values of the column's type.
@@ -280,7 +284,7 @@ class Quantiles(msgspec.Struct, frozen=True, eq=False):
         return np.asarray(found)
 
     def packed(self) -> bytes:
-        """As bytes."""
+        """Returns the quantiles as bytes."""
         meta = {"dtype": str(self.dtype), "bits": self.bits, "above": int(self.between[-1]), "null": self.of_null}
         columns = {**self.cuts.columns(), "at": pa.array(self.at), "before": pa.array(self.between[:-1])}
         table = pa.table(columns).replace_schema_metadata({_META: msgspec.json.encode(meta)})
@@ -291,7 +295,7 @@ class Quantiles(msgspec.Struct, frozen=True, eq=False):
 
 
 def unpacked(data: bytes) -> Quantiles:
-    """What :meth:`Quantiles.packed` wrote."""
+    """Reads back the bytes of :meth:`Quantiles.packed`."""
     table = pa.ipc.open_stream(data).read_all().combine_chunks()
     meta = msgspec.json.decode(table.schema.metadata[_META])
     dtype = parse_type(meta["dtype"])
@@ -302,7 +306,8 @@ def unpacked(data: bytes) -> Quantiles:
 
 
 def quantiles(sample: pa.Array | pa.ChunkedArray, dtype: DataType, bits: int) -> Quantiles:
-    """Where values stand, by a sample of the rows, nulls among them; the more, the finer, up to about 2 ** bits.
+    """Computes quantiles from a sample of the rows, nulls included; up to about 2 ** bits rows, a larger sample is more
+    precise.
 
     Raises:
         InvalidRequest: values of the type have no order.
@@ -334,7 +339,7 @@ def quantiles(sample: pa.Array | pa.ChunkedArray, dtype: DataType, bits: int) ->
 
 
 def _spread_out(starts: Any, stops: Any, most: int) -> Any:
-    """Which different values to remember: those that every so many rows of the sample fall on."""
+    """Selects the distinct values to remember: those at evenly spaced rows of the sample."""
     if len(starts) <= most:
         return np.arange(len(starts))
     targets = (np.arange(most) + 0.5) * (stops[-1] / most)
@@ -342,26 +347,26 @@ def _spread_out(starts: Any, stops: Any, most: int) -> Any:
 
 
 def _numbers(ranks: Any, total: int, bits: int) -> npt.NDArray[np.uint64]:
-    """Ranks among the rows of the sample, as numbers of so many bits."""
+    """Converts ranks among the rows of the sample to numbers of ``bits`` bits."""
     if not total:
         return np.full(len(ranks), (1 << bits) - 1, dtype=np.uint64)
     numbers = np.minimum(np.floor(ranks / total * (1 << bits)), (1 << bits) - 1)
     return np.asarray(numbers, dtype=np.uint64)
 
 
-#: n rows, one column for each column of the key.
+#: n rows, one column per column of the key.
 Points = npt.NDArray[np.uint64]
-#: n rows, one column for each word.
+#: n rows, one column per word.
 Positions = npt.NDArray[np.uint64]
 CurveKind = Literal["zorder", "hilbert"]
 
-#: Bits of a column at most: more than a sample of its values can tell apart.
+#: Maximum bits of a column: more than a sample of its values can tell apart.
 MAX_BITS: Final = 16
 _WORD_BITS: Final = 64
 
 
 def bits_for(columns: int) -> int:
-    """Bits for each of so many columns such that positions fit one word; at least 1, at most :data:`MAX_BITS`."""
+    """Returns the bits per column that let positions fit one word; at least 1, at most :data:`MAX_BITS`."""
     return max(1, min(MAX_BITS, _WORD_BITS // columns))
 
 
@@ -371,7 +376,7 @@ def positions(kind: CurveKind, points: Points, bits: int) -> Positions:
     ``points``: n rows of d >= 1 numbers below ``2 ** bits``, with 1 <= bits <= 64.
 
     Raises:
-        ValueError: an unknown kind, no column, bits out of range, or a number that has more bits.
+        ValueError: unknown kind, no columns, ``bits`` out of range, or a number with more bits.
     """
     if kind not in get_args(CurveKind):
         raise ValueError(f"no curve is called {kind!r}")
@@ -387,12 +392,13 @@ def positions(kind: CurveKind, points: Points, bits: int) -> Positions:
 
 
 def order(found: Positions) -> npt.NDArray[np.int64]:
-    """The rows in the order of their positions; those of one position stay as they stand."""
+    """Returns the rows in the order of their positions; the sort is stable."""
     return np.asarray(np.lexsort(tuple(found[:, word] for word in reversed(range(found.shape[1])))), dtype=np.int64)
 
 
 def to_arrow(found: Positions) -> pa.Array:
-    """Positions as an Arrow array that Arrow sorts along the curve: uint64, or big-endian bytes of a fixed size."""
+    """Converts positions to an Arrow array whose sort order follows the curve: uint64, or big-endian bytes of a fixed
+    size."""
     count, words = found.shape
     if words == 1:
         return pa.array(found[:, 0], pa.uint64())
@@ -401,14 +407,14 @@ def to_arrow(found: Positions) -> pa.Array:
 
 
 def _interleaved(columns: list[Any], bits: int) -> Positions:
-    """The bits of the columns by turns, the highest first."""
+    """Interleaves the bits of the columns, highest bits first."""
     width = len(columns) * bits
     words = -(-width // _WORD_BITS)
     found = np.zeros((words, len(columns[0])), dtype=np.uint64)
     one = np.uint64(1)
     for level in range(bits):
         for column, values in enumerate(columns):
-            # Counted from the lowest bit of all.
+            # Counted from the lowest bit of the position.
             place = level * len(columns) + len(columns) - 1 - column
             bit = (values >> np.uint64(level)) & one
             found[words - 1 - place // _WORD_BITS] |= bit << np.uint64(place % _WORD_BITS)
@@ -416,7 +422,7 @@ def _interleaved(columns: list[Any], bits: int) -> Positions:
 
 
 def _transposed(points: list[Any], bits: int) -> list[Any]:
-    """Numbers whose interleaved bits are the Hilbert position of the points (Skilling's "transposed" form)."""
+    """Returns numbers whose interleaved bits are the Hilbert positions of the points (Skilling's "transposed" form)."""
     count = len(points)
     if count == 1:
         return points
@@ -426,7 +432,7 @@ def _transposed(points: list[Any], bits: int) -> list[Any]:
         bit, below = np.uint64(1 << level), np.uint64((1 << level) - 1)
         for axis in range(count):
             is_set = (axes[axis] & bit) != zero
-            # Where the bit is set the first axis is mirrored, elsewhere it is exchanged with this one.
+            # Where the bit is set the first axis is mirrored; elsewhere it is swapped with this axis.
             swapped = np.where(is_set, zero, (axes[0] ^ axes[axis]) & below)
             axes[0] ^= np.where(is_set, below, swapped)
             axes[axis] ^= swapped

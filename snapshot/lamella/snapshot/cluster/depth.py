@@ -1,9 +1,10 @@
-"""How many blocks lie over one another, on a line and as boxes.
+"""How many blocks overlap, as intervals on a line and as boxes.
 
-*Depth* of a place: how many blocks lie there; a look-up of a key value there reads so many. Depth of a block: the
-greatest depth of a place in it, at least 1. *Overlaps* of a block: how many others overlap it. Blocks that only touch
-do not overlap (see :mod:`lamella.snapshot.cluster.extent`). Blocks that hold nothing but one and the same value are one
-pile: together they count once in every depth, and they do not overlap each other, since no layout can take them apart.
+*Depth* of a key value: the number of blocks whose range contains it, which is the number of blocks that a look-up of
+the value reads. Depth of a block: the maximum depth within its range, at least 1. *Overlaps* of a block: the number of
+other blocks that overlap it. Blocks that only touch do not overlap (see :mod:`lamella.snapshot.cluster.extent`). Blocks
+that all hold one and the same value form a pile: together they count once in every depth and do not overlap each other,
+since no layout can separate them.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ import numpy.typing as npt
 from lamella.snapshot.cluster.extent import Boxes, Intervals, Numbers, Rows
 from lamella.snapshot.columnar.keys import Mask
 
-# How many boxes lie over one another, and over each box.
+# Depth and overlaps of boxes.
 #
-# Depth of a place: how many boxes it lies in. It is looked at in the low corners of boxes. Depth of a box: the
-# greatest depth of such a corner in it; a place where only parts of several boxes meet may be deeper. Overlaps of a
-# box: how many others it has a place in common with, in every column. As on a line, boxes of one and the same key
-# value are one pile.
+# The depth of a point is the number of boxes that contain it. Depth is evaluated at the low corners of boxes. The depth
+# of a box is the maximum depth of such a corner inside it; a point where only parts of several boxes meet may be
+# deeper. The overlaps of a box are the other boxes that intersect it in every column. As on a line, boxes of one key
+# value form a pile.
 #
-# Of up to ``EXACT`` boxes all are looked at; of more a sample of boxes and of their corners, drawn with a given
-# generator: about ``PAIRS`` pairs of corner and box, so a million boxes take seconds.
+# Up to ``EXACT`` boxes are evaluated exactly. For more, a sample of boxes and corners is drawn with a given generator:
+# about ``PAIRS`` pairs of corner and box, so a million boxes take seconds.
 
 EXACT: Final = 4_000
 PAIRS: Final = 100_000_000
@@ -35,14 +36,14 @@ _PAIRS_AT_ONCE: Final = 4_000_000
 
 
 def sampled(count: int, rng: np.random.Generator) -> Rows:
-    """Which of so many boxes to look at, ascending."""
+    """Samples the boxes to evaluate; their indexes, ascending."""
     if count <= EXACT:
         return np.arange(count)
     return np.sort(rng.choice(count, min(count, max(_MIN_SAMPLE, PAIRS // count)), replace=False))
 
 
 class Corners:
-    """The sides of boxes as arrays: ``low`` and ``high`` have a row for each box and a column for each column."""
+    """The sides of boxes as arrays: ``low`` and ``high`` have a row per box and a column per key column."""
 
     def __init__(self, boxes: Boxes) -> None:
         self.low = np.column_stack([side.low for side in boxes.sides])
@@ -51,16 +52,16 @@ class Corners:
         self.is_constant = boxes.is_constant
 
     def holding(self, place: Any) -> Mask:
-        """The boxes that a place lies in."""
+        """Returns the boxes that contain a point."""
         return np.asarray(((self.low <= place) & (place <= self.high)).all(axis=1))
 
     def depth_at(self, place: Any) -> float:
-        """How many those are, a pile as one."""
+        """Returns the number of boxes that contain a point; a pile counts as one."""
         return float(self.weight[self.holding(place)].sum())
 
 
 def box_depths(boxes: Boxes, rng: np.random.Generator) -> Depths:
-    """The depth and overlaps of boxes; of a sample of them where there are many."""
+    """Returns the depth and overlaps of boxes, or of a sample of them if there are many."""
     corners = Corners(boxes)
     blocks = sampled(len(boxes), rng)
     low, high = corners.low, corners.high
@@ -90,7 +91,7 @@ def _parts(blocks: Rows, count: int) -> Iterator[Rows]:
 
 
 def _pile_shares(boxes: Boxes, low: Any) -> Numbers:
-    """1 for each box, and for those of one key value 1 for all together."""
+    """Returns 1 for each box; the boxes of one key value share a total of 1."""
     weight = np.ones(len(boxes))
     constant = np.flatnonzero(boxes.is_constant)
     if len(constant):
@@ -99,14 +100,14 @@ def _pile_shares(boxes: Boxes, low: Any) -> Numbers:
     return weight
 
 
-#: Depths up to this have a bucket of their own in a histogram.
+#: Depths up to this have their own bucket in a histogram.
 _SINGLE: Final = 16
 
 
 class Depths(msgspec.Struct, frozen=True, eq=False):
-    """Of some blocks, ``blocks`` (their places among all): the depth and the overlaps of each (int64).
+    """Depth and overlaps (int64) of each of the blocks ``blocks`` (their indexes among all blocks).
 
-    ``is_exact``: False when the blocks are a sample of all, or depths were looked for in a sample of places and may be
+    ``is_exact``: False if the blocks are a sample, or if depths were evaluated at sampled points only and may be
     greater.
     """
 
@@ -117,8 +118,8 @@ class Depths(msgspec.Struct, frozen=True, eq=False):
 
 
 class DepthSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Depths over blocks. ``histogram``: how many blocks (of those looked at) are up to so deep and deeper than the key
-    before; keys 1 to 16, then powers of two, those without blocks left out. All 0 when there are no blocks.
+    """Summary of depths. ``histogram``: number of evaluated blocks per depth, keyed by the upper end of each bucket: 1
+    to 16, then powers of two; empty buckets are left out. All members are 0 when there are no blocks.
     """
 
     average_depth: float = 0.0
@@ -132,7 +133,7 @@ class DepthSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def interval_depths(intervals: Intervals) -> Depths:
-    """The depth and overlaps of every block on a line, exactly, in O(n log n)."""
+    """Returns the exact depth and overlaps of every block on a line, in O(n log n)."""
     low, high, constant = intervals.low, intervals.high, intervals.is_constant
     places, at_places = _profile(low, high, constant)
     first = np.searchsorted(places, low)
@@ -147,12 +148,13 @@ def interval_depths(intervals: Intervals) -> Depths:
 
 
 def depth_profile(intervals: Intervals) -> tuple[Rows, Rows]:
-    """The places where a block begins, ascending, and the depth of each. Nowhere is it deeper than at one of them."""
+    """Returns the points where a block begins, ascending, and the depth at each. The maximum depth occurs at one of
+    them."""
     return _profile(intervals.low, intervals.high, intervals.is_constant)
 
 
 def summary(found: Depths) -> DepthSummary:
-    """What depths come to."""
+    """Summarizes depths."""
     if not len(found.depth):
         return DepthSummary(is_exact=found.is_exact)
     p50, p95, p99 = np.percentile(found.depth, [50, 95, 99], method="inverted_cdf").tolist()
@@ -179,7 +181,8 @@ def _profile(low: Rows, high: Rows, constant: npt.NDArray[np.bool_]) -> tuple[Ro
 
 
 def _greatest(values: Rows, first: Rows, last: Rows) -> Rows:
-    """The greatest value of each range, ends included: over runs of 1, 2, 4, ... values, two of which make a range."""
+    """Returns the maximum of each range, ends included, from a sparse table: runs of 1, 2, 4, ... values, two of which
+    cover a range."""
     found = np.zeros(len(first), dtype=np.int64)
     level = np.frexp((last - first + 1).astype(np.float64))[1] - 1
     runs = values

@@ -1,22 +1,21 @@
-"""How large blocks are, where they lie on a cluster key, and what look-ups read.
+"""Block sizes, the part of a cluster key that blocks cover, and what look-ups read.
 
-Everything here is about order, so values are *points*: the different bounds, numbered in order (nulls last, NaN above
-all numbers). A block whose bound is not known reaches to the end on that side. Bounds that are not exact are bounds all
-the same.
+Only order matters here, so values become *points*: the distinct bounds, numbered in order (nulls last, NaN above all
+numbers). A block with an unknown bound extends to the end on that side. Inexact bounds are treated as bounds.
 
-A block lies from its ``first`` to its ``last`` point. It is *constant* when both are one: it has a single key value
-there. A block that is not constant begins behind its first point and ends before its last one when it is asked whether
-two blocks overlap: what they touch in, sorting cannot take away. So [1, 5] and [5, 9] do not overlap, nor do [1, 5] and
-a block of 5 alone; [1, 5] and a block of 3 do.
+A block covers the points ``first`` to ``last``. It is *constant* when both are the same, which means that it has a
+single key value. For overlap tests, a block that is not constant begins after its first point and ends before its last
+one, because sorting cannot separate two blocks that share an end point. So [1, 5] and [5, 9] do not overlap, nor do [1,
+5] and a block of 5 alone; [1, 5] and a block of 3 do.
 
-**A linear key of several columns** is compared column by column. A block's bounds are of each column by itself: which
-value of the second column belongs to the least of the first is not known, unless the first is constant in the block. So
-a block lies where the columns that are constant in it put it, and the column behind them says from where to where. Two
-neighbours in a sorted table, say the first column from 3 to 5 and from 5 to 7, touch in 5, as do all blocks of 5 alone
-between them; these are told apart by the second column. What the bounds of the second column say of the other two is
-left out: it holds somewhere between 3 and 5, nobody knows where.
+**A linear key of several columns** is compared column by column. Bounds exist per column: which value of the second
+column belongs to the minimum of the first is unknown, unless the first is constant in the block. So the columns that
+are constant in a block determine its position, and the first column that varies determines its range. For example, two
+neighbours in a sorted table whose first column ranges over 3 to 5 and 5 to 7 touch at 5, as do all blocks between them
+that hold only 5; the second column tells those apart. The bounds of the second column of the two neighbours are
+ignored, because it is unknown where between 3 and 5 they apply.
 
-**z-order and Hilbert keys**: a block is a box, an interval in each column.
+**z-order and Hilbert keys**: a block is a box, with one interval per column.
 """
 
 from __future__ import annotations
@@ -36,24 +35,24 @@ from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.manifest import ClusterKind
 
-#: Properties of a table that say how large its blocks should be.
+#: Table properties that set the target size of blocks.
 TARGET_ROWS: Final = "target_block_rows"
 TARGET_BYTES: Final = "target_block_bytes"
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
-#: What ``Sizes.level`` is of blocks that were not written for the key.
+#: ``Sizes.level`` of blocks that were not written for the key.
 NOT_WRITTEN: Final = -1
-#: Blocks of this level are never chosen again: rewriting does not help them.
+#: Blocks of this level are never chosen again, because rewriting does not help them.
 SETTLED: Final = 32
-#: Blocks below this part of the wanted size are small: worth putting together.
+#: Blocks below this fraction of the target size are small and worth merging.
 SMALL: Final = 0.4
-#: Above this multiple of it they are large: worth splitting.
+#: Blocks above this multiple of the target size are large and worth splitting.
 LARGE: Final = 2.0
 
 
 class Sizes(msgspec.Struct, frozen=True, eq=False):
-    """n blocks: their rows, the bytes of their files (both int64), and how often rows of them were rewritten for the
-    cluster key (``level``, int64, 0 to 32; -1: the block was not written for this key).
+    """Sizes of n blocks: their rows, the bytes of their files (both int64), and ``level``, the number of times their
+    rows were rewritten for the cluster key (int64, 0 to 32; -1: the block was not written for this key).
     """
 
     rows: Any
@@ -64,47 +63,48 @@ class Sizes(msgspec.Struct, frozen=True, eq=False):
         return len(self.rows)
 
     def take(self, chosen: Any) -> Sizes:
-        """Some of the blocks, in that order."""
+        """Returns the sizes of some of the blocks, in the given order."""
         return Sizes(self.rows[chosen], self.size_bytes[chosen], self.level[chosen])
 
 
 class BlockTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """The size that a block should have: so many rows, or so many bytes of file, whichever comes first."""
+    """Target size of a block: a number of rows or bytes of file, whichever is reached first."""
 
     rows: int = 1_000_000
     size_bytes: int = 128 << 20
 
     def fill(self, sizes: Sizes) -> Any:
-        """How much of the target each block fills: the greater of its part of the rows and of the bytes."""
+        """Returns how much of the target each block fills: the maximum of its fractions of the rows and of the
+        bytes."""
         return np.maximum(sizes.rows / self.rows, sizes.size_bytes / self.size_bytes)
 
     def is_small(self, sizes: Sizes) -> Mask:
-        """Blocks that compaction puts together: below 40 % of both."""
+        """Returns the blocks that compaction merges: below 40 % of both targets."""
         return np.asarray(self.fill(sizes) < SMALL)
 
     def is_large(self, sizes: Sizes) -> Mask:
-        """Blocks that compaction splits: above 200 % of one."""
+        """Returns the blocks that compaction splits: above 200 % of either target."""
         return np.asarray(self.fill(sizes) > LARGE)
 
     def is_perfect(self, sizes: Sizes) -> Mask:
-        """Blocks that compaction leaves alone: neither small nor large."""
+        """Returns the blocks that compaction leaves alone: neither small nor large."""
         return ~(self.is_small(sizes) | self.is_large(sizes))
 
     def is_perfect_block(self, rows: int, size_bytes: int) -> bool:
-        """The same of one block."""
+        """Returns whether compaction would leave one block alone."""
         return SMALL <= max(rows / self.rows, size_bytes / self.size_bytes) <= LARGE
 
     def blocks_of(self, rows: Any, size_bytes: Any) -> Any:
-        """Into how many blocks of about the same size so many rows and bytes are cut."""
+        """Returns into how many blocks of about the same size the rows and bytes are cut."""
         fill = np.maximum(np.asarray(rows) / self.rows, np.asarray(size_bytes) / self.size_bytes)
         return np.maximum(np.round(fill), 1).astype(np.int64)
 
 
 def block_target_of(properties: Mapping[str, str]) -> BlockTarget:
-    """The size that blocks of a table with these properties should have.
+    """Reads the target block size from a table's properties.
 
     Raises:
-        InvalidRequest: the value of one of the two properties is not a whole number above zero.
+        InvalidRequest: one of the two properties is not a positive integer.
     """
     default = BlockTarget()
     return BlockTarget(
@@ -128,8 +128,8 @@ Rows = npt.NDArray[np.int64]
 
 
 class Intervals(msgspec.Struct, frozen=True, eq=False):
-    """n blocks on one line of ``count`` points: for each its ``first`` and its ``last`` point (int64), and whether a
-    bound of it is not known (``is_unknown``).
+    """n blocks on a line of ``count`` points: the ``first`` and ``last`` point of each (int64), and whether one of its
+    bounds is unknown (``is_unknown``).
     """
 
     first: Any
@@ -142,27 +142,27 @@ class Intervals(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_constant(self) -> Mask:
-        """Blocks of one key value."""
+        """Returns the blocks of one key value."""
         return np.asarray(self.first == self.last)
 
     @property
     def low(self) -> Rows:
-        """Where each begins, on a line with a place before, at and behind each point; so two blocks overlap when
-        ``low <= other.high`` and ``other.low <= high``, and constant ones also with those of the same value."""
+        """Where each block begins, on a line that has one position before, at and after each point. Two blocks overlap
+        if ``low <= other.high`` and ``other.low <= high``, and constant ones also if their values are equal."""
         return np.asarray(3 * self.first + np.where(self.is_constant, 1, 2))
 
     @property
     def high(self) -> Rows:
-        """Where each ends, on the same line; that place is still part of it."""
+        """Where each block ends on the same line, inclusive."""
         return np.asarray(3 * self.last + np.where(self.is_constant, 1, 0))
 
     def take(self, rows: Any) -> Intervals:
-        """Some of the blocks, in that order."""
+        """Returns some of the blocks, in the given order."""
         return Intervals(self.first[rows], self.last[rows], self.count, self.is_unknown[rows])
 
 
 class Boxes(msgspec.Struct, frozen=True, eq=False):
-    """n blocks along a curve of a kind, with an interval on each of at least two columns."""
+    """n blocks of a key with a curve of ``kind``, with one interval for each of at least two columns."""
 
     kind: CurveKind
     sides: tuple[Intervals, ...]
@@ -172,30 +172,30 @@ class Boxes(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_constant(self) -> Mask:
-        """Blocks of one value in every column."""
+        """Returns the blocks with one value in every column."""
         return np.asarray(np.logical_and.reduce([side.is_constant for side in self.sides]))
 
     @property
     def is_unknown(self) -> Mask:
-        """Blocks of which a bound is not known."""
+        """Returns the blocks with an unknown bound."""
         return np.asarray(np.logical_or.reduce([side.is_unknown for side in self.sides]))
 
     def take(self, rows: Any) -> Boxes:
-        """Some of the blocks, in that order."""
+        """Returns some of the blocks, in the given order."""
         return Boxes(self.kind, tuple(side.take(rows) for side in self.sides))
 
 
-#: Where the blocks of a table lie.
+#: The ranges of a cluster key that blocks cover.
 Extents = Intervals | Boxes
 
 
 def extents(kind: ClusterKind, columns: Sequence[Zones]) -> Extents:
-    """Where blocks lie on a cluster key: the zone maps of its columns, in the key's order, each of all blocks.
+    """Returns the extents of blocks on a cluster key, from the zone maps of its columns in key order.
 
-    Intervals for a linear key and for one of a single column, else boxes.
+    Gives intervals for a linear key and for a key of one column, otherwise boxes.
 
     Raises:
-        ValueError: no column, or columns that are not of the same blocks.
+        ValueError: no columns, or columns that do not describe the same blocks.
     """
     if not columns or len({len(zones) for zones in columns}) > 1:
         raise ValueError("a cluster key has at least one column, each with a zone map of every block")
@@ -206,9 +206,9 @@ def extents(kind: ClusterKind, columns: Sequence[Zones]) -> Extents:
 
 
 def _side(zones: Zones) -> Intervals:
-    """The blocks on one column.
+    """Returns the blocks' intervals on one column.
 
-    Point 0 lies before all values that are known, then come these, one behind them all, NaN and null.
+    Point 0 is below all known values. The known values follow, then one point above all of them, then NaN and null.
     """
     numbers = zones.has(MAY_NUMBER)
     knows_low = numbers & zones.has(LOW_KNOWN) if zones.low is not None else np.zeros(len(zones), dtype=bool)
@@ -228,7 +228,7 @@ def _side(zones: Zones) -> Intervals:
 
 
 def _lexicographic(sides: Sequence[Intervals]) -> Intervals:
-    """The blocks on the line of all columns together, see the module."""
+    """Returns the blocks' intervals on the line of all columns together, as the module describes."""
     count = len(sides[0])
     lows: list[Rows] = []
     highs: list[Rows] = []
@@ -236,7 +236,7 @@ def _lexicographic(sides: Sequence[Intervals]) -> Intervals:
     open_ = np.ones(count, dtype=bool)
     unknown = np.zeros(count, dtype=bool)
     for side in sides:
-        # Behind the column that varies: above all tuples that begin alike for the low end, below them for the high one.
+        # After the column that varies: above all tuples with this prefix for the low end, below them for the high end.
         lows.append(np.where(open_, side.first + 1, side.count + 1))
         highs.append(np.where(open_, side.last + 1, 0))
         unknown |= open_ & side.is_unknown
@@ -252,24 +252,24 @@ def _lexicographic(sides: Sequence[Intervals]) -> Intervals:
     return Intervals(ranks[:count], ranks[count:], int(ranks.max(initial=-1)) + 1, unknown)
 
 
-# Where on a line the rows of blocks are, and what look-ups read.
+# The distribution of rows along a line, and what look-ups read.
 #
-# Zone maps say where a block begins and ends, not where its rows are in between. That is inferred from all blocks
-# together: rows are where other blocks say that rows are. Starting with as many rows between any two neighbouring
-# points, each block's rows are put where the rows of all blocks were in the round before, ``ROUNDS`` times; those of a
-# constant block are at its point. (Going on would put everything where blocks overlap most. See
-# ``snapshot.workload.distribution``, which does the same for different values.)
+# Zone maps give the ends of a block, not the distribution of its rows. That is inferred from all blocks together: rows
+# are where other blocks say that rows are. The estimate begins with equally many rows between any two neighbouring
+# points. Then, ``ROUNDS`` times, each block's rows are distributed like the rows of all blocks in the previous round;
+# those of a constant block stay at its point. (More rounds would move everything to where most blocks overlap.
+# ``snapshot.workload.distribution`` does the same for distinct values.)
 #
-# So each block has a *span*: the part of all rows before it, to that part behind it. A block of a sorted table spans
-# what it holds. A look-up of a range that has a share s of all rows, wherever that begins, reads the blocks that the
-# range meets.
+# So each block has a *span*: from the fraction of all rows before it to the fraction up to its end. A block of a sorted
+# table spans exactly its own rows. A range look-up that covers a share s of all rows reads the blocks that the range
+# meets.
 
 ROUNDS: Final = 4
 Numbers = npt.NDArray[np.float64]
 
 
 class Spans(msgspec.Struct, frozen=True, eq=False):
-    """n blocks, each from ``start`` to ``stop``, parts of all rows from 0 to 1."""
+    """n blocks, each from ``start`` to ``stop``, as fractions of all rows from 0 to 1."""
 
     start: Any
     stop: Any
@@ -279,16 +279,17 @@ class Spans(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def width(self) -> Numbers:
-        """The part of all rows that lie where a block lies: how likely a look-up of one row's value reads it."""
+        """The fraction of all rows within each block's range: the probability that a look-up of a random row's value
+        reads it."""
         return np.asarray(self.stop - self.start)
 
     def take(self, rows: Any) -> Spans:
-        """Some of the blocks, in that order."""
+        """Returns some of the blocks, in the given order."""
         return Spans(self.start[rows], self.stop[rows])
 
     def read_by(self, share: float) -> Numbers:
-        """How likely each block is read by a range of a share of the rows (0: one value), begun anywhere from 0 to
-        ``1 - share``, each place as likely as another."""
+        """Returns the probability that each block is read by a range with a share of the rows (0: one value), whose
+        beginning is uniform from 0 to ``1 - share``."""
         if share >= 1:
             return np.ones(len(self.start))
         begin = np.maximum(self.start - share, 0.0)
@@ -297,30 +298,30 @@ class Spans(msgspec.Struct, frozen=True, eq=False):
 
 
 class Mass(msgspec.Struct, frozen=True, eq=False):
-    """How the rows of a table are spread over a line: point k is element 2k, what lies behind it element 2k + 1.
+    """The distribution of a table's rows over a line: point k is element 2k, the gap after it is element 2k + 1.
 
-    ``sums``: the part of all rows before each element, and 1.
+    ``sums``: the fraction of all rows before each element, followed by 1.
     """
 
     sums: Any
 
     def spans(self, intervals: Intervals) -> Spans:
-        """The spans of blocks on that line."""
+        """Returns the spans of blocks on the line."""
         return Spans(self.sums[2 * intervals.first], self.sums[2 * intervals.last + 1])
 
     def place(self, part: Numbers) -> Rows:
-        """The element in which so great a part of the rows is reached."""
+        """Returns the element in which a fraction of the rows is reached."""
         found = np.searchsorted(self.sums, part, side="right") - 1
         return np.asarray(np.clip(found, 0, len(self.sums) - 2))
 
     def centred(self, part: Numbers) -> Numbers:
-        """Parts of the rows; those within one point at its middle."""
+        """Moves fractions that fall within one point to the middle of its rows."""
         element = self.place(part)
         middle = (self.sums[element] + self.sums[element + 1]) / 2
         return np.asarray(np.where(element % 2 == 0, middle, part))
 
     def widened(self, spans: Spans) -> Spans:
-        """Spans that end within the rows of one point take in all of these."""
+        """Extends spans that end within the rows of one point to all rows of that point."""
         first, last = self.place(spans.start), self.place(np.nextafter(spans.stop, 0))
         return Spans(
             np.where(first % 2 == 0, self.sums[first], spans.start),
@@ -329,7 +330,7 @@ class Mass(msgspec.Struct, frozen=True, eq=False):
 
 
 def mass_of(intervals: Intervals, rows: Rows) -> Mass:
-    """How the rows of blocks are spread."""
+    """Returns the distribution of the rows of blocks."""
     elements = max(2 * intervals.count - 1, 1)
     constant = intervals.is_constant
     piles: Numbers = np.bincount(2 * intervals.first[constant], rows[constant], minlength=elements).astype(np.float64)
@@ -351,17 +352,17 @@ def mass_of(intervals: Intervals, rows: Rows) -> Mass:
 
 
 class Read(msgspec.Struct, frozen=True):
-    """Blocks read, and bytes of their files."""
+    """Expected number of blocks read, and bytes of their files."""
 
     blocks: float
     size_bytes: float
 
     def minus(self, other: Read) -> Read:
-        """What this is more."""
+        """Returns the difference to another cost."""
         return Read(self.blocks - other.blocks, self.size_bytes - other.size_bytes)
 
     def share_of(self, whole: Read) -> float:
-        """Which part of the blocks or of the bytes of a whole this is, whichever is more."""
+        """Returns the fraction of a total, of its blocks or of its bytes, whichever is greater."""
         return max(
             self.blocks / whole.blocks if whole.blocks > 0 else 0.0,
             self.size_bytes / whole.size_bytes if whole.size_bytes > 0 else 0.0,
@@ -369,12 +370,13 @@ class Read(msgspec.Struct, frozen=True):
 
 
 def read(likely: Any, sizes: Sizes) -> Read:
-    """What is read of blocks, each as likely as said."""
+    """Returns the expected cost of reading blocks with the given probabilities."""
     return Read(float(np.sum(likely)), float(np.sum(likely * sizes.size_bytes)))
 
 
 def met(width: Numbers, share: float) -> Numbers:
-    """How likely a range of a share of the rows meets a span of ``width``, both begun anywhere."""
+    """Returns the probability that a range with a share of the rows meets a span of ``width``, if both begin
+    anywhere."""
     if share >= 1:
         return np.ones(len(width))
     free = np.maximum(1.0 - width - share, 0.0) ** 2

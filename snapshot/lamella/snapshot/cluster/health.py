@@ -1,4 +1,4 @@
-"""How well a table is laid out for a key, one that it has or one that it could have."""
+"""Measures how well a table is laid out for a cluster key, its own or a candidate."""
 
 from __future__ import annotations
 
@@ -22,22 +22,21 @@ from lamella.snapshot.cluster.extent import (
     read,
 )
 
-#: Parts of all rows that look-ups ask for; 0: those of one row's value.
+#: Fractions of all rows that look-ups select; 0: one row's value.
 SHARES = (0.0, 0.001, 0.01)
 
 
 class LookUp(msgspec.Struct, frozen=True, kw_only=True):
-    """What look-ups of one sort read, expected, and what they would read of blocks of the same sizes in the best
-    layout.
+    """Expected cost of look-ups of one kind, now and in the best layout of blocks of the same sizes.
 
-    A look-up is a range of the key that has the part ``share`` of all rows, begun anywhere, or the value of a row drawn
-    at random (``share`` 0). Of a linear key: a range of its columns compared one after another. Of boxes: a range of
-    the column ``column`` (counted from 0) whatever the others are, or of all columns at once that together leave the
-    share (``column`` None), if they have nothing to do with each other.
+    A look-up is a range of the key that selects the fraction ``share`` of all rows, beginning anywhere, or the value of
+    a random row (``share`` 0). For a linear key it is a range of its columns compared one after another. For boxes it
+    is a range of column ``column`` (counted from 0) with no condition on the others, or, if ``column`` is None, a range
+    of all columns that together select the share if they are independent.
 
-    The best layout of a line: the blocks end to end, in the order that they lie in now; that is exact for what is known
-    of where rows are (:mod:`lamella.snapshot.cluster.extent`), and values with many rows cost what they must. Of
-    boxes: cubes that do not overlap, somewhere.
+    The best layout of a line puts the blocks end to end in their present order. That is exact as far as the
+    distribution of rows is known (:mod:`lamella.snapshot.cluster.extent`), and includes the unavoidable cost of
+    frequent values. The best layout of boxes consists of cubes that do not overlap.
     """
 
     share: float
@@ -49,11 +48,11 @@ class LookUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """A layout in figures.
+    """Figures of a layout.
 
-    Blocks are *constant* with a single key value, *unclustered* when they were not written for the key, *settled* when
-    sorting does not help them, *unknown* when a bound on a column of the key is not known; *small*, *perfect* and
-    *large* against a target size. ``depth``: see :mod:`lamella.snapshot.cluster.depth`.
+    Blocks are *constant* if they have a single key value, *unclustered* if they were not written for the key, *settled*
+    if sorting does not help them, and *unknown* if a bound of a key column is unknown; *small*, *perfect* and *large*
+    compare them with the target size. ``depth``: see :mod:`lamella.snapshot.cluster.depth`.
     """
 
     block_count: int
@@ -78,10 +77,10 @@ def health(
     shares: tuple[float, ...] = SHARES,
     seed: int = 0,
 ) -> Health:
-    """The figures of a layout. ``seed``: of the sample of boxes that is looked at, where there are many.
+    """Computes the figures of a layout. ``seed``: for the sample of boxes, if there are many.
 
     Raises:
-        ValueError: the arguments are not of the same blocks.
+        ValueError: the arguments do not describe the same blocks.
     """
     if len(extents) != len(sizes):
         raise ValueError("extents and sizes are of the same blocks")
@@ -127,7 +126,7 @@ def _look_ups(extents: Extents, sizes: Sizes, shares: tuple[float, ...]) -> tupl
 
 
 def _end_to_end(mass: Mass, spans: Spans, sizes: Sizes) -> Spans:
-    """Where the blocks would lie if each began where the one before it ends."""
+    """Returns the spans of the blocks if each began where the one before it ends."""
     order = np.lexsort((np.arange(len(sizes)), spans.start + spans.stop))
     edges = np.concatenate([[0.0], np.cumsum(sizes.rows[order])]) / sizes.rows.sum()
     best = mass.widened(Spans(edges[:-1], edges[1:]))

@@ -1,4 +1,4 @@
-"""Blocks on a line or as boxes: what overlaps too much, and what sorting some of them would give."""
+"""Blocks on a line or as boxes: which overlap too much, and the estimated result of sorting them."""
 
 from __future__ import annotations
 
@@ -16,44 +16,45 @@ from lamella.snapshot.cluster.extent import Boxes, Extents, Intervals, Numbers, 
 from lamella.snapshot.columnar.keys import Mask
 from lamella.snapshot.columnar.points import spread
 
-#: Blocks that are at most so many times as dense as those that have to be taken, together, are taken with them.
+#: Blocks at most this many times as dense as the necessary ones together are rewritten with them.
 AS_DENSE: Final = 1.0
 
 
 class Layout(Protocol):
-    """All blocks of a table."""
+    """All blocks of a table with their layout."""
 
     @property
     def density(self) -> Numbers:
-        """Of the rows where a block lies, the part that are its own: 1 when it lies there alone."""
+        """Returns for each block the fraction of the rows within its range that are its own; 1: no other block has rows
+        there."""
 
     @property
     def min_gain(self) -> float:
-        """A guess that blocks read less often by less than this part may be wrong."""
+        """Returns the smallest relative gain that is believed; a smaller estimate may be an error."""
 
     def chosen(self, target_depth: int, allowed: Mask) -> Mask:
-        """Blocks to rewrite so that the depth is at most the target everywhere, the least dense ones; it may be
+        """Returns blocks whose rewriting brings the depth down to the target everywhere, least dense ones first; may be
         none."""
 
     def components(self, chosen: Mask) -> list[Rows]:
-        """The chosen blocks in groups that have no part of the key's range in common, each in key order."""
+        """Splits the chosen blocks into groups with disjoint key ranges, each in key order."""
 
     def around_peak(self, blocks: Rows) -> tuple[Rows, Rows]:
-        """Of some blocks those at their deepest place, the least dense first, and the others, the nearest first."""
+        """Splits blocks into those at their deepest point, least dense first, and the others, nearest first."""
 
     def in_order(self, blocks: Rows) -> Rows:
-        """Blocks in key order."""
+        """Returns blocks in key order."""
 
     def read_now(self, blocks: Rows, share: float) -> list[Read]:
-        """What look-ups of a share of the rows read of some blocks; for each sort of look-up, that of the whole key
-        last."""
+        """Returns what look-ups of a share of the rows read of some blocks, per kind of look-up; that of the whole key
+        is last."""
 
     def read_sorted(self, blocks: Rows, pieces: int, share: float) -> list[Read]:
-        """What they would read if these were sorted together and cut into so many."""
+        """Returns what the same look-ups would read if the blocks were sorted together and cut into ``pieces``."""
 
 
 def connected(low: Rows, high: Rows) -> list[Rows]:
-    """Intervals in groups that do not overlap, each in the order of their beginnings."""
+    """Groups intervals so that the groups do not overlap; each group is ordered by where its intervals begin."""
     order = np.argsort(low, kind="stable")
     reach = np.maximum.accumulate(high[order])
     breaks = np.flatnonzero(low[order][1:] > reach[:-1]) + 1
@@ -66,10 +67,11 @@ _BITS: Final = 16
 
 
 class Neighbours(msgspec.Struct, frozen=True, eq=False):
-    """n blocks. ``start`` and ``stop``: where each lies in each column, parts of all rows (n rows, a column for each).
+    """The neighbourhood of n blocks. ``start`` and ``stop``: the range of each in each column, as fractions of all rows
+    (n rows, a column per key column).
 
-    ``place``: numbers that sort as the middles of blocks along the key. ``width_class``: from 0, the narrowest.
-    ``narrow``: what counts as narrow.
+    ``place``: numbers that sort like the middles of blocks along the key. ``width_class``: from 0, the narrowest.
+    ``narrow``: the width that counts as narrow.
     """
 
     start: Any
@@ -80,16 +82,16 @@ class Neighbours(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def width(self) -> Numbers:
-        """How likely a look-up of one key value reads each block."""
+        """The probability that a look-up of one key value reads each block."""
         return np.asarray(np.prod(self.stop - self.start, axis=1))
 
     def order(self, blocks: Rows) -> Rows:
-        """Blocks by class, and within that along the key."""
+        """Returns blocks by width class, and within a class along the key."""
         return blocks[np.lexsort((blocks, self.place[blocks], self.width_class[blocks]))]
 
 
 def neighbours(extents: Extents, rows: Rows, block_rows: float) -> Neighbours:
-    """Where blocks stand to each other; ``block_rows``: rows of a block of the target size."""
+    """Computes the neighbourhood of blocks; ``block_rows``: rows of a block of the target size."""
     sides = (extents,) if isinstance(extents, Intervals) else extents.sides
     spans = [mass_of(side, rows).spans(side) for side in sides]
     start = np.column_stack([each.start for each in spans])
@@ -105,23 +107,23 @@ def _places(middles: Any) -> Numbers:
         return np.asarray(middles[:, 0])
     points = np.minimum(middles * (1 << _BITS), (1 << _BITS) - 1).astype(np.uint64)
     ranks = np.empty(len(points))
-    # Neighbours along a Hilbert curve are neighbours, whichever curve the table has.
+    # Neighbours along a Hilbert curve are neighbours, whichever curve the table uses.
     ranks[curve.order(curve.positions("hilbert", points, _BITS))] = np.arange(len(points))
     return ranks
 
 
-# Blocks on a line: what overlaps too much, and what sorting some of them would give.
+# Blocks on a line.
 #
-# Which blocks are rewritten where it is too deep: the least dense ones. A block's density is the part of the rows in
-# its range that are its own. Taking away a thin block that lies over half of the table costs little and makes half of
-# the table less deep; taking away a dense one costs as much as it holds and helps where it lies. Where the depth is d
-# and may be t, the d - t + 1 least dense blocks are taken, since together they come back as one layer. And then those
-# that are about as dense as all of them together: for twice the cost one layer less, and no pile of layers of which
-# each is only a little larger than the one before.
+# Where the depth is too great, the least dense blocks are rewritten. The density of a block is the fraction of the rows
+# in its range that are its own. Rewriting a sparse block that covers half of the table is cheap and reduces the depth
+# of half of the table; rewriting a dense one costs as much as it holds and only helps locally. Where the depth is d and
+# the target is t, the d - t + 1 least dense blocks are taken, since together they come back as one layer. Blocks about
+# as dense as all of those together are taken too: one layer less for twice the cost, and no stack of layers that each
+# are only slightly larger than the one before.
 
 
 class LineLayout:
-    """See :class:`lamella.snapshot.cluster.layout.Layout`."""
+    """The :class:`~lamella.snapshot.cluster.layout.Layout` of blocks on a line."""
 
     min_gain = 0.02
 
@@ -136,10 +138,10 @@ class LineLayout:
         self.density: Numbers = sizes.size_bytes / total / np.maximum(self._spans.width, 1e-12)
 
     def chosen(self, target_depth: int, allowed: Mask) -> Mask:
-        """The least dense blocks wherever it is too deep."""
+        """Returns the least dense blocks wherever the depth is too great."""
         found = np.zeros(len(self._low), dtype=bool)
         trigger = self._trigger(target_depth)
-        # Other blocks lie nowhere where it is too deep.
+        # Other blocks do not cover any point that is too deep.
         candidates = np.flatnonzero(allowed & ~self._intervals.is_constant & (self._depth > trigger))
         if not len(candidates):
             return found
@@ -173,16 +175,17 @@ class LineLayout:
         return found
 
     def _trigger(self, target_depth: int) -> int:
-        """What is too deep: more than the target, or more than twice that while blocks are less deep on average."""
+        """Returns the depth that is too great: above the target, or above twice the target while the average depth is
+        below it."""
         return target_depth if self._depth.mean() > target_depth else 2 * target_depth
 
     def components(self, chosen: Mask) -> list[Rows]:
-        """The chosen blocks in groups that do not overlap."""
+        """Splits the chosen blocks into groups that do not overlap."""
         blocks = np.flatnonzero(chosen)
         return [blocks[group] for group in connected(self._low[blocks], self._high[blocks])]
 
     def around_peak(self, blocks: Rows) -> tuple[Rows, Rows]:
-        """Those at the deepest place, and the others, those behind it first."""
+        """Splits blocks into those at the deepest point, and the others, beginning with those after it."""
         low, high = self._low[blocks], self._high[blocks]
         places, depths = depth_profile(self._intervals.take(blocks))
         peak = places[int(np.argmax(depths))]
@@ -195,20 +198,20 @@ class LineLayout:
         return cover, np.concatenate([behind, before])
 
     def in_order(self, blocks: Rows) -> Rows:
-        """Blocks in key order."""
+        """Returns blocks in key order."""
         return blocks[np.lexsort((blocks, self._high[blocks], self._low[blocks]))]
 
     def read_now(self, blocks: Rows, share: float) -> list[Read]:
-        """What look-ups read of some blocks."""
+        """Returns what look-ups read of some blocks."""
         return [read(self._spans.take(blocks).read_by(share), self._sizes.take(blocks))]
 
     def read_sorted(self, blocks: Rows, pieces: int, share: float) -> list[Read]:
-        """What they would read if these were sorted together and cut into so many."""
+        """Returns what look-ups would read if the blocks were sorted together and cut into ``pieces``."""
         likely = self._sorted(blocks, pieces).read_by(share)
         return [Read(float(likely.sum()), float(likely.mean() * self._sizes.size_bytes[blocks].sum()))]
 
     def _sorted(self, blocks: Rows, pieces: int) -> Spans:
-        """Where the pieces would lie: each has as many of the blocks' rows as the others."""
+        """Returns the spans of the pieces, which have equally many of the blocks' rows."""
         first, last = 2 * self._intervals.first[blocks], 2 * self._intervals.last[blocks]
         begin, end = int(first.min()), int(last.max())
         sums = self._mass.sums[begin : end + 2]
@@ -220,37 +223,38 @@ class LineLayout:
         return self._mass.widened(Spans(edges[:-1], edges[1:]))
 
 
-# Boxes: what overlaps too much, and what sorting some of them along their curve would give.
+# Boxes.
 #
-# As on a line (``snapshot.cluster.layout``), with two differences. Even a table sorted along a curve has boxes that
-# overlap, since the piece of a curve that a block holds is no box; what sorting gives is tried on rows drawn from the
-# boxes, so a guess, and only what makes look-ups read a fifth less is done. And there is no order to sweep along, so
-# it is looked at places: the middle of each box, or of a sample of the boxes where there are many.
+# This works as on a line (``LineLayout``), with two differences. First, boxes overlap even in a table that is sorted
+# along a curve, because the part of a curve that a block holds is not a box. The result of sorting is therefore
+# estimated with sampled rows, and only groups that save look-ups a fifth of their reads are rewritten. Second, there is
+# no order to sweep along, so depth is evaluated at points: the middle of each box, or of a sample of the boxes if there
+# are many.
 #
-# How much of the rows lies in a box is taken to be the product of what lies in its sides, as if columns were
-# independent. Where they are not, there is less in wide boxes off the diagonal and more in narrow ones on it:
-# densities are then only comparable, and gains lower than they will be.
+# The fraction of rows in a box is taken to be the product of the fractions in its sides, as if columns were
+# independent. If they are not, wide boxes off the diagonal hold fewer rows and narrow ones on it hold more: densities
+# are then only comparable to each other, and gains are underestimated.
 
-#: Places of a group of boxes that are looked at for the deepest.
+#: Points of a group of boxes at which the greatest depth is searched.
 _PEAKS: Final = 500
-#: What sorting would give is tried with so many pieces at most, of so many rows.
+#: Maximum number of pieces in which sorting is tried, and of rows per piece.
 _TRIED_PIECES: Final = 128
 _ROWS_OF_PIECE: Final = 32
 _LAYOUT_BITS: Final = 12
-#: What was tried may be a little too good.
+#: Margin: the estimate from the trial may be slightly too good.
 _ROOM: Final = 1.15
 
 
 def usual_depth(kind: str, columns: int) -> float:
-    """How many boxes a row of a table sorted along a curve lies in; measured with 50 to 1,300 blocks of random rows.
-
-    z-order jumps: 2.4 to 2.8 with two columns, 3.4 to 4.3 with three, 4.0 to 5.3 with four. Hilbert: 1.3 to 1.8.
+    """Returns the number of boxes that contain a row in a table sorted along a curve; measured with 50 to 1,300 blocks
+    of random rows. z-order jumps: 2.4 to 2.8 with two columns, 3.4 to 4.3 with three, 4.0 to 5.3 with four. Hilbert:
+    1.3 to 1.8.
     """
     return 1.9 if kind == "hilbert" else {2: 3.0, 3: 4.5}.get(columns, 5.5)
 
 
 class BoxLayout:
-    """See :class:`lamella.snapshot.cluster.layout.Layout`."""
+    """The :class:`~lamella.snapshot.cluster.layout.Layout` of boxes."""
 
     min_gain = 0.2
 
@@ -268,15 +272,15 @@ class BoxLayout:
 
     @cached_property
     def _depth_of_sorted(self) -> float:
-        """How many boxes lie over one another in this table when it is sorted: as tried with some rows, and no more
-        than usual. There are fewer where a column has few values; and seemingly more where many rows have one key.
+        """The number of boxes that overlap at a row when this table is sorted: estimated with a sample of rows, and at
+        most the usual depth. Columns with few values make it smaller; many rows with one key make it appear greater.
         """
         every = np.arange(len(self.density))
         tried = self.read_sorted(every, len(every), 0.0)[-1].blocks
         return float(np.clip(_ROOM * tried, 1.0, usual_depth(self._boxes.kind, len(self._boxes.sides))))
 
     def chosen(self, target_depth: int, allowed: Mask) -> Mask:
-        """The least dense boxes wherever it is too deep."""
+        """Returns the least dense boxes wherever the depth is too great."""
         found = np.zeros(len(self.density), dtype=bool)
         if not len(found):
             return found
@@ -287,21 +291,21 @@ class BoxLayout:
         trigger = wanted if depths.mean() > wanted else 2 * wanted
         for place, depth in zip(middles[depths > trigger], depths[depths > trigger].tolist(), strict=True):
             here = self._sparse_first(np.flatnonzero(self._corners.holding(place) & usable))
-            # They come back as so many as a sorted table has.
+            # They come back at the depth of a sorted table.
             count = int(np.ceil(depth - wanted + self._depth_of_sorted))
             density = self.density[here]
             together = np.cumsum(density)
-            # None that is denser than what would come out.
+            # Excludes boxes that are denser than the result would be.
             useful = self._depth_of_sorted * density <= together
             before = np.concatenate([[0.0], together[:-1]])
             wanted_too = (np.arange(len(here)) < count) | (density <= AS_DENSE * before)
-            # Both hold up to some place, but for the first few.
+            # Both conditions hold up to some index, except for the first few.
             most = int(np.argmin(wanted_too)) if not wanted_too.all() else len(here)
             found[here[: int(np.flatnonzero(useful[:most]).max(initial=-1)) + 1]] = True
         return found
 
     def components(self, chosen: Mask) -> list[Rows]:
-        """The chosen boxes in groups that can be told apart by one column, and that again by another."""
+        """Splits the chosen boxes into groups that one column separates, and each of those again by another column."""
         done: list[Rows] = []
         groups = [np.flatnonzero(chosen)] if chosen.any() else []
         while groups:
@@ -316,7 +320,7 @@ class BoxLayout:
         return sorted(done, key=lambda blocks: int(blocks[0]))
 
     def around_peak(self, blocks: Rows) -> tuple[Rows, Rows]:
-        """Those at the deepest middle of one of them, and the others by their distance from it."""
+        """Splits boxes into those at the deepest of their middles, and the others by their distance from it."""
         low, high = self._corners.low[blocks], self._corners.high[blocks]
         looked_at = blocks[:: max(1, len(blocks) // _PEAKS)]
         middles = self._middles(looked_at)
@@ -330,16 +334,17 @@ class BoxLayout:
         return self._sparse_first(blocks[there]), others[np.lexsort((others, away))]
 
     def in_order(self, blocks: Rows) -> Rows:
-        """Boxes by their low corners."""
+        """Returns boxes ordered by their low corners."""
         return blocks[np.lexsort((blocks, *self._corners.low[blocks].T[::-1]))]
 
     def read_now(self, blocks: Rows, share: float) -> list[Read]:
-        """What look-ups read of some boxes: ranges of each column, and of all columns at once."""
+        """Returns what look-ups read of some boxes: ranges of each column, and of all columns at once."""
         sizes = self._sizes.take(blocks)
         return [read(likely, sizes) for likely in _read_by([spans.take(blocks) for spans in self._spans], share)]
 
     def read_sorted(self, blocks: Rows, pieces: int, share: float) -> list[Read]:
-        """What they would read if these were sorted together and cut into so many: tried with rows drawn from them."""
+        """Returns what look-ups would read if the boxes were sorted together and cut into ``pieces``, estimated with
+        sampled rows."""
         tried = min(pieces, _TRIED_PIECES)
         columns = self._drawn(blocks, tried * _ROWS_OF_PIECE)
         order = curve.order(curve.positions(self._boxes.kind, _ranked(columns), _LAYOUT_BITS))
@@ -347,7 +352,7 @@ class BoxLayout:
         for column, mass in zip(columns.T, self._masses, strict=True):
             rows = column[order].reshape(tried, _ROWS_OF_PIECE)
             start, stop = rows.min(axis=1), rows.max(axis=1)
-            # Few rows span less than all, and many pieces less than few.
+            # A sample of rows spans less than all rows, and many pieces span less than few.
             grown = (stop - start) * (
                 (_ROWS_OF_PIECE + 1) / (_ROWS_OF_PIECE - 1) * (tried / pieces) ** (1 / columns.shape[1])
             )
@@ -358,7 +363,8 @@ class BoxLayout:
         return [Read(pieces * each, size_bytes * each) for each in likely]
 
     def _drawn(self, blocks: Rows, count: int) -> Any:
-        """Rows of some boxes, each as a part of all rows in every column; those of one point in its middle."""
+        """Samples rows of some boxes, each as a fraction of all rows in every column; rows of one point are in its
+        middle."""
         rng = np.random.default_rng(self._seed)
         rows = self._sizes.rows[blocks].astype(np.float64)
         edges = np.cumsum(rows)
@@ -375,19 +381,21 @@ class BoxLayout:
 
 
 def room_of(boxes: Boxes, blocks: Rows) -> float:
-    """How much room some boxes take up: in how many of them a look-up lies, where points count alike in each column."""
+    """Returns the volume of some boxes: the expected number of them that a look-up meets, with all points of a column
+    equally likely."""
     sides = [(side.last - side.first + 1)[blocks] / max(side.count, 1) for side in boxes.sides]
     return float(np.prod(np.stack(sides), axis=0).sum())
 
 
 def _read_by(sides: Sequence[Spans], share: float) -> list[Numbers]:
-    """How likely each box is read, by ranges of each column, and of all columns that together have the share."""
+    """Returns the probability that each box is read, for ranges of each column and for a range of all columns that
+    together have the share."""
     alone = [side.read_by(share) for side in sides]
     together = [side.read_by(share ** (1 / len(sides))) for side in sides]
     return [*alone, np.asarray(np.prod(together, axis=0))]
 
 
 def _ranked(columns: Any) -> curve.Points:
-    """Each column's numbers by their rank among all of it; equal ones have one."""
+    """Returns each column's numbers as ranks within the column; equal numbers have the same rank."""
     ranks = [np.searchsorted(np.sort(column), column) for column in columns.T]
     return np.asarray(np.column_stack(ranks) * (1 << _LAYOUT_BITS) // len(columns), dtype=np.uint64)

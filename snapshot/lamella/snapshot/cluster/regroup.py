@@ -1,13 +1,13 @@
-"""Which blocks should be in one segment, so that whole segments are skipped. Metadata only: no block is rewritten.
+"""Decides which blocks share a segment, so that pruning can skip whole segments. This rewrites metadata only, not
+blocks.
 
-A segment lies where its blocks lie, from the least of them to the greatest. Blocks that were committed together need
-not be neighbours; a segment with a single wide block is wide. Which segments are regrouped is decided as it is for
-blocks (:mod:`lamella.snapshot.cluster.selection`): wherever too many segments lie over one another, the least dense
-ones, worst first, within what a run may do. Unlike there, what comes out is known before: blocks are put in order
-(:mod:`lamella.snapshot.cluster.layout`), wide ones apart, and cut evenly. So a group is regrouped only when fewer
-segments, or segments with fewer blocks, would be looked into by look-ups, by enough; where all blocks are wide
-nothing is done, however deep segments lie. The same blocks in the same order come out the same: repeated runs come to
-an end.
+A segment covers the range from the minimum to the maximum of its blocks. Blocks that were committed together need not
+be neighbours, and one wide block makes its segment wide. Segments are selected like blocks
+(:mod:`lamella.snapshot.cluster.selection`): wherever too many segments overlap, the least dense ones, worst first,
+within the limits of a run. Unlike with blocks, the result is known in advance: the blocks are ordered
+(:mod:`lamella.snapshot.cluster.layout`), wide ones separately, and cut evenly. So a group is regrouped only if look-ups
+would open sufficiently fewer segments, or segments with fewer blocks. If all blocks are wide nothing is done, whatever
+the depth of the segments. The same blocks in the same order give the same result, so repeated runs terminate.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from lamella.snapshot.cluster.layout import Neighbours, neighbours
 from lamella.snapshot.cluster.selection import Chooser, Chosen, layout_of
 from lamella.snapshot.columnar.keys import Mask
 
-#: A class of blocks goes with the next wider one unless it fills this part of a segment.
+#: A class of blocks is merged with the next wider one unless it fills this fraction of a segment.
 _OWN_SEGMENT: Final = 0.125
-#: A group is left alone when look-ups would still be sent to this part of the segments, or more.
+#: A group is left alone if look-ups would still open this fraction of its segments, or more.
 _NO_BETTER: Final = 0.9
 
 
 class RegroupAims(msgspec.Struct, frozen=True, kw_only=True):
-    """``segment_blocks``: of a segment, at most. ``target_depth``: how many segments a key value lies in, where it can
-    be had. ``max_segments``: that are replaced in a run. ``range_share``, ``min_gain``: as in
-    :class:`~lamella.snapshot.cluster.selection.Aims`, with segments for blocks, and blocks for bytes.
+    """Targets and limits of a run. ``segment_blocks``: maximum number of blocks in a segment. ``target_depth``: how
+    many segments may cover a key value, where possible. ``max_segments``: maximum number of segments to replace.
+    ``range_share``, ``min_gain``: as in :class:`~lamella.snapshot.cluster.selection.Aims`, with segments for blocks,
+    and blocks for bytes.
     """
 
     segment_blocks: int = 1_000
@@ -44,9 +45,9 @@ class RegroupAims(msgspec.Struct, frozen=True, kw_only=True):
 class Regroup(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Segments that are replaced by others with the same blocks.
 
-    ``segments``: their numbers. ``blocks``: for each new segment the places of its blocks among all (int64), in order.
-    ``kept_before`` and ``kept_after``: how many of the old and of the new segments a look-up is sent to, expected (of
-    boxes on average over ranges of each column and of all columns at once).
+    ``segments``: their numbers. ``blocks``: for each new segment the indexes of its blocks among all blocks (int64), in
+    order. ``kept_before`` and ``kept_after``: the expected number of old and of new segments that a look-up opens (for
+    boxes an average over ranges of each column and of all columns at once).
     """
 
     segments: Any
@@ -56,11 +57,11 @@ class Regroup(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class Regrouping(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """What one run does. No two groups have a segment in common, and each may be done, or fail, by itself.
+    """The work of one run. No two groups share a segment, and each can succeed or fail independently.
 
-    ``kept_before``: how many segments of the whole table a look-up is sent to, expected; ``kept_after``: when all
-    groups are done. ``reason``: why there are none, or no others. ``remaining``: how many segments later runs would
-    replace, by what is known now.
+    ``kept_before``: the expected number of segments of the whole table that a look-up opens; ``kept_after``: the same
+    after all groups are done. ``reason``: why there are no groups, or no more than these. ``remaining``: the number of
+    segments that later runs would replace, as far as is known now.
     """
 
     groups: tuple[Regroup, ...]
@@ -78,13 +79,14 @@ def regroup(
     *,
     allowed: Mask | None = None,
 ) -> Regrouping:
-    """The groups of the next run; the same for the same arguments.
+    """Returns the groups of the next run; the same arguments give the same groups.
 
-    ``extents``: of all blocks of the table; ``rows``: of each; ``segment_of``: the number of the segment that each is
-    in, from 0, every number used. ``allowed``: segments that may be replaced, one element for each (None: all).
+    ``extents``: of all blocks of the table; ``rows``: the rows of each block; ``segment_of``: the number of each
+    block's segment, counted from 0 without gaps. ``allowed``: the segments that may be replaced, one element each
+    (None: all).
 
     Raises:
-        ValueError: the arguments are not of the same blocks or segments.
+        ValueError: the arguments do not describe the same blocks or segments.
     """
     count = int(segment_of.max(initial=-1)) + 1
     if not len(extents) == len(rows) == len(segment_of) or (allowed is not None and len(allowed) != count):
@@ -131,7 +133,7 @@ def _members(segment_of: Rows, count: int) -> list[Rows]:
 
 
 def _hulls(extents: Extents, members: list[Rows]) -> Extents:
-    """Where segments lie."""
+    """Returns the extents of segments."""
     if isinstance(extents, Boxes):
         return Boxes(extents.kind, tuple(_hull(side, members) for side in extents.sides))
     return _hull(extents, members)
@@ -146,7 +148,7 @@ def _hull(side: Intervals, members: list[Rows]) -> Intervals:
 
 
 class _View:
-    """What look-ups see of blocks put together."""
+    """Estimates what look-ups read of segments."""
 
     def __init__(self, near: Neighbours, members: list[Rows], aims: RegroupAims) -> None:
         self._near = near
@@ -154,7 +156,8 @@ class _View:
         self._aims = aims
 
     def kept(self, segments: list[Rows]) -> list[Read]:
-        """How many segments look-ups are sent to, and how many blocks these have, for each sort of look-up."""
+        """Returns the number of segments that look-ups open, and the number of blocks in these, for each kind of
+        look-up."""
         near, share = self._near, self._aims.range_share
         starts = np.cumsum([0, *(len(each) for each in segments[:-1])])
         blocks = np.concatenate(segments)
@@ -169,7 +172,7 @@ class _View:
         return [read(each, sizes) for each in likely]
 
     def arranged(self, group: Rows) -> list[Rows]:
-        """The blocks of some segments in new ones."""
+        """Returns the blocks of some segments arranged in new segments."""
         near, most = self._near, self._aims.segment_blocks
         order = near.order(np.concatenate([self._members[at] for at in group.tolist()]))
         parts = np.split(order, np.flatnonzero(np.diff(near.width_class[order])) + 1)
@@ -186,7 +189,7 @@ class _View:
         return found
 
     def regroup(self, chosen: Chosen) -> Regroup:
-        """What becomes of a group."""
+        """Returns how a group is regrouped."""
         new = self.arranged(chosen.members)
         before = self.kept([self._members[at] for at in chosen.members.tolist()])
         return Regroup(

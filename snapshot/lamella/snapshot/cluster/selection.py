@@ -1,4 +1,4 @@
-"""What to rewrite next so that a table comes into the order of its cluster key."""
+"""Selects the blocks to rewrite next so that a table becomes ordered by its cluster key."""
 
 from __future__ import annotations
 
@@ -13,30 +13,29 @@ from lamella.snapshot.cluster.extent import SETTLED, BlockTarget, Extents, Inter
 from lamella.snapshot.cluster.layout import BoxLayout, Layout, LineLayout, room_of
 from lamella.snapshot.columnar.keys import Mask
 
-#: Groups that one run looks at, and so tasks that it has, at most.
+#: Maximum number of groups that one run evaluates, and so of its tasks.
 MAX_GROUPS: Final = 2_000
 _LEAST: Final = 1e-9
 
 
 class Gain(msgspec.Struct, frozen=True):
-    """What a look-up reads less, and the part of what it reads that this is for the part of the table that is
-    redone."""
+    """How much less a look-up reads, and what fraction this is of its reads in the rewritten part of the table."""
 
     saved: Read
     ratio: float
 
 
 class Chosen(msgspec.Struct, frozen=True, eq=False):
-    """A group, or as much of it as a run may do."""
+    """A group, or as much of it as fits the limits of a run."""
 
     members: Any
     gain: Gain
 
 
 class Choice(msgspec.Struct, frozen=True, eq=False):
-    """The groups of one run, those that gain most for their cost first. ``remaining``: what later runs would cost.
+    """The groups of one run, those that gain most for their cost first. ``remaining``: the cost of later runs.
 
-    ``is_too_dear``: there would be more, but not within what a run may cost.
+    ``is_too_dear``: there are more groups, but they exceed the limit of a run.
     """
 
     groups: tuple[Chosen, ...]
@@ -44,14 +43,14 @@ class Choice(msgspec.Struct, frozen=True, eq=False):
     is_too_dear: bool
 
 
-#: What look-ups read of some members now, and what they would read, for each sort of look-up; None: no better.
+#: Returns what look-ups read of some members now and after rewriting, for each kind of look-up; None: no improvement.
 Evaluate = Callable[[Rows], tuple[Sequence[Read], Sequence[Read]] | None]
 
 
 class Chooser:
-    """Chooses among groups of members, each of which costs something.
+    """Chooses among groups of members that each have a cost.
 
-    ``whole``: what all that could be better cost together; ``everything``: what look-ups read of that.
+    ``whole``: the total cost of all members that can improve; ``everything``: what look-ups read of them.
     """
 
     def __init__(self, layout: Layout, cost: Rows, whole: int, everything: Sequence[Read], evaluate: Evaluate) -> None:
@@ -62,7 +61,7 @@ class Chooser:
         self._evaluate = evaluate
 
     def best(self, groups: Sequence[Rows], most: int, min_gain: float) -> Choice:
-        """The best groups that cost no more than ``most`` together; one that costs too much is cut."""
+        """Returns the best groups whose total cost is at most ``most``; a group that costs too much is cut."""
         min_gain = max(min_gain, _LEAST)
         costs = [int(self._cost[group].sum()) for group in groups]
         promise = [self._promise(group) / max(cost, 1) for group, cost in zip(groups, costs, strict=True)]
@@ -92,7 +91,7 @@ class Chooser:
         return Choice(tuple(taken), remaining, is_too_dear or remaining > 0)
 
     def _chosen(self, members: Rows, min_gain: float) -> Chosen | None:
-        """Some members with what they gain, when that is enough."""
+        """Returns some members with their gain, or None if the gain is too small."""
         found = self._evaluate(members) if len(members) else None
         if found is None:
             return None
@@ -107,7 +106,8 @@ class Chooser:
         return Chosen(self._layout.in_order(members), Gain(mean, ratio))
 
     def _within(self, group: Rows, most: int) -> Rows:
-        """As many of a group as it may cost: at its deepest place the least dense, or all there and others around."""
+        """Returns as much of a group as the limit allows: the least dense members at its deepest point, or all of those
+        and their neighbours."""
         if int(self._cost[group].sum()) <= most:
             return group
         found = np.zeros(len(self._cost), dtype=bool)
@@ -115,29 +115,27 @@ class Chooser:
             if self._cost[member] <= most:
                 found[member] = True
                 most -= int(self._cost[member])
-        # What lies apart now gains nothing from being done together.
+        # Members that are now disjoint gain nothing from being rewritten together.
         return max(self._layout.components(found), key=self._promise, default=np.zeros(0, dtype=np.int64))
 
     def _promise(self, group: Rows) -> float:
-        """Members that are not dense promise much."""
+        """Returns a score of a group; sparse members score high."""
         return float((self._cost[group] / self._layout.density[group]).sum())
 
 
-#: Bytes of blocks that one run rewrites, unless told otherwise.
+#: Default limit of the bytes of blocks that one run rewrites.
 RUN_BYTES: Final = 64 << 30
-#: Boxes that take up this part of the room that they took up before have not become better.
+#: Boxes that still have this fraction of their former volume did not improve.
 _NO_LESS: Final = 0.9
 
 
 class Aims(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is to reach, and what it may cost.
+    """The targets of a run, and its limits.
 
-    ``target_depth``: how many blocks a key value lies in, where it can be had. ``max_bytes``: of blocks rewritten in
-    the run. ``target``: the size of the blocks that come out. ``range_share``: look-ups are ranges of such a part of
-    all rows.
-    ``min_gain``: what must be gained for each part of the table that is rewritten: a task that saves look-ups x % of
-    what they read and rewrites y % of the table is done when x / y is more than this. Constant blocks are left out of
-    account here: no layout changes them.
+    ``target_depth``: how many blocks may cover a key value, where possible. ``max_bytes``: maximum bytes of blocks to
+    rewrite. ``target``: the size of the new blocks. ``range_share``: look-ups are ranges of this fraction of all rows.
+    ``min_gain``: minimum ratio of gain to cost: a task that saves look-ups x % of their reads and rewrites y % of the
+    table is done if x / y exceeds it. Constant blocks are not counted, because no layout changes them.
     """
 
     target_depth: int = 2
@@ -148,13 +146,12 @@ class Aims(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Task(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """Blocks whose rows are sorted together and written anew, cut evenly into blocks of the target size.
+    """Blocks whose rows are sorted together and rewritten into blocks of the target size.
 
-    ``blocks``: their places among all blocks (int64, in key order). ``level``: of the blocks that come out.
-    ``blocks_saved`` and ``bytes_saved``: what a look-up reads less, expected (of boxes on average over ranges of each
-    column and of all columns at once); ``gain``: see :class:`Aims`. No two tasks of a selection have a block or
-    a part of the key's range in common, so what they write does not overlap either; each may be done, or fail, by
-    itself.
+    ``blocks``: their indexes among all blocks (int64, in key order). ``level``: the level of the new blocks.
+    ``blocks_saved`` and ``bytes_saved``: the expected reduction per look-up (for boxes an average over ranges of each
+    column and of all columns at once); ``gain``: see :class:`Aims`. No two tasks of a selection share a block or a part
+    of the key's range, so their outputs do not overlap either, and each can succeed or fail independently.
     """
 
     blocks: Any
@@ -167,10 +164,10 @@ class Task(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class Selection(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """The tasks of one run, those that gain most for a byte first.
+    """The tasks of one run, those that gain most per byte first.
 
-    ``reason``: why there is none, or none besides these. ``remaining_bytes``: about how many bytes later runs would
-    rewrite, by what is known now.
+    ``reason``: why there are no tasks, or no more than these. ``remaining_bytes``: about how many bytes later runs
+    would rewrite, as far as is known now.
     """
 
     tasks: tuple[Task, ...]
@@ -179,16 +176,16 @@ class Selection(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 def select(extents: Extents, sizes: Sizes, aims: Aims, *, allowed: Mask | None = None, seed: int = 0) -> Selection:
-    """The tasks of the next run; the same for the same arguments.
+    """Returns the tasks of the next run; the same arguments give the same tasks.
 
-    ``extents``, ``sizes``: of all blocks of the table. ``allowed``: those that may be chosen (None: all). Blocks of one
-    key value and those of level :data:`~lamella.snapshot.cluster.extent.SETTLED` never are. ``seed``: of the
-    sample of places that boxes are looked at in, where there are many.
+    ``extents``, ``sizes``: of all blocks of the table. ``allowed``: the blocks that may be chosen (None: all). Blocks
+    of one key value and blocks of level :data:`~lamella.snapshot.cluster.extent.SETTLED` are never chosen. ``seed``:
+    for the sample of points at which the depth of many boxes is evaluated.
 
-    A run selects nothing when nothing is left to do, so a caller repeats until then.
+    The result is empty when nothing is left to do, so a caller repeats until then.
 
     Raises:
-        ValueError: the arguments are not of the same blocks.
+        ValueError: the arguments do not describe the same blocks.
     """
     if len(extents) != len(sizes) or (allowed is not None and len(allowed) != len(sizes)):
         raise ValueError("extents, sizes and allowed are of the same blocks")
@@ -198,7 +195,7 @@ def select(extents: Extents, sizes: Sizes, aims: Aims, *, allowed: Mask | None =
     fits = sizes.size_bytes <= aims.max_bytes
     layout = layout_of(extents, sizes, seed)
     groups = layout.components(layout.chosen(aims.target_depth, free & fits))
-    # What is constant is read in any layout.
+    # The cost of constant blocks is the same in any layout.
     improvable = np.flatnonzero(~extents.is_constant)
     everything = layout.read_now(improvable, aims.range_share)
     whole = int(sizes.size_bytes[improvable].sum())
@@ -227,13 +224,14 @@ def select(extents: Extents, sizes: Sizes, aims: Aims, *, allowed: Mask | None =
 
 
 def settled(extents: Extents, is_new: Mask) -> Mask:
-    """Which of the blocks that *one* task wrote cannot be told apart by their zone maps, although they were sorted.
+    """Returns the blocks written by *one* task that their zone maps cannot tell apart, although they were sorted.
 
-    ``extents``: of the blocks that it took and those that it wrote, by their zone maps; ``is_new``: the latter. One
-    element for each block, False for those that it took. Bounds that are cut, or not known, are no better after
-    sorting. Who writes such blocks gives them the level :data:`~lamella.snapshot.cluster.extent.SETTLED`, so that
-    they are not chosen again and again. On a line it is those that overlap one another; boxes that overlap are nothing
-    unusual, and it is all of them when they take up no less room than the old ones did.
+    ``extents``: of the blocks that the task read and of those that it wrote, by their zone maps; ``is_new``: the
+    latter. The result has one element per block, False for those that it read. Truncated or unknown bounds are no
+    better after sorting. The writer of such blocks gives them the level
+    :data:`~lamella.snapshot.cluster.extent.SETTLED`, so that they are not chosen again. On a line these are the blocks
+    that overlap each other. Overlapping boxes are normal, so for boxes it is all of them if their volume is not smaller
+    than that of the old ones.
     """
     if isinstance(extents, Intervals):
         found = np.zeros(len(extents), dtype=bool)
@@ -245,7 +243,7 @@ def settled(extents: Extents, is_new: Mask) -> Mask:
 
 
 def layout_of(extents: Extents, sizes: Sizes, seed: int = 0) -> Layout:
-    """A table's layout, by what its blocks are."""
+    """Returns the layout of a table's blocks: a line or boxes."""
     return LineLayout(extents, sizes) if isinstance(extents, Intervals) else BoxLayout(extents, sizes, seed)
 
 
@@ -255,7 +253,7 @@ def _task(chosen: Chosen, sizes: Sizes) -> Task:
         blocks=blocks,
         rows=int(sizes.rows[blocks].sum()),
         size_bytes=int(sizes.size_bytes[blocks].sum()),
-        # Only who knows what came out can tell that it is settled.
+        # Only the writer of the new blocks can see that they are settled.
         level=min(max(int(sizes.level[blocks].max()), 0) + 1, SETTLED - 1),
         blocks_saved=chosen.gain.saved.blocks,
         bytes_saved=chosen.gain.saved.size_bytes,
