@@ -1,4 +1,4 @@
-"""The columnar sidecar: zone maps of one layer as arrays, built from manifests, stored as Arrow IPC."""
+"""Statistics sidecars: the zone maps of one layer as arrays, built from manifests and stored as Arrow IPC."""
 
 from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, WideKeys
 from lamella.snapshot.columnar.sidecar import JoinedSidecar, Sidecar, build_blocks, build_segments

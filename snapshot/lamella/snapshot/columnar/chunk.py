@@ -1,7 +1,7 @@
-"""Statistics of some segments' blocks, column by column, in memory and in a cache on disk.
+"""Statistics of the blocks of several segments, column by column, in memory and in a disk cache.
 
-Of a chunk only the columns that filters name are put together, and held by content; the sidecars they come from are
-not needed any more.
+A chunk assembles only the columns that filters name and keeps them under a key of their content; the sidecars that they
+come from are not needed any more.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, Edges, Spans,
 from lamella.snapshot.errors import ManifestError
 from lamella.snapshot.schema import DataType, Leaf
 
-# Columns of many segments, put together from their sidecars.
+# Columns of many segments, assembled from their sidecars.
 #
-# What is put together stays, and sidecars are many small pieces of memory that do not. So only a few are open at a
-# time, and numbers are copied right to where they stay: the memory that is freed in between, the system would not get
-# back.
+# Assembled columns stay in memory; sidecars consist of many small allocations that do not. So only a few sidecars are
+# open at a time, and numbers are copied directly to their final array. Otherwise the process would not return the freed
+# memory to the system.
 
-#: Sidecars that are open at a time, and fetched together.
+#: Sidecars that are fetched together and open at a time.
 _OPEN_SEGMENTS: Final = 16
 
 
@@ -35,14 +35,14 @@ class Load(Protocol):
     """Opens the sidecars of segments by their rows."""
 
     def __call__(self, rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:
-        """``keep`` False: they are looked at once, and need not be kept in memory."""
+        """Opens sidecars. ``keep`` False: they are read once and need not stay in memory."""
         ...
 
 
 class Assembly:
-    """Some columns of consecutive segments, read all together when one is first asked for; each is given out once.
+    """Some columns of consecutive segments, read together on first access; each column is returned once.
 
-    ``first``: the first segment's row; ``starts``: where the blocks of each begin, and the end.
+    ``first``: the first segment's row; ``starts``: the index of each segment's first block, and the total.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class Assembly:
         self._numbers: dict[str, npt.NDArray[Any]] = {}
 
     def zones(self, leaf: Leaf) -> Zones:
-        """The zone maps of one of the columns."""
+        """Returns the zone maps of one of the columns."""
         if leaf not in self._zones:
             self._read()
         return self._zones.pop(leaf)
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
-        """One of the numeric columns, each number in four bytes if all fit, else in eight."""
+        """Returns one of the numeric columns, in four bytes per number if all numbers fit, otherwise in eight."""
         if name not in self._numbers:
             self._read()
         return self._numbers.pop(name)
@@ -87,14 +87,15 @@ class Assembly:
 
 
 class _Numbers:
-    """An array that is filled from its beginning: in four bytes each, as row counts and file sizes mostly fit."""
+    """An array that is filled from its beginning: four bytes per element, which mostly suffices for row counts and file
+    sizes."""
 
     def __init__(self, room: int) -> None:
         self.array: npt.NDArray[Any] = np.empty(room, dtype=np.uint32)
         self.count = 0
 
     def add(self, part: npt.NDArray[np.int64]) -> None:
-        """Put some more into it."""
+        """Append numbers."""
         if self.array.dtype == np.uint32 and len(part) and not 0 <= int(part.min()) <= int(part.max()) < 1 << 32:
             self.array = self.array.astype(np.int64)
         self.array[self.count : self.count + len(part)] = part
@@ -102,7 +103,7 @@ class _Numbers:
 
 
 class _Zones:
-    """Zone maps that are put together part by part: bounds that are numbers in place, others at the end."""
+    """Zone maps assembled part by part: numeric bounds in place, others at the end."""
 
     def __init__(self, dtype: DataType, room: int) -> None:
         self._dtype = dtype
@@ -113,7 +114,7 @@ class _Zones:
         self._parts: list[Zones] = []
 
     def add(self, part: Zones) -> None:
-        """Put some more into it."""
+        """Append zone maps."""
         low, high = part.low, part.high
         if not self._parts and part.spans is None and isinstance(low, NumberKeys) and isinstance(high, NumberKeys):
             arrays = low.array, high.array, part.flags
@@ -128,11 +129,11 @@ class _Zones:
         if self._in_place is not None:
             self._parts.append(self._filled())
             self._in_place = None
-        # Joined, it is a copy, and needs its sidecar no longer.
+        # Joining copies the data, so it no longer needs its sidecar.
         self._parts.append(joined_zones(self._dtype, [part]))
 
     def joined(self) -> Zones:
-        """All of it."""
+        """Returns the zone maps of all parts."""
         return joined_zones(self._dtype, self._parts) if self._parts else self._filled()
 
     def _filled(self) -> Zones:
@@ -143,9 +144,9 @@ class _Zones:
 
 Rows = npt.NDArray[np.int64]
 
-#: The numbers that every question needs.
+#: The numbers that every query needs.
 NEEDED: Final = ("row_count", "file_size")
-#: What a column takes beside its arrays, roughly.
+#: Approximate size of a column without its arrays.
 _COLUMN_BYTES: Final = 2_048
 
 
@@ -156,10 +157,10 @@ class Numbers(msgspec.Struct, frozen=True):
 
 
 class Column(msgspec.Struct, frozen=True):
-    """The zone maps of one column over a chunk's blocks, and ``inner``, over its segments, what all blocks have.
+    """The zone maps of one column over a chunk's blocks, and ``inner``, what all blocks of each segment have in common.
 
-    ``inner``'s bounds are the greatest of the lows and the least of the highs; its flags are set where every block has
-    them. None where that is not known.
+    ``inner`` has the maximum of the lows and the minimum of the highs, and the flags that every block has. None:
+    unknown.
     """
 
     zones: Zones
@@ -167,7 +168,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """Columns of a chunk or sidecar in memory, ``zones`` in the order of ``leaves``, and the numbers of ``NEEDED``.
+    """Columns of a chunk or sidecar in memory: ``zones`` in the order of ``leaves``, and the numbers of ``NEEDED``.
 
     ``have_rows``: whether each of the blocks has rows.
     """
@@ -179,40 +180,42 @@ class Held(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, sidecar: Sidecar, leaves: Sequence[Leaf]) -> Held:
-        """Those of a sidecar."""
+        """Reads the columns of a sidecar."""
         zones = [sidecar.zones(leaf.id, leaf.dtype) for leaf in leaves]
         return cls(leaves, zones, {name: sidecar.numbers(name) for name in NEEDED}, sidecar.have_rows)
 
     def __call__(self, leaf: Leaf) -> Zones:
-        """The zone maps of one of the columns."""
+        """Returns the zone maps of one of the columns."""
         return self.zones[self.leaves.index(leaf)]
 
     def edges(self, leaf: Leaf) -> Edges | None:
-        """The edges of one of the columns, when its blocks' own bounds ascend."""
+        """Returns the edges of one of the columns if the bounds of its blocks ascend."""
         zones = self.zones[self.leaves.index(leaf)]
         found = zones.ascending
         return ascending(zones) if found is None else found or None
 
 
-#: Where columns are held, by the key of their chunk and their name.
+#: The cache of columns, by the key of their chunk and their name.
 ColumnShelf = CacheNamespace[Column | Numbers]
 
 
 class Columns(msgspec.Struct, frozen=True):
-    """Where chunks' columns are kept: ``shelf`` in memory; ``disk`` (None: none) for all processes of the host."""
+    """Where columns of chunks are cached: ``shelf`` in memory, ``disk`` for all processes of the host (None: no disk
+    cache)."""
 
     shelf: ColumnShelf
     disk: DerivedCache | None = None
 
 
 class Chunk:
-    """Segments ``first`` up to before ``stop`` of a snapshot; ``starts``: the first block of each, and the end."""
+    """The segments from ``first`` to before ``stop`` of a snapshot; ``starts``: the first block of each, and the
+    total."""
 
     def __init__(self, first: int, counts: Rows, key: str, columns: Columns) -> None:
         self.first = first
         self.stop = first + len(counts)
         self.starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
-        #: The same as integers, of which some are looked at one by one.
+        #: The same as Python integers, for access one by one.
         self.bounds: list[int] = self.starts.tolist()
         self.key = key
         self._columns = columns
@@ -221,13 +224,13 @@ class Chunk:
         self._have_rows: bool | None = None
 
     def column(self, leaf: Leaf, load: Load) -> Column:
-        """The statistics of a column."""
+        """Returns the statistics of a column."""
         found = self._columns.shelf.load(self._name(leaf), lambda: self._column(leaf, self._assembly(load, [leaf])))
         assert isinstance(found, Column)  # noqa: S101  # by its name
         return found
 
     def prepare(self, leaves: Sequence[Leaf], load: Load, wanted: Sequence[str] = NEEDED) -> None:
-        """Put these columns together, and the ``wanted`` numbers; each sidecar is opened once."""
+        """Assemble these columns and the ``wanted`` numbers; each sidecar is opened once."""
         shelf = self._columns.shelf
         new = [leaf for leaf in leaves if shelf.get(self._name(leaf)) is None]
         names = [name for name in wanted if shelf.get(f"{self.key}/{name}") is None]
@@ -238,7 +241,7 @@ class Chunk:
             shelf.load(self._name(leaf), partial(self._column, leaf, assembly))
 
     def is_made(self, leaves: Sequence[Leaf]) -> bool:
-        """Whether :meth:`prepare` will most likely open no sidecar."""
+        """Returns whether :meth:`prepare` will most likely open no sidecar."""
         disk = self._columns.disk
         names = [*(self._name(leaf) for leaf in leaves), *(f"{self.key}/{name}" for name in NEEDED)]
         kinds = [*("column" for _ in leaves), *("numbers" for _ in NEEDED)]
@@ -248,8 +251,8 @@ class Chunk:
         )
 
     def held(self, leaves: Sequence[Leaf]) -> Held | None:
-        """What :meth:`prepare` makes, when all of it is in memory."""
-        # Which of them are columns, and which are numbers, their names say.
+        """Returns the columns from memory, or None if one of them is missing there."""
+        # The names tell columns and numbers apart.
         found: list[Any] | None = self._columns.shelf.get_all([*map(self._name, leaves), *self._needed])
         if found is None:
             return None
@@ -258,7 +261,7 @@ class Chunk:
         return self._held(leaves, zones, {name: each.array for name, each in zip(NEEDED, found[count:], strict=True)})
 
     def made(self, leaves: Sequence[Leaf], load: Load) -> Held:
-        """The same, made where it is not in memory."""
+        """Returns the columns, assembled if they are not in memory."""
         found = self.held(leaves)
         if found is not None:
             return found
@@ -272,7 +275,7 @@ class Chunk:
         return Held(leaves, zones, numbers, have_rows)
 
     def numbers(self, name: str, load: Load) -> npt.NDArray[Any]:
-        """A numeric column of the sidecars, in as many bytes as it takes."""
+        """Returns a numeric column of the sidecars, in the smallest sufficient width."""
         found = self._columns.shelf.load(
             f"{self.key}/{name}", lambda: self._numbers(name, self._assembly(load, (), [name]))
         )
@@ -313,7 +316,7 @@ class Chunk:
 
 
 def _comparable(zones: Zones) -> Zones:
-    """Zone maps whose texts are compared behind what all of them begin with."""
+    """Returns zone maps whose texts compare after their common prefix."""
     if not isinstance(zones.low, BytesKeys) or not isinstance(zones.high, BytesKeys):
         return zones
     found = Zones(
@@ -324,7 +327,7 @@ def _comparable(zones: Zones) -> Zones:
 
 
 def _stored(kind: str, name: str) -> str:
-    """What something is called on disk."""
+    """Returns the name of a column on disk."""
     return f"{kind} {STORED_VERSION} {name}"
 
 
@@ -355,18 +358,19 @@ def _keys_bytes(keys: Keys | None) -> int:
     return sum(int(part.nbytes) for part in parts)
 
 
-# A chunk's column as buffers, for a cache on disk that other processes map, and back.
+# A chunk's column as buffers, for a disk cache that other processes map, and back.
 #
-# The first buffer says what the others are; they are the arrays themselves, which are used in place.
+# The first buffer describes the others, which are the arrays themselves and are used in place.
 
-#: Of the form of the buffers; part of the keys that they are kept under.
+#: Version of the buffers' form; part of their cache keys.
 STORED_VERSION = 1
 
 _Form = Literal["number", "wide", "bytes", "shared"]
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """``form`` of the bounds, None: there are none; ``kind`` of their array and of the spans' (NumPy's names)."""
+    """Header of the buffers. ``form`` of the bounds (None: there are none); ``kind``: the NumPy dtype of their array
+    and of the spans."""
 
     form: _Form | None
     kind: str = ""
@@ -374,12 +378,12 @@ class _Head(msgspec.Struct, frozen=True):
     spans: str | None = None
 
 
-#: Made once, here: two threads that decode a struct for the first time at once end the process (msgspec 0.22).
+#: Created once: two threads that decode a struct for the first time at once crash the process (msgspec 0.22).
 _HEAD = msgspec.msgpack.Decoder(_Head)
 
 
 def packed(zones: Zones) -> list[Buffer]:
-    """The buffers of zone maps without ``fails``."""
+    """Returns the buffers of zone maps without ``fails``."""
     low, high, spans = zones.low, zones.high, zones.spans
     kind = None if spans is None else spans.edges.dtype.str
     head, arrays = _Head(None, spans=kind), [zones.flags]
@@ -395,7 +399,7 @@ def packed(zones: Zones) -> list[Buffer]:
 
 
 def unpacked(buffers: Sequence[memoryview]) -> Zones:
-    """The zone maps that :func:`packed` made the buffers of."""
+    """Reads the zone maps from the buffers of :func:`packed`."""
     head = _HEAD.decode(buffers[0])
     rest = list(buffers[1:])
     flags = _array(rest.pop(0), "u1")

@@ -1,8 +1,8 @@
-"""Masks over entries, and arrays of bounds that can be compared with one value, exactly, in the order of their type.
+"""Masks over entries, and arrays of bounds that compare with a value exactly, in the order of their type.
 
-Three representations: machine numbers (NumPy's own comparison is the type's order: int64, uint64, float64 without NaN),
-decimals of more than 18 digits as two 64-bit limbs, and bytes through an order-preserving 8-byte prefix with exact
-look-up where prefixes tie.
+There are three representations: machine numbers (NumPy's comparison is the type's order: int64, uint64, float64 without
+NaN), decimals of more than 18 digits as two 64-bit limbs, and bytes through an order-preserving 8-byte prefix with an
+exact comparison where prefixes tie.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import numpy as np
 import numpy.typing as npt
 
 Mask = npt.NDArray[np.bool_]
-# Masks over the entries of a layer that may be the same everywhere: an array, or one ``bool`` for all entries.
+# Masks over the entries of a layer: an array, or one ``bool`` for all entries.
 #
-# Statistics are mostly complete, so most of what SQL's logic asks (may there be NaN? is a bound missing?) has one
-# answer for a whole layer. As one ``bool`` it costs nothing, however many entries there are.
+# Statistics are mostly complete, so most questions of SQL's logic (may there be NaN? is a bound missing?) have one
+# answer for a whole layer. As one ``bool`` it costs nothing, whatever the number of entries.
 
 Ranks = npt.NDArray[np.int64]
-#: The same for all entries when it is a ``bool``.
+#: A ``bool`` applies to all entries.
 Truth = Mask | bool
 
 
 def both(left: Truth, right: Truth) -> Truth:
-    """Where left and right hold."""
-    # Comparing identities takes no call, and this is where the time of small layers goes.
+    """Returns where left and right are true."""
+    # Comparing identities takes no call; small layers spend most of their time here.
     if left is False or right is False:
         return False
     if left is True:
@@ -36,7 +36,7 @@ def both(left: Truth, right: Truth) -> Truth:
 
 
 def either(left: Truth, right: Truth) -> Truth:
-    """Where left or right holds."""
+    """Returns where left or right is true."""
     if left is True or right is True:
         return True
     if left is False:
@@ -45,17 +45,17 @@ def either(left: Truth, right: Truth) -> Truth:
 
 
 def no(mask: Truth) -> Truth:
-    """Where it does not hold."""
+    """Returns where the mask is false."""
     return not mask if isinstance(mask, bool) else ~mask
 
 
 def anywhere(mask: Truth) -> bool:
-    """Whether it holds for some entry, of at least one."""
+    """Returns whether the mask is true for any entry, of at least one."""
     return mask if isinstance(mask, bool) else bool(mask.any())
 
 
 def overlapping(masks: Iterable[Truth]) -> bool:
-    """Whether two of the masks hold for one entry, of at least one."""
+    """Returns whether two of the masks are true for one entry, of at least one."""
     seen: Truth = False
     for mask in masks:
         if anywhere(both(seen, mask)):
@@ -65,37 +65,37 @@ def overlapping(masks: Iterable[Truth]) -> bool:
 
 
 def spread(mask: Truth, count: int) -> Mask:
-    """The mask as an array of ``count`` entries that nobody else has."""
+    """Returns the mask as a new array of ``count`` entries that the caller may change."""
     return np.full(count, mask) if isinstance(mask, bool) else mask.copy()
 
 
 def filled(mask: Truth, count: int) -> Mask:
-    """The mask as an array of ``count`` entries."""
+    """Returns the mask as an array of ``count`` entries."""
     return np.full(count, mask) if isinstance(mask, bool) else mask
 
 
-# Byte strings as arrays that can be compared with one value, exactly, in the order of their bytes.
+# Byte strings as arrays that compare with a value exactly, in byte order.
 #
-# Eight bytes of each, as a big-endian number, decide most comparisons; where they tie, the next eight do.
+# The first eight bytes of each, as a big-endian number, decide most comparisons; where they tie, the next eight do.
 
 Words = npt.NDArray[np.uint64]
 
 _WORD_BYTES: Final = 8
-#: Up to so many ties are decided one by one, which is then faster.
+#: Up to this many ties are decided one by one, which is faster.
 _FEW: Final = 16
-#: No more of what strings share at the beginning is looked for.
+#: Maximum length of the common prefix that is searched for.
 _MAX_SHARED_BYTES: Final = 1_024
 
 
 class BytesKeys:
-    """n strings: ``prefix`` is each one's first eight bytes, zero-padded, as a big-endian number.
+    """n byte strings. ``prefix``: the first eight bytes of each, zero-padded, as a big-endian number.
 
     String i is ``data[offsets[i]:offsets[i + 1]]``.
     """
 
-    #: What all strings begin with, as far as it is left out of ``words``.
+    #: The common prefix of all strings, as far as ``words`` omits it.
     shared: bytes = b""
-    #: Whether ``words`` say all of the strings behind that: none is longer, none ends in a zero byte.
+    #: Whether ``words`` contains all of each string after the prefix: none is longer, and none ends in a zero byte.
     is_short: bool = False
 
     def __init__(self, prefix: Words, offsets: npt.NDArray[np.int64], data: memoryview) -> None:
@@ -104,21 +104,21 @@ class BytesKeys:
         self.data = data
 
     def at(self, index: int) -> bytes:
-        """The whole bound of one entry."""
+        """Returns the bound of one entry."""
         return bytes(self.data[self.offsets[index] : self.offsets[index + 1]])
 
     def less(self, value: bytes) -> Mask:
-        """Where bound < value."""
+        """Returns where bound < value."""
         return self._below(value, or_equal=False)
 
     def less_equal(self, value: bytes) -> Mask:
-        """Where bound <= value."""
+        """Returns where bound <= value."""
         return self._below(value, or_equal=True)
 
     def rank(self, values: Sequence[bytes], *, right: bool) -> Ranks:
-        """How many of the ascending ``values`` lie below each bound (``right``: at or below)."""
+        """Returns how many of the ascending ``values`` are below each bound (``right``: at or below)."""
         shared, words = self.shared, self.words
-        # Of the values that do not begin as all strings do, those before the others lie below every string.
+        # Of the values that lack the common prefix, those that sort before it are below every string.
         before = bisect_left(values, shared)
         inside = [value for value in values[before:] if value.startswith(shared)]
         keys = np.array([prefix_key(value[len(shared) :]) for value in inside], dtype=np.uint64)
@@ -131,7 +131,7 @@ class BytesKeys:
         return ranks
 
     def take(self, rows: npt.NDArray[Any]) -> BytesKeys:
-        """The bounds of some entries, in that order."""
+        """Returns the bounds of some entries, in the given order."""
         rows = np.asarray(rows)
         if rows.dtype == np.bool_:
             rows = np.flatnonzero(rows)
@@ -143,7 +143,7 @@ class BytesKeys:
         return BytesKeys(self.prefix[rows], offsets, memoryview(self._bytes()[places].tobytes()))
 
     def cut(self, start: int, stop: int) -> BytesKeys:
-        """The bounds of the entries from ``start`` to before ``stop``, without copying."""
+        """Returns the bounds from ``start`` to before ``stop``, without copying."""
         return BytesKeys(self.prefix[start:stop], self.offsets[start : stop + 1], self.data)
 
     def _bytes(self) -> npt.NDArray[np.uint8]:
@@ -151,17 +151,17 @@ class BytesKeys:
 
     @property
     def words(self) -> Words:
-        """What decides most comparisons: the eight bytes behind what all strings share."""
+        """The eight bytes after the common prefix, which decide most comparisons."""
         return self.prefix
 
     def _below(self, value: bytes, *, or_equal: bool) -> Mask:
         shared, words = self.shared, self.words
         if not value.startswith(shared):
-            # All strings begin with the shared bytes, which decide.
+            # All strings begin with the common prefix, which decides.
             return np.full(len(words), shared < value)
         key = np.uint64(prefix_key(value[len(shared) :]))
         if self.is_short and not value.endswith(b"\0"):
-            # A string with the word of a longer value is its beginning.
+            # A string that equals the first word of a longer value is a prefix of it.
             longer = len(value) > len(shared) + _WORD_BYTES
             return np.asarray(words <= key if or_equal or longer else words < key)
         below = np.asarray(words < key)
@@ -175,12 +175,12 @@ class BytesKeys:
         return below
 
     def _break_ties(self, rows: npt.NDArray[np.int64], value: bytes, below: Mask, *, or_equal: bool) -> None:
-        """Decide entries that have the words up to here in common with ``value``, eight bytes at a time."""
+        """Decide entries whose words so far equal those of ``value``, eight bytes at a time."""
         at = len(self.shared) + _WORD_BYTES
         while len(rows):
             lengths = self.offsets[rows + 1] - self.offsets[rows]
             if at >= max(len(value), int(lengths.max())):
-                # Both end in zero bytes at most, so the shorter one is the lesser.
+                # At most zero bytes follow in both, so the shorter one is less.
                 below[rows] = lengths <= len(value) if or_equal else lengths < len(value)
                 return
             words = words_at(self._bytes(), self.offsets, rows, at)
@@ -191,9 +191,9 @@ class BytesKeys:
 
 
 class SharedKeys(BytesKeys):
-    """Strings that all begin alike, such as paths: the words that are compared come behind what they share.
+    """Strings with a common prefix, such as paths: the compared words come after it.
 
-    ``known``: the entries that count; the others hold an arbitrary value, as everywhere.
+    ``known``: the entries that count; the others have an arbitrary value.
     """
 
     def __init__(self, keys: BytesKeys, known: Mask) -> None:
@@ -208,7 +208,7 @@ class SharedKeys(BytesKeys):
 
     @classmethod
     def of(cls, keys: BytesKeys, shared: bytes, words: Words) -> SharedKeys:
-        """Strings of which it is known what they share, and the words behind that."""
+        """Returns strings whose common prefix and following words are known."""
         made = cls._made(keys, shared, words)
         made.is_short = made._are_short()
         return made
@@ -228,26 +228,26 @@ class SharedKeys(BytesKeys):
         return bool(self._bytes()[ends[lengths > 0] - 1].all())
 
     @property
-    def prefix(self) -> Words:  # type: ignore[override]  # made only when somebody asks
-        """Each one's first eight bytes."""
+    def prefix(self) -> Words:  # type: ignore[override]  # computed on demand
+        """The first eight bytes of each string."""
         return self._given.prefix
 
     def cut(self, start: int, stop: int) -> BytesKeys:
-        """The bounds of the entries from ``start`` to before ``stop``, without copying."""
+        """Returns the bounds from ``start`` to before ``stop``, without copying."""
         made = self._made(self._given.cut(start, stop), self.shared, self._words[start:stop])
         made.is_short = self.is_short
         return made
 
     @property
     def words(self) -> Words:
-        """The eight bytes behind what all strings share."""
+        """The eight bytes after the common prefix."""
         return self._words
 
 
 def words_at(
     data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], at: int
 ) -> Words:
-    """Eight bytes of the strings ``rows`` from byte ``at`` on, zero-padded, as big-endian numbers."""
+    """Returns eight bytes of the strings ``rows`` from byte ``at`` on, zero-padded, as big-endian numbers."""
     if not len(rows) or not len(data):
         return np.zeros(len(rows), dtype=np.uint64)
     places = (offsets[rows] + at)[:, None] + np.arange(_WORD_BYTES)
@@ -258,7 +258,7 @@ def words_at(
 
 
 def bytes_keys(values: Sequence[bytes]) -> BytesKeys:
-    """Byte strings as keys."""
+    """Converts byte strings to keys."""
     offsets = np.zeros(len(values) + 1, dtype=np.int64)
     np.cumsum([len(value) for value in values], out=offsets[1:])
     prefix = np.array([prefix_key(value) for value in values], dtype=np.uint64)
@@ -266,12 +266,12 @@ def bytes_keys(values: Sequence[bytes]) -> BytesKeys:
 
 
 def prefix_key(value: bytes) -> int:
-    """The first eight bytes as a number; a < b as bytes implies prefix_key(a) <= prefix_key(b)."""
+    """Returns the first eight bytes as a number; a < b as bytes implies prefix_key(a) <= prefix_key(b)."""
     return int.from_bytes(value[:_WORD_BYTES].ljust(_WORD_BYTES, b"\0"), "big")
 
 
 def _shared_beginning(keys: BytesKeys, rows: npt.NDArray[np.int64]) -> bytes:
-    """What the strings ``rows`` all begin with."""
+    """Returns the common prefix of the strings ``rows``."""
     if not len(rows):
         return b""
     first = keys.at(int(rows[0]))
@@ -289,49 +289,50 @@ _LIMB: Final = 1 << 64
 
 
 class Keys(Protocol):
-    """n bounds; entries that are not known hold an arbitrary value, the caller masks them."""
+    """n bounds. Unknown entries hold an arbitrary value; the caller masks them."""
 
     def less(self, value: Any) -> Mask:
-        """Where bound < value."""
+        """Returns where bound < value."""
 
     def less_equal(self, value: Any) -> Mask:
-        """Where bound <= value."""
+        """Returns where bound <= value."""
 
     def rank(self, values: Sequence[Any], *, right: bool) -> Ranks:
-        """How many of the ascending ``values`` lie below each bound (``right``: at or below)."""
+        """Returns how many of the ascending ``values`` are below each bound (``right``: at or below)."""
 
     def take(self, rows: npt.NDArray[Any]) -> Keys:
-        """The bounds of some entries, in that order."""
+        """Returns the bounds of some entries, in the given order."""
 
     def cut(self, start: int, stop: int) -> Keys:
-        """The bounds of the entries from ``start`` to before ``stop``, without copying."""
+        """Returns the bounds from ``start`` to before ``stop``, without copying."""
 
 
 class NumberKeys:
-    """int64, uint64 or float64, compared with values of the same: int64 never meets a double."""
+    """Bounds as int64, uint64 or float64, compared with values of the same type: int64 is never compared with a
+    double."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self.array = array
 
     def less(self, value: Any) -> Mask:
-        """Where bound < value."""
+        """Returns where bound < value."""
         return np.asarray(self.array < np.array(value, dtype=self.array.dtype))
 
     def less_equal(self, value: Any) -> Mask:
-        """Where bound <= value."""
+        """Returns where bound <= value."""
         return np.asarray(self.array <= np.array(value, dtype=self.array.dtype))
 
     def rank(self, values: Sequence[Any], *, right: bool) -> Ranks:
-        """How many of the ascending ``values`` lie below each bound (``right``: at or below)."""
+        """Returns how many of the ascending ``values`` are below each bound (``right``: at or below)."""
         ordered = np.array(values, dtype=self.array.dtype)
         return np.searchsorted(ordered, self.array, side="right" if right else "left")
 
     def take(self, rows: npt.NDArray[Any]) -> NumberKeys:
-        """The bounds of some entries, in that order."""
+        """Returns the bounds of some entries, in the given order."""
         return NumberKeys(self.array[rows])
 
     def cut(self, start: int, stop: int) -> NumberKeys:
-        """The bounds of the entries from ``start`` to before ``stop``, without copying."""
+        """Returns the bounds from ``start`` to before ``stop``, without copying."""
         return NumberKeys(self.array[start:stop])
 
 
@@ -343,32 +344,32 @@ class WideKeys:
         self.low = low
 
     def less(self, value: int) -> Mask:
-        """Where bound < value."""
+        """Returns where bound < value."""
         high, low = split_wide(value)
         return np.asarray((self.high < high) | ((self.high == high) & (self.low < low)))
 
     def less_equal(self, value: int) -> Mask:
-        """Where bound <= value."""
+        """Returns where bound <= value."""
         high, low = split_wide(value)
         return np.asarray((self.high < high) | ((self.high == high) & (self.low <= low)))
 
     def rank(self, values: Sequence[int], *, right: bool) -> Ranks:
-        """How many of the ascending ``values`` lie below each bound (``right``: at or below)."""
+        """Returns how many of the ascending ``values`` are below each bound (``right``: at or below)."""
         find = bisect_right if right else bisect_left
         bounds = (int(h) * _LIMB + int(lo) for h, lo in zip(self.high, self.low, strict=True))
         return np.fromiter((find(values, bound) for bound in bounds), dtype=np.int64, count=len(self.high))
 
     def take(self, rows: npt.NDArray[Any]) -> WideKeys:
-        """The bounds of some entries, in that order."""
+        """Returns the bounds of some entries, in the given order."""
         return WideKeys(self.high[rows], self.low[rows])
 
     def cut(self, start: int, stop: int) -> WideKeys:
-        """The bounds of the entries from ``start`` to before ``stop``, without copying."""
+        """Returns the bounds from ``start`` to before ``stop``, without copying."""
         return WideKeys(self.high[start:stop], self.low[start:stop])
 
 
 def joined_keys(parts: Sequence[Keys]) -> Keys:
-    """The bounds of several layers one after another; all of one order, and at least one part."""
+    """Concatenates the bounds of several layers; at least one part, all of one order."""
     if all(isinstance(part, NumberKeys) for part in parts):
         return NumberKeys(np.concatenate([part.array for part in parts if isinstance(part, NumberKeys)]))
     if all(isinstance(part, WideKeys) for part in parts):
@@ -376,7 +377,7 @@ def joined_keys(parts: Sequence[Keys]) -> Keys:
         return WideKeys(np.concatenate([part.high for part in wide]), np.concatenate([part.low for part in wide]))
     if all(isinstance(part, BytesKeys) for part in parts):
         texts = [part for part in parts if isinstance(part, BytesKeys)]
-        # An offset counts from the start of its own part's bytes.
+        # Offsets count from the start of each part's own bytes.
         data = [
             bytes(part.data[part.offsets[0] : part.offsets[-1]]) if len(part.offsets) > 1 else b"" for part in texts
         ]
@@ -390,7 +391,7 @@ def joined_keys(parts: Sequence[Keys]) -> Keys:
 
 
 def lesser(left: Keys, right: Keys) -> Mask:
-    """Where the left bound is less than the right one, entry by entry; both of one order."""
+    """Returns where the left bound is less than the right one, entry by entry; both of one order."""
     if isinstance(left, NumberKeys) and isinstance(right, NumberKeys):
         return np.asarray(left.array < right.array)
     if isinstance(left, WideKeys) and isinstance(right, WideKeys):
@@ -404,7 +405,7 @@ def lesser(left: Keys, right: Keys) -> Mask:
 
 
 def choose(where: Mask, left: Keys, right: Keys) -> Keys:
-    """The left bound where the mask says so, else the right one."""
+    """Returns the left bound where the mask is true, otherwise the right one."""
     if isinstance(left, NumberKeys) and isinstance(right, NumberKeys):
         return NumberKeys(np.where(where, left.array, right.array))
     if isinstance(left, WideKeys) and isinstance(right, WideKeys):
@@ -415,6 +416,6 @@ def choose(where: Mask, left: Keys, right: Keys) -> Keys:
 
 
 def split_wide(value: int) -> tuple[np.int64, np.uint64]:
-    """A 128-bit integer as (signed high, unsigned low)."""
+    """Splits a 128-bit integer into (signed high, unsigned low)."""
     high, low = divmod(value, _LIMB)
     return np.int64(high), np.uint64(low)

@@ -1,11 +1,11 @@
-"""The location index of a group: which of its segments may have a block, by a 64-bit hash of the block's location.
+"""The location index of a group: finds the segments that may have a block, by a 64-bit hash of its location.
 
 ::
 
     8 bytes  LAMELOC1       8 bytes  n, little-endian
     n hashes (uint64, little-endian), ascending       n numbers of segments in the group (uint32, little-endian)
 
-A hit is a hint: whoever needs to be certain looks into the segment.
+A hit is a hint: a caller that needs certainty reads the segment.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _ENTRY_BYTES: Final = 12
 
 
 def location_hash(location: str) -> int:
-    """BLAKE2b of 8 bytes over the location as UTF-8, as a little-endian number."""
+    """Returns the 8-byte BLAKE2b hash of the location's UTF-8 bytes, as a little-endian number."""
     return int.from_bytes(hashlib.blake2b(location.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
 def hashes_of(locations: Iterable[str]) -> Hashes:
-    """The hashes of locations, in their order."""
+    """Returns the hashes of locations, in their order."""
     blake2b = hashlib.blake2b
     digests = [blake2b(place.encode("utf-8", "surrogatepass"), digest_size=8).digest() for place in locations]
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64, copy=False)
 
 
 class LocationIndex:
-    """Hashes, ascending, and for each the number of the segment that has the block."""
+    """Hashes, ascending, with the number of the segment that has the block."""
 
     def __init__(self, hashes: Hashes, segments: npt.NDArray[np.uint32]) -> None:
         self.hashes = hashes
@@ -48,7 +48,7 @@ class LocationIndex:
 
     @classmethod
     def read(cls, data: bytes | memoryview) -> LocationIndex:
-        """Read an index as :meth:`to_bytes` wrote it; raises ManifestError."""
+        """Reads an index written by :meth:`to_bytes`; raises ManifestError."""
         count = int.from_bytes(data[8:_HEADER_BYTES], "little")
         if data[:8] != _MAGIC or len(data) != _HEADER_BYTES + count * _ENTRY_BYTES:
             raise ManifestError("not a location index")
@@ -58,18 +58,18 @@ class LocationIndex:
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[Hashes, npt.NDArray[np.uint32]]]) -> LocationIndex:
-        """One index over hashes and their segments' numbers, part after part."""
+        """Builds one index from hashes and the segment numbers of each part."""
         hashes = np.concatenate([part for part, _ in parts])
-        order = np.argsort(hashes, kind="stable")  # parts are sorted runs, which this sort makes use of
+        order = np.argsort(hashes, kind="stable")  # the parts are sorted runs, which a stable sort exploits
         return cls(hashes[order], np.concatenate([part for _, part in parts])[order])
 
     def to_bytes(self) -> bytes:
-        """The index as an object."""
+        """Returns the index as the bytes of an object."""
         head = _MAGIC + len(self.hashes).to_bytes(8, "little")
         return head + self.hashes.astype("<u8").tobytes() + self.segments.astype("<u4").tobytes()
 
     def candidates(self, wanted: Hashes) -> npt.NDArray[np.uint32]:
-        """The numbers of the segments that may have one of the wanted blocks, ascending."""
+        """Returns the numbers of the segments that may have one of the wanted blocks, ascending."""
         low = np.searchsorted(self.hashes, wanted, side="left")
         high = np.searchsorted(self.hashes, wanted, side="right")
         hit = np.flatnonzero(high > low)
@@ -77,14 +77,14 @@ class LocationIndex:
         return np.unique(np.concatenate(rows)) if rows else np.zeros(0, dtype=np.uint32)
 
     def renumbered(self, numbers: npt.NDArray[np.int64]) -> tuple[Hashes, npt.NDArray[np.uint32]]:
-        """The entries with the number of each segment replaced by ``numbers``' one; without those that become -1."""
+        """Returns the entries with each segment number n replaced by ``numbers[n]``, without those that become -1."""
         new = numbers[self.segments]
         kept = new >= 0
         return self.hashes[kept], new[kept].astype(np.uint32)
 
 
 def may_share(left: Hashes, right: Hashes) -> bool:
-    """True when two ascending sequences of hashes have one in common."""
+    """Returns whether two ascending sequences of hashes have one in common."""
     few, many = (left, right) if len(left) <= len(right) else (right, left)
     if not len(few):
         return False

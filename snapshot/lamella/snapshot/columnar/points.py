@@ -1,4 +1,4 @@
-"""The different bounds of entries, in order, and sums over the ranges between them."""
+"""The distinct bounds of entries, in order, and sums over the ranges between them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, Ranks, W
 
 
 def ranked(low: Keys, high: Keys) -> tuple[Points, Ranks, Ranks]:
-    """The different bounds in order, and the number of each low and each high among them.
+    """Returns the distinct bounds in order, and the rank of each low and each high among them.
 
-    Exact for every type; the two zeros of floats are one.
+    Exact for every type; the two float zeros count as one.
 
     Raises:
-        TypeError: the two are not of one order.
+        TypeError: the two sides have different orders.
     """
     keys = joined_keys([low, high])
     if isinstance(keys, NumberKeys):
@@ -32,7 +32,7 @@ def ranked(low: Keys, high: Keys) -> tuple[Points, Ranks, Ranks]:
 
 
 class Points:
-    """Different values of one type in their order."""
+    """Distinct values of one type in their order."""
 
     def __init__(self, keys: Keys) -> None:
         self.keys = keys
@@ -44,7 +44,8 @@ class Points:
         return len(keys.high) if isinstance(keys, WideKeys) else len(self._texts().prefix)
 
     def array(self) -> Any:
-        """As an array: numbers (decimals of more than 18 digits as floats, the nearest), or byte strings as objects."""
+        """Returns the values as an array: numbers (decimals of more than 18 digits as the nearest floats), or byte
+        strings as objects."""
         keys = self.keys
         if isinstance(keys, NumberKeys):
             return keys.array
@@ -62,7 +63,7 @@ class Points:
 
 
 def spread(elements: int, first: Ranks, last: Ranks, weight: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """For each of the elements the weights of the ranges that it lies in (ends included), added up."""
+    """Returns for each element the sum of the weights of the ranges that contain it, ends included."""
     begins = np.bincount(first, weight, minlength=elements + 1)
     ends = np.bincount(last + 1, weight, minlength=elements + 1)
     return np.asarray(np.cumsum(begins - ends)[:-1])
@@ -89,7 +90,7 @@ def _of_texts(keys: Keys) -> tuple[Ranks, Ranks]:
 
 
 def _numbered(order: Ranks, differs: Any) -> tuple[Ranks, Ranks]:
-    """Where each different value stands first, and the number of the value at each place."""
+    """Returns the index where each distinct value first occurs, and the rank of the value at each index."""
     if not len(order):
         return order, order
     starts = np.concatenate([[True], differs])

@@ -1,9 +1,9 @@
 """The statistics of a snapshot's blocks, column by column over many segments at once.
 
-Segments are taken together in chunks (:mod:`.chunk`) whose borders depend on the segments' content alone, so that a
-new snapshot has almost all chunks in common with the one before, whatever its commit folded, moved or dropped.
+Segments are combined in chunks (:mod:`.chunk`) whose boundaries depend on the segments' content only. So a new snapshot
+shares almost all chunks with the one before, whatever its commit merged, moved or dropped.
 
-A question that only a few segments are left for reads those segments' own sidecars instead.
+A query that only a few segments remain for reads the sidecars of those segments instead.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from lamella.snapshot.schema import Leaf
 
 
 class Grain(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is taken together.
+    """Batch sizes.
 
-    A chunk ends behind a segment with a probability of one in ``chunk_segments``, and has at most eight times as many.
-    Its columns are put together when a question is left with at least ``worth_segments`` of its segments, in a small
-    table with half of them, unless one that the question has ruled out would have to be fetched for that. Pieces of
-    fewer than ``batch_blocks`` blocks are joined, up to sixteen times as many, to be tested in one go. Verdicts of a
-    chunk are kept when it has at least ``kept_blocks``; those of fewer are made faster than they are found again.
+    A chunk ends after a segment with a probability of one in ``chunk_segments``, and has at most eight times as many
+    segments. Its columns are assembled when at least ``worth_segments`` of its segments remain for a query, or half of
+    them in a small table, unless a segment that the query has ruled out would have to be fetched for that. Pieces of
+    fewer than ``batch_blocks`` blocks are joined, up to sixteen times as many, and tested together. The verdicts of a
+    chunk are cached when it has at least ``kept_blocks``; computing those of fewer blocks is faster than a cache
+    look-up.
     """
 
     chunk_segments: int = 64
@@ -44,9 +45,9 @@ _GRAIN: Final = Grain()
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """The blocks of the segments ``first`` up to before ``stop``: in their source from ``start`` to before ``end``.
+    """The blocks of the segments from ``first`` to before ``stop``: in their source from ``start`` to before ``end``.
 
-    That is their ``chunk``, or (None) one segment's own sidecar; what is asked for of it is ``held``.
+    The source is their ``chunk``, or one segment's own sidecar (None). ``held``: the requested columns of it.
     """
 
     chunk: Chunk | None
@@ -57,17 +58,17 @@ class Piece(msgspec.Struct, frozen=True):
     end: int
 
     def zones(self, leaf: Leaf) -> Zones:
-        """The zone maps of a column."""
+        """Returns the zone maps of a column."""
         found = self.held(leaf)
         return found if self.chunk is None else found.cut(self.start, self.end)
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
-        """A numeric column of the sidecars."""
+        """Returns a numeric column of the sidecars."""
         return self.held.numbers[name][self.start : self.end]
 
     @property
     def bounds(self) -> Sequence[int]:
-        """Where the blocks of each segment begin in the source, and the end."""
+        """Returns the index of each segment's first block in the source, and the end."""
         if self.chunk is None:
             return (self.start, self.end)
         return self.chunk.bounds[self.first - self.chunk.first : self.stop - self.chunk.first + 1]
@@ -76,14 +77,14 @@ class Piece(msgspec.Struct, frozen=True):
 class Batch:
     """Blocks that are tested together: those of the segments ``rows``, ascending, one after another.
 
-    ``starts``: where each segment's blocks begin, and the end.
+    ``starts``: the index of each segment's first block, and the end.
     """
 
     def __init__(self, rows: Rows, starts: Rows, pieces: Sequence[Piece]) -> None:
         chunk = pieces[0].chunk
-        # As many segments as the chunk has may be some of its own and some of another's.
+        # As many segments as the chunk has may also belong to it and another chunk.
         is_whole = chunk is not None and len(rows) == chunk.stop - chunk.first
-        #: The chunk that this is all of.
+        #: The chunk that this batch covers completely.
         self.chunk = chunk if is_whole and all(piece.chunk is chunk for piece in pieces) else None
         self.rows = rows
         self.starts = starts
@@ -94,7 +95,7 @@ class Batch:
         return int(self.starts[-1])
 
     def zones(self, leaf: Leaf) -> Zones:
-        """The zone maps of a column."""
+        """Returns the zone maps of a column."""
         found = self._zones.get(leaf)
         if found is None:
             parts = [piece.zones(leaf) for piece in self._pieces]
@@ -102,7 +103,7 @@ class Batch:
         return found
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
-        """A numeric column of the sidecars."""
+        """Returns a numeric column of the sidecars."""
         parts = [piece.numbers(name) for piece in self._pieces]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -110,10 +111,10 @@ class Batch:
 class ResidentBlocks:
     """The blocks of one snapshot. ``segments``: its layer.
 
-    ``view``: names all that sidecars look like depends on beside their content, which is the schema they are seen
-    from. ``is_near`` says of a segment, by its row, that opening its sidecar fetches nothing from elsewhere.
+    ``view``: names everything that sidecars depend on besides their content, which is the schema of the reader.
+    ``is_near`` tells whether the sidecar of a segment (by its row) can be opened without a fetch.
 
-    What opens sidecars is an argument, since it differs from question to question.
+    Methods take the function that opens sidecars as an argument, since it differs between queries.
     """
 
     def __init__(
@@ -134,20 +135,21 @@ class ResidentBlocks:
         self._inner: dict[Leaf, Zones] = {}
         #: Blocks of each segment.
         self.counts: Rows = segments.numbers("block_count")
-        #: The number of each segment's first block in the snapshot, and the number of all.
+        #: The number of each segment's first block in the snapshot, and the total.
         self.starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(self.counts)])
 
     @property
     def chunks(self) -> tuple[Chunk, ...]:
-        """The chunks, in order."""
+        """Returns the chunks, in order."""
         if self._chunks is None:
             self._chunks = tuple(self._cut())
         return self._chunks
 
     def worth(self, rows: Rows, columns: Sequence[Leaf]) -> list[tuple[Chunk, Rows]]:
-        """The chunks that have many of the segments ``rows``, ascending, with these.
+        """Returns the chunks that have many of the segments ``rows`` (ascending), with these rows.
 
-        None whose columns are still to be made from a segment that is not one of these and has to be fetched.
+        Leaves out chunks whose columns are not yet assembled and would require fetching a segment that is not among
+        ``rows``.
         """
         enough = min(self.grain.worth_segments, max(2, len(self.counts) // 2))
         if len(rows) < enough:
@@ -165,7 +167,7 @@ class ResidentBlocks:
         return all(row in asked or self._is_near(row) for row in range(chunk.first, chunk.stop))
 
     def inner(self, leaf: Leaf, chunks: Sequence[Chunk], load: Load) -> Zones | None:
-        """What all blocks of each segment have in common, known for the segments of these chunks at most."""
+        """Returns what all blocks of each segment have in common, known at most for the segments of these chunks."""
         found = self._inner.get(leaf)
         if found is None:
             count = len(self.counts)
@@ -187,7 +189,7 @@ class ResidentBlocks:
         return found
 
     def batches(self, pieces: Iterable[Piece | None]) -> Iterator[Batch]:
-        """The blocks of ascending pieces, batch after batch; None: what came before is not joined with the others."""
+        """Yields the blocks of ascending pieces in batches; None in ``pieces`` ends a batch."""
         most = self.grain.batch_blocks
         joined: list[Piece] = []
         blocks = 0
@@ -217,7 +219,7 @@ class ResidentBlocks:
         return Batch(taken, starts, pieces)
 
     def pieces(self, rows: Rows, columns: Sequence[Leaf], load: Load) -> Iterator[Piece]:
-        """Runs of the segments ``rows``, ascending, with ``columns`` and where they come from."""
+        """Yields runs of the segments ``rows`` (ascending), with ``columns`` and their source."""
         worth = {chunk.first for chunk, _ in self.worth(rows, columns)}
         for chunk, mine in self._split(rows):
             held = chunk.made(columns, load) if chunk.first in worth else chunk.held(columns)
@@ -231,7 +233,7 @@ class ResidentBlocks:
                 yield Piece(chunk, held, first, stop, bounds[first - before], bounds[stop - before])
 
     def _split(self, rows: Rows) -> list[tuple[Chunk, Rows]]:
-        """The segments ``rows``, ascending, by chunk."""
+        """Splits the segments ``rows`` (ascending) by chunk."""
         if not len(rows):
             return []
         chunks = self.chunks
@@ -269,7 +271,7 @@ class ResidentBlocks:
 
 
 def _runs(rows: Rows) -> Iterator[tuple[int, int]]:
-    """Ascending rows, at least one, as runs of neighbours: the first one and the one behind the last."""
+    """Yields ascending rows (at least one) as runs of neighbours: the first row and the one after the last."""
     first, last = int(rows[0]), int(rows[-1])
     if last - first + 1 == len(rows):
         yield first, last + 1

@@ -36,12 +36,12 @@ from lamella.snapshot.stats.column import absent, factor, is_younger
 
 
 class SidecarRefs:
-    """The sidecars of the segments of a snapshot's layer, by row; ``of`` "manifest": their manifests.
+    """References to the sidecars of the segments of a snapshot's layer, by row; ``of`` "manifest": to their manifests.
 
-    The layer's texts are read when first asked for.
+    The texts of the layer are read on first access.
     """
 
-    #: What it takes in memory for each segment, roughly.
+    #: Approximate memory per segment.
     BYTES_A_SEGMENT = 400
 
     def __init__(self, segments: Sidecar, of: Literal["companion", "manifest"] = "companion") -> None:
@@ -50,7 +50,7 @@ class SidecarRefs:
         self._parts: tuple[list[str], list[str], list[int]] | None = None
 
     def __call__(self, row: int) -> ObjectRef:
-        """Of one."""
+        """Returns the reference of one segment."""
         parts = self._parts
         if parts is None:
             names, hashes = (self._segments.texts(f"{self._of}.{what}") for what in ("location", "sha256"))
@@ -60,36 +60,36 @@ class SidecarRefs:
 
 # Sidecars: one layer's zone maps and addresses as an Arrow IPC file of one record batch, uncompressed.
 #
-# Derived from the JSON manifest of the same id and rebuilt from it at will; its own bytes are checked against the hash
-# that the parent manifest records. A segment's sidecar has one row a block, a group's one row a segment, and a
-# snapshot's one for each segment that the snapshot lists itself.
+# A sidecar is derived from the JSON manifest of the same id and can be rebuilt from it; its bytes are checked against
+# the hash that the parent manifest records. A segment's sidecar has one row per block, a group's one row per segment,
+# and a snapshot's one row for each segment that the snapshot lists itself.
 #
-# Per column id c: ``c.flags`` (uint8, see ``zones``), ``c.nulls`` (int64, -1 unknown), ``c.min``/``c.max`` (int64,
-# uint64 or float64; large_binary for bytes with ``c.min.key``/``c.max.key``, the uint64 prefixes; ``c.min.hi`` and
-# ``c.min.lo`` for wide decimals), ``c.size`` (compressed bytes of the column in the block), and where they are needed
-# ``c.spans`` (lists of the lows and highs of ranges, ascending; empty: not known) and ``c.elsewhere`` (uint8: 1 where
-# the statistics are not those of the file's own footer).
+# Columns per column id c: ``c.flags`` (uint8, see ``zones``), ``c.nulls`` (int64, -1 unknown), ``c.min``/``c.max``
+# (int64, uint64 or float64; large_binary for bytes with ``c.min.key``/``c.max.key``, the uint64 prefixes; ``c.min.hi``
+# and ``c.min.lo`` for wide decimals), ``c.size`` (compressed bytes of the column in the block), and where necessary
+# ``c.spans`` (lists of the lows and highs of ranges, ascending; empty: unknown) and ``c.elsewhere`` (uint8: 1 where the
+# statistics do not come from the file's own footer).
 
 _VERSION: Final = b"lamella.format_version"
 _HEADER: Final = b"lamella.header"
 #: The arrays of block keys.
 BLOCK_KEY: Final = ("block_key.high", "block_key.low")
-#: The arrays of cluster keys' ids and of levels, and what stands for each block where they are not there.
+#: The arrays of cluster key ids and levels, with the values of a block that lacks them.
 CLUSTERED: Final = ("cluster.key_id", "cluster.level")
 _WITHOUT: Final = dict(zip(CLUSTERED, (-1, 0), strict=True))
-#: Counts, sizes and ids; they are added up, which numbers of another type would refuse, or do inexactly.
+#: Counts, sizes and ids are added up; a sum over another type would fail or be inexact.
 _COUNT: Final = pa.int64()
 _COUNTS: Final = frozenset({"row_count", "block_count", "file_size", "block_size", "schema_id", *CLUSTERED})
 _SCHEMA_ID: Final = b"lamella.schema_id"
 _VIEWS_KEPT: Final = 4
-#: Arrow's names of types that NumPy calls otherwise.
+#: Arrow's names of float types and NumPy's.
 _FLOATS: Final = {"halffloat": "f2", "float": "f4", "double": "f8"}
-#: So many texts are taken one by one faster than by Arrow.
+#: Up to this many texts are read faster one by one than by Arrow.
 _FEW_TEXTS: Final = 64
 
 
 class Clustered(NamedTuple):
-    """For each block the id of the cluster key that it was written for, -1 for none, and its level then."""
+    """For each block the id of the cluster key that it was written for (-1: none), and its level then."""
 
     key_id: npt.NDArray[np.int64]
     level: npt.NDArray[np.int64]
@@ -100,7 +100,7 @@ def _is_count(name: str) -> bool:
 
 
 class Sidecar:
-    """A sidecar in memory: arrays are views of ``data``, made when first asked for."""
+    """A sidecar in memory; arrays are views of ``data``, created on first access."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         """Open a sidecar file; raises ManifestError or UnsupportedFormat."""
@@ -113,9 +113,9 @@ class Sidecar:
             if version < 1 or reader.num_record_batches != 1:
                 raise ManifestError("not a sidecar")
             self._batch = reader.get_batch(0)
-            self._batch.validate(full=True)  # else an offset that is wrong reads memory that is not the sidecar's
+            self._batch.validate(full=True)  # otherwise a wrong offset could read memory outside of the sidecar
             self._index = {name: i for i, name in enumerate(self._batch.schema.names)}
-            #: The schema whose columns and types the zone maps have.
+            #: The schema whose columns and types the zone maps use.
             self.schema_id = int(metadata.get(_SCHEMA_ID, b"0"))
         except (pa.ArrowException, OSError, ValueError) as error:
             raise ManifestError(f"a sidecar cannot be read: {error}") from error
@@ -131,7 +131,7 @@ class Sidecar:
         return int(self._batch.num_rows)
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
-        """A numeric column as an array, without copying; raises ManifestError when there is none of that name."""
+        """Returns a numeric column as an array, without copying; raises ManifestError for an unknown name."""
         found = self._arrays.get(name)
         if found is None:
             if name in _WITHOUT and name not in self._index:
@@ -145,11 +145,11 @@ class Sidecar:
 
     @cached_property
     def have_rows(self) -> bool:
-        """Whether each entry has rows."""
+        """Returns whether each entry has rows."""
         return bool((self.numbers("row_count") > 0).all())
 
     def texts(self, name: str, rows: npt.NDArray[Any] | None = None) -> list[str]:
-        """A text column's values, all or those of some rows; raises ManifestError when there is none of that name."""
+        """Returns the values of a text column, all or those of some rows; raises ManifestError for an unknown name."""
         if rows is None or len(rows) > _FEW_TEXTS:
             return list(self.text_array(name, rows).to_pylist())
         offsets, data = self._text_view(name)
@@ -157,19 +157,19 @@ class Sidecar:
         return [str(data[begin:end], "utf-8") for begin, end in zip(begins, ends, strict=True)]
 
     def text_at(self, name: str, row: int) -> str:
-        """One of the values that :meth:`texts` gives."""
+        """Returns one value of a text column."""
         offsets, data = self._text_view(name)
         return str(data[offsets[row] : offsets[row + 1]], "utf-8")
 
     def text_array(self, name: str, rows: npt.NDArray[Any] | None = None) -> pa.Array:
-        """As :meth:`texts`, as an Arrow array of large strings."""
+        """Returns a text column as an Arrow array of large strings, all or some rows."""
         column = self._column(name)
         if column.null_count or not pa.types.is_large_string(column.type):
             raise ManifestError(f"the column {name!r} of a sidecar holds no text")
         return column if rows is None else column.take(_indexes(rows))
 
     def zones(self, column_id: int, dtype: DataType) -> Zones:
-        """The zone maps of a column; a column that the sidecar does not have has none."""
+        """Returns the zone maps of a column; they are all unknown if the sidecar lacks the column."""
         key = (column_id, dtype)
         found = self._zones.get(key)
         if found is None:
@@ -177,49 +177,53 @@ class Sidecar:
         return found
 
     def seen_from(self, written: Schema, wanted: Schema) -> Sidecar:
-        """The sidecar in terms of a later schema of the table than ``written``, its own; the last views are kept."""
+        """Returns the sidecar in terms of a later schema of the table than its own, ``written``; the last few views are
+        kept."""
         view = self._views.get(wanted.schema_id)
         if view is None or (view.wanted is not wanted and view.wanted != wanted):
             view = EvolvedSidecar(self, written, wanted)
-            # Replaced as a whole, so that threads need no lock.
+            # The dict is replaced as a whole, so threads need no lock.
             kept = dict(list(self._views.items())[-(_VIEWS_KEPT - 1) :])
             self._views = {**kept, wanted.schema_id: view}
         return view
 
     def older_schema_ids(self, rows: npt.NDArray[Any], current: int) -> list[int | None]:
-        """Of a segment's sidecar: the schema that blocks were written with, None where it is the current one."""
+        """For a segment's sidecar: returns the schema that blocks were written with, None where it is the current
+        one."""
         ids = self.written_with()
         if isinstance(ids, int):
             return [None if ids == current else ids] * len(rows)
         return [None if each == current else each for each in ids[rows].tolist()]
 
     def written_with(self) -> int | npt.NDArray[np.int64]:
-        """Of a segment's sidecar: the schemas that its blocks were written with, one number when all have one."""
+        """For a segment's sidecar: returns the schemas that its blocks were written with, one number if all have the
+        same."""
         return self.numbers("schema_id") if "schema_id" in self._index else self.schema_id
 
     def block_keys(self) -> BlockKeys | None:
-        """Of a segment's sidecar: the keys of its blocks; None when an older release wrote it."""
+        """For a segment's sidecar: returns the keys of its blocks; None if an older release wrote it."""
         if BLOCK_KEY[0] not in self._index:
             return None
         return np.stack([self.numbers(half) for half in BLOCK_KEY], axis=1)
 
     def clustered(self) -> Clustered:
-        """Of a segment's sidecar: what :class:`~lamella.snapshot.manifest.ClusterStats` says of its blocks."""
+        """For a segment's sidecar: returns the :class:`~lamella.snapshot.manifest.ClusterStats` of its blocks."""
         return Clustered(*(self.numbers(name) for name in CLUSTERED))
 
     def null_counts(self, column_id: int, dtype: DataType) -> npt.NDArray[np.int64]:
-        """Null counts of a column, -1 where not known."""
+        """Returns the null counts of a column, -1 where unknown."""
         if f"{column_id}.nulls" not in self._index or self._type_text(column_id) != str(dtype):
             return np.full(len(self), -1, dtype=np.int64)
         return self.numbers(f"{column_id}.nulls")
 
     def from_elsewhere(self, column_id: int) -> npt.NDArray[np.bool_]:
-        """Where the statistics of a column are not those of the file's own footer (values were scanned, a default)."""
+        """Returns where the statistics of a column do not come from the file's own footer (scanned values, a
+        default)."""
         name = f"{column_id}.elsewhere"
         return self.numbers(name) != 0 if name in self._index else np.zeros(len(self), dtype=bool)
 
     def column_size_bytes(self, column_ids: Sequence[int]) -> npt.NDArray[np.int64]:
-        """Compressed bytes of the columns, added up per entry."""
+        """Returns the compressed bytes of the columns, summed per entry."""
         total = np.zeros(len(self), dtype=np.int64)
         for column_id in column_ids:
             name = f"{column_id}.size"
@@ -274,7 +278,7 @@ class Sidecar:
 
 
 def _text_view(texts: pa.Array) -> tuple[npt.NDArray[np.int64], memoryview]:
-    """Where each text begins in the data, and the data; the last offset is where the last one ends."""
+    """Returns the offset of each text in the data, and the data; the last offset is the end of the last text."""
     _, offsets, data = texts.buffers()
     if not len(texts) or data is None:
         return np.zeros(len(texts) + 1, dtype=np.int64), memoryview(b"")
@@ -282,13 +286,14 @@ def _text_view(texts: pa.Array) -> tuple[npt.NDArray[np.int64], memoryview]:
 
 
 def _indexes(rows: npt.NDArray[Any]) -> pa.Array:
-    """Row numbers for Arrow, without copying. ``pa.array`` would first import pandas if it is there."""
+    """Converts row numbers for Arrow, without copying. ``pa.array`` would first import pandas if it is installed."""
     numbers = np.ascontiguousarray(rows, dtype=np.int64)
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _array(column: pa.Array) -> npt.NDArray[Any]:
-    """A column of numbers without nulls, without copying. Arrow's own way would first import pandas if it is there."""
+    """Returns a column of numbers without nulls, without copying. Arrow's own method would first import pandas if it is
+    installed."""
     dtype = np.dtype(_FLOATS.get(str(column.type)) or str(column.type))
     data = column.buffers()[1]
     if data is None:
@@ -297,7 +302,7 @@ def _array(column: pa.Array) -> npt.NDArray[Any]:
 
 
 def build_blocks(schema: Schema, blocks: Sequence[Block], header: bytes = b"") -> bytes:
-    """The sidecar of a segment: one row a block; their statistics are in terms of ``schema``."""
+    """Builds the sidecar of a segment: one row per block, with statistics in terms of ``schema``."""
     columns = _Columns(schema.schema_id, SEGMENT_FORMAT)
     columns.add("location", pa.array([b.location for b in blocks], pa.large_string()))
     for name in ("row_count", "file_size", "block_size"):
@@ -324,10 +329,10 @@ def build_blocks(schema: Schema, blocks: Sequence[Block], header: bytes = b"") -
 
 
 def build_segments(schema: Schema, segments: Sequence[SegmentRef], header: bytes = b"") -> bytes:
-    """The sidecar of a snapshot or group: one row a segment; their statistics are in terms of ``schema``."""
+    """Builds the sidecar of a snapshot or group: one row per segment, with statistics in terms of ``schema``."""
     columns = _Columns(schema.schema_id, SNAPSHOT_FORMAT)
     columns.add("segment_id", pa.array([s.segment_id for s in segments], pa.large_string()))
-    # The names of the format, which calls the sidecar a companion.
+    # The format's names; it calls the sidecar a companion.
     for part, refs in (("manifest", [s.manifest for s in segments]), ("companion", [s.sidecar for s in segments])):
         columns.add(f"{part}.location", pa.array([r.location for r in refs], pa.large_string()))
         columns.add(f"{part}.sha256", pa.array([r.sha256 for r in refs], pa.large_string()))
@@ -385,14 +390,14 @@ def _add_zones(
 
 
 def _is_from_elsewhere(stats: ColumnStats | None) -> bool:
-    """True when what is known did not come from the file's own footer, which may then say something else."""
+    """Returns whether the statistics do not come from the file's own footer, which may then differ."""
     if stats is None or stats.source == "footer":
         return False
     return stats.source != "schema" or stats.min is not None or stats.max is not None or stats.nan != "none"
 
 
 def _prefix_keys(values: Sequence[bytes]) -> npt.NDArray[np.uint64]:
-    """:func:`~lamella.snapshot.columnar.keys.prefix_key` of many values."""
+    """Returns :func:`~lamella.snapshot.columnar.keys.prefix_key` of many values."""
     prefixes = b"".join([value[:8].ljust(8, b"\0") for value in values])
     return np.frombuffer(prefixes, dtype=">u8").astype(np.uint64)
 
@@ -409,10 +414,9 @@ def _add_keys(columns: _Columns, name: str, dtype: DataType, values: Sequence[An
         columns.add(name, pa.array(np.array(values, dtype=number_dtype(dtype))))
 
 
-# A sidecar as it looks from a later schema of the table than the one it was written with.
+# A sidecar seen from a later schema of the table than the one it was written with.
 #
-# Zone maps are converted column by column, when first asked for: what ``snapshot.stats.column`` does for statistics,
-# on arrays.
+# Zone maps are converted column by column, on first access, as ``snapshot.stats.column`` does for statistics.
 
 _LIMB = 1 << 64
 
@@ -421,7 +425,7 @@ class EvolvedSidecar(Sidecar):
     """A view of a sidecar; arrays and addresses are the same objects."""
 
     def __init__(self, inner: Sidecar, written: Schema, wanted: Schema) -> None:
-        # Opening the bytes again would only make the same views of them.
+        # Opening the bytes again would only create the same views.
         self.__dict__.update(inner.__dict__)
         self._inner = inner
         self._written = written
@@ -429,7 +433,7 @@ class EvolvedSidecar(Sidecar):
         self._evolved: dict[tuple[int, DataType], Zones] = {}
 
     def zones(self, column_id: int, dtype: DataType) -> Zones:
-        """The zone maps of a column of the later schema."""
+        """Returns the zone maps of a column of the later schema."""
         key = (column_id, dtype)
         found = self._evolved.get(key)
         if found is None:
@@ -437,7 +441,7 @@ class EvolvedSidecar(Sidecar):
         return found
 
     def null_counts(self, column_id: int, dtype: DataType) -> npt.NDArray[np.int64]:
-        """Null counts of a column, -1 where not known."""
+        """Returns the null counts of a column, -1 where unknown."""
         old = self._written.by_id().get(column_id)
         if old is not None:
             known = old.dtype == dtype or can_widen(old.dtype, dtype)
@@ -455,7 +459,7 @@ class EvolvedSidecar(Sidecar):
         return Zones(zones.low, zones.high, zones.flags | exact_bits(entries))
 
     def _absent(self, column_id: int, dtype: DataType) -> list[tuple[int, ColumnStats | None]]:
-        """``(row count, statistics)`` of a column that the written schema does not have."""
+        """Returns ``(row count, statistics)`` of a column that the written schema lacks."""
         leaf: Leaf | None = self.wanted.by_id().get(column_id)
         rows: list[int] = self.numbers("row_count").tolist()
         if leaf is None or leaf.dtype != dtype or not is_younger(column_id, self._written):
@@ -464,7 +468,7 @@ class EvolvedSidecar(Sidecar):
 
 
 def widened_zones(zones: Zones, source: DataType, target: DataType) -> Zones:
-    """Zone maps of a column of type ``source`` after it became one of type ``target``; bounds are converted exactly."""
+    """Returns zone maps of a column of type ``source`` converted to type ``target``; bounds are converted exactly."""
     if source == target:
         return zones
     if not can_widen(source, target):
@@ -483,7 +487,7 @@ def widened_zones(zones: Zones, source: DataType, target: DataType) -> Zones:
 
 
 def _scaled(keys: Keys, times: int, target: DataType) -> tuple[Keys, npt.NDArray[np.bool_]]:
-    """The bounds times a factor, and where that is no value of the target."""
+    """Returns the bounds times a factor, and where the result is not a value of the target type."""
     if times == 1 and isinstance(keys, NumberKeys) and target.order != "decimal":
         return NumberKeys(keys.array.astype(number_dtype(target))), np.zeros(len(keys.array), dtype=bool)
     least, greatest = target.int_range
@@ -502,15 +506,15 @@ def _integers(keys: Keys) -> list[int]:
     raise AssertionError("bytes are not scaled")
 
 
-#: A sidecar, and which of its rows belong here (None: all).
+#: A sidecar, and its rows that belong here (None: all).
 Part = tuple[Sidecar, npt.NDArray[np.int64] | None]
 
 
 class JoinedSidecar(Sidecar):
-    """The rows of ``parts`` one after another; arrays are put together column by column, when first asked for.
+    """The rows of ``parts`` one after another; arrays are assembled column by column, on first access.
 
-    ``own``: the sidecar of the snapshot itself, whose header and schema this one has. Every part is in terms of
-    that schema.
+    ``own``: the sidecar of the snapshot itself, which gives the header and the schema. All parts are in terms of that
+    schema.
     """
 
     def __init__(self, own: Sidecar, parts: Sequence[Part]) -> None:
@@ -528,17 +532,17 @@ class JoinedSidecar(Sidecar):
         return int(self._starts[-1])
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
-        """A numeric column as an array; raises ManifestError when a part has none of that name."""
+        """Returns a numeric column as an array; raises ManifestError if a part lacks it."""
         found = self._numbers.get(name)
         if found is None:
             found = self._numbers[name] = _rows_of(self._parts, lambda part: part.numbers(name))
         return found
 
     def texts(self, name: str, rows: npt.NDArray[Any] | None = None) -> list[str]:
-        """A text column's values, all or those of some rows; raises ManifestError when a part has none of that name."""
+        """Returns the values of a text column, all or those of some rows; raises ManifestError if a part lacks it."""
         if rows is None:
             return [text for part, picked in self._parts for text in part.texts(name, picked)]
-        if len(rows) == 1:  # as whoever opens segments one by one asks
+        if len(rows) == 1:  # the case of callers that open segments one by one
             return [self.text_at(name, int(rows[0]))]
         found: list[str] = [""] * len(rows)
         owners = np.searchsorted(self._starts, rows, side="right") - 1
@@ -552,20 +556,20 @@ class JoinedSidecar(Sidecar):
         return found
 
     def text_at(self, name: str, row: int) -> str:
-        """One of the values that :meth:`texts` gives."""
+        """Returns one value of a text column."""
         number = int(self._starts.searchsorted(row, side="right")) - 1
         part, picked = self._parts[number]
         local = row - int(self._starts[number])
         return part.text_at(name, local if picked is None else int(picked[local]))
 
     def seen_from(self, written: Schema, wanted: Schema) -> Sidecar:
-        """The parts in terms of a later schema of the table than ``written``, theirs."""
+        """Returns the parts in terms of a later schema of the table than theirs, ``written``."""
         view = JoinedSidecar(self, [(part.seen_from(written, wanted), rows) for part, rows in self._parts])
         view.schema_id = wanted.schema_id
         return view
 
     def zones(self, column_id: int, dtype: DataType) -> Zones:
-        """The zone maps of a column; entries of a part that does not have it have none."""
+        """Returns the zone maps of a column; they are unknown for entries of a part that lacks it."""
         key = (column_id, dtype)
         found = self._joined.get(key)
         if found is None:
@@ -575,7 +579,7 @@ class JoinedSidecar(Sidecar):
         return found
 
     def null_counts(self, column_id: int, dtype: DataType) -> npt.NDArray[np.int64]:
-        """Null counts of a column, -1 where not known."""
+        """Returns the null counts of a column, -1 where unknown."""
         key = (column_id, dtype)
         found = self._nulls.get(key)
         if found is None:
@@ -583,15 +587,15 @@ class JoinedSidecar(Sidecar):
         return found
 
     def from_elsewhere(self, column_id: int) -> npt.NDArray[np.bool_]:
-        """Where the statistics of a column are not those of the file's own footer."""
+        """Returns where the statistics of a column do not come from the file's own footer."""
         return _rows_of(self._parts, lambda part: part.from_elsewhere(column_id))
 
     def column_size_bytes(self, column_ids: Sequence[int]) -> npt.NDArray[np.int64]:
-        """Compressed bytes of the columns, added up per entry."""
+        """Returns the compressed bytes of the columns, summed per entry."""
         return _rows_of(self._parts, lambda part: part.column_size_bytes(column_ids))
 
     def older_schema_ids(self, rows: npt.NDArray[Any], current: int) -> list[int | None]:
-        """The schema that rows are in terms of, None where it is the current one: all are in terms of one."""
+        """Returns the schema of each row, None where it is the current one; all rows have the same."""
         return [None if self.schema_id == current else self.schema_id] * len(rows)
 
 
@@ -609,7 +613,7 @@ def _taken(zones: Zones, rows: npt.NDArray[np.int64] | None) -> Zones:
 
 
 def joined_zones(dtype: DataType, parts: Sequence[Zones]) -> Zones:
-    """The zone maps of several layers one after another; at least one part."""
+    """Concatenates the zone maps of several layers; at least one part."""
     zones = Zones(
         _joined_side(dtype, [(part.low, len(part)) for part in parts]),
         _joined_side(dtype, [(part.high, len(part)) for part in parts]),
@@ -620,7 +624,7 @@ def joined_zones(dtype: DataType, parts: Sequence[Zones]) -> Zones:
 
 
 def _joined_side(dtype: DataType, parts: Sequence[tuple[Keys | None, int]]) -> Keys | None:
-    """One side's bounds; those of a part without any hold a zero value, as the flags there say that none is known."""
+    """Concatenates the bounds of one side; a part without bounds has zero values, which its flags mark as unknown."""
     if all(keys is None for keys, _ in parts):
         return None
     zero: Any = b"" if dtype.order == "bytes" else 0.0 if dtype.order == "float" else 0

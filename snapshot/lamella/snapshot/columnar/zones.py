@@ -1,6 +1,6 @@
 """The zone maps of one column over the entries (blocks or segments) of one layer.
 
-``flags`` says per entry what may be there and what is known. A set "may" bit never claims, a cleared one is proof:
+``flags`` has bits per entry. A set "may" bit asserts nothing; a cleared one is proof:
 
 ====================  ==============================================================
 ``LOW_KNOWN``         ``low`` is a lower bound of every value but null and NaN
@@ -28,9 +28,9 @@ from lamella.snapshot.stats import ColumnStats, from_bound, unknown
 from lamella.snapshot.stats.bound import from_bounds
 from lamella.snapshot.stats.column import is_all_null
 
-# Which bounds of a sidecar are values that occur: two more bits beside those below.
+# Which bounds of a sidecar are values that occur: two more bits besides those below.
 #
-# A sidecar written before these bits existed has them all cleared, which claims nothing.
+# A sidecar written before these bits existed has them cleared, which asserts nothing.
 
 #: ``low`` is a value of a row.
 LOW_EXACT: Final = 64
@@ -39,7 +39,7 @@ HIGH_EXACT: Final = 128
 
 
 def exact_bits(entries: Sequence[tuple[int, ColumnStats | None]]) -> npt.NDArray[np.uint8]:
-    """The bits of ``(row_count, stats)`` entries."""
+    """Returns the bits of ``(row_count, stats)`` entries."""
     bits = np.zeros(len(entries), dtype=np.uint8)
     for index, (row_count, stats) in enumerate(entries):
         if stats is not None and row_count > 0:
@@ -49,17 +49,17 @@ def exact_bits(entries: Sequence[tuple[int, ColumnStats | None]]) -> npt.NDArray
     return bits
 
 
-# How far the values of a column have come by each entry, and what is left of them behind it.
+# Running maximum of a column up to each entry, and running minimum from each entry on.
 #
-# Both ascend with the entries in whatever order these are, so they are searched, not compared.
+# Both ascend with the entries in whatever order these are, so they can be searched instead of compared.
 
 
 class Edges(msgspec.Struct, frozen=True):
-    """``reached``: the greatest value of an entry and all before it; ``left``: the least of it and all behind it.
+    """``reached``: the maximum of an entry and all before it; ``left``: the minimum of it and all after it.
 
-    NaN counts as the greatest value, and a bound that is not known as the end of the type.
+    NaN counts as the greatest value, and an unknown bound as the end of the type's range.
 
-    ``exact``: these are the entries' own bounds, all of them known, and no value is NaN. ``nulls``: whether entries may
+    ``exact``: these are the entries' own bounds, all of them known, and no value is NaN. ``nulls``: where entries may
     have nulls; None: some may.
     """
 
@@ -70,7 +70,7 @@ class Edges(msgspec.Struct, frozen=True):
 
 
 def edges_of(zones: Zones) -> Edges | None:
-    """The edges of a column; None where values are not machine numbers."""
+    """Returns the edges of a column; None if values are not machine numbers."""
     found = ascending(zones)
     if found is not None:
         return found
@@ -83,16 +83,17 @@ def edges_of(zones: Zones) -> Edges | None:
     highs = np.where(zones.has(HIGH_KNOWN), high.array, kind.type(greatest))
     highs = np.where(nan, kind.type(greatest), np.where(number, highs, kind.type(least)))
     lows = np.where(number, np.where(zones.has(LOW_KNOWN), low.array, kind.type(least)), kind.type(greatest))
-    if kind.kind == "f":  # a bound that is NaN in a damaged file says nothing
+    if kind.kind == "f":  # a NaN bound of a damaged file carries no information
         lows = np.where(np.isnan(lows), least, lows)
         highs = np.where(np.isnan(highs), greatest, highs)
     return Edges(np.maximum.accumulate(highs), np.minimum.accumulate(lows[::-1])[::-1])
 
 
 def ascending(zones: Zones) -> Edges | None:
-    """The edges of a column whose bounds are all known and ascend: they are the bounds themselves, nothing is made.
+    """Returns the edges of a column whose bounds are all known and ascend: they are the bounds themselves, without a
+    copy.
 
-    None for any other column. It is looked at once for each ``zones``.
+    None for any other column. The check runs once per ``zones``.
     """
     found = zones.ascending
     if found is None:
@@ -107,7 +108,7 @@ def _ascending(zones: Zones) -> Edges | None:
     if not zones.is_complete or zones.spans is not None:
         return None
     for bounds in (low.array, high.array):
-        # The last test is for a bound that is NaN in a damaged file.
+        # The last test covers a NaN bound of a damaged file.
         if not (bounds[1:] >= bounds[:-1]).all() or not (bounds[-1:] == bounds[-1:]).all():
             return None
     every, some = zones.flags_of_all()
@@ -116,7 +117,7 @@ def _ascending(zones: Zones) -> Edges | None:
 
 
 def ends_of(kind: np.dtype[Any]) -> tuple[Any, Any]:
-    """The least and the greatest value of a type."""
+    """Returns the minimum and the maximum of a type."""
     return (-np.inf, np.inf) if kind.kind == "f" else (np.iinfo(kind).min, np.iinfo(kind).max)
 
 
@@ -132,16 +133,16 @@ NARROW_DIGITS: Final = 18
 
 
 class Zones:
-    """Zone maps of one column, or of a function of columns, n entries.
+    """Zone maps of one column, or of a function of columns, over n entries.
 
-    ``fails``: where a row of a function may have no result but an error, by Spark's settings; None: nowhere.
-    ``spans``: the ranges that a column's values lie in, where they are known better than by ``low`` and ``high``.
+    ``fails``: where a function may raise an error for a row, depending on Spark's settings; None: nowhere. ``spans``:
+    the ranges of a column's values, where these are known more precisely than by ``low`` and ``high``.
     """
 
     spans: Spans | None = None
-    #: The flags that every entry has, and those that some entry may have; made when first asked for.
+    #: The flags that every entry has, and those that any entry may have; computed on first access.
     _flags_of_all: tuple[int, int] | None = None
-    #: See :func:`lamella.snapshot.columnar.zones.ascending`; False: not so, None: not looked at yet.
+    #: See :func:`lamella.snapshot.columnar.zones.ascending`; False: the bounds do not ascend, None: not checked yet.
     ascending: Edges | Literal[False] | None = None
 
     def __init__(
@@ -153,22 +154,22 @@ class Zones:
         self.fails = fails
 
     def has(self, bit: int) -> Mask:
-        """Where a flag is set."""
+        """Returns where a flag is set."""
         return np.asarray((self.flags & np.uint8(bit)) != 0)
 
     def lacks(self, bit: int) -> Mask:
-        """Where a flag is not set."""
+        """Returns where a flag is not set."""
         return np.asarray((self.flags & np.uint8(bit)) == 0)
 
     def flag(self, bit: int) -> Truth:
-        """Where one flag is set; a ``bool`` where all entries agree."""
+        """Returns where one flag is set; a ``bool`` if all entries agree."""
         every, some = self._flags_of_all or self.flags_of_all()
         if every & bit:
             return True
         return self.has(bit) if some & bit else False
 
     def flags_of_all(self) -> tuple[int, int]:
-        """The flags that every entry has, and those that some entry may have."""
+        """Returns the flags that every entry has, and those that any entry may have."""
         found = self._flags_of_all
         if found is None:
             every, some = np.bitwise_and.reduce(self.flags), np.bitwise_or.reduce(self.flags)
@@ -177,22 +178,22 @@ class Zones:
 
     @property
     def is_complete(self) -> bool:
-        """True when both bounds of all entries are known, each may hold a number, and no row is NaN or fails."""
+        """Returns whether both bounds of all entries are known, each may hold a number, and no row is NaN or fails."""
         every, some = self._flags_of_all or self.flags_of_all()
         bounded = every & _COMPLETE == _COMPLETE and not some & MAY_NAN
         return bounded and self.low is not None and self.high is not None and self.fails is None
 
     def cut(self, start: int, stop: int) -> Zones:
-        """The zone maps of the entries from ``start`` to before ``stop``, without copying."""
+        """Returns the zone maps from ``start`` to before ``stop``, without copying."""
         low = None if self.low is None else self.low.cut(start, stop)
         high = None if self.high is None else self.high.cut(start, stop)
         part = Zones(low, high, self.flags[start:stop], None if self.fails is None else self.fails[start:stop])
         part.spans = None if self.spans is None else self.spans.take(np.arange(start, stop))
-        part._flags_of_all = self._flags_of_all  # of all, so also of these
+        part._flags_of_all = self._flags_of_all  # true of all entries, so also of these
         return part
 
     def take(self, rows: npt.NDArray[Any]) -> Zones:
-        """The zone maps of some entries, in that order; without ``spans``."""
+        """Returns the zone maps of some entries, in the given order, without ``spans``."""
         low, high = (keys.take(rows) if keys is not None else None for keys in (self.low, self.high))
         return Zones(low, high, self.flags[rows], None if self.fails is None else self.fails[rows])
 
@@ -201,7 +202,7 @@ class Zones:
 
 
 def constant(dtype: DataType, value: Any, count: int) -> Zones:
-    """Zones of one and the same value (None: null) in every row."""
+    """Returns zone maps of one value (None: null) in every row."""
     if value is None:
         return Zones(None, None, np.full(count, MAY_NULL | NULLS_KNOWN, dtype=np.uint8))
     if isinstance(value, float) and value != value:
@@ -211,7 +212,7 @@ def constant(dtype: DataType, value: Any, count: int) -> Zones:
 
 
 def nothing_known(count: int) -> Zones:
-    """Zones of a column without statistics."""
+    """Returns zone maps of a column without statistics."""
     everything = MAY_NULL | MAY_NUMBER | MAY_NAN
     return Zones(None, None, np.full(count, everything, dtype=np.uint8))
 
@@ -219,7 +220,7 @@ def nothing_known(count: int) -> Zones:
 def arrays_of(
     dtype: DataType, entries: Sequence[tuple[int, ColumnStats | None]]
 ) -> tuple[list[Any], list[Any], npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """(lows, highs, flags, null counts) of ``(row_count, stats)`` entries; unknown bounds hold a zero value."""
+    """Returns (lows, highs, flags, null counts) of ``(row_count, stats)`` entries; unknown bounds hold a zero value."""
     zero: Any = b"" if dtype.order == "bytes" else 0.0 if dtype.order == "float" else 0
     lows: list[Any] = []
     highs: list[Any] = []
@@ -252,7 +253,7 @@ def arrays_of(
 
 
 def keys_of(dtype: DataType, values: Sequence[Any]) -> Keys | None:
-    """Bounds of one side as keys; None for types without order."""
+    """Converts the bounds of one side to keys; None for types without order."""
     if dtype.order is None:
         return None
     if dtype.order == "bytes":
@@ -264,27 +265,27 @@ def keys_of(dtype: DataType, values: Sequence[Any]) -> Keys | None:
 
 
 def is_wide(dtype: DataType) -> bool:
-    """True when values need two limbs."""
+    """Returns whether values need two limbs."""
     return dtype.order == "decimal" and dtype.precision > NARROW_DIGITS
 
 
 def number_dtype(dtype: DataType) -> np.dtype[Any]:
-    """The NumPy type that holds one value of a type that is neither bytes nor wide."""
+    """Returns the NumPy type that holds one value of a type that is neither bytes nor wide."""
     return np.dtype({"uint": np.uint64, "float": np.float64}.get(dtype.order or "", np.int64))
 
 
 def zones_of(dtype: DataType, entries: Sequence[tuple[int, ColumnStats | None]]) -> Zones:
-    """Zones straight from statistics, without a sidecar (a snapshot's own summary, tests)."""
+    """Builds zone maps directly from statistics, without a sidecar (for a snapshot's own summary and tests)."""
     lows, highs, flags, _ = arrays_of(dtype, entries)
     return Zones(keys_of(dtype, lows), keys_of(dtype, highs), flags)
 
 
 # Statistics of one column in many blocks as arrays: ``arrays_of`` with ``exact_bits``.
 #
-# Most columns have statistics of one kind in all blocks of a segment, whose members are then gathered one member at a
-# time. Whatever is mixed goes through those two functions entry by entry, and both ways give the same arrays.
+# In most columns the statistics of all blocks of a segment have the same members, which are then gathered one member at
+# a time. Mixed statistics go through those two functions entry by entry. Both ways give the same arrays.
 
-#: Lows, highs, flags, null counts (-1: not known).
+#: Lows, highs, flags, null counts (-1: unknown).
 Arrays = tuple[list[Any], list[Any], npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 
 _NULLS: Final = attrgetter("null_count")
@@ -296,7 +297,7 @@ _MAX_EXACT: Final = attrgetter("max_exact")
 
 
 def gather(dtype: DataType, rows: Sequence[int], stats: Sequence[ColumnStats | None]) -> Arrays:
-    """The arrays of a column's statistics in blocks of ``rows`` rows each (None: a block says nothing of it)."""
+    """Returns the arrays of a column's statistics in blocks of ``rows`` rows each (None: no statistics)."""
     known = [each for each in stats if each is not None]
     if len(known) == len(stats) and dtype.order is not None:
         found = _plain(dtype, rows, known)
@@ -308,7 +309,7 @@ def gather(dtype: DataType, rows: Sequence[int], stats: Sequence[ColumnStats | N
 
 
 def _plain(dtype: DataType, rows: Sequence[int], stats: Sequence[ColumnStats]) -> Arrays | None:
-    """The same where all blocks have rows, a null count, and both bounds; None: not so."""
+    """Returns the arrays if all blocks have rows, a null count, and both bounds; otherwise None."""
     nulls, mins, maxes = list(map(_NULLS, stats)), list(map(_MIN, stats)), list(map(_MAX, stats))
     if None in nulls or 0 in rows or None in mins or None in maxes:
         return None
@@ -329,9 +330,10 @@ def _set(flags: npt.NDArray[np.uint8], bit: int, where: npt.NDArray[np.bool_]) -
 
 
 class Spans:
-    """``edges`` has low and high of each range, entry after entry; entry i has those from ``offsets[i]`` on.
+    """Ranges of values per entry. ``edges`` has the low and high of each range, entry after entry; those of entry i
+    begin at ``offsets[i]``.
 
-    An entry without ranges says nothing.
+    An entry without ranges is unknown.
     """
 
     def __init__(self, offsets: npt.NDArray[Any], edges: npt.NDArray[Any]) -> None:
@@ -344,9 +346,9 @@ class Spans:
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[Spans | None, int]]) -> Spans | None:
-        """The ranges of several layers' entries, one after another; each part with its number of entries.
+        """Concatenates the ranges of several layers' entries, each part with its number of entries.
 
-        None when no part has any.
+        None if no part has any.
         """
         known = [spans for spans, _ in parts if spans is not None]
         if not known:
@@ -358,16 +360,16 @@ class Spans:
         return cls(offsets, np.concatenate([spans.edges[spans.offsets[0] : spans.offsets[-1]] for spans in known]))
 
     def take(self, rows: npt.NDArray[Any]) -> Spans:
-        """The ranges of some entries, in that order."""
+        """Returns the ranges of some entries, in the given order."""
         starts, ends = self.offsets[rows], self.offsets[np.asarray(rows) + 1]
         picked = [self.edges[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
         offsets = np.concatenate([[0], np.cumsum(ends - starts)]).astype(np.int64)
         return Spans(offsets, np.concatenate(picked) if picked else self.edges[:0])
 
     def misses(self, hit: Mask) -> Mask:
-        """The entries none of whose ranges is hit; ``hit`` has one element for each range."""
+        """Returns the entries none of whose ranges is hit; ``hit`` has one element per range."""
         missed = np.zeros(len(self._has), dtype=bool)
         if len(hit):
-            # The offsets of entries that have ranges are those ranges' own, without holes between them.
+            # The offsets of entries with ranges are those of their ranges, without gaps.
             missed[self._has] = ~np.logical_or.reduceat(hit, self._starts[self._has] // 2)
         return missed
