@@ -1,6 +1,8 @@
-"""Commits as pure logic: a base snapshot and change sets give the next snapshot, or a conflict for some of them.
+"""Commits as pure logic: applies change sets to a base snapshot and returns the next snapshot, or a conflict for each
+change set that cannot be applied.
 
-Conflicts are per block: appends always merge, and a removal conflicts only when a block it names is gone or replaced.
+Conflicts are per block: appends always merge, and a removal conflicts only when a block that it names was removed or
+replaced.
 """
 
 from lamella.snapshot.commit.changes import NAMED_BLOCKS, ChangeSet, Folded, Landed, Request, conflict, fold

@@ -1,7 +1,7 @@
-"""Lists of blocks: objects in a table's scratch folder, by which a commit brings more blocks than one request can hold.
+"""Block lists: objects in a table's scratch folder through which a commit adds more blocks than one request can carry.
 
-A list is blocks as JSON, one a line, in the order in which the commit adds them. It is needed until its commit is over.
-Who writes a list names it by its content, so that whoever makes the same commit again names the same objects.
+A list is JSON, one block per line, in the order in which the commit adds them. It is needed until the commit has
+finished. The writer names a list by its content, so a repeated commit names the same objects.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from lamella.snapshot.vacuum import object_name
 from lamella.snapshot.wire import BlockListSent
 
 _ENDING: Final = ".blocks"
-#: Lists that are read ahead of the one whose blocks are wanted.
+#: Lists that are read ahead of the one in use.
 _AHEAD: Final = 1
 _DECODER: Final = msgspec.json.Decoder(Block)
 _PLACE: Final = re.compile(r"(?P<message>.*) - at (?P<key>`key` in )?`(?P<path>\$.*)`", re.DOTALL)
 
 
 class Listed(NamedTuple):
-    """A block of a list, and where it stands: the list's location, and its number there (from 0)."""
+    """A block of a list, with the list's location and its index there (from 0)."""
 
     block: Block
     location: str
@@ -40,14 +40,14 @@ class Listed(NamedTuple):
 
 
 class PackedList(NamedTuple):
-    """A list that can be put into the store, and what the commit says of it."""
+    """A list ready to be stored, and its entry in the commit."""
 
     data: bytes
     sent: BlockListSent
 
 
 def packed(layout: TableLayout, blocks: Iterable[bytes], *, piece_bytes: int) -> Iterator[PackedList]:
-    """Encoded blocks as lists of at most ``piece_bytes`` each; a block that is larger is a list of its own."""
+    """Yields encoded blocks as lists of at most ``piece_bytes`` each; a larger block is a list of its own."""
     lines: list[bytes] = []
     size_bytes = 0
     for block in blocks:
@@ -63,7 +63,7 @@ def packed(layout: TableLayout, blocks: Iterable[bytes], *, piece_bytes: int) ->
 def _packed(layout: TableLayout, lines: Sequence[bytes]) -> PackedList:
     data = b"\n".join((*lines, b""))
     digest = hashlib.sha256(data)
-    # A name without a time: a clean-up goes by the store's own.
+    # The name contains no time: clean-up uses the store's own time.
     location = layout.block_list(uuid7(0, digest.digest()))
     sent = BlockListSent(location=location, size_bytes=len(data), sha256=digest.hexdigest(), block_count=len(lines))
     return PackedList(data, sent)
@@ -72,10 +72,10 @@ def _packed(layout: TableLayout, lines: Sequence[bytes]) -> PackedList:
 def checked_lists(
     folder: str, sent: Sequence[BlockListSent], *, max_blocks: int, max_bytes: int
 ) -> tuple[BlockListSent, ...]:
-    """The lists of a commit to the table in ``folder``, with their locations in the one spelling; nothing is read.
+    """Returns the lists of a commit to the table in ``folder`` with normalized locations; nothing is read.
 
     Raises:
-        InvalidRequest: a list that is not in the table's own scratch folder, is there twice, or has no block.
+        InvalidRequest: a list is not in the table's own scratch folder, occurs twice, or has no blocks.
         LimitExceeded: more than ``max_blocks`` in all, or a list of more than ``max_bytes``.
     """
     found = [msgspec.structs.replace(each, location=normal(each.location)) for each in sent]
@@ -103,13 +103,13 @@ def checked_lists(
 
 
 def listed_blocks(store: Store, lists: Sequence[BlockListSent]) -> Iterator[Listed]:
-    """The blocks of lists that :func:`checked_lists` passed, in order; few lists are held in memory at a time.
+    """Yields the blocks of lists that :func:`checked_lists` accepted, in order; few lists are in memory at a time.
 
     Raises:
-        ObjectNotFound: a list is not there, or not any more.
-        InvalidRequest: a list that is not what the commit says of it, or holds something else than blocks; ``location``
-            and ``index`` say where.
-        LimitExceeded: a block that is nested too deeply.
+        ObjectNotFound: a list does not exist, or no longer.
+        InvalidRequest: a list does not match its entry in the commit, or contains something other than blocks;
+            ``location`` and ``index`` name the place.
+        LimitExceeded: a block is nested too deeply.
         StoreError: storage failed.
     """
     with ContextThreadPool(_AHEAD, thread_name_prefix="block-lists") as pool:
@@ -137,7 +137,7 @@ def listed_blocks(store: Store, lists: Sequence[BlockListSent]) -> Iterator[List
 
 def _read(store: Store, sent: BlockListSent) -> bytes:
     try:
-        # One byte more, which would show that there is more; and never all of an object of any size.
+        # One more byte shows whether the object is longer, without reading an object of unknown size.
         data = store.read_range(sent.location, 0, sent.size_bytes + 1)
     except ObjectNotFound as error:
         raise ObjectNotFound(

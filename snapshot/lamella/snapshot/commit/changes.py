@@ -1,8 +1,8 @@
-"""Change sets, and what becomes of several of them on one base: conflicts per block, as pure logic.
+"""Change sets, and how several of them are applied to one base: conflicts per block, as pure logic.
 
-The rule is that of doing them one after another. An addition always goes through, unless a block of its location is
-there. A removal goes through unless a block that it names is gone, or is not the one that was read. A change that
-cannot go through is left out as a whole, with an error of its own, and the others are not touched by it.
+The result is that of applying them one after another. An addition succeeds unless a block of its location exists. A
+removal succeeds unless a block that it names was removed, or is not the one that was read. A change that fails is left
+out as a whole, with its own error, and does not affect the others.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from lamella.snapshot.index.directory import Addition
 from lamella.snapshot.manifest import SegmentRef, SnapshotPointer
 from lamella.snapshot.wire.commit import NoNewMatches
 
-#: Blocks that an error names.
+#: Maximum number of blocks that an error names.
 NAMED_BLOCKS = 100
 
 
 class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
-    """What one caller wants changed, all of it or nothing.
+    """What one caller wants to change; applied completely or not at all.
 
-    ``added``: segments that were prepared. ``removed``: locations of blocks; ``read_at`` is the snapshot that they
-    were read in: a file that was replaced at the same location since then is another block, and removing it would
-    lose rows that the caller never saw (None: whatever is there now). ``operation`` is a word for the history,
-    ``properties`` are set beside the table's others. ``index_parts``: what skip indexes know of the added blocks; what
-    the table has no index for by then is left out. ``no_new_matches``: it rests on no row that came after ``read_at``
-    matching a filter. ``only_new``: no added file may have been in the table before, see
+    ``added``: prepared segments. ``removed``: locations of blocks. ``read_at``: the snapshot that they were read in; a
+    file that was replaced at the same location since then is another block, and removing it would lose rows that the
+    caller never saw (None: the current block is meant). ``operation`` names the change in the history. ``properties``
+    are merged into the table's. ``index_parts``: what skip indexes know of the added blocks; parts of indexes that the
+    table no longer has are dropped. ``no_new_matches``: the change is valid only if no row added after ``read_at``
+    matches a filter. ``only_new``: no added file may have been in the table before, see
     :mod:`lamella.snapshot.manifest.replaced_files`.
     """
 
@@ -44,20 +44,20 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Landed(msgspec.Struct, frozen=True, kw_only=True):
-    """A change set that is part of the new snapshot: how many blocks it added and removed."""
+    """A change set that was applied to the new snapshot: how many blocks it added and removed."""
 
     added: int
     removed: int
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A change set in the terms of :func:`fold`.
+    """A change set as :func:`fold` needs it.
 
-    ``added``: for each block its location and its segment's id. ``removed``: each location once. ``stale``: those of
-    them where the base has another block than the snapshot that they were read in (None: they were not read).
-    ``replaced``: added files that left the table before the base and must not come back; with ``only_new`` neither may
-    those that an earlier request removed. ``is_serial``: it cannot be made behind one that added blocks. ``refused``:
-    why it cannot be made on the base, if it is known already.
+    ``added``: the segment id of each added block, by location. ``removed``: each location once. ``stale``: removed
+    locations where the base has another block than the snapshot that they were read in (None: they were not read).
+    ``replaced``: added files that left the table before the base and must not be added again; with ``only_new`` this
+    also applies to files that an earlier request removed. ``is_serial``: it cannot follow a request that added blocks.
+    ``refused``: the reason why it cannot be applied to the base, if already known.
     """
 
     added: Sequence[tuple[str, str]]
@@ -71,7 +71,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Folded(msgspec.Struct, frozen=True):
-    """One outcome a request, in order; ``removals``: by segment id, of the base and of requests, what leaves it."""
+    """The outcomes of the requests, in order; ``removals``: by segment id, of the base and of requests, the blocks that
+    leave it."""
 
     outcomes: tuple[Landed | LamellaError, ...]
     removals: dict[str, set[str]]
@@ -80,14 +81,14 @@ class Folded(msgspec.Struct, frozen=True):
 def fold(
     held: Mapping[str, str], requests: Sequence[Request], *, known_schemas: Collection[int], snapshot_id: str
 ) -> Folded:
-    """What becomes of several change sets that are made one after another on one base.
+    """Applies several change sets one after another to a base.
 
-    ``held``: the segment that has it in the base, for each block that a request names, added or removed; a location
-    that is not here is not in the base. ``known_schemas`` and ``snapshot_id`` are the base's: those whose
-    files can be read by its columns.
+    ``held``: for each block that a request adds or removes, the segment of the base that has it; a location that is
+    missing here is not in the base. ``known_schemas`` and ``snapshot_id`` are those of the base: the schemas whose
+    files its columns can read.
 
-    The errors among the outcomes: DuplicateBlock, CommitConflict and NewMatches (``blocks`` names them, ``snapshot_id``
-    is the base), SchemaConflict, and ``refused``.
+    Outcomes may be the errors DuplicateBlock, CommitConflict and NewMatches (``blocks`` names the blocks,
+    ``snapshot_id`` is the base), SchemaConflict, and ``refused``.
     """
     now = dict(held)
     fresh: set[str] = set()
@@ -122,7 +123,7 @@ def _refusal(
     if gone:
         return conflict(gone, "not in the table", snapshot_id)
     if request.stale is not None:
-        # A block that an earlier request added was not there to be read.
+        # The caller cannot have read a block that an earlier request added.
         changed = sorted(place for place in request.removed if place in request.stale or place in fresh)
         if changed:
             return conflict(changed, "not those that were read", snapshot_id)
@@ -153,7 +154,8 @@ def _doubled(places: Iterable[str]) -> list[str]:
 
 
 def conflict(blocks: Sequence[str], why: str, snapshot_id: str) -> CommitConflict:
-    """The error for blocks that cannot be removed; ``snapshot_id`` is the base until the winner is known."""
+    """Returns the error for blocks that cannot be removed; ``snapshot_id`` is the base until the winning commit is
+    known."""
     return CommitConflict(
         f"{len(blocks)} blocks to be removed are {why}, first {blocks[0]!r}",
         blocks=list(blocks[:NAMED_BLOCKS]),

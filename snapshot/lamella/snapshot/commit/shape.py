@@ -1,9 +1,9 @@
-"""How a table's segments and groups are kept well-shaped: what a commit folds together, as decisions over counts.
+"""Maintains the shape of a table's segments and groups: which of them a commit merges, decided from counts.
 
-Small segments are folded size-tiered, like the runs of a log-structured tree: eight of a tier become one of the next,
-and when all small ones together fill a segment, they become it. Full segments move from the snapshot's own list into
-groups, and groups merge the same way. So a block's metadata is written again a number of times that grows with the
-logarithm of a segment's size, and a segment's entry with that of the table's.
+Small segments are merged size-tiered, like the runs of a log-structured merge tree: eight of a tier become one of the
+next, and when all small ones together fill a segment, they are merged into one. Full segments move from the snapshot's
+own list into groups, and groups merge the same way. So the number of times that a block's metadata is rewritten grows
+with the logarithm of a segment's size, and that of a segment's entry with the logarithm of the table's size.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-#: Blocks per segment when segments are cut.
+#: Blocks per new segment.
 SEGMENT_BLOCKS = 1_000
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """``segment_blocks``: blocks of a full segment; one of up to half as many is small. ``fan_in``: see above. One
-    commit fills segments from at most ``max_folded`` small ones.
+    """``segment_blocks``: blocks of a full segment; a segment of up to half as many is small. ``fan_in``: see above.
+    ``max_folded``: maximum number of small segments that one commit merges into full ones.
 
-    ``group_segments``: when the snapshot's own list has that many segments that are not small, they move into a
-    group; one commit moves at most ``max_moved``. Groups of more than ``max_grouped`` segments are not made.
+    ``group_segments``: when the snapshot's own list has this many segments that are not small, they move into a group;
+    one commit moves at most ``max_moved``. Groups have at most ``max_grouped`` segments.
     """
 
     segment_blocks: int = SEGMENT_BLOCKS
@@ -32,15 +32,16 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     max_grouped: int = 2_048
 
     def is_small(self, block_count: int) -> bool:
-        """True for a segment that later commits may fold into another."""
+        """Returns whether later commits may merge the segment into another."""
         return 2 * block_count <= self.segment_blocks
 
 
 def to_fold(block_counts: Sequence[int], shape: Shape) -> list[int]:
-    """Which of a snapshot's own segments, by their numbers of blocks, one commit folds together: none, or at least two.
+    """Selects the snapshot's own segments (given by their numbers of blocks) that one commit merges: none, or at least
+    two.
 
-    All small ones when they fill a segment. Else, of the highest tier that has ``fan_in`` members, those and all below
-    it; but not into a segment that would be neither small nor full.
+    Takes all small ones if they fill a segment. Otherwise takes, from the highest tier that has ``fan_in`` members,
+    those and all below it, unless the result would be neither small nor full.
     """
     small = [index for index, count in enumerate(block_counts) if shape.is_small(count)]
     if sum(block_counts[index] for index in small) >= shape.segment_blocks:
@@ -57,7 +58,7 @@ def to_fold(block_counts: Sequence[int], shape: Shape) -> list[int]:
 
 
 def to_move(block_counts: Sequence[int], shape: Shape) -> list[list[int]]:
-    """Which of a snapshot's own segments move into groups, the oldest first: the members of each new group."""
+    """Selects the snapshot's own segments that move into groups, oldest first: the members of each new group."""
     settled = [index for index, count in enumerate(block_counts) if not shape.is_small(count)]
     left = settled[: shape.max_moved]
     moved: list[list[int]] = []
@@ -71,7 +72,8 @@ def to_move(block_counts: Sequence[int], shape: Shape) -> list[list[int]]:
 
 
 def to_merge(segment_counts: Sequence[int], shape: Shape) -> list[int]:
-    """Which groups, by their numbers of segments, one commit merges next; none when they are well-shaped."""
+    """Selects the groups (given by their numbers of segments) that one commit merges next; none if they are
+    well-shaped."""
     levels = [_tier(max(1, count // shape.group_segments), shape.fan_in) for count in segment_counts]
     for level in sorted(set(levels)):
         members = [index for index, each in enumerate(levels) if each == level][: shape.fan_in]
@@ -81,7 +83,7 @@ def to_merge(segment_counts: Sequence[int], shape: Shape) -> list[int]:
 
 
 def _tier(count: int, fan_in: int) -> int:
-    """The greatest power of ``fan_in`` that is at most ``count`` (at least 1)."""
+    """Returns the greatest power of ``fan_in`` that is at most ``count`` (at least 1)."""
     tier = 0
     while count >= fan_in:
         count //= fan_in

@@ -1,4 +1,4 @@
-"""The next snapshot after a change or a rollback, and the summaries of its layers."""
+"""Builds the next snapshot after a change or a rollback, and the summaries of its layers."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ _Ref = TypeVar("_Ref", SegmentRef, GroupRef)
 
 
 def is_perfect(block: Block) -> bool:
-    """True when compaction would leave the block alone, by the sizes that jobs aim at unless they are told others."""
+    """Returns whether compaction would leave the block alone, with the default target sizes of jobs."""
     return _TARGET.is_perfect_block(block.row_count, block.file_size)
 
 
 def seen_blocks(table: Versioned, blocks: Sequence[Block]) -> list[Block]:
-    """The blocks with their statistics in terms of the current schema; raises InvalidSchema for an unknown one."""
+    """Returns the blocks with their statistics in terms of the current schema; raises InvalidSchema for an unknown
+    one."""
     current = table.history[-1]
     return [
         block
@@ -51,7 +52,8 @@ def seen_blocks(table: Versioned, blocks: Sequence[Block]) -> list[Block]:
 
 
 def seen_refs(table: Versioned, refs: Sequence[_Ref]) -> list[_Ref]:
-    """Segments or groups with their summaries in terms of the current schema; raises InvalidSchema for an unknown."""
+    """Returns segments or groups with their summaries in terms of the current schema; raises InvalidSchema for an
+    unknown one."""
     current = table.history[-1]
     return [
         ref
@@ -62,13 +64,13 @@ def seen_refs(table: Versioned, refs: Sequence[_Ref]) -> list[_Ref]:
 
 
 def seen_summary(written: Schema, wanted: Schema, summary: Summary) -> Summary:
-    """A summary in terms of a later schema than the one it was made with."""
+    """Returns a summary in terms of a later schema than its own."""
     stats = dict(seen_with(written, wanted, summary.row_count, summary.col_stats))
     return msgspec.structs.replace(summary, col_stats=stats)
 
 
 def summarize_blocks(schema: Schema, blocks: Sequence[Block]) -> Summary:
-    """The summary of a segment, from blocks whose statistics are in terms of ``schema``."""
+    """Returns the summary of a segment, from blocks whose statistics are in terms of ``schema``."""
     types = {leaf.id: leaf.dtype for leaf in schema.leaves()}
     return Summary(
         row_count=sum(b.row_count for b in blocks),
@@ -83,7 +85,7 @@ def summarize_blocks(schema: Schema, blocks: Sequence[Block]) -> Summary:
 
 
 def summarize(schema: Schema, parts: Sequence[Summary]) -> Summary:
-    """The summary over summaries in terms of ``schema``; bounds shrink again when something was removed."""
+    """Merges summaries in terms of ``schema``; bounds become narrower again after a removal."""
     types = {leaf.id: leaf.dtype for leaf in schema.leaves()}
     return Summary(
         row_count=sum(p.row_count for p in parts),
@@ -97,7 +99,7 @@ def summarize(schema: Schema, parts: Sequence[Summary]) -> Summary:
     )
 
 
-#: The operation of a snapshot with another cluster key.
+#: The operation of a snapshot that changes the cluster key.
 CLUSTER: Final = "cluster"
 
 
@@ -141,13 +143,14 @@ def next_snapshot(
     prev_manifest: ObjectRef | None = None,
     now_ms: int,
 ) -> Snapshot:
-    """The snapshot after ``base`` that consists of ``groups`` and ``segments``.
+    """Returns the snapshot after ``base`` that consists of ``groups`` and ``segments``.
 
-    ``appended``: what came to the blocks of ``base`` when nothing was removed, however segments were folded
-    meanwhile; bounds of a summary merge like those of children, so an append need not look at what was there. None:
-    something was removed, and the summary is made again from all of them. ``properties`` are set beside the old ones.
+    ``appended``: the segments added to the blocks of ``base`` if nothing was removed, however segments were merged at
+    the same time; the bounds of a summary merge like those of children, so an append need not read the existing ones.
+    None: something was removed, and the summary is recomputed from all of them. ``properties`` are merged into the old
+    ones.
 
-    Time never runs backwards along the chain, whatever the clock says.
+    Timestamps never decrease along the chain, whatever the clock says.
     """
     looked_at: list[Summary] = [] if appended is None else [base.summary]
     if appended is None:
@@ -176,11 +179,12 @@ def evolved_snapshot(
     base_schema_id: int | None,
     prev_manifest: ObjectRef | None = None,
 ) -> Snapshot:
-    """``base`` under a changed schema: the same segments, none of them written again.
+    """Returns ``base`` with a changed schema and the same segments, none of which is rewritten.
 
     Raises:
-        SchemaConflict: ``base_schema_id`` is given and is not the id of the schema that ``base`` has.
-        UnknownColumn, InvalidSchema, InvalidRequest: the changes; see :func:`lamella.snapshot.schema.evolution.evolve`.
+        SchemaConflict: ``base_schema_id`` is given and differs from the schema id of ``base``.
+        UnknownColumn, InvalidSchema, InvalidRequest: invalid changes; see
+            :func:`lamella.snapshot.schema.evolution.evolve`.
     """
     if base_schema_id is not None and base_schema_id != base.schema.schema_id:
         raise SchemaConflict(
@@ -215,7 +219,7 @@ def indexed_snapshot(
     now_ms: int,
     prev_manifest: ObjectRef | None = None,
 ) -> Snapshot:
-    """``base`` with other skip indexes: the same blocks and columns, nothing written again."""
+    """Returns ``base`` with other skip indexes: the same blocks and columns, nothing rewritten."""
     return _following(
         base,
         snapshot_id=snapshot_id,
@@ -235,9 +239,9 @@ def clustered_snapshot(
     now_ms: int,
     prev_manifest: ObjectRef | None = None,
 ) -> Snapshot:
-    """``base`` with another cluster key (no ``columns``: with none); its blocks stay as they are.
+    """Returns ``base`` with another cluster key (no ``columns``: without one); its blocks stay as they are.
 
-    The key gets an id that no key of the table had before, or keeps its own when it is the same key of the same kind.
+    A new key gets an id that no key of the table had before. The same key of the same kind keeps its id.
     """
     before = base.cluster_key
     greatest = base.max_cluster_key_id
@@ -260,7 +264,7 @@ def clustered_snapshot(
 
 
 def schema_ids(groups: Iterable[GroupRef], segments: Iterable[SegmentRef]) -> tuple[int, ...]:
-    """The schemas that blocks were written with, ascending."""
+    """Returns the schemas that blocks were written with, ascending."""
     found = {each for ref in segments for each in (ref.block_schema_ids or (ref.schema_id,))}
     return tuple(sorted(found.union(*(group.block_schema_ids for group in groups))))
 
@@ -284,24 +288,25 @@ def _recorded(kind: ClusterKind) -> ClusterKind | msgspec.UnsetType:
 
 
 def iso(at_ms: int) -> str:
-    """Unix milliseconds as ISO 8601 in UTC."""
+    """Formats Unix milliseconds as ISO 8601 in UTC."""
     return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-# A rollback as a value: the snapshot after the current one that has an older one's blocks.
+# A rollback: a new snapshot after the current one, with the blocks of an older one.
 #
-# The chain goes on: nothing that came in between leaves the history, least of all its schemas. An older schema comes
-# back as a new one with the same columns, whose ids go on behind all that were ever given; so a column that is added
-# later is never taken for one that was there in between.
+# The chain continues: no snapshot in between leaves the history, nor does its schema. An older schema returns as a new
+# one with the same columns, and column ids continue after the highest that was ever assigned. So a column that is added
+# later is never confused with one that existed in between.
 
 OPERATION = "rollback"
 
 
 def restored_schema(base: Snapshot, target: Snapshot) -> Schema:
-    """The schema that ``base`` is followed by when it is rolled back to ``target``, an earlier snapshot of the table.
+    """Returns the schema that follows that of ``base`` when the table is rolled back to ``target``, an earlier
+    snapshot.
 
     Raises:
-        InvalidSchema: ``target`` is no earlier snapshot: ``base`` does not know its schema.
+        InvalidSchema: ``target`` is not an earlier snapshot: ``base`` does not know its schema.
     """
     schema_at(base, target.schema.schema_id)
     if target.schema.columns == base.schema.columns:
@@ -321,13 +326,13 @@ def rolled_back_snapshot(
     now_ms: int,
     prev_manifest: ObjectRef | None = None,
 ) -> Snapshot:
-    """The snapshot after ``base`` with the blocks, columns and cluster key of ``target``, an earlier one.
+    """Returns the snapshot after ``base`` with the blocks, columns and cluster key of ``target``, an earlier one.
 
-    Properties are settings of the table and stay those of ``base``. Segments and groups are ``target``'s own, none of
-    them written again. Time never runs backwards along the chain, whatever the clock says.
+    Properties are settings of the table and stay those of ``base``. Segments and groups are those of ``target``, none
+    of them rewritten. Timestamps never decrease along the chain, whatever the clock says.
 
     Raises:
-        InvalidSchema: ``target`` is no earlier snapshot of the table.
+        InvalidSchema: ``target`` is not an earlier snapshot of the table.
     """
     schema = restored_schema(base, target)
     schemas = base.schemas if schema is base.schema else base.history
@@ -348,9 +353,9 @@ def rolled_back_snapshot(
         block_schema_ids=msgspec.UNSET if schemas is msgspec.UNSET else schema_ids(target.groups, target.segments),
         operation=OPERATION,
         properties=base.properties,
-        # No key that comes later gets the id of one that is taken back: blocks may have been written for that.
+        # No later key may reuse the id of a reverted key, because blocks may have been written for that.
         last_cluster_key_id=last if last > own else msgspec.UNSET,
-        # What they know of a block is true wherever it comes back.
+        # The content of indexes is true of a block whenever it returns.
         indexes=base.indexes,
         sidecar=None,
     )
