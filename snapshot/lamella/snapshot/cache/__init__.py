@@ -1,4 +1,4 @@
-"""What is kept near, because it never changes: values in memory, and files on a local disk that all processes share."""
+"""Caches of immutable data: values in memory, and files on a local disk that all processes of a host share."""
 
 from lamella.snapshot.cache.disk import DiskCache, FileMaps
 from lamella.snapshot.cache.memory import (

@@ -1,8 +1,8 @@
-"""A cache on a local disk, shared by the processes of a host: files mapped into memory, within a quota.
+"""A disk cache shared by the processes of a host: files mapped into memory, within a quota.
 
-Files are written under a temporary name and renamed, and each is checked against its own checksum when a process first
-opens it: a torn, cut or damaged one is thrown away and made anew. So nothing is ever synced, a restart finds all that
-was there, and the folder may be deleted at any time. If the disk fails, callers get what they asked for all the same.
+Files are written under a temporary name and renamed. A process checks each file against its checksum when it first
+opens it; a torn, truncated or damaged one is deleted and rebuilt. So nothing is synced, the content survives a restart,
+and the folder may be deleted at any time. If the disk fails, callers still get their data.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _MAPS: Final = 8_192
 
 
 class FileMaps:
-    """Opens files to be read. Thread-safe.
+    """Opens files for reading. Thread-safe.
 
-    A map holds no file descriptor, and stays as it is when the file is deleted or another gets its name. Changing a
-    mapped file in place would change what was read, and cutting it would end the process.
+    A map holds no file descriptor, and stays valid when the file is deleted or replaced. Changing a mapped file in
+    place would change the data, and truncating it would crash the process.
     """
 
     def __init__(self, most: int = _MAPS) -> None:
@@ -46,48 +46,48 @@ class FileMaps:
         return len(self._held)
 
     def held(self, name: str) -> memoryview | None:
-        """What was kept by that name, while somebody still uses it."""
+        """Returns the view that was stored under a name, if it is still in use."""
         with self._lock:
             buffer = self._held.get(name)
         return None if buffer is None else memoryview(buffer).cast("B")
 
     def names(self) -> list[str]:
-        """The names that :meth:`held` knows."""
+        """Returns the names that :meth:`held` knows."""
         with self._lock:
             return list(self._held)
 
     def open(self, path: str) -> memoryview | None:
-        """Map a file, None when as many are mapped as may be; raises OSError."""
+        """Map a file; None if the limit of maps is reached; raises OSError."""
         if len(self._held) >= self._most:
             return None
         with pa.memory_map(path) as file:
             return memoryview(file.read_buffer()).cast("B")
 
     def keep(self, name: str, mapped: memoryview) -> None:
-        """Let :meth:`held` know a view that :meth:`open` gave, once its content was found right."""
+        """Store a view of :meth:`open` for :meth:`held`, after its content was verified."""
         with self._lock:
             self._held[name] = mapped.obj
 
 
 _PAGE_BYTES: Final = 4096
-#: What is left of the bound after a sweep, so that not each file is followed by one.
+#: Fraction of the limit that remains after a sweep, so that not every write starts another one.
 _LEFT: Final = 0.9
 _LOCK_STEP_S: Final = 0.005
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """What was deleted to make room."""
+    """What was deleted to free space."""
 
     files: int = 0
     size_bytes: int = 0
 
 
 class DiskQuota:
-    """The files in the folders ``<folder>/<two letters>``; at most ``limit_bytes``, whole pages counted.
+    """The files in the folders ``<folder>/<two letters>``; at most ``limit_bytes``, counted in whole pages.
 
-    Whoever writes holds a lock on ``<folder>/room``, where the sum of all sizes stands. It is counted up before a file
-    is written, so that a process that dies leaves it too high, never too low; each sweep counts anew, and so does the
-    first write of a process. Readers take no lock. ``before_sweep`` is called ahead of one.
+    Writers lock ``<folder>/room``, which stores the sum of all sizes. The sum is increased before a file is written, so
+    a process that dies leaves it too high, never too low. Each sweep recounts, and so does the first write of a
+    process. Readers take no lock. ``before_sweep`` is called before a sweep.
     """
 
     def __init__(self, folder: str, limit_bytes: int, before_sweep: Callable[[], None], lock_wait_s: float) -> None:
@@ -100,16 +100,13 @@ class DiskQuota:
         self.size_bytes = 0
 
     def put(self, path: str, parts: Sequence[memoryview]) -> Sweep | None:
-        """Write a file, under its name only when it is whole, and delete those that were not used for longest.
+        """Write a file, under its name only when complete, and delete the least recently used ones.
 
-        Nothing is synced: after a power failure a file may be damaged, which is found when it is opened.
+        Nothing is synced: after a power failure a file may be damaged, which is detected when it is opened.
 
         Returns:
-            What was deleted; None when the file was not written, since it is too large or another writer holds the
-            lock for too long.
-
-        Raises:
-            OSError: the file could not be written.
+            What was deleted; None if the file was not written, because it is too large or another writer held the lock
+            for too long.
         """
         size_bytes = _occupied(sum(part.nbytes for part in parts))
         if size_bytes > self._limit_bytes:
@@ -133,7 +130,7 @@ class DiskQuota:
             return swept
 
     def recorded_bytes(self) -> int:
-        """What all files take, as the last writer left it, whichever process that was; 0 before the first."""
+        """Returns the bytes of all files, as recorded by the last writer of any process; 0 before the first write."""
         try:
             with open(os.path.join(self._folder, "room"), "rb") as file:
                 return int.from_bytes(file.read(8), "little")
@@ -141,7 +138,7 @@ class DiskQuota:
             return 0
 
     def _made_room(self, lock: int, size_bytes: int) -> tuple[int, Sweep]:
-        """The bytes that are taken, with room for so many more."""
+        """Frees space for so many more bytes; returns the bytes in use and what was deleted."""
         recorded = os.pread(lock, 8, 0)
         total_bytes = int.from_bytes(recorded, "little")
         if self._counted and len(recorded) == 8 and total_bytes + size_bytes <= self._limit_bytes:
@@ -164,7 +161,7 @@ class DiskQuota:
         return total_bytes, Sweep(count, freed_bytes)
 
     def _files(self) -> Iterator[tuple[int, int, str]]:
-        """Last use (Unix ns), bytes and path of every file; what writers that died left unfinished is deleted."""
+        """Yields last use (Unix ns), bytes and path of every file; deletes unfinished files of writers that died."""
         for folder in _entries(self._folder):
             if not folder.is_dir(follow_symlinks=False):
                 continue
@@ -180,14 +177,14 @@ class DiskQuota:
 
     @contextmanager
     def _locked(self) -> Iterator[int | None]:
-        """A descriptor of the locked file; None when others kept it."""
+        """Yields a descriptor of the locked file; None if the lock was not available in time."""
         until = time.monotonic() + self._lock_wait_s
         if not self._threads.acquire(timeout=self._lock_wait_s):
             yield None
             return
         try:
             os.makedirs(os.path.join(self._folder, "tmp"), mode=0o700, exist_ok=True)
-            # Opened each time: processes that were forked would share the lock of an open file.
+            # Opened each time: forked processes would share the lock of an open file.
             lock = os.open(os.path.join(self._folder, "room"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 yield lock if _take(lock, until) else None
@@ -232,16 +229,16 @@ def _unlink(path: str) -> None:
         return
 
 
-#: Part of every path, so that releases that write files of another form leave each other alone.
+#: Part of every path, so that releases with different file formats do not share files.
 _VERSION: Final = "v1"
 
 
 class DiskCache:
     """Immutable buffers below ``folder``, at most ``limit_bytes`` of files over all processes that share it.
 
-    It implements :class:`~lamella.snapshot.cache.memory.DerivedCache` and may be used from several threads, and by
-    several processes at once. The files that were not opened for longest go first; one that is mapped somewhere stays
-    readable there.
+    It implements :class:`~lamella.snapshot.cache.memory.DerivedCache` and may be used from several threads and
+    processes at once. The least recently opened files are deleted first; a file that is mapped somewhere stays readable
+    there.
     """
 
     def __init__(
@@ -253,14 +250,14 @@ class DiskCache:
         maps: FileMaps | None = None,
         lock_wait_s: float = 2.0,
     ) -> None:
-        """Open the cache, or begin it.
+        """Open the cache, or create it.
 
-        ``maps`` bounds the files that are mapped at a time. What another process does not let be written for
-        ``lock_wait_s`` is not written.
+        ``maps`` limits the number of files mapped at a time. If another process holds the lock for longer than
+        ``lock_wait_s``, nothing is written.
 
         Raises:
-            InvalidRequest: the folder cannot be made, is another user's, or others may write to it: derived columns
-                are believed, so nobody else may put any there.
+            InvalidRequest: the folder cannot be created, belongs to another user, or others may write to it: derived
+                columns are trusted, so nobody else may write them.
         """
         self._folder = os.path.join(os.path.abspath(folder), _VERSION)
         _claim(self._folder)
@@ -271,31 +268,31 @@ class DiskCache:
 
     @property
     def size_bytes(self) -> int:
-        """What the files of all processes took when one was last added."""
+        """Returns the bytes of the files of all processes at the last write."""
         return self._room.recorded_bytes()
 
     def derived(self, key: str, make: Callable[[], Sequence[Buffer]]) -> Views:
-        """The buffers of that key, mapped; on the heap where the disk fails or is full of larger ones."""
+        """Returns the buffers of a key, mapped; on the heap if the disk fails or other files leave no space."""
         return self._load(f"derived {key}", make)[0]
 
     def has_derived(self, key: str) -> bool:
-        """True when :meth:`derived` would find a file, damaged or not."""
+        """Returns whether :meth:`derived` would find a file, damaged or not."""
         return os.path.exists(self._place(f"derived {key}")[0])
 
     def content(self, sha256: str, read: Callable[[], bytes]) -> tuple[memoryview, bool]:
-        """The bytes with that SHA-256, and whether they are mapped, and take no heap.
+        """Returns the bytes with that SHA-256, and whether they are mapped and take no heap.
 
-        ``read`` gives them when the cache does not have them; it has held them against the hash already.
+        ``read`` is called on a miss; it has verified the hash of the bytes it returns.
         """
         views, mapped = self._load(f"content {sha256}", lambda: [read()])
         return views[0], mapped
 
     def has_content(self, sha256: str) -> bool:
-        """True when :meth:`content` would find a file, damaged or not."""
+        """Returns whether :meth:`content` would find a file, damaged or not."""
         return os.path.exists(self._place(f"content {sha256}")[0])
 
     def _place(self, key: str) -> tuple[str, bytes]:
-        """The path of a file, and the hash in it."""
+        """Returns the path of a file, and the hash stored in it."""
         digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
         name = digest.hex()
         return f"{self._folder}/{name[:2]}/{name[2:]}", digest
@@ -306,7 +303,7 @@ class DiskCache:
         return found if found is not None else self._flights.run(path, lambda: self._made(path, digest, make))
 
     def _made(self, path: str, digest: bytes, make: Callable[[], Sequence[Buffer]]) -> tuple[Views, bool]:
-        found = self._found(path, digest)  # another thread or process may have been done just before
+        found = self._found(path, digest)  # another thread or process may have written it in the meantime
         if found is not None:
             return found
         views = tuple(memory.read_only(buffer) for buffer in make())
@@ -320,7 +317,7 @@ class DiskCache:
                     self._listener.cache_size(self._room.size_bytes)
                 mapped = self._maps.open(path)
                 if mapped is not None:
-                    # Another process may have replaced it meanwhile, and this is the moment to see a disk that lies.
+                    # Another process may have replaced it, and this check detects a disk that returns wrong data.
                     memory.check(mapped, digest)
                     self._maps.keep(path, mapped)
                     return memory.buffer_views(mapped), True
@@ -329,7 +326,7 @@ class DiskCache:
         return views, False
 
     def _found(self, path: str, digest: bytes) -> tuple[Views, bool] | None:
-        """The file's buffers and whether they are mapped; None when there is no such file, or no longer."""
+        """Returns the file's buffers and whether they are mapped; None if there is no such file, or no longer."""
         held = self._maps.held(path)
         if held is not None:
             return memory.buffer_views(held), True
@@ -361,16 +358,16 @@ class DiskCache:
             self._tell("failed")
 
     def _touch_mapped(self) -> None:
-        """What this process has mapped is in use, however long ago it was opened."""
+        """Mark the files that this process has mapped as in use, however long ago they were opened."""
         for path in self._maps.names():
             self._touch(path)
 
     def _touch(self, path: str) -> None:
-        """A file's time is that of its last use."""
+        """Set a file's time to its last use."""
         try:
             os.utime(path)
         except FileNotFoundError:
-            return  # it made room for another
+            return  # it was deleted to free space for another
         except OSError:
             self._tell("failed")
 

@@ -1,4 +1,4 @@
-"""Caches in memory: the port to derived columns, values within one bound of bytes, and buffers under a checksum."""
+"""Caches in memory: the interface of derived columns, values within a byte limit, and checksummed buffers."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ from lamella.snapshot.concurrency import SingleFlight
 
 Buffer = bytes | bytearray | memoryview | npt.NDArray[Any]
 
-#: Read-only bytes (format ``B``), one view for each buffer; they stay valid as long as they are held.
+#: Read-only bytes (format ``B``), one view per buffer; they stay valid while they are referenced.
 Views = tuple[memoryview, ...]
 
-#: ``hit``: a file was opened. ``miss``: it had to be made. ``damaged``: it was not what had been written, and was
-#: thrown away. ``evicted``: it made room. ``failed``: the disk did not do what it should; the caller did not notice.
+#: ``hit``: a file was opened. ``miss``: the data had to be built. ``damaged``: the file did not match its checksum and
+#: was deleted. ``evicted``: the file was deleted to free space. ``failed``: the disk failed; the caller did not notice.
 Event = Literal["hit", "miss", "damaged", "evicted", "failed"]
 
 
 class CacheListener(Protocol):
-    """Is told what happens in a cache on disk; called from any thread, and must not raise."""
+    """Receives the events of a disk cache; called from any thread, and must not raise."""
 
     def cache_event(self, event: Event, files: int, size_bytes: int, /) -> None:
-        """It happened to some files, of ``size_bytes`` together; 0 where the size is not known."""
+        """The event happened to ``files`` files, of ``size_bytes`` together; 0 if the size is unknown."""
 
     def cache_size(self, size_bytes: int, /) -> None:
         """The bytes of all files together, after a file was added."""
 
 
 class DerivedCache(Protocol):
-    """Buffers by name, made when they are not there. Thread-safe.
+    """Buffers by name, built when missing. Thread-safe.
 
-    Whoever asks for the same key again gets the same bytes, from this cache or made anew, so a key must name all
-    that they depend on: the hashes of the content that they are made of, and a version of how they are made.
+    A repeated request for a key returns the same bytes, cached or rebuilt. So a key must name all that they depend on:
+    the hashes of the source content, and a version of the algorithm.
     """
 
     def derived(self, key: str, make: Callable[[], Sequence[Buffer]]) -> Views:
-        """The buffers of that key: one read-only view each, on an address that is a multiple of 64 where mapped.
+        """Returns the buffers of a key: one read-only view each; mapped views are aligned to 64 bytes.
 
-        ``key``: any text. ``make`` is called when the cache has none, by one thread of the process at a time; another
-        process may make the same. It gives contiguous buffers, which nobody changes afterwards, and may ask for
-        other keys, never for its own. What it raises, everyone gets who is waiting for the same key.
+        ``key``: any text. ``make`` is called on a miss, by one thread of the process at a time; another process may
+        build the same. It returns contiguous buffers that do not change afterwards. It may request other keys, but
+        never its own. If it raises, every caller that waits for the key gets the exception.
         """
         ...
 
     def has_derived(self, key: str) -> bool:
-        """True when :meth:`derived` will most likely not have to make them."""
+        """Returns whether :meth:`derived` will most likely not have to build the buffers."""
         ...
 
 
@@ -70,16 +70,16 @@ ALIGNMENT_BYTES: Final = 64
 
 _MAGIC: Final = b"LAMCACHE"
 _HEAD: Final = struct.Struct("<8sIIQ32s8x")
-_SUMMED_FROM: Final = 12  # magic and checksum stand before it
+_SUMMED_FROM: Final = 12  # magic and checksum come before it
 _EMPTY: Final = memoryview(b"")
 
 
 class Damaged(Exception):
-    """A file that is not as it was written; only the cache itself sees this."""
+    """A file does not match its checksum; raised and handled within the cache only."""
 
 
 def read_only(buffer: Buffer) -> memoryview:
-    """The bytes of a contiguous buffer of the machine's own numbers; raises TypeError or ValueError for another."""
+    """Returns the bytes of a contiguous buffer of native numbers; raises TypeError or ValueError for any other."""
     view = memoryview(buffer)  # type: ignore[arg-type]  # NumPy's types call an array a buffer from Python 3.12 on
     if not view.nbytes:
         return _EMPTY
@@ -87,7 +87,7 @@ def read_only(buffer: Buffer) -> memoryview:
 
 
 def pack(digest: bytes, buffers: Views) -> list[memoryview]:
-    """The parts of a file, in their order; ``digest`` is the SHA-256 of the key."""
+    """Returns the parts of a file, in order; ``digest`` is the SHA-256 of the key."""
     lengths = struct.pack(f"<{len(buffers)}Q", *(view.nbytes for view in buffers))
     parts = [_EMPTY, memoryview(lengths), _padding(_HEAD.size + len(lengths))]
     for view in buffers:
@@ -102,7 +102,7 @@ def pack(digest: bytes, buffers: Views) -> list[memoryview]:
 
 
 def check(file: memoryview, digest: bytes) -> None:
-    """Raise Damaged unless ``file`` is what :func:`pack` made for that key."""
+    """Raise Damaged unless ``file`` is the output of :func:`pack` for that key."""
     if file.nbytes < _HEAD.size:
         raise Damaged("shorter than its head")
     magic, checksum, count, size_bytes, found = _HEAD.unpack_from(file)
@@ -115,7 +115,7 @@ def check(file: memoryview, digest: bytes) -> None:
 
 
 def buffer_views(file: memoryview) -> Views:
-    """The buffers of a file that was checked."""
+    """Returns the buffers of a verified file."""
     count = _HEAD.unpack_from(file)[2]
     lengths: Sequence[int] = np.frombuffer(file, dtype="<u8", count=count, offset=_HEAD.size).tolist()
     found = []
@@ -134,18 +134,18 @@ def _padding(size_bytes: int) -> memoryview:
     return memoryview(bytes(_aligned(size_bytes) - size_bytes))
 
 
-#: About what a view takes beside its bytes.
+#: Approximate size of a view without its bytes.
 _VIEW_BYTES = 4 * ALIGNMENT_BYTES
 
 
 class MemoryCache:
-    """A :class:`~lamella.snapshot.cache.memory.DerivedCache` whose buffers count as values of ``resident``."""
+    """A :class:`~lamella.snapshot.cache.memory.DerivedCache` whose buffers are values of ``resident``."""
 
     def __init__(self, resident: BoundedCache) -> None:
         self._views: CacheNamespace[Views] = CacheNamespace(resident, "derived")
 
     def derived(self, key: str, make: Callable[[], Sequence[Buffer]]) -> Views:
-        """The buffers of that key."""
+        """Returns the buffers of a key."""
 
         def made() -> tuple[Views, int]:
             views = tuple(read_only(buffer) for buffer in make())
@@ -154,23 +154,23 @@ class MemoryCache:
         return self._views.load(key, made)
 
     def has_derived(self, key: str) -> bool:
-        """True when the buffers of that key are held."""
+        """Returns whether the buffers of a key are cached."""
         return self._views.get(key) is not None
 
 
 _T = TypeVar("_T")
 _Key = tuple[str, Hashable]
 
-#: A number of up to 38 digits takes at most so much.
+#: Maximum size of a number of up to 38 digits.
 _NUMBER_BYTES: Final = 48
 _NOTHING: Final = (type(None), bool)
 
 
 class Counts(msgspec.Struct, gc=False):
-    """What happened to values since they began to be held, and the bytes that are held now.
+    """Counters of a kind of values since it was first cached, and the bytes cached now.
 
-    ``hits``: a value was asked for and held, if only to see whether it is. ``misses``: one had to be made. ``evicted``:
-    one made room for others.
+    ``hits``: a value was requested and cached, also if only its presence was checked. ``misses``: a value had to be
+    built. ``evicted``: a value was removed to free space.
     """
 
     hits: int = 0
@@ -180,10 +180,10 @@ class Counts(msgspec.Struct, gc=False):
 
 
 def held_bytes(value: object, shared: tuple[type, ...] = ()) -> int:
-    """What a value of structs, tuples, lists, dicts, texts and numbers takes in memory.
+    """Estimates the memory of a value of structs, tuples, lists, dicts, texts and numbers.
 
-    Values of the types ``shared`` are not counted. Parts that occur twice in it are counted twice, so it is seldom too
-    little.
+    Values of the types ``shared`` are not counted. Parts that occur twice are counted twice, so the estimate is seldom
+    too low.
     """
     size_bytes = 0
     left = [value]
@@ -206,9 +206,9 @@ def held_bytes(value: object, shared: tuple[type, ...] = ()) -> int:
 
 
 class BoundedCache:
-    """At most ``max_bytes`` of values, by the sizes that they are put with. Thread-safe.
+    """At most ``max_bytes`` of values, by the sizes given to :meth:`put`. Thread-safe.
 
-    A value that is larger than all of it is handed out and not kept.
+    A value larger than the whole cache is returned to the caller but not cached.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -223,7 +223,7 @@ class BoundedCache:
         return len(self._held)
 
     def get(self, key: _Key) -> Any:
-        """The value, or None when it is not held."""
+        """Returns the value, or None if it is not cached."""
         with self._lock:
             held = self._held.get(key)
             if held is None:
@@ -233,7 +233,7 @@ class BoundedCache:
             return held[0]
 
     def get_all(self, keys: Sequence[_Key]) -> list[Any] | None:
-        """The values of all keys, or None when one is not held."""
+        """Returns the values of all keys, or None if one is not cached."""
         with self._lock:
             held = self._held
             found = []
@@ -248,9 +248,9 @@ class BoundedCache:
             return [one[0] for one in found]
 
     def put(self, key: _Key, value: object, size_bytes: int, *, was_missed: bool = True) -> None:
-        """Hold a value from now on, instead of another under the same key.
+        """Cache a value, replacing any other under the same key.
 
-        ``was_missed`` False: nobody had asked for it.
+        ``was_missed`` False: the value had not been requested.
         """
         with self._lock:
             counts = self._counts.get(key[0])
@@ -273,17 +273,17 @@ class BoundedCache:
                 of_freed.evicted += 1
 
     def counts(self) -> dict[str, Counts]:
-        """What happened so far, by kind of value; only kinds of which there ever was one."""
+        """Returns the counters by kind of value; only kinds that have ever had a value."""
         with self._lock:
             return {kind: copy(counts) for kind, counts in self._counts.items()}
 
     def load(self, key: _Key, make: Callable[[], tuple[_T, int]]) -> _T:
-        """The value that is held, or else that of ``make`` (with its size in bytes); threads wait for each other."""
+        """Returns the cached value, or that of ``make`` (with its size in bytes); threads wait for each other."""
         found: _T | None = self.get(key)
         return found if found is not None else self._flights.run(key, lambda: self._made(key, make))
 
     def _made(self, key: _Key, make: Callable[[], tuple[_T, int]]) -> _T:
-        found: _T | None = self.get(key)  # another thread may have been done just before
+        found: _T | None = self.get(key)  # another thread may have finished in the meantime
         if found is not None:
             return found
         value, size_bytes = make()
@@ -299,22 +299,22 @@ class CacheNamespace(Generic[_T]):
         self._kind = kind
 
     def get(self, name: Hashable) -> _T | None:
-        """The value, or None when it is not held."""
+        """Returns the value, or None if it is not cached."""
         found: _T | None = self._resident.get((self._kind, name))
         return found
 
     def get_all(self, names: Iterable[Hashable]) -> list[_T] | None:
-        """The values of all names, or None when one is not held."""
+        """Returns the values of all names, or None if one is not cached."""
         return self._resident.get_all([(self._kind, name) for name in names])
 
     def put(self, name: Hashable, value: _T, size_bytes: int) -> None:
-        """Hold a value from now on."""
+        """Cache a value."""
         self._resident.put((self._kind, name), value, size_bytes)
 
     def remember(self, name: Hashable, value: _T, size_bytes: int) -> None:
-        """As :meth:`put`, for a value that nobody had asked for: it was just written."""
+        """Cache a value that had not been requested: it was just written."""
         self._resident.put((self._kind, name), value, size_bytes, was_missed=False)
 
     def load(self, name: Hashable, make: Callable[[], tuple[_T, int]]) -> _T:
-        """As :meth:`BoundedCache.load`."""
+        """Returns the cached value or loads it, as :meth:`BoundedCache.load`."""
         return self._resident.load((self._kind, name), make)
