@@ -1,4 +1,4 @@
-"""Values as the bytes that a Bloom filter hashes: the plain encoding of the file's physical type."""
+"""Encodes values as the bytes that a Bloom filter hashes: the plain encoding of the file's physical type."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lamella.snapshot.stats.bound import Value
 
 
 def key_bytes(dtype: DataType) -> int | None:
-    """The width of a key that is a number, 0 for one that is bytes, None when the type has no filter."""
+    """Returns the width of a numeric key, 0 for a key of bytes, None if the type has no filter."""
     if dtype.order is None or dtype.name == "boolean" or dtype.is_float:
         return None
     if dtype.order == "bytes":
@@ -44,7 +44,7 @@ def key_bytes(dtype: DataType) -> int | None:
 
 
 def key_hashes(dtype: DataType, keys: Sequence[int | bytes]) -> Hashes:
-    """The hashes of keys, values in the type's order (see :mod:`lamella.snapshot.schema.types`)."""
+    """Returns the hashes of keys, which are values in the type's order (see :mod:`lamella.snapshot.schema.types`)."""
     width = key_bytes(dtype)
     if width is None:
         raise ValueError(f"no bloom filter for {dtype}")
@@ -87,7 +87,7 @@ _BYTES: Final = ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 
 
 def domain_of(dtype: DataType, physical: str, length: int) -> str | None:
-    """How a file's filter hashes values of its type, which is stored so; None when that is not known."""
+    """Returns how a file's filter hashes values of a type with this physical type; None if that is unknown."""
     if dtype.name == "boolean" or dtype.order is None:
         return None
     if dtype.is_float:
@@ -100,12 +100,12 @@ def domain_of(dtype: DataType, physical: str, length: int) -> str | None:
 
 
 def type_of(domain: str) -> DataType:
-    """The file's type; raises InvalidSchema when it is none."""
+    """Returns the file's type of a domain; raises InvalidSchema for an invalid domain."""
     return parse_type(domain.partition("/")[0])
 
 
 def hashes_in(domain: str, values: Sequence[Value]) -> Hashes:
-    """The hashes of values of a domain's type, none of them NaN; two for zero among floats."""
+    """Returns the hashes of values of a domain's type, none of them NaN; a float zero gives two hashes."""
     dtype = type_of(domain)
     _, physical, length = domain.split("/")
     code = _FLOATS.get((dtype.name, physical))

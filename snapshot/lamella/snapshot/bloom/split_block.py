@@ -1,6 +1,6 @@
-"""Parquet's split block Bloom filter: XXH64, the size for a rate of false positives, and the filter itself.
+"""Parquet's split block Bloom filter: XXH64, the size for a false positive rate, and the filter itself.
 
-No false negatives: a key that was put in is always found.
+There are no false negatives: an inserted key is always found.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STRIPE_BYTES: Final = 32
 
 
 def xxh64(data: bytes) -> int:
-    """The hash of a byte string, 0 <= hash < 2**64."""
+    """Returns the hash of a byte string, 0 <= hash < 2**64."""
     rest = len(data) % _STRIPE_BYTES
     if len(data) >= _STRIPE_BYTES:
         lanes = [_P1 + _P2 & _MASK, _P2, 0, -_P1 & _MASK]
@@ -56,7 +56,7 @@ def xxh64(data: bytes) -> int:
 
 
 def xxh64_numbers(numbers: npt.NDArray[Any]) -> Hashes:
-    """The hashes of numbers as 4 or 8 little-endian bytes each (the width of the array's type)."""
+    """Returns the hashes of numbers as 4 or 8 little-endian bytes each (the width of the array's type)."""
     width = numbers.dtype.itemsize
     if width not in (4, 8):
         raise ValueError(f"numbers of {width} bytes")
@@ -85,11 +85,11 @@ def _rotated_all(values: Hashes, by: int) -> Hashes:
     return np.asarray((values << np.uint64(by)) | (values >> np.uint64(64 - by)))
 
 
-# How large a split block filter must be for a rate of false positives.
+# The size of a split block filter for a false positive rate.
 #
-# A block of 32 bytes (a *slot*) that k keys fell into says yes to another key when each of its eight words has the one
-# bit set that the key asks for: with probability (1 - (31/32)^k)^8. How many keys fall into a slot is Poisson
-# distributed about their mean; leaving that out, as the usual formula does, makes filters too small.
+# A block of 32 bytes (a *slot*) with k keys matches another key if each of its eight words has the one bit of that key
+# set. The probability is (1 - (31/32)^k)^8. The number of keys in a slot is Poisson distributed; the usual formula
+# ignores that, which makes filters too small.
 
 _WORDS: Final = 8
 _WORD_BITS: Final = 32
@@ -97,7 +97,7 @@ SLOT_BYTES: Final = 32
 
 
 def false_positives(keys_per_slot: float) -> float:
-    """The expected rate for a mean number of keys in each slot."""
+    """Returns the expected false positive rate for a mean number of keys per slot."""
     if keys_per_slot <= 0:
         return 0.0
     spread = 12 * math.sqrt(keys_per_slot) + 12
@@ -111,7 +111,7 @@ def false_positives(keys_per_slot: float) -> float:
 
 @cache
 def keys_per_slot(rate: float) -> float:
-    """How many keys a slot may have on average for a rate of false positives, 0 < rate < 1."""
+    """Returns the mean number of keys per slot for a false positive rate, 0 < rate < 1."""
     low, high = 1e-9, 1e4
     for _ in range(100):
         middle = math.sqrt(low * high)
@@ -120,12 +120,12 @@ def keys_per_slot(rate: float) -> float:
 
 
 def slots_for(keys: int, rate: float) -> int:
-    """Slots of a filter for so many distinct keys, at least one."""
+    """Returns the number of slots of a filter for this many distinct keys, at least one."""
     return max(1, math.ceil(keys / keys_per_slot(rate)))
 
 
 def rate_for(keys: int, size_bytes: int) -> float:
-    """The rate that a filter of so many bytes has with so many distinct keys; 1 when nothing fits."""
+    """Returns the false positive rate of a filter of this size with this many distinct keys; 1 if nothing fits."""
     slots = size_bytes // SLOT_BYTES
     return false_positives(keys / slots) if slots else 1.0
 
@@ -134,7 +134,7 @@ _BLOCK_BYTES: Final = 32
 _SALT: Final = np.array(
     [0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31], dtype=np.uint32
 )
-#: Largest filter that is read or built: Parquet's own limit.
+#: Largest filter that is read or built, as in Parquet.
 MAX_BYTES: Final = 128 << 20
 
 
@@ -146,17 +146,17 @@ class SplitBlockBloom:
 
     @classmethod
     def sized(cls, keys: int, false_positives: float = 0.01) -> SplitBlockBloom:
-        """An empty filter for so many distinct keys."""
+        """Returns an empty filter for this many distinct keys."""
         bits = -8 * max(keys, 1) / math.log(1 - false_positives ** (1 / _WORDS))
         blocks = 1 << max(0, math.ceil(math.log2(bits / 8 / _BLOCK_BYTES)))
         return cls(np.zeros((min(blocks, MAX_BYTES // _BLOCK_BYTES), _WORDS), dtype=np.uint32))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SplitBlockBloom:
-        """The filter of a Parquet bitset.
+        """Reads a Parquet bitset.
 
         Raises:
-            InvalidRequest: not a power of two of 32-byte blocks, or too large.
+            InvalidRequest: the size is not a power of two of 32-byte blocks, or too large.
         """
         blocks = len(data) // _BLOCK_BYTES
         if len(data) % _BLOCK_BYTES or not blocks or blocks & (blocks - 1) or len(data) > MAX_BYTES:
@@ -168,7 +168,7 @@ class SplitBlockBloom:
 
     @classmethod
     def from_base64(cls, text: str) -> SplitBlockBloom:
-        """The filter of a Parquet bitset as base64; raises InvalidRequest."""
+        """Reads a Parquet bitset from base64; raises InvalidRequest."""
         try:
             data = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError) as error:
@@ -176,23 +176,23 @@ class SplitBlockBloom:
         return cls.from_bytes(data)
 
     def insert(self, hashes: Hashes) -> None:
-        """Put keys in."""
+        """Insert keys."""
         blocks = self._blocks(hashes)
         masks = masks_of(hashes)
         for word in range(_WORDS):
             np.bitwise_or.at(self.words[:, word], blocks, masks[:, word])
 
     def contains(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
-        """Which keys may have been put in."""
+        """Returns which keys may have been inserted."""
         masks = masks_of(hashes)
         return np.asarray(((self.words[self._blocks(hashes)] & masks) == masks).all(axis=1))
 
     def to_bytes(self) -> bytes:
-        """Parquet's bitset."""
+        """Returns the Parquet bitset."""
         return self.words.astype("<u4").tobytes()
 
     def to_base64(self) -> str:
-        """Parquet's bitset as base64."""
+        """Returns the Parquet bitset as base64."""
         return base64.b64encode(self.to_bytes()).decode()
 
     def _blocks(self, hashes: Hashes) -> npt.NDArray[np.int64]:
@@ -201,7 +201,7 @@ class SplitBlockBloom:
 
 
 def masks_of(hashes: Hashes) -> npt.NDArray[np.uint32]:
-    """The eight words in each of which a key has one bit."""
+    """Returns the eight words of each key, each with one bit set."""
     lower = (hashes & np.uint64(0xFFFF_FFFF)).astype(np.uint32)
     with np.errstate(over="ignore"):  # 32-bit arithmetic wraps on purpose
         places = (lower[:, None] * _SALT[None, :]) >> np.uint32(27)
