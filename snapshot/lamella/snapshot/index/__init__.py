@@ -1,8 +1,8 @@
-"""Skip indexes: what is known of blocks beyond minima and maxima, built beside the data and believed only where proven.
+"""Skip indexes: data about blocks beyond minima and maxima, stored next to the table and trusted only where proven.
 
-An index belongs to a table and is of one *kind* (:mod:`.kind`) over one term, a column or an expression. What it knows
-of some blocks is a *part*, one object (:mod:`.part`), and says by block what it is about, so it stays true whatever
-becomes of other blocks. Blocks that no part knows are kept.
+An index belongs to a table and has one *kind* (:mod:`.kind`) over one term, a column or an expression. A *part* is one
+object with the data of some blocks (:mod:`.part`). Parts are keyed by block, so they stay valid whatever happens to
+other blocks. Blocks without a part are never skipped.
 """
 
 from lamella.snapshot.index.kind import Builder, Claim, Kind, Probe

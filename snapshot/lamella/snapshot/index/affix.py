@@ -1,7 +1,7 @@
-"""Affixes: how the texts of a block begin and end, as two sets of a few characters each.
+"""Affix indexes: the beginnings and endings of a block's texts, as two sets of a few characters each.
 
-They answer patterns with fixed text at either end, also where the least and the greatest text say little. Of a block
-with more different beginnings (endings) than the cap only nulls are known, as of one with texts that are not UTF-8.
+They answer patterns with fixed text at either end, also where minimum and maximum say little. If a block has more
+distinct beginnings (endings) than the limit, or texts that are not UTF-8, only its nulls are known.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ _OPTIONS: Final = {
     "values": Option(256, least=1, most=1 << 16, text="the most beginnings, and endings, of a block to be known"),
 }
 NULL: Final = 1
-#: Beginnings (endings) of the block are not known.
+#: The beginnings (endings) of the block are unknown.
 UNKNOWN: Final[dict[Side, int]] = {"prefix": 2, "suffix": 4}
 _BINARY: Final = parse_type("binary")
 
-#: What a text must begin and end with, either of which may be empty; whether it is no longer than that.
+#: The text that a value must begin and end with (either may be empty), and whether the value is no longer than that.
 Ends = tuple[str, str, bool]
 
 
 class AffixKind:
-    """Beginnings and endings of texts."""
+    """The index kind ``affix``: beginnings and endings of texts."""
 
     name = "affix"
     text = "LIKE 'x%', '%x' and 'x%y', and equality, over texts with few different beginnings or endings in a block"
     known_options: Mapping[str, Option] = _OPTIONS
 
     def options(self, dtype: DataType, given: Mapping[str, Any]) -> dict[str, Any]:
-        """``prefix_chars``, ``suffix_chars``, ``values``."""
+        """Reads the options ``prefix_chars``, ``suffix_chars``, ``values``."""
         return checked(self.name, _OPTIONS, given, dtype, fits=dtype.is_text)
 
     def answers(self, test: BoundTest, options: Mapping[str, Any]) -> str | None:
-        """Patterns and texts with a beginning or an ending that is kept."""
+        """Accepts patterns and texts with a beginning or an ending that the index stores."""
         found = _asked(test)
         if found is None:
             return "only LIKE, = and IN ask how texts begin or end"
@@ -60,17 +60,17 @@ class AffixKind:
         return None if found and helps else "the pattern has no fixed text at an end that is kept"
 
     def builder(self, dtype: DataType, options: Mapping[str, Any]) -> Builder:  # noqa: ARG002  # text is text
-        """Builds a part."""
+        """Returns a builder of parts."""
         return AffixBuilder(options)
 
     def probe(self, part: Part) -> Probe:
-        """Answers from a part."""
+        """Returns a probe of a part."""
         return AffixProbe(part)
 
     def taken(
         self, parts: list[tuple[Part, npt.NDArray[np.int64]]]
     ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """Blocks of several parts as one."""
+        """Returns the blocks of several parts as one part."""
         sections = {"flags": np.concatenate([part.whole("flags")[rows] for part, rows in parts])}
         for side in SIDES:
             sets = [values for part, rows in parts for values in Sets(part, side, _BINARY).lists(rows)]
@@ -78,12 +78,12 @@ class AffixKind:
         return sections, {}
 
     def expected(self, profile: Profile, options: Mapping[str, Any]) -> Expected:  # noqa: ARG002  # nothing is known
-        """Not to be told: manifests say nothing of endings, and of beginnings only two."""
+        """Returns no estimate: manifests contain no endings, and only two beginnings."""
         return Expected(reason="how texts begin and end is not in manifests; a sample of blocks can tell")
 
 
 class AffixBuilder:
-    """Gathers the different beginnings and endings of each block, until there are too many."""
+    """Collects the distinct beginnings and endings of each block, up to a limit."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._chars: dict[Side, int] = {"prefix": options["prefix_chars"], "suffix": options["suffix_chars"]}
@@ -93,7 +93,7 @@ class AffixBuilder:
         self._start_block()
 
     def add(self, values: Vector) -> None:
-        """Some rows."""
+        """Add rows of the current block."""
         if not values.valid.all():
             self._bits |= NULL
         distinct = pc.unique(values.values.filter(pa.array(values.valid)))
@@ -108,7 +108,7 @@ class AffixBuilder:
                 self._bits |= UNKNOWN[side]
 
     def end_block(self) -> None:
-        """The block's sets."""
+        """Store the block's sets."""
         for side in SIDES:
             known = not self._bits & UNKNOWN[side]
             self._sets[side].append(sorted(text.encode() for text in self._seen[side]) if known else [])
@@ -116,7 +116,7 @@ class AffixBuilder:
         self._start_block()
 
     def sections(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """All sets."""
+        """Returns the sets of all blocks."""
         sections: dict[str, npt.NDArray[Any]] = {"flags": np.array(self._flags, dtype=np.uint8)}
         for side in SIDES:
             sections |= sections_of(side, _BINARY, self._sets[side])
@@ -141,7 +141,7 @@ class AffixProbe:
         self._sets = {side: Sets(part, side, _BINARY) for side in SIDES}
 
     def claim(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> Claim | None:
-        """No row is like a pattern that none of the beginnings, or none of the endings, fits."""
+        """Proves that no row matches a pattern if none of the beginnings, or none of the endings, fits it."""
         ends = _asked(test)
         if ends is None or test.term is None or not can_serve(self._dtype, test.term.dtype):
             return None
@@ -154,7 +154,7 @@ class AffixProbe:
         return Claim(true, self._may_not_begin(test, rows), null)
 
     def _may_fit(self, side: Side, fixed: str, exact: bool, rows: npt.NDArray[np.int64]) -> Mask:
-        """Where some text may begin (end) so."""
+        """Returns where some text may begin (end) with ``fixed``."""
         chosen = self._sets[side].of(rows)
         count = self._chars[side]
         shown = ((fixed[:count] if side == "prefix" else fixed[-count:]) if count else "").encode()
@@ -165,7 +165,8 @@ class AffixProbe:
         return self._unknown(side, rows) | chosen.having(_mask(fits))
 
     def _may_not_begin(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> Mask | bool:
-        """Where some text may not begin with a prefix that decides the predicate, of which less may be kept."""
+        """Returns where some text may not begin with a prefix that decides the predicate; stored prefixes may be
+        shorter."""
         if not isinstance(test, Prefix) or not test.whole:
             return True
         chosen = self._sets["prefix"].of(rows)
@@ -183,7 +184,7 @@ def _affixes(text: Any, side: Side, count: int) -> Any:
 
 
 def _asked(test: BoundTest) -> list[Ends] | None:
-    """With what a row must begin and end, as one of these says, for the test to be true."""
+    """Returns the alternatives of beginnings and endings, one of which a row must have for the test to be true."""
     match test:
         case Comparison(_, "eq", value, _):
             return _texts([value])
@@ -202,7 +203,7 @@ def _asked(test: BoundTest) -> list[Ends] | None:
 def _texts(values: list[Any]) -> list[Ends] | None:
     try:
         return [(value.decode("utf-8"), value.decode("utf-8"), True) for value in values]
-    except UnicodeDecodeError:  # such a value is in no text; blocks with other bytes are read anyway
+    except UnicodeDecodeError:  # no text has such a value; blocks with other bytes are always read
         return None
 
 

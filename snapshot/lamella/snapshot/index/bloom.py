@@ -1,7 +1,7 @@
-"""Bloom filter indexes: equality and lists over columns whose values are spread over the table.
+"""Bloom filter indexes: equality and IN over columns whose values are spread over the table.
 
-They say of a value that a block certainly does not have it. Nothing is known of nulls and NaN. Blocks whose files have
-filters of their own need not be read to build them.
+They prove that a block does not have a value. They contain nothing about nulls and NaN. Blocks whose files have Bloom
+filters can be indexed without reading rows.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from lamella.snapshot.schema import DataType, parse_type
 from lamella.snapshot.stats.bound import Value
 from lamella.snapshot.storage.store import Store
 
-#: Filters of more slots have the rate that was asked for, however they are rounded.
+#: Filters with more slots than this have the requested rate, however they are rounded.
 _ROUNDED_SLOTS: Final = 200
-#: What a part says of each block beside its filter.
+#: Bytes per block in a part besides its filter.
 _BLOCK_BYTES: Final = 20
 
 
 def expected(profile: Profile, rate: float, above_bytes: int) -> Expected:
-    """As sharp as asked for; in layer "segment" the filter above those of the blocks, where it is not too large."""
+    """Returns the requested false positive rate; for layer "segment" that of the filter above the blocks' filters,
+    unless it would be too large."""
     counts = np.maximum(np.round(profile.distinct), 0).astype(np.int64)
     different, places = np.unique(counts, return_inverse=True)
     slots = np.where(different > 0, np.maximum(np.round(different / keys_per_slot(rate)), 1), 0).astype(np.int64)
@@ -56,7 +57,8 @@ def expected(profile: Profile, rate: float, above_bytes: int) -> Expected:
 
 
 def _above(profile: Profile, rate: float, max_bytes: int) -> tuple[float, float]:
-    """The rate of the filters above all blocks of a part, and the bytes of all of them; 1 and 0: they are too large."""
+    """Returns the rate of the filters above all blocks of a part, and their total bytes; 1 and 0 if they are too
+    large."""
     parts = math.ceil(max(len(profile), 1) / PART_ENTRIES)
     count = round(min(profile.total, float(profile.distinct.sum()) / parts))
     slots = slots_for(count, rate)
@@ -65,7 +67,7 @@ def _above(profile: Profile, rate: float, max_bytes: int) -> tuple[float, float]
     return false_positives(count / slots), float(parts * slots * SLOT_BYTES)
 
 
-#: What all kinds that stack filters take.
+#: Options of all kinds that stack filters.
 FILTER_OPTIONS: Final = {
     "false_positives": Option(
         0.01, least=1e-9, most=0.5, text="how often a block that lacks a value is read all the same"
@@ -77,41 +79,41 @@ FILTER_OPTIONS: Final = {
 
 
 class BloomKind:
-    """Split block filters over all scalar types but boolean."""
+    """The index kind ``bloom``: split block filters over all scalar types except boolean."""
 
     name = "bloom"
     text = "equality and IN over values that are spread over the table: certainly not in this block"
     known_options: Mapping[str, Option] = FILTER_OPTIONS
 
     def options(self, dtype: DataType, given: Mapping[str, Any]) -> dict[str, Any]:
-        """``false_positives``, ``above_bytes``."""
+        """Reads the options ``false_positives``, ``above_bytes``."""
         return checked(self.name, FILTER_OPTIONS, given, dtype, fits=has_keys(dtype))
 
     def answers(self, test: BoundTest, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002  # all are alike
-        """Equality with a value, and lists."""
+        """Accepts equality with a value, and IN."""
         return None if asked_values(test) is not None else "only = and IN ask whether a value is there"
 
     def builder(self, dtype: DataType, options: Mapping[str, Any]) -> Builder:
-        """Builds a part."""
+        """Returns a builder of parts."""
         return BloomBuilder(dtype, options)
 
     def probe(self, part: Part) -> Probe:
-        """Answers from a part."""
+        """Returns a probe of a part."""
         return BloomProbe(part)
 
     def taken(
         self, parts: list[tuple[Part, npt.NDArray[np.int64]]]
     ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """Blocks of several parts as one."""
+        """Returns the blocks of several parts as one part."""
         return stacked_filters.taken(parts)
 
     def expected(self, profile: Profile, options: Mapping[str, Any]) -> Expected:
-        """As sharp as the option says, and as large as the different values take for that."""
+        """Estimates with the false positive rate of the options, and the size that the distinct values need for it."""
         return expected(profile, options["false_positives"], options["above_bytes"])
 
 
 class BloomBuilder:
-    """Gathers the distinct values of each block, or takes the filters of its file."""
+    """Collects the distinct values of each block, or reads the filters of its file."""
 
     def __init__(self, dtype: DataType, options: Mapping[str, Any]) -> None:
         self._dtype = dtype
@@ -119,17 +121,17 @@ class BloomBuilder:
         self._keys: list[Hashes] = []
 
     def add(self, values: Vector) -> None:
-        """Some rows."""
+        """Add rows of the current block."""
         self._keys.append(vector_keys(self._dtype, values))
 
     def end_block(self) -> None:
-        """The block's filter."""
+        """Store the block's filter."""
         keys = self._keys
         self._stack.add_block(ascending(np.concatenate(keys)) if keys else np.zeros(0, dtype=np.uint64))
         self._keys = []
 
     def add_file(self, store: Store, footer: Footer, leaf: int) -> str | None:
-        """The next block from the filters in its file, as small as the rate of false positives allows."""
+        """Add the next block from the filters in its file, shrunk as far as the false positive rate allows."""
         dtype = footer.metadata.schema.leaves[leaf].dtype
         if not can_serve(dtype, self._dtype):
             return f"the file has {dtype}, the term is {self._dtype}"
@@ -141,19 +143,19 @@ class BloomBuilder:
         return None
 
     def sections(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """All filters."""
+        """Returns the filters of all blocks."""
         return self._stack.sections()
 
 
 class BloomProbe:
-    """Looks values up."""
+    """Looks values up in the filters."""
 
     def __init__(self, part: Part) -> None:
         self._stack = stacked_filters.Stack(part)
         self._dtype = parse_type(part.header.dtype)
 
     def claim(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> Claim | None:
-        """No row equals a value that the block does not have."""
+        """Proves that no row equals a value that the block does not have."""
         values = asked_values(test)
         if values is None or test.term is None or not can_serve(self._dtype, test.term.dtype):
             return None
@@ -161,7 +163,7 @@ class BloomProbe:
         return Claim(self._stack.any_of({domain: some for domain, some in keys.items() if some is not None}, rows))
 
     def _keys(self, domain: str, asked: DataType, values: list[Value]) -> Hashes | None:
-        """The keys of those values that rows of such a block can have; None: that is not known."""
+        """Returns the keys of the values that rows of such a block can have; None if that is unknown."""
         if domain == stacked_filters.OURS:
             return self._stack.left(value_keys(self._dtype, narrowed(self._dtype, asked, values)))
         dtype = type_of(domain)
@@ -169,7 +171,7 @@ class BloomProbe:
 
 
 def asked_values(test: BoundTest) -> list[Value] | None:
-    """The values one of which a row must equal for the test to be true; None: there are no such."""
+    """Returns the values one of which a row must equal for the test to be true; None if the test has no such values."""
     match test:
         case Comparison(_, "eq", value, _) if value == value:
             return [value]

@@ -1,7 +1,7 @@
-"""Building parts of an index from the rows of blocks.
+"""Builds parts of an index from the rows of blocks.
 
-A block whose values cannot be had exactly (its file is another one by now, is encrypted, has days of the old calendar,
-or a row for which the expression fails) is left out with the reason. No part knows it then, so it is always kept.
+A block whose values cannot be read exactly (its file was replaced, is encrypted, has days of the old calendar, or the
+expression fails for a row) is left out with the reason. No part covers it then, so it is always read.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ class ExpressionFails(Exception):
 
 
 def term_values(store: Store, table: Versioned, term: BoundTerm, block: Block, footer: Footer) -> Iterator[Vector]:
-    """The values of a term in all rows of a block, some rows at a time, in order; ``footer``: :func:`own_footer`.
+    """Yields the values of a term in all rows of a block, in batches, in order; ``footer``: from :func:`own_footer`.
 
     Raises:
-        Unreadable, ExpressionFails, CorruptParquet, SchemaMismatch, ObjectNotFound, StoreError: they cannot be had.
+        Unreadable, ExpressionFails, CorruptParquet, SchemaMismatch, ObjectNotFound, StoreError: the values cannot be
+            read.
     """
     columns = _columns(table, block, footer)
     try:
@@ -60,9 +61,10 @@ def term_values(store: Store, table: Versioned, term: BoundTerm, block: Block, f
 
 
 def place_in_file(table: Versioned, leaf: Leaf, block: Block, footer: Footer) -> int | None:
-    """Where a column stands in the schema of a block's file, if its values are there just as they are read.
+    """Returns the index of a column in the schema of a block's file, if its values there are exactly those of the
+    table.
 
-    None also where the block's statistics come from the values, since its footer was not to be believed.
+    Also None if the block's statistics come from the values, since its footer was not trusted.
     """
     column = _columns(table, block, footer).get(leaf.id)
     known = block.col_stats.get(leaf.id)
@@ -112,7 +114,7 @@ def _batches(
 
 
 def _as_leaf(array: Any, leaf: Leaf) -> Any:
-    """Text comes out of a file as bytes; raises Unreadable when these are none."""
+    """Converts values to the leaf's type: files return text as bytes; raises Unreadable for invalid text."""
     if not leaf.dtype.is_text or not pa.types.is_large_binary(array.type):
         return array
     try:
@@ -131,10 +133,10 @@ def _require_plain(footer: Footer, column: PlannedColumn) -> None:
 
 
 def own_footer(store: Store, block: Block) -> Footer:
-    """The footer of a block's file, which is still the one that was registered.
+    """Returns the footer of a block's file, if it is still the registered one.
 
     Raises:
-        CorruptParquet: it is another one by now. NotParquet, ObjectNotFound, StoreError: as reading does.
+        CorruptParquet: the file was replaced. NotParquet, ObjectNotFound, StoreError: as for reading.
     """
     stat = ObjectStat(location=block.location, size_bytes=block.file_size, content_id=block.content_id or "")
     now = store.stat(block.location)
@@ -149,18 +151,19 @@ def own_footer(store: Store, block: Block) -> Footer:
 
 _T = TypeVar("_T")
 
-#: Blocks of a part that is built: those of a full segment.
+#: Blocks of a new part: those of a full segment.
 PART_BLOCKS: Final = 1_000
-#: Blocks that are read ahead for each worker.
+#: Blocks that are read ahead per worker.
 _AHEAD: Final = 2
 
-#: What a part is made of: the files' own filters where the kind can use them and else the values, only the values (as
-#: sharp as the options say), or only the filters, so that no row is read.
+#: What a part is built from: "either" uses the filters in the files if the kind supports them and otherwise the values;
+#: "values" reads only the values, with the precision of the options; "filters" reads only the filters, so no rows are
+#: read.
 Source = Literal["either", "values", "filters"]
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A block that no part knows, and why."""
+    """A block that no part covers, with the reason."""
 
     location: str
     reason: str
@@ -175,12 +178,13 @@ class BuiltPart(msgspec.Struct, frozen=True):
     row_count: int
 
     def ref(self, location: str) -> PartRef:
-        """The reference to it once it is stored there."""
+        """Returns the reference to the part after it is stored at ``location``."""
         return ref_of(location, self.data, self.tail_bytes, len(self.keys))
 
 
 class Built(msgspec.Struct, frozen=True):
-    """One part (None: no block could be taken), the blocks that are left out, and their keys in the same order."""
+    """The result of a build: one part (None: no block could be used), the blocks that are left out, and their keys in
+    the same order."""
 
     part: BuiltPart | None
     left_out: tuple[LeftOut, ...]
@@ -197,14 +201,14 @@ def build_part(
     workers: int = 1,
     on_block: Callable[[Block, str | None], object] | None = None,
 ) -> Built:
-    """One part over some blocks of a table, in their order.
+    """Builds one part over some blocks of a table, in their order.
 
-    ``table`` knows all schemas of the table. ``workers``: files that are read at once; as many again are read ahead.
-    ``on_block`` is called with each block and why it was left out (None: it was not).
+    ``table`` knows all schemas of the table. ``workers``: files that are read concurrently; as many again are read
+    ahead. ``on_block`` is called with each block and the reason why it was left out (None: it was not).
 
     Raises:
-        StoreError: storage failed; blocks whose files are gone are left out.
-        InvalidRequest: a column of the index is gone, or has another type.
+        StoreError: storage failed; blocks whose files no longer exist are left out.
+        InvalidRequest: a column of the index was dropped or has another type.
     """
     kind = kind_named(index.kind)
     term = term_in(index, table)
@@ -235,16 +239,17 @@ def build_part(
 
 
 def reads_filters(index: TableIndex, term: BoundTerm) -> bool:
-    """Whether blocks of an index may be taken from the filters in their files."""
+    """Returns whether blocks of an index may be built from the filters in their files."""
     return isinstance(term, Leaf) and isinstance(kind_named(index.kind).builder(term.dtype, index.options), FileBuilder)
 
 
-#: What was read of a block: its values; its file's footer, when its filters come first; or why it is left out.
+#: What was read of a block: its values; its file's footer if its filters are tried first; or the reason why it is left
+#: out.
 _Read = list[Vector] | Footer | str
 
 
 class _Reader:
-    """Reads blocks, in any thread; feeds them to the builder, in one."""
+    """Reads blocks in any thread, and feeds them to the builder in one thread."""
 
     def __init__(self, store: Store, table: Versioned, term: BoundTerm, source: Source, builder: Builder) -> None:
         self._store = store
@@ -255,7 +260,7 @@ class _Reader:
         self._files = builder if source != "values" and isinstance(builder, FileBuilder) else None
 
     def read(self, block: Block) -> _Read:
-        """What is to be fed."""
+        """Read what :meth:`feed` needs of a block."""
 
         def found() -> _Read:
             footer = own_footer(self._store, block)
@@ -268,7 +273,7 @@ class _Reader:
         return _or_reason(found)
 
     def feed(self, block: Block, read: _Read) -> str | None:
-        """Give a block to the builder; why it is left out."""
+        """Feed a block to the builder; returns the reason if it is left out."""
         if isinstance(read, Footer):
             footer, place = read, self._place(block, read)
             assert self._files is not None and place is not None  # noqa: S101, PT018  # see read
@@ -285,7 +290,7 @@ class _Reader:
         return None
 
     def _place(self, block: Block, footer: Footer) -> int | None:
-        """The column's place in a file that has filters of it, and a builder that can take them."""
+        """Returns the index of the column in a file that has filters of it, if the builder can use them."""
         if self._files is None or not isinstance(self._term, Leaf):
             return None
         place = place_in_file(self._table, self._term, block, footer)
@@ -295,7 +300,7 @@ class _Reader:
 
 
 def _or_reason(work: Callable[[], _T]) -> _T | str:
-    """What a block gives, or why it gives nothing; raises StoreError."""
+    """Returns the result for a block, or the reason why there is none; raises StoreError."""
     try:
         return work()
     except (Unreadable, ExpressionFails) as error:
@@ -307,7 +312,8 @@ def _or_reason(work: Callable[[], _T]) -> _T | str:
 
 
 def _ahead(reader: _Reader, blocks: Iterable[Block], workers: int) -> Iterator[tuple[Block, _Read]]:
-    """Each block with what was read of it, in order; as many are read ahead as keep the workers busy."""
+    """Yields each block with what was read of it, in order; reads ahead as far as necessary to keep the workers
+    busy."""
     if workers <= 1:
         yield from ((block, reader.read(block)) for block in blocks)
         return

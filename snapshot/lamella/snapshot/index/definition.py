@@ -1,4 +1,4 @@
-"""What an index is over, and whether a part that was built for one type serves another."""
+"""The definition of an index, and whether a part that was built for one type can serve another."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lamella.snapshot.manifest import TableIndex
 from lamella.snapshot.schema import Leaf, Schema
 from lamella.snapshot.schema.evolution import Versioned, schema_at
 
-#: Index names: a word, as in SQL.
+#: Index names are identifiers, as in SQL.
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
@@ -37,12 +37,12 @@ def defined(
     time_zone: str = "UTC",
     now_ms: int,
 ) -> TableIndex:
-    """A new index over a term of ``schema``; ``time_zone`` is that of functions that have one.
+    """Returns a new index over a term of ``schema``; ``time_zone`` applies to functions that depend on one.
 
     Raises:
-        InvalidRequest: the name is no word, the kind is not known or does not fit, an option that it does not have; the
-            expression has no columns, repeated ones, or cannot be computed exactly.
-        InvalidFilter, UnknownColumn: the expression.
+        InvalidRequest: the name is not an identifier, the kind is unknown or does not fit the type, an option is
+            unknown; the expression has no columns, repeated ones, or cannot be computed exactly.
+        InvalidFilter, UnknownColumn: the expression is invalid.
     """
     if NAME.fullmatch(name) is None:
         raise InvalidRequest(f"{name!r} is no name for an index: a word of letters, digits and _", name=name)
@@ -63,7 +63,7 @@ def defined(
 
 
 def term_of(expression: str, schema: Schema, time_zone: str = "UTC") -> BoundTerm:
-    """The term of an expression in terms of a schema; raises as :func:`defined`."""
+    """Binds an expression to a schema; raises as :func:`defined`."""
     read = read_filter(f"({expression}) IS NULL", time_zone=time_zone)
     if not isinstance(read, IsNull):
         raise InvalidRequest(f"{expression!r} is no expression that has a value in each row", expression=expression)
@@ -79,14 +79,15 @@ def term_of(expression: str, schema: Schema, time_zone: str = "UTC") -> BoundTer
 
 
 def term_in(index: TableIndex, table: Versioned) -> BoundTerm | None:
-    """The term of an index in terms of a table's current schema; None when it cannot be used there.
+    """Returns the term of an index in terms of a table's current schema; None if it cannot be used there.
 
-    Columns are those of the schema that the index was defined by, whatever they are called now. It cannot be used when
-    one of them is gone, or has another type now and the term is a function, which may have other values then.
+    Columns are those of the schema in which the index was defined, whatever their names are now. The index cannot be
+    used if one of them was dropped, or if one has another type and the term is a function, whose values may then
+    differ.
     """
     try:
         term = term_of(index.expression, schema_at(table, index.schema_id), index.time_zone)
-    except LamellaError:  # of a schema that the table does not know, or a function that a newer release brought
+    except LamellaError:  # of a schema that the table does not know, or a function of a newer release
         return None
     now = table.history[-1].by_id()
     if isinstance(term, Leaf):
@@ -96,11 +97,11 @@ def term_in(index: TableIndex, table: Versioned) -> BoundTerm | None:
 
 
 def redefined(index: TableIndex, table: Versioned) -> TableIndex:
-    """The index of a table whose schema has changed just now.
+    """Returns an index after the schema of its table has changed.
 
-    A function of columns that have other types now may have other values, so that nothing holds of what is known of the
-    old ones: such an index begins anew, over the same columns as they are called and typed now. All others stay what
-    they are, also one that the new types do not allow, which is not used any more.
+    A function of columns whose types changed may have other values, so nothing known about the old ones applies. Such
+    an index starts empty, over the same columns with their current names and types. All others stay as they are,
+    including an index that the new types do not support, which is no longer used.
     """
     new = table.history[-1]
     now = new.by_id()
@@ -110,7 +111,7 @@ def redefined(index: TableIndex, table: Versioned) -> TableIndex:
         if all(leaf.id not in now or now[leaf.id].dtype == leaf.dtype for leaf in columns):
             return index
         if isinstance(term_of(index.expression, old, index.time_zone), Leaf):
-            return index  # its parts say which type they were built for
+            return index  # its parts record which type they were built for
         read = read_filter(f"({index.expression}) IS NULL", time_zone=index.time_zone)
         if not isinstance(read, IsNull):
             return index
@@ -132,7 +133,7 @@ def redefined(index: TableIndex, table: Versioned) -> TableIndex:
 
 
 def _renamed(term: Term, old: Schema, new: Schema) -> Term:
-    """A term over ``old`` with its columns as ``new`` calls them."""
+    """Returns a term over ``old`` with the column names of ``new``."""
     match term:
         case Ref(path):
             leaf = new.by_id().get(old.leaf(path).id)
@@ -148,9 +149,9 @@ def _renamed(term: Term, old: Schema, new: Schema) -> Term:
 
 
 def term_key(term: BoundTerm) -> Hashable:
-    """What two terms share that are the same function of the same columns, however they are spelled.
+    """Returns a key that is equal for terms that are the same function of the same columns, whatever their spelling.
 
-    Columns count by their ids, so a rename changes nothing. Types are not part of it: see
+    Columns are compared by id, so a rename changes nothing. Types are not part of the key: see
     :func:`lamella.snapshot.index.widening.can_serve`.
     """
     if isinstance(term, Leaf):

@@ -1,8 +1,8 @@
-"""Directories: which part of an index knows a block, and in which row.
+"""Directories: find the part of an index that covers a block, and the row in it.
 
-An Arrow file with one row a block, sorted by block key; the list of parts is in its metadata. An index has a few of
-them: building adds one, and small ones are merged, so that an index of a million blocks is not written again for every
-thousand new ones.
+A directory is an Arrow file with one row per block, sorted by block key; its metadata contains the list of parts. An
+index has a few of them: a build adds one, and small ones are merged, so that an index of a million blocks is not
+rewritten for every thousand new ones.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ DIRECTORY_FORMAT: Final = 1
 _FORMAT: Final = b"lamella.format_version"
 _PARTS: Final = b"lamella.parts"
 _NAMES: Final = ("key.high", "key.low", "part", "row")
-#: Made once, here: two threads that decode a struct for the first time at once end the process (msgspec 0.22).
+#: Created once: two threads that decode a struct for the first time at once crash the process (msgspec 0.22).
 _PART_REFS: Final = msgspec.json.Decoder(tuple[PartRef, ...])
 Numbers = npt.NDArray[np.int64]
 
 
 class Addition(NamedTuple):
-    """Parts that an index gets, each with the keys of its blocks in order."""
+    """Parts to add to an index, each with the keys of its blocks in order."""
 
     index_id: str
     parts: tuple[tuple[PartRef, BlockKeys], ...]
 
 
 class Directory:
-    """Sorted block keys, and for each the number of its part in ``parts`` and its row there."""
+    """Sorted block keys, with the number of each block's part in ``parts`` and its row there."""
 
     def __init__(self, parts: Sequence[PartRef], keys: BlockKeys, part: Numbers, row: Numbers) -> None:
         self.parts = tuple(parts)
@@ -47,7 +47,8 @@ class Directory:
 
     @classmethod
     def of(cls, parts: Sequence[tuple[PartRef, BlockKeys]]) -> Directory:
-        """The directory of parts, with the keys of their blocks in order; of two entries of a block the later one."""
+        """Builds the directory of parts, given the keys of their blocks in order; of two entries for a block the later
+        one wins."""
         keys = np.concatenate([keys for _, keys in parts]) if parts else np.zeros((0, 2), dtype=np.uint64)
         part = np.concatenate([np.full(len(keys), number) for number, (_, keys) in enumerate(parts)] or [_none()])
         row = np.concatenate([np.arange(len(keys)) for _, keys in parts] or [_none()])
@@ -55,7 +56,8 @@ class Directory:
 
     @classmethod
     def merged(cls, directories: Sequence[Directory]) -> Directory:
-        """All entries of several, the later ones for blocks that more than one has; parts without any are left out."""
+        """Merges the entries of several directories; later ones win for blocks that occur in more than one. Parts
+        without entries are dropped."""
         parts: list[PartRef] = []
         shifted = []
         for directory in directories:
@@ -81,11 +83,11 @@ class Directory:
         return len(self.keys)
 
     def find(self, keys: BlockKeys) -> tuple[Numbers, Numbers]:
-        """The part of each block, -1 where there is none, and the row in it."""
+        """Returns the part of each block (-1: none), and the row in it."""
         part = np.full(len(keys), -1, dtype=np.int64)
         row = np.zeros(len(keys), dtype=np.int64)
         at, open_ = self._first(keys)
-        # Mostly once; again where files at the same location are known, of which one replaced another.
+        # Usually one iteration; more if files at the same location are known, one of which replaced another.
         while len(open_):
             found = self.keys[at, 1] == keys[open_, 1]
             part[open_[found]] = self.part[at[found]]
@@ -98,13 +100,14 @@ class Directory:
         return part, row
 
     def has_location(self, keys: BlockKeys) -> npt.NDArray[np.bool_]:
-        """For each block, whether there is an entry of a file at its location, of whatever content."""
+        """Returns for each block whether there is an entry of a file at its location, of whatever content."""
         found = np.zeros(len(keys), dtype=bool)
         found[self._first(keys)[1]] = True
         return found
 
     def _first(self, keys: BlockKeys) -> tuple[Numbers, Numbers]:
-        """The first entry with the location of a block, and the number of the block; for those that have one."""
+        """Returns the first entry with the location of a block, and the number of the block, for blocks that have
+        one."""
         at = np.searchsorted(self._high, keys[:, 0])
         inside = at < len(self)
         same = np.zeros(len(keys), dtype=bool)
@@ -112,7 +115,7 @@ class Directory:
         return at[same], np.flatnonzero(same)
 
     def where(self, mask: npt.NDArray[np.bool_]) -> Directory:
-        """The entries for which ``mask`` is true, and the parts that they lead to."""
+        """Returns the entries for which ``mask`` is true, and the parts they refer to."""
         used, renumbered = np.unique(self.part[mask], return_inverse=True)
         return Directory(
             [self.parts[number] for number in used.tolist()],
@@ -122,13 +125,13 @@ class Directory:
         )
 
     def entries(self, number: int) -> tuple[BlockKeys, Numbers]:
-        """The blocks of a part that this directory sends there: keys and rows, by row."""
+        """Returns the blocks that this directory assigns to a part: keys and rows, by row."""
         mine = np.flatnonzero(self.part == number)
         mine = mine[np.argsort(self.row[mine], kind="stable")]
         return self.keys[mine], self.row[mine]
 
     def to_bytes(self) -> bytes:
-        """As it is stored."""
+        """Returns the directory as it is stored."""
         arrays: Mapping[str, npt.NDArray[Any]] = dict(
             zip(_NAMES, (self.keys[:, 0], self.keys[:, 1], self.part, self.row), strict=True)
         )
@@ -148,7 +151,7 @@ class Directory:
 
     @classmethod
     def read(cls, data: bytes | memoryview, location: str = "directory") -> Directory:
-        """What :meth:`to_bytes` wrote; raises ManifestError, UnsupportedFormat."""
+        """Reads a directory written by :meth:`to_bytes`; raises ManifestError, UnsupportedFormat."""
         try:
             reader = pa.ipc.open_file(pa.BufferReader(data))
             batch = reader.get_batch(0)
@@ -174,13 +177,13 @@ class Directory:
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes in memory."""
+        """Returns the approximate memory of the directory in bytes."""
         return self.keys.nbytes + self._high.nbytes + self.part.nbytes + self.row.nbytes + 400 * len(self.parts)
 
 
 class Placed(NamedTuple):
-    """Where several directories have some blocks: the parts, and for each block the number of its part (-1: none) and
-    its row there. ``has_location``: a file at the block's location is known, of whatever content."""
+    """The entries of some blocks in several directories: the parts, and for each block the number of its part (-1:
+    none) and its row there. ``has_location``: a file at the block's location is known, of whatever content."""
 
     parts: list[PartRef]
     number: Numbers
@@ -189,7 +192,7 @@ class Placed(NamedTuple):
 
 
 def place(directories: Sequence[Directory], keys: BlockKeys) -> Placed:
-    """Where an index with these directories, oldest first, has blocks; of those that know one the last says where."""
+    """Looks blocks up in the directories of an index, oldest first; the last directory that has a block wins."""
     parts: list[PartRef] = []
     number = np.full(len(keys), -1, dtype=np.int64)
     row = np.zeros(len(keys), dtype=np.int64)

@@ -1,12 +1,12 @@
-"""The bloom filters that a file brings: read by their places in the footer, without reading a row.
+"""Reads the Bloom filters that a Parquet file contains, from the offsets in its footer, without reading rows.
 
-Rules H1 to H5 of the notes on Parquet statistics. A filter is of one column chunk, so a block has one for each of its
-row groups; a block of which one is missing, or is not as it should be, is not known by them at all. What the filters of
-a column hash, and how, is their domain (:mod:`lamella.snapshot.bloom.plain_encoding`).
+A filter covers one column chunk, so a block has one per row group. If one is missing or invalid, the block is not
+indexed from its filters at all. How the filters of a column encode and hash values is their domain
+(:mod:`lamella.snapshot.bloom.plain_encoding`).
 
-Nothing proves that a filter has all values of its chunk. What shows that it has not is looked for: a writer that is
-known for it (:data:`lamella.snapshot.parquet.writer.DENIED`), no bit at all beside values, and a least or greatest
-value of the footer that the filter does not know.
+Nothing proves that a filter contains all values of its chunk. So checks look for evidence that it does not: a writer
+with known errors (:data:`lamella.snapshot.parquet.writer.DENIED`), a filter without any bit for a chunk with values,
+and a minimum or maximum of the footer that the filter does not contain.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from lamella.snapshot.parquet.writer import Writer, writer_of
 from lamella.snapshot.storage.store import Store
 
 _HEADER: Final[Spec] = {1: INT, 2: ANY, 3: ANY, 4: ANY}
-#: Size, algorithm, hash and compression: the first member of each union is the only one there is.
+#: Size, algorithm, hash and compression: the first member of each union is the only defined one.
 _EXPECTED: Final[dict[int, Any]] = {2: {1: {}}, 3: {1: {}}, 4: {1: {}}}
-#: No header that was seen is longer than 18 bytes.
+#: No known header is longer than 18 bytes.
 _HEADER_BYTES: Final = 64
 _SLOT_BYTES: Final = 32
-#: The filters of one block that are read; what is left of them is mostly far less (:func:`shrunk`).
+#: Maximum bytes of filters that are read for one block; :func:`shrunk` usually reduces them a lot.
 MAX_BLOCK_BYTES: Final = 64 << 20
 _MAX_GROUPS: Final = 256
 
@@ -40,13 +40,13 @@ _Words = npt.NDArray[np.uint32]
 
 
 def read_filters(store: Store, footer: Footer, leaf: int) -> list[tuple[str, _Words]] | str:
-    """Domain and (slots, 8) words of the filter of each row group that has rows; or why they say nothing.
+    """Returns domain and (slots, 8) words of the filter of each row group that has rows, or the reason why they cannot
+    be used.
 
-    ``leaf``: the column's place in the file's schema. The caller makes sure that the file is still the one whose footer
-    it is.
+    ``leaf``: the column's index in the file's schema. The caller ensures that the file still has this footer.
 
     Raises:
-        ObjectNotFound, StoreError: as the store says.
+        ObjectNotFound, StoreError: as the store.
     """
     column = footer.metadata.schema.leaves[leaf]
     domain = domain_of(column.dtype, PHYSICAL[column.physical], column.type_length)
@@ -75,10 +75,10 @@ def read_filters(store: Store, footer: Footer, leaf: int) -> list[tuple[str, _Wo
 
 
 def shrunk(words: _Words, rate: float) -> _Words:
-    """The smallest filter that says yes to the same keys, and to others no more often than ``rate``, if that can be.
+    """Returns the smallest filter that matches the same keys, and others at most at ``rate``, if possible.
 
-    A key's slot is given by the upper bits of its hash, so two neighbouring slots put together are the slot that it has
-    in a filter of half the size.
+    The upper bits of a key's hash select its slot, so merging two neighbouring slots gives the slot of a filter of half
+    the size.
     """
     while len(words) % 2 == 0:
         half = words[0::2] | words[1::2]
@@ -89,12 +89,12 @@ def shrunk(words: _Words, rate: float) -> _Words:
 
 
 def false_positives_of(words: _Words) -> float:
-    """How often a filter says yes to a key that it was not given, from the bits that are set."""
+    """Returns the false positive rate of a filter, from the bits that are set."""
     return float((np.bitwise_count(words) / 32).prod(axis=1).mean())
 
 
 def _is_ambiguous(footer: Footer, column: FileLeaf) -> bool:
-    """Whether another column has the same name with dots, by which parquet-java keeps filters while it writes."""
+    """Returns whether another column has the same dotted name, by which parquet-java keeps filters while it writes."""
     return sum(_dotted(other) == _dotted(column) for other in footer.metadata.schema.leaves) > 1
 
 
@@ -103,7 +103,7 @@ def _dotted(column: FileLeaf) -> str:
 
 
 def _problem(words: _Words, chunk: Chunk, column: FileLeaf, writer: Writer) -> str | None:
-    """Why a filter cannot be that of a chunk, as far as the footer shows."""
+    """Returns the reason why a filter cannot be that of a chunk, as far as the footer shows."""
     statistics = chunk.statistics or {}
     if not words.any():
         counts = {"null count", "null count above zero"}.isdisjoint(writer.denied)
@@ -121,7 +121,8 @@ def _problem(words: _Words, chunk: Chunk, column: FileLeaf, writer: Writer) -> s
 
 
 def _is_a_value(bound: bytes, exact: bool | None, column: FileLeaf) -> bool:
-    """Whether a bound is certainly a value as a filter hashes it: not cut, and neither NaN nor one of two zeros."""
+    """Returns whether a bound is certainly a value as a filter hashes it: not truncated, and neither NaN nor one of two
+    zeros."""
     if exact is False or (column.dtype.order == "bytes" and exact is not True):
         return False
     decode = decoder(column)

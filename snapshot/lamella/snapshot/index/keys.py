@@ -1,8 +1,8 @@
-"""Exact keys: which blocks have a value, for look-ups of single rows by a column that is different in nearly every row.
+"""Key indexes: find the blocks that have a value exactly, for look-ups of single rows by a nearly unique column.
 
-A part has one record for each value of each block: the value's hash, and the block. Records are sorted by hash, so
-those of one value lie together; the hash of every so many-th record is a *fence*. A look-up reads the fences once, and
-one piece of records for each value. Only two values of equal hash are not told apart.
+A part has one record per value and block: the value's hash, and the block. Records are sorted by hash, so those of one
+value are contiguous; the hash of every n-th record is a *fence*. A look-up reads the fences once, and one range of
+records per value. Only values with equal hashes are confused.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ from lamella.snapshot.schema import DataType, parse_type
 _OPTIONS: Final = {
     "records": Option(1024, least=16, most=1 << 16, text="records between two fences: what one look-up reads"),
 }
-_SHORTS: Final = 4  # 16-bit numbers of a hash
+_SHORTS: Final = 4  # 16-bit numbers per hash
 #: One record: a hash, and the number of a block.
 _RECORD_BYTES: Final = 10
-_NARROW: Final = 1 << 16  # as many blocks need one more such number, others two
+_NARROW: Final = 1 << 16  # up to this many blocks need one more such number, otherwise two
 _Array = npt.NDArray[Any]
 
 
 class KeysKind:
-    """All scalar types but boolean. Ten bytes for each different value of each block."""
+    """The index kind ``keys``: all scalar types except boolean. Ten bytes per distinct value of each block."""
 
     name = "keys"
     text = "equality and IN over values that hardly ever repeat, such as ids: just the blocks that have them"
     known_options: Mapping[str, Option] = _OPTIONS
 
     def options(self, dtype: DataType, given: Mapping[str, Any]) -> dict[str, Any]:
-        """``records``."""
+        """Reads the option ``records``."""
         return checked(self.name, _OPTIONS, given, dtype, fits=has_keys(dtype))
 
     def answers(self, test: BoundTest, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002  # all are alike
-        """Equality with a value, and lists."""
+        """Accepts equality with a value, and IN."""
         return None if asked_values(test) is not None else "only = and IN ask whether a value is there"
 
     def builder(self, dtype: DataType, options: Mapping[str, Any]) -> Builder:
-        """Builds a part."""
+        """Returns a builder of parts."""
         return KeysBuilder(dtype, options)
 
     def probe(self, part: Part) -> Probe:
-        """Answers from a part."""
+        """Returns a probe of a part."""
         return KeysProbe(part)
 
     def taken(
         self, parts: list[tuple[Part, npt.NDArray[np.int64]]]
     ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """Blocks of several parts as one."""
+        """Returns the blocks of several parts as one part."""
         hashes: list[Hashes] = []
         blocks: list[npt.NDArray[np.int64]] = []
         first = 0
@@ -75,12 +75,12 @@ class KeysKind:
         return sections_of(np.concatenate(hashes), np.concatenate(blocks), first, step), {}
 
     def expected(self, profile: Profile, options: Mapping[str, Any]) -> Expected:  # noqa: ARG002  # all are alike
-        """Just the blocks that have a value; ten bytes for each of their values."""
+        """Estimates exact answers, and ten bytes per value of each block."""
         return same(profile, 0.0, float(_RECORD_BYTES * profile.distinct.sum()))
 
 
 class KeysBuilder:
-    """Gathers the distinct values of each block."""
+    """Collects the distinct values of each block."""
 
     def __init__(self, dtype: DataType, options: Mapping[str, Any]) -> None:
         self._dtype = dtype
@@ -89,23 +89,23 @@ class KeysBuilder:
         self._blocks: list[Hashes] = []
 
     def add(self, values: Vector) -> None:
-        """Some rows."""
+        """Add rows of the current block."""
         self._new.append(vector_keys(self._dtype, values))
 
     def end_block(self) -> None:
-        """The block's keys."""
+        """Store the block's keys."""
         self._blocks.append(ascending(np.concatenate([np.zeros(0, dtype=np.uint64), *self._new])))
         self._new = []
 
     def sections(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """All records."""
+        """Returns the records of all blocks."""
         counts = [len(keys) for keys in self._blocks]
         hashes = np.concatenate([np.zeros(0, dtype=np.uint64), *self._blocks])
         return sections_of(hashes, np.repeat(np.arange(len(counts)), counts), len(counts), self._step), {}
 
 
 class KeysProbe:
-    """Looks values up."""
+    """Looks values up in the records."""
 
     def __init__(self, part: Part) -> None:
         self._part = part
@@ -113,7 +113,7 @@ class KeysProbe:
         self._step = int(part.header.options["records"])
 
     def claim(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> Claim | None:
-        """No row of any other block equals a value."""
+        """Proves that no row of any other block equals a value."""
         values = asked_values(test)
         if values is None or test.term is None or not can_serve(self._dtype, test.term.dtype):
             return None
@@ -125,10 +125,10 @@ class KeysProbe:
         return Claim(has[rows])
 
     def _found(self, keys: Hashes) -> list[npt.NDArray[np.int64]]:
-        """The blocks that have some of the keys, ascending, piece by piece."""
+        """Yields the blocks that have some of the keys, ascending within each range."""
         fences = self._part.whole("fences")
         count = self._part.shape("records")[0]
-        # A key's records begin behind the last fence below it, and end before the first one above it.
+        # A key's records begin after the last fence below it, and end before the first one above it.
         first = np.maximum(np.searchsorted(fences, keys, side="left") - 1, 0) * self._step
         last = np.minimum(np.searchsorted(fences, keys, side="right") * self._step, count)
         spans: list[tuple[int, int]] = []
@@ -146,7 +146,7 @@ class KeysProbe:
 
 
 def sections_of(hashes: Hashes, blocks: npt.NDArray[np.int64], block_count: int, step: int) -> dict[str, _Array]:
-    """Records of hashes and their blocks, sorted by hash, with fences."""
+    """Returns records of hashes and their blocks, sorted by hash, with fences."""
     order = np.argsort(hashes)
     hashes, blocks = hashes[order], blocks[order]
     shorts = _SHORTS + (1 if block_count <= _NARROW else 2)
@@ -157,7 +157,7 @@ def sections_of(hashes: Hashes, blocks: npt.NDArray[np.int64], block_count: int,
 
 
 def _unpacked(records: _Array) -> tuple[Hashes, npt.NDArray[np.int64]]:
-    """The hashes of records, and their blocks."""
+    """Returns the hashes of records, and their blocks."""
     hashes = np.ascontiguousarray(records[:, :_SHORTS]).view("<u8").reshape(-1)
     blocks = records[:, _SHORTS].astype(np.int64)
     if records.shape[1] > _SHORTS + 1:

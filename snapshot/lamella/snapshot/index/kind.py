@@ -1,12 +1,12 @@
-"""The kinds of skip indexes: their options, what each can do, and how others are added.
+"""The interface of index kinds: options, builders and probes, and how other packages add kinds.
 
-A kind is known by its name alone; nothing else asks which kind it is. Packages add their own by an entry point of the
-group ``lamella.index_kinds`` that gives a :class:`Kind`.
+A kind is identified by its name; no code checks for a specific kind. Packages add kinds through an entry point of the
+group ``lamella.index_kinds`` that returns a :class:`Kind`.
 
-An index never says that a row matches what it does not: a :class:`IdempotencyKey` is what the rows of a block *may* do
-with a predicate. Claims may only be too large. All of them hold for a block as it was read by the table's own rules, so
-the evaluation of a filter takes what a claim and the minima and maxima both allow, in SQL's three-valued logic; nobody
-negates a claim.
+An index must never exclude a row that matches: a :class:`Claim` states what the rows of a block *may* do with a
+predicate. A claim may be too broad, never too narrow. All claims apply to a block as the table's own rules read it, so
+the evaluation of a filter intersects claims with the minima and maxima, in SQL's three-valued logic; claims are never
+negated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Option(msgspec.Struct, frozen=True):
-    """One option. Its values are of the type of ``default``; ``least`` and ``most`` bound numbers."""
+    """One option. Its values have the type of ``default``; ``least`` and ``most`` limit numbers."""
 
     default: Any
     text: str
@@ -42,10 +42,10 @@ class Option(msgspec.Struct, frozen=True):
 def checked(
     kind: str, known: Mapping[str, Option], given: Mapping[str, Any], dtype: DataType, *, fits: bool
 ) -> dict[str, Any]:
-    """All options with their values.
+    """Returns all options with their values.
 
     Raises:
-        InvalidRequest: the kind does not fit the type; an option that there is not, of another type, or out of bounds.
+        InvalidRequest: the kind does not fit the type; an option is unknown, of another type, or out of range.
     """
     if not fits:
         raise InvalidRequest(f"an index of the kind {kind} cannot be made over {dtype}", kind=kind, type=str(dtype))
@@ -71,23 +71,23 @@ def _value(kind: str, name: str, option: Option, value: Any) -> Any:
     return value
 
 
-# What manifests say of the values of a term, and what a kind of index would make of them.
+# Estimates: what manifests tell about the values of a term, and how an index of a kind would perform.
 #
-# Both are arrays with one element for each entry of a layer: for each block, or for each segment.
+# Both are arrays with one element per entry of a layer: per block, or per segment.
 
 Numbers = npt.NDArray[np.float64]
 ProfileLayer = Literal["block", "segment"]
 
-#: Blocks of a part, mostly; see :data:`lamella.snapshot.index.building.PART_BLOCKS`.
+#: Typical number of blocks of a part; see :data:`lamella.snapshot.index.building.PART_BLOCKS`.
 PART_ENTRIES: Final = 1_000
 
 
 class Profile(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The values of a term of ``dtype`` in the entries of one layer that have rows.
 
-    ``rows``: rows that may hold a value. ``distinct``: about how many different values those have, or, unless
-    ``is_counted``, the most that there can be. ``total``: the same of the whole table. ``value_bytes``: about the bytes
-    of one value. ``is_bounded``: where the least and the greatest value are known.
+    ``rows``: rows that may hold a value. ``distinct``: the approximate number of distinct values among them, or, unless
+    ``is_counted``, its maximum. ``total``: the same for the whole table. ``value_bytes``: the approximate bytes of one
+    value. ``is_bounded``: where minimum and maximum are known.
     """
 
     layer: ProfileLayer
@@ -104,21 +104,21 @@ class Profile(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def fewest(self) -> Profile:
-        """The same entries with as few different values as there can be: one in each entry that has any.
+        """Returns the same entries with as few distinct values as possible: one in each entry that has any.
 
-        Where nobody counted, the truth lies between this profile and the one itself.
+        If distinct values were not counted, the truth lies between this profile and the original one.
         """
         least = np.minimum(self.distinct, 1.0)
         return msgspec.structs.replace(self, distinct=least, total=max(float(least.max(initial=0.0)), 1.0))
 
 
 class Expected(msgspec.Struct, frozen=True, eq=False):
-    """What an index would do for a look-up of one value (``=``, or one value of a list).
+    """The expected effect of an index on a look-up of one value (``=``, or one value of IN).
 
-    ``kept``: for each entry that lacks the value, but has lesser and greater ones, how likely it is read all the same:
-    0 where the index always knows, 1 where it never does. None: manifests cannot tell. ``kept_absent``: the same for a
-    value that the whole table lacks; None: just as likely. ``size_bytes``: of the index over all entries, None when
-    that cannot be told. ``reason``: what cannot be told, and why.
+    ``kept``: for each entry that lacks the value but has smaller and greater ones, the probability that it is read
+    nevertheless: 0 if the index always excludes it, 1 if it never does. None: cannot be estimated from manifests.
+    ``kept_absent``: the same for a value that the whole table lacks; None: the same probability. ``size_bytes``: size
+    of the index over all entries, None if it cannot be estimated. ``reason``: what cannot be estimated, and why.
     """
 
     kept: Any = None
@@ -128,18 +128,19 @@ class Expected(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def keeps_all(self) -> bool:
-        """The index is expected to rule out nothing in a look-up."""
+        """Returns whether the index is expected to exclude nothing in a look-up."""
         kept = [each for each in (self.kept, self.kept_absent) if each is not None]
         return bool(kept) and all(bool((each >= 1.0).all()) for each in kept)
 
 
 def same(profile: Profile, kept: float, size_bytes: float | None, reason: str = "") -> Expected:
-    """The same in every entry."""
+    """Returns the same expectation for every entry."""
     return Expected(np.full(len(profile), kept), size_bytes, reason)
 
 
 def dictionary_bytes(profile: Profile, pairs: float, code_bytes: float) -> float:
-    """About what the dictionaries of parts take, and the codes of ``pairs`` values of blocks into them."""
+    """Returns the approximate size of the dictionaries of parts, and of the codes of ``pairs`` block values into
+    them."""
     parts = max(1.0, np.ceil(len(profile) / PART_ENTRIES))
     return float(pairs * code_bytes + min(pairs, profile.total * parts) * profile.value_bytes)
 
@@ -148,7 +149,7 @@ GROUP: Final = "lamella.index_kinds"
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """Per block: may a row of it be true, false, null. ``True`` for all blocks when nothing is known."""
+    """Per block: whether a row of it may be true, false, null. ``True`` for all blocks if nothing is known."""
 
     true: Truth
     false: Truth = True
@@ -156,30 +157,31 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Builder(Protocol):
-    """Takes in the values of some blocks, one block after another."""
+    """Receives the values of some blocks, one block after another."""
 
     def add(self, values: Vector) -> None:
-        """Some rows of the block at hand; none of them has failed."""
+        """Add rows of the current block; none of them has failed."""
         ...
 
     def end_block(self) -> None:
-        """There are no more rows of that block."""
+        """End the current block."""
         ...
 
     def sections(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """What is known of all blocks, entries in the order in which they were ended: sections and facts of a part."""
+        """Returns the sections and facts of a part for all blocks, in the order in which they were ended."""
         ...
 
 
 @runtime_checkable
 class FileBuilder(Builder, Protocol):
-    """A builder that can also take what a block's file says of a column, so that no row of it has to be read."""
+    """A builder that can also use the metadata of a block's file, so that its rows need not be read."""
 
     def add_file(self, store: Store, footer: Footer, leaf: int) -> str | None:
-        """The next block, whole, from its file; why that cannot be, and then nothing was added.
+        """Add the next block completely from its file; returns the reason if that is impossible, and then nothing was
+        added.
 
-        Only where the index's term is the column itself. ``leaf``: its place in the file's schema; the file is of the
-        footer still. Raises ObjectNotFound and StoreError, as reading does.
+        Only for an index whose term is the column itself. ``leaf``: its index in the file's schema; the file still has
+        this footer. Raises ObjectNotFound and StoreError, as for reading.
         """
         ...
 
@@ -188,18 +190,19 @@ class Probe(Protocol):
     """Answers from one part."""
 
     def claim(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> Claim | None:
-        """What rows of the blocks ``rows`` (places in the part, ascending) may do; None: the kind cannot tell.
+        """Returns what rows of the blocks ``rows`` (indexes in the part, ascending) may do; None if the kind cannot
+        tell.
 
-        The test's term is the index's, and of the type that the part was built with or one that it was widened to:
-        :mod:`.widening` has which. Of a type that it cannot serve, a probe tells nothing.
+        The test's term is that of the index, and has the type that the part was built with or a type that it was
+        widened to; :mod:`.widening` lists these. For a type that it cannot serve, a probe returns None.
         """
         ...
 
 
 class Kind(Protocol):
-    """A kind of index. ``name`` is what users write; ``text`` says in one sentence what it is for.
+    """An index kind. ``name`` is what users write; ``text`` describes its purpose in one sentence.
 
-    ``known_options``: its options, whatever the type.
+    ``known_options``: its options, independent of the type.
     """
 
     name: str
@@ -207,38 +210,40 @@ class Kind(Protocol):
     known_options: Mapping[str, Option]
 
     def options(self, dtype: DataType, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The options of an index over terms of a type, complete and checked; raises InvalidRequest."""
+        """Returns the complete, checked options of an index over terms of a type; raises InvalidRequest."""
         ...
 
     def answers(self, test: BoundTest, options: Mapping[str, Any]) -> str | None:
-        """None when such an index may help with a predicate, and else why it cannot, in a few words."""
+        """Returns None if such an index may help with a predicate, otherwise the reason in a few words."""
         ...
 
     def builder(self, dtype: DataType, options: Mapping[str, Any]) -> Builder:
-        """What builds a part."""
+        """Returns a builder of parts."""
         ...
 
     def probe(self, part: Part) -> Probe:
-        """What answers from a part."""
+        """Returns a probe of a part."""
         ...
 
     def taken(
         self, parts: list[tuple[Part, npt.NDArray[np.int64]]]
     ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """The sections and facts of one part that has these blocks of several, in that order; without their data.
+        """Returns the sections and facts of one part with these blocks of several parts, in order, without reading
+        their rows.
 
         All parts were built with the same options and type.
         """
         ...
 
     def expected(self, profile: Profile, options: Mapping[str, Any]) -> Expected:
-        """What such an index would do for look-ups of single values, from what manifests say of the term.
+        """Estimates how such an index would perform for look-ups of single values, from what manifests tell about the
+        term.
 
-        Nothing is read, and nothing invented: what cannot be told is None, with the reason.
+        Reads nothing and assumes nothing: what cannot be estimated is None, with the reason.
         """
         ...
 
 
 def whole(mask: Truth, count: int) -> Mask:
-    """A claim's mask as an array."""
+    """Returns a claim's mask as an array."""
     return np.full(count, mask) if isinstance(mask, bool) else mask

@@ -1,10 +1,10 @@
 """N-gram indexes: LIKE with text in the middle.
 
-A block whose texts lack one of the grams of a pattern's fixed text has no match. Texts that are not UTF-8 have no
-characters, so a block with one of those is always read.
+A block whose texts lack one of the n-grams of a pattern's fixed text has no match. Texts that are not UTF-8 have no
+characters, so a block with such a text is always read.
 
-Folded grams are as the Unicode of the Python that built the part has them. A part says which that was;
-under another one, and of a part that does not say, only the ASCII pieces of a pattern are looked up.
+Case folding follows the Unicode version of the Python that built the part, which the part records. Under another
+version, or if the part records none, only the ASCII pieces of a pattern are looked up.
 """
 
 from __future__ import annotations
@@ -31,22 +31,21 @@ from lamella.snapshot.schema import DataType
 
 # The n-grams of texts, runs of n characters, as keys of filters.
 #
-# Characters are code points. Folded, a character stands for what its upper case folds to in Unicode's full case
-# folding, whatever is around it, so that a part of a text folds to a part of what the text folds to, and folding
-# ``lower(text)`` or ``upper(text)`` is folding the text. What folds to what is known from Python's tables, and these
-# are of one version of Unicode: a later one has letters, and other cases of old ones, that an earlier one does not
-# know. Only of ASCII it is the same in all of them.
+# Characters are code points. Folding replaces a character by Unicode's full case folding of its upper case, independent
+# of its context. So a part of a text folds to a part of the folded text, and folding ``lower(text)`` or ``upper(text)``
+# equals folding the text. The mapping comes from Python's tables, which are of one version of Unicode: a later version
+# has letters, and other cases of old ones, that an earlier one lacks. Only for ASCII all versions agree.
 
 _Points = npt.NDArray[np.uint32]
-#: An odd number: a gram of n characters is a polynomial in it, modulo 2^64.
+#: An odd number: an n-gram is a polynomial in it, modulo 2^64.
 _BASE: Final = np.uint64(0x9E3779B97F4A7C15)
-#: Texts are taken to pieces so many characters at a time, to bound the memory that it takes.
+#: Maximum number of characters that are split into n-grams at once, which limits memory.
 _CHARACTERS_AT_ONCE: Final = 1 << 20
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 
 
 def gram_keys(texts: Vector, size: int, *, folded: bool) -> tuple[Hashes, bool]:
-    """The distinct keys of the grams of some texts, and whether all of the texts are UTF-8; nulls have none."""
+    """Returns the distinct keys of the n-grams of some texts, and whether all texts are UTF-8; nulls have none."""
     distinct = pc.unique(texts.values.filter(pa.array(texts.valid)))
     vector = Vector(distinct, np.ones(len(distinct), dtype=bool))
     text, broken = text_of(vector)
@@ -64,7 +63,7 @@ def gram_keys(texts: Vector, size: int, *, folded: bool) -> tuple[Hashes, bool]:
 
 
 def keys_in(text: str, size: int, *, folded: bool) -> Hashes:
-    """The distinct keys of one text's grams, in the order in which they first occur."""
+    """Returns the distinct keys of one text's n-grams, in the order of their first occurrence."""
     points, ends = _points(pa.array([text], pa.large_string()), folded=folded)
     grams = _grams(points, ends, size, ordered=True)
     _, first = np.unique(grams, return_index=True)
@@ -72,7 +71,7 @@ def keys_in(text: str, size: int, *, folded: bool) -> Hashes:
 
 
 def _points(text: Any, *, folded: bool) -> tuple[_Points, npt.NDArray[np.int64]]:
-    """The code points of texts, one text after another, and where each ends."""
+    """Returns the code points of texts, one text after another, and the end of each."""
     joined = "".join(text.to_pylist())
     points = np.frombuffer(joined.encode("utf-32-le"), dtype="<u4")
     ends = np.cumsum(pc.utf8_length(text).to_numpy(zero_copy_only=False).astype(np.int64))
@@ -85,28 +84,28 @@ def _points(text: Any, *, folded: bool) -> tuple[_Points, npt.NDArray[np.int64]]
     flat = np.frombuffer("".join(forms).encode("utf-32-le"), dtype="<u4")
     starts = np.concatenate([[0], np.cumsum([len(form) for form in forms])])[:-1]
     behind = np.concatenate([[0], np.cumsum(counts)])
-    # Character i of the folded text is one of the form that belongs to it.
+    # Character i of the folded text is one of the characters that its original folds to.
     within = np.arange(behind[-1]) - np.repeat(behind[:-1], counts)
     return flat[np.repeat(starts[places], counts) + within], behind[ends]
 
 
 def folding_version() -> str:
-    """What the folding of characters goes by: two Pythons with the same fold alike."""
+    """Returns the version that the case folding depends on: two Pythons with the same version fold equally."""
     return unicodedata.unidata_version
 
 
 def folding_alike(text: str) -> list[str]:
-    """The pieces of a text that every version folds alike."""
+    """Returns the pieces of a text that every version folds equally."""
     return [piece for piece in _NOT_ASCII.split(text) if piece]
 
 
 def folded_character(character: str) -> str:
-    """What a character folds to: one character, or a few."""
+    """Returns the folding of a character: one or a few characters."""
     return character.upper().casefold()
 
 
 def _grams(points: _Points, ends: npt.NDArray[np.int64], size: int, *, ordered: bool = False) -> Hashes:
-    """The grams of texts as numbers, none that reaches over a text's end; distinct ones, or as they come."""
+    """Returns the n-grams of texts as numbers, none across the end of a text; distinct, or in order of occurrence."""
     count = len(points) - size + 1
     if count <= 0:
         return np.zeros(0, dtype=np.uint64)
@@ -114,7 +113,7 @@ def _grams(points: _Points, ends: npt.NDArray[np.int64], size: int, *, ordered: 
     with np.errstate(over="ignore"):  # 64-bit arithmetic wraps on purpose
         for at in range(size):
             grams = grams * _BASE + (points[at : at + count].astype(np.uint64) + np.uint64(1))
-    # A gram that begins within size - 1 characters before an end reaches over it.
+    # An n-gram that begins within size - 1 characters before an end crosses it.
     inside = np.ones(len(points) + size, dtype=bool)
     for back in range(1, size):
         before = ends - back
@@ -132,23 +131,23 @@ _OPTIONS: Final = {
 }
 
 
-#: The fact of a part that says by which version characters were folded.
+#: The fact of a part that records the version of its case folding.
 _FOLDING: Final = "unicode"
 
 
 class NgramKind:
-    """Filters over the grams of texts."""
+    """The index kind ``ngram``: filters over the n-grams of texts."""
 
     name = "ngram"
     text = "LIKE '%text%' over columns of text: certainly not in this block"
     known_options: Mapping[str, Option] = _OPTIONS
 
     def options(self, dtype: DataType, given: Mapping[str, Any]) -> dict[str, Any]:
-        """``n``, ``ignore_case``, ``false_positives``, ``above_bytes``."""
+        """Reads the options ``n``, ``ignore_case``, ``false_positives``, ``above_bytes``."""
         return checked(self.name, _OPTIONS, given, dtype, fits=dtype.is_text)
 
     def answers(self, test: BoundTest, options: Mapping[str, Any]) -> str | None:
-        """Patterns and texts with a piece that is long enough."""
+        """Accepts patterns and texts with a long enough piece of fixed text."""
         found = _asked(test)
         if found is None:
             return "only LIKE, = and IN ask whether a text is there"
@@ -158,17 +157,17 @@ class NgramKind:
         return f"no piece of fixed text has {n} characters"
 
     def builder(self, dtype: DataType, options: Mapping[str, Any]) -> Builder:  # noqa: ARG002  # text is text
-        """Builds a part."""
+        """Returns a builder of parts."""
         return NgramBuilder(options)
 
     def probe(self, part: Part) -> Probe:
-        """Answers from a part."""
+        """Returns a probe of a part."""
         return NgramProbe(part)
 
     def taken(
         self, parts: list[tuple[Part, npt.NDArray[np.int64]]]
     ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """Blocks of several parts as one."""
+        """Returns the blocks of several parts as one part."""
         sections, facts = stacked_filters.taken(parts)
         sections["broken"] = np.concatenate([part.whole("broken")[rows] for part, rows in parts])
         versions = {part.header.facts.get(_FOLDING) for part, _ in parts}
@@ -177,12 +176,12 @@ class NgramKind:
         return sections, facts
 
     def expected(self, profile: Profile, options: Mapping[str, Any]) -> Expected:  # noqa: ARG002  # nothing is known
-        """Not to be told: manifests say nothing of pieces of text."""
+        """Returns no estimate: manifests contain nothing about pieces of text."""
         return Expected(reason="which pieces of text blocks have is not in manifests; a sample of blocks can tell")
 
 
 class NgramBuilder:
-    """Gathers the grams of each block."""
+    """Collects the n-grams of each block."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._size: int = options["n"]
@@ -193,19 +192,19 @@ class NgramBuilder:
         self._is_text = True
 
     def add(self, values: Vector) -> None:
-        """Some rows."""
+        """Add rows of the current block."""
         keys, is_text = gram_keys(values, self._size, folded=self._folded)
         self._keys.append(keys)
         self._is_text = self._is_text and is_text
 
     def end_block(self) -> None:
-        """The block's filter."""
+        """Store the block's filter."""
         self._stack.add_block(ascending(np.concatenate([np.zeros(0, dtype=np.uint64), *self._keys])))
         self._broken.append(not self._is_text)
         self._keys, self._is_text = [], True
 
     def sections(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """All filters."""
+        """Returns the filters of all blocks."""
         sections, facts = self._stack.sections()
         if self._folded:
             facts[_FOLDING] = folding_version()
@@ -213,7 +212,7 @@ class NgramBuilder:
 
 
 class NgramProbe:
-    """Looks grams up."""
+    """Looks n-grams up in the filters."""
 
     def __init__(self, part: Part) -> None:
         self._part = part
@@ -223,7 +222,7 @@ class NgramProbe:
         self._folds_alike = not self._folded or part.header.facts.get(_FOLDING) == folding_version()
 
     def claim(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> Claim | None:
-        """No row is like a pattern of which the block lacks a gram."""
+        """Proves that no row matches a pattern that has an n-gram which the block lacks."""
         texts = _asked(test)
         if texts is None:
             return None
@@ -237,20 +236,20 @@ class NgramProbe:
         return Claim(found)
 
     def _having(self, keys: Hashes, rows: npt.NDArray[np.int64]) -> Mask:
-        if len(self._stack.left(keys)) < len(keys):  # no block at all has one of them
+        if len(self._stack.left(keys)) < len(keys):  # no block has one of them
             return np.zeros(len(rows), dtype=bool)
         return self._stack.all_of(keys, rows)
 
 
 def _keys(runs: list[str], size: int, *, folded: bool) -> Hashes | None:
-    """The keys of all grams of pieces of text; None when there are none."""
+    """Returns the keys of all n-grams of pieces of text; None if there are none."""
     keys = [keys_in(run, size, folded=folded) for run in runs]
     every = np.concatenate([np.zeros(0, dtype=np.uint64), *keys])
     return every if len(every) else None
 
 
 def _asked(test: BoundTest) -> list[list[str]] | None:
-    """The pieces of text that a row must hold, all of those of one of these lists, for the test to be true."""
+    """Returns lists of pieces of text; for the test to be true, a row must contain all pieces of one list."""
     match test:
         case Comparison(_, "eq", value, _):
             return _texts([value])
@@ -267,5 +266,5 @@ def _asked(test: BoundTest) -> list[list[str]] | None:
 def _texts(values: list[Any]) -> list[list[str]] | None:
     try:
         return [[value.decode("utf-8")] for value in values]
-    except UnicodeDecodeError:  # such a value is in no text; blocks with other bytes are read anyway
+    except UnicodeDecodeError:  # no text has such a value; blocks with other bytes are always read
         return None

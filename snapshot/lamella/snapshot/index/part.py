@@ -1,10 +1,10 @@
-"""Parts of an index: what it knows of some blocks, as one object that is read by ranges.
+"""Parts of an index: its data about some blocks, as one object that is read by ranges.
 
     sections | 16 bytes of SHA-256 for each page of them | header (JSON)
 
-The *tail* is the hashes and the header; a reference has its size and its SHA-256. A part is opened by one read, of the
-tail, and after that only pages are read which a question needs, each held against its hash. Sections are arrays, each
-at a multiple of 64 bytes. What belongs together in a question lies together: see the kinds.
+The *tail* consists of the hashes and the header; a reference records its size and its SHA-256. Opening a part reads the
+tail. Afterwards only the pages that a query needs are read, each checked against its hash. Sections are arrays that
+begin at multiples of 64 bytes. Data that a query reads together is stored together; see the kinds.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from lamella.snapshot.function.base import Vector
 from lamella.snapshot.schema import DataType
 from lamella.snapshot.stats.column import Int64
 
-# Values in sections of a part, in the order of their type: exactly as they were.
+# Values in sections of a part, in the order of their type, without loss.
 #
-# Numbers are one array; decimals of more than 18 digits two limbs each, (n, 2): the upper one signed, as its bits;
-# byte strings one after another, with n + 1 offsets.
+# Numbers are one array; decimals of more than 18 digits have two limbs each, (n, 2), the upper one signed, as its bits;
+# byte strings are concatenated, with n + 1 offsets.
 
 _LIMB: Final = 1 << 64
 _Array = npt.NDArray[Any]
@@ -37,7 +37,8 @@ _Number = TypeVar("_Number", bound=np.generic)
 
 
 def ascending(numbers: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
-    """The different numbers, none of them NaN, ascending. Sorting is a hundred times faster than NumPy's ``unique``."""
+    """Returns the distinct numbers, ascending; none may be NaN. Sorting is a hundred times faster than NumPy's
+    ``unique``."""
     ordered = np.sort(numbers)
     first = np.ones(len(ordered), dtype=bool)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
@@ -45,7 +46,7 @@ def ascending(numbers: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
 
 
 def distinct(dtype: DataType, values: Vector) -> list[Any]:
-    """The different values that are neither null nor NaN, ascending; either zero as 0.0."""
+    """Returns the distinct values that are neither null nor NaN, ascending; either zero as 0.0."""
     if values.is_bytes:
         found: list[Any] = pc.unique(values.values.filter(pa.array(values.valid))).to_pylist()
         return sorted(found)
@@ -59,7 +60,7 @@ def distinct(dtype: DataType, values: Vector) -> list[Any]:
 
 
 def extent(dtype: DataType, values: Vector) -> tuple[Any, Any] | None:
-    """The least and the greatest value that is neither null nor NaN; None when there is none."""
+    """Returns the minimum and maximum that are neither null nor NaN; None if there are none."""
     if values.is_bytes:
         bounds = pc.min_max(values.values.filter(pa.array(values.valid)))
         return None if bounds["min"].as_py() is None else (bounds["min"].as_py(), bounds["max"].as_py())
@@ -73,12 +74,12 @@ def extent(dtype: DataType, values: Vector) -> tuple[Any, Any] | None:
 
 
 def has_nan(dtype: DataType, values: Vector) -> bool:
-    """Whether some value is NaN."""
+    """Returns whether some value is NaN."""
     return dtype.order == "float" and bool(np.isnan(values.values[values.valid]).any())
 
 
 def vector(dtype: DataType, values: Sequence[Any]) -> Vector:
-    """Values as a vector, none of them null."""
+    """Converts values to a vector, none of them null."""
     valid = np.ones(len(values), dtype=bool)
     if dtype.order == "bytes":
         return Vector(pa.array(values, pa.large_binary()), valid)
@@ -89,7 +90,7 @@ def vector(dtype: DataType, values: Sequence[Any]) -> Vector:
 
 
 def picked(values: Vector, places: _Array) -> Vector:
-    """Some of the values, in that order."""
+    """Returns some of the values, in the given order."""
     valid = values.valid[places]
     if values.is_bytes:
         return Vector(values.values.take(pa.array(places, pa.int64())), valid)
@@ -97,7 +98,7 @@ def picked(values: Vector, places: _Array) -> Vector:
 
 
 def stored(name: str, dtype: DataType, values: Sequence[Any]) -> dict[str, _Array]:
-    """The sections of values, none of them null."""
+    """Returns the sections of values, none of them null."""
     if dtype.order == "bytes":
         offsets = np.zeros(len(values) + 1, dtype=np.int64)
         np.cumsum([len(value) for value in values], out=offsets[1:])
@@ -110,7 +111,7 @@ def stored(name: str, dtype: DataType, values: Sequence[Any]) -> dict[str, _Arra
 
 
 def loaded(part: Part, name: str, dtype: DataType) -> Vector:
-    """All values of a section, of the type that they were stored with."""
+    """Returns all values of a section, in the type that they were stored with."""
     if dtype.order == "bytes":
         offsets = part.whole(f"{name}.offsets")
         data = part.whole(f"{name}.bytes")
@@ -125,13 +126,13 @@ def loaded(part: Part, name: str, dtype: DataType) -> Vector:
 
 
 def listed(values: Vector) -> list[Any]:
-    """The values of a vector as Python's."""
+    """Returns the values of a vector as Python objects."""
     found: list[Any] = values.values.to_pylist() if values.is_bytes else values.values.tolist()
     return found
 
 
 def spans_of(offsets: _Array, rows: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Where the entries of some rows lie, neighbouring rows together."""
+    """Returns the ranges of the entries of some rows, with neighbouring rows joined."""
     found: list[tuple[int, int]] = []
     for first, last in zip(offsets[rows].tolist(), offsets[rows + 1].tolist(), strict=True):
         if found and found[-1][1] == first:
@@ -142,7 +143,8 @@ def spans_of(offsets: _Array, rows: npt.NDArray[np.int64]) -> list[tuple[int, in
 
 
 def any_by_row(hits: Mask, offsets: _Array, rows: npt.NDArray[np.int64]) -> Mask:
-    """Per row: whether one of its entries is hit; ``hits`` has the entries of these rows, one row after another."""
+    """Returns per row whether one of its entries is hit; ``hits`` has the entries of these rows, one row after
+    another."""
     counts = (offsets[rows + 1] - offsets[rows]).astype(np.int64)
     totals = np.concatenate([[0], np.cumsum(hits)])
     ends = np.cumsum(counts)
@@ -150,17 +152,17 @@ def any_by_row(hits: Mask, offsets: _Array, rows: npt.NDArray[np.int64]) -> Mask
 
 
 PART_FORMAT: Final = 1
-#: What is hashed together, and the least that is read.
+#: The unit of hashing, and the minimum that is read.
 PAGE_BYTES: Final = 16 << 10
 _HASH_BYTES: Final = 16
 _ALIGNMENT: Final = 64
 
-#: Reads ``(offset, length)`` ranges of an object, all at once if it can; the bytes of each, in order.
+#: Reads ``(offset, length)`` ranges of an object, concurrently if possible; returns the bytes of each, in order.
 Fetch = Callable[[Sequence[tuple[int, int]]], Sequence[bytes | memoryview]]
 
 
 class PartRef(msgspec.Struct, frozen=True, kw_only=True):
-    """A part in the store. ``tail_sha256`` is the hash of its last ``tail_bytes``."""
+    """A reference to a stored part. ``tail_sha256`` is the hash of its last ``tail_bytes``."""
 
     location: str
     size_bytes: Int64
@@ -170,7 +172,7 @@ class PartRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Section(msgspec.Struct, frozen=True):
-    """An array of a part: its first byte, its type (NumPy's name, little-endian) and its shape."""
+    """An array of a part: its first byte, its NumPy type (little-endian) and its shape."""
 
     offset: int
     dtype: str
@@ -178,17 +180,17 @@ class Section(msgspec.Struct, frozen=True):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one entry of the first axis."""
+        """Returns the bytes of one entry of the first axis."""
         size = np.dtype(self.dtype).itemsize
         for length in self.shape[1:]:
             size *= length
         return size
 
     def fits(self, size_bytes: int) -> bool:
-        """Whether it is an array of numbers or the like that lies within so many bytes."""
+        """Returns whether it is an array of a numeric or similar type that lies within ``size_bytes``."""
         try:
             kind = np.dtype(self.dtype)
-        except (TypeError, ValueError, SyntaxError):  # NumPy reads texts that are none of its types in several ways
+        except (TypeError, ValueError, SyntaxError):  # NumPy reports invalid type names in several ways
             return False
         if kind.hasobject or not self.shape or min(self.offset, *self.shape) < 0:
             return False
@@ -196,7 +198,8 @@ class Section(msgspec.Struct, frozen=True):
 
 
 class PartHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """What a part is. ``dtype``: the type of the term when it was built; ``facts``: what else the kind has to know."""
+    """The description of a part. ``dtype``: the type of the term when the part was built; ``facts``: other data of the
+    kind."""
 
     kind: str
     dtype: str
@@ -208,7 +211,7 @@ class PartHeader(msgspec.Struct, frozen=True, kw_only=True):
     format_version: int = PART_FORMAT
 
 
-#: Made once, here: two threads that decode a struct for the first time at once end the process (msgspec 0.22).
+#: Created once: two threads that decode a struct for the first time at once crash the process (msgspec 0.22).
 _HEADER = msgspec.json.Decoder(PartHeader)
 
 
@@ -221,7 +224,7 @@ def pack(
     options: Mapping[str, Any],
     facts: Mapping[str, Any],
 ) -> tuple[bytes, int]:
-    """A part's bytes, and the size of its tail."""
+    """Returns a part's bytes, and the size of its tail."""
     pieces: list[bytes] = []
     places: dict[str, Section] = {}
     at = 0
@@ -249,7 +252,7 @@ def pack(
 
 
 def ref_of(location: str, data: bytes, tail_bytes: int, block_count: int) -> PartRef:
-    """The reference to a part that was packed."""
+    """Returns the reference to a packed part."""
     return PartRef(
         location=location,
         size_bytes=len(data),
@@ -260,31 +263,31 @@ def ref_of(location: str, data: bytes, tail_bytes: int, block_count: int) -> Par
 
 
 class Pages(Protocol):
-    """Where the pages of a part are kept once they were read. Thread-safe."""
+    """A cache of the pages of a part. Thread-safe."""
 
     def get(self, page: int, /) -> bytes | memoryview | None:
-        """A page by its number, when it is there."""
+        """Returns a page by its number, if it is cached."""
         ...
 
     def __setitem__(self, page: int, data: bytes | memoryview, /) -> None:
-        """Keep a page."""
+        """Cache a page."""
         ...
 
 
 class Part:
-    """An open part. Safe to share between threads; two that want the same page may both read it."""
+    """An open part. May be shared between threads; two threads that need the same page may both read it."""
 
     def __init__(self, ref: PartRef, fetch: Fetch, pages: Pages | None = None) -> None:
-        """Read the tail. ``pages``: None keeps all pages that were read.
+        """Read the tail. ``pages``: None caches all pages that were read.
 
         Raises:
-            HashMismatch: it is not what was written; UnsupportedFormat: of a newer release; ManifestError: damaged.
-            ObjectNotFound, StoreError: as reading does.
+            HashMismatch: the content changed; UnsupportedFormat: written by a newer release; ManifestError: damaged.
+            ObjectNotFound, StoreError: as for reading.
         """
         self.ref = ref
         self._fetch = fetch
         self._pages: Pages = {} if pages is None else pages
-        #: Bytes that were read, the tail's among them.
+        #: Bytes read so far, including the tail.
         self.read_bytes = ref.tail_bytes
         (data,) = fetch([(ref.size_bytes - ref.tail_bytes, ref.tail_bytes)])
         tail = bytes(data)
@@ -307,23 +310,23 @@ class Part:
             raise ManifestError(f"{ref.location}: a section of it is none", location=ref.location)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a section; raises ManifestError when there is none."""
+        """Returns the shape of a section; raises ManifestError for an unknown section."""
         return self._section(name).shape
 
     def has(self, name: str) -> bool:
-        """Whether there is such a section."""
+        """Returns whether the section exists."""
         return name in self.header.sections
 
     def whole(self, name: str) -> _Array:
-        """All of a section."""
+        """Returns all of a section."""
         return self.rows(name, 0, self.shape(name)[0])
 
     def rows(self, name: str, start: int, stop: int) -> _Array:
-        """Entries ``start`` to before ``stop`` along the first axis of a section."""
+        """Returns the entries ``start`` to before ``stop`` along the first axis of a section."""
         return self.ranges(name, [(start, stop)])[0]
 
     def ranges(self, name: str, spans: Sequence[tuple[int, int]]) -> list[_Array]:
-        """As :meth:`rows` for several spans, with all that is missing read at once."""
+        """Returns the entries of several spans, as :meth:`rows`; all missing pages are read at once."""
         section = self._section(name)
         size = section.row_bytes
         bytes_spans = [(section.offset + start * size, section.offset + stop * size) for start, stop in spans]
@@ -334,9 +337,9 @@ class Part:
         ]
 
     def prepare(self, wanted: Iterable[tuple[str, int, int]]) -> None:
-        """Read all that is missing of entries (section, start, stop) at once, so that they can be had without reading.
+        """Read the missing pages of entries (section, start, stop) at once, so that later access reads nothing.
 
-        What is asked for one by one is read one by one: a store at a distance makes a round trip of each.
+        Otherwise each access reads separately, which costs a round trip to a remote store.
         """
         spans = []
         for name, start, stop in wanted:
@@ -351,7 +354,7 @@ class Part:
         return section
 
     def _read(self, spans: Sequence[tuple[int, int]]) -> dict[int, bytes | memoryview]:
-        """The pages under some spans of bytes; those that are missing are read, neighbours together."""
+        """Returns the pages that cover some spans of bytes; missing ones are read, neighbours together."""
         found: dict[int, bytes | memoryview] = {}
         wanted: list[int] = []
         for number in sorted({number for first, last in spans for number in _pages_of(first, last)}):
@@ -388,7 +391,7 @@ def _pages_of(first: int, last: int) -> range:
 
 
 def _bytes(pages: Mapping[int, bytes | memoryview], first: int, last: int) -> bytes | memoryview:
-    """The bytes from ``first`` to before ``last``, without copying when they lie in one page."""
+    """Returns the bytes from ``first`` to before ``last``, without copying if they are in one page."""
     numbers = _pages_of(first, last)
     if not numbers:
         return b""

@@ -1,4 +1,4 @@
-"""All kinds of skip indexes: those that Lamella brings, and those of other packages."""
+"""The registry of index kinds: Lamella's own and those of other packages."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ BUILTIN: Final[tuple[Kind, ...]] = (
 
 @cache
 def kinds() -> dict[str, Kind]:
-    """All kinds there are, by name: Lamella's own, and those of other packages.
+    """Returns all index kinds by name: Lamella's own, and those of other packages.
 
-    Raises InvalidRequest for two of one name, and for an entry point that leads to nothing.
+    Raises InvalidRequest for duplicate names and for entry points that cannot be loaded.
     """
     found = {kind.name: kind for kind in BUILTIN}
     for point in entry_points(group=GROUP):
@@ -46,7 +46,7 @@ def kinds() -> dict[str, Kind]:
 
 
 def kind_named(name: str) -> Kind:
-    """The kind of that name; raises InvalidRequest."""
+    """Returns the kind with a name; raises InvalidRequest."""
     found = kinds().get(name)
     if found is None:
         raise InvalidRequest(f"there is no index kind {name!r}; there are {', '.join(sorted(kinds()))}", kind=name)

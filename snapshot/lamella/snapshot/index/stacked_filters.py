@@ -1,4 +1,4 @@
-"""Bloom filters of many blocks, stacked so that one small read asks all of them for one key."""
+"""Bloom filters of many blocks, stacked so that one small read looks one key up in all of them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from lamella.snapshot.stats.bound import Value
 
 # Values as keys of the filters that Lamella builds itself.
 #
-# One hash for all types that a column can be widened to: a filter over ``int32`` answers for the same column as
-# ``int64``. Integers, booleans, dates, times and decimals of up to 18 digits are hashed as eight bytes, wider decimals
-# as sixteen, floats as doubles with either zero as +0.0, text and bytes as they are. NaN has no key.
+# A value has the same hash in all types that a column can be widened to: a filter over ``int32`` also serves the column
+# as ``int64``. Integers, booleans, dates, times and decimals of up to 18 digits are hashed as eight bytes, wider
+# decimals as sixteen, floats as doubles with either zero as +0.0, text and bytes as they are. NaN has no key.
 
 
 def has_keys(dtype: DataType) -> bool:
-    """Whether values of a type have keys: all that can be compared, but for booleans, of which there are two."""
+    """Returns whether values of a type have keys: all types with an order, except boolean, which has only two
+    values."""
     return dtype.order is not None and dtype.name != "boolean"
 
 
 def vector_keys(dtype: DataType, values: Vector) -> Hashes:
-    """The distinct keys of some rows; nulls and NaN have none."""
+    """Returns the distinct keys of some rows; nulls and NaN have none."""
     if values.is_bytes:
         distinct = pc.unique(values.values.filter(pa.array(values.valid)))
         return text_keys(distinct.to_pylist())
@@ -46,7 +47,7 @@ def vector_keys(dtype: DataType, values: Vector) -> Hashes:
 
 
 def value_keys(dtype: DataType, values: Sequence[Value]) -> Hashes:
-    """The keys of values of a type, one each."""
+    """Returns the keys of values of a type, one each."""
     if dtype.order == "bytes":
         return text_keys([value for value in values if isinstance(value, bytes)])
     if is_wide(dtype):
@@ -57,12 +58,12 @@ def value_keys(dtype: DataType, values: Sequence[Value]) -> Hashes:
 
 
 def text_keys(texts: Sequence[bytes]) -> Hashes:
-    """The keys of byte strings."""
+    """Returns the keys of byte strings."""
     return np.array([xxhash.xxh64_intdigest(text) for text in texts], dtype=np.uint64)
 
 
 def number_keys(numbers: npt.NDArray[Any]) -> Hashes:
-    """The keys of int64, uint64 or float64 numbers, none of them NaN."""
+    """Returns the keys of int64, uint64 or float64 numbers, none of them NaN."""
     if numbers.dtype == np.float64:
         numbers = numbers + 0.0  # -0.0 becomes 0.0
     return xxh64_numbers(numbers.astype(numbers.dtype.newbyteorder("<"), copy=False).view("<u8"))
@@ -72,58 +73,58 @@ def _wide_keys(numbers: Sequence[int]) -> Hashes:
     return text_keys([number.to_bytes(16, "little", signed=True) for number in numbers])
 
 
-# Split block filters of many blocks, stacked so that one key asks all of them by one small read.
+# Split block filters of many blocks, stacked so that one small read looks one key up in all of them.
 #
-# A key falls into one slot of 32 bytes in each filter: the one at its place between the first hash and the last.
-# Filters of about the same size, none twice as large as another, are cut into *stripes*, equal pieces of the range of
-# hashes, and the slots that begin in the same stripe lie together, filter by filter, stripe after stripe. So a key's
-# slots in all filters are neighbours: 32 bytes a block in one piece where sizes are equal, and about twice that where
-# they are not.
+# In each filter a key has one slot of 32 bytes, at the position of its hash in the range of hashes. Filters of similar
+# size, none twice as large as another, are cut into *stripes*, equal pieces of the range of hashes. The slots that
+# begin in the same stripe are stored together, filter by filter, stripe after stripe. So a key's slots in all filters
+# are neighbours: 32 bytes per block in one piece if sizes are equal, and about twice that if they are not.
 #
-# Above them is one filter over the keys of all blocks, unless it would be large.
+# Above them is one filter over the keys of all blocks, unless it would be too large.
 #
-# Filters that came with files hash values in their own way, their *domain* (``snapshot.bloom.plain_encoding``), and a
-# block may have several, one a row group. They lie beside ours, in stacks by themselves; the one above all knows
-# nothing of their blocks. Ours is the domain ``""``.
+# Filters from Parquet files hash values in their own way, their *domain* (``snapshot.bloom.plain_encoding``), and a
+# block may have several, one per row group. They are stored next to Lamella's own, in separate stacks; the filter above
+# all blocks does not include them. Lamella's own domain is ``""``.
 
 #: The domain of Lamella's own keys.
 OURS: Final = ""
-#: In place of a count of keys: a filter came with its file, and nobody counted.
+#: Replaces a count of keys if a filter came with its file, so that its keys were not counted.
 NOT_COUNTED: Final = (1 << 32) - 1
 _WORDS: Final = 8
-#: Stripes for each slot of the smallest filter that a stack may have, as a power of two. With more, less is read, which
-#: takes longer.
+#: Stripes per slot of the smallest filter that a stack may have, as a power of two. With more stripes less is read, but
+#: reading takes longer.
 _STRIPE_BITS: Final = 2
-#: Keys that are looked up together: few at first, since these mostly decide; never many, to bound the memory.
+#: Number of keys that are looked up together: few at first, since these usually decide; limited, to bound memory.
 _FIRST_KEYS: Final = 4
 _KEYS_AT_ONCE: Final = 256
-#: New keys are sorted in among the others when there are as many as of these, and at least so many.
+#: New keys are merged into the others when there are as many as of these, and at least this many.
 _KEYS_TOGETHER: Final = 1 << 16
 
 _Array = npt.NDArray[Any]
 _Rows = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint32]
-#: Domain, and the power of two that the filters' sizes reach.
+#: Domain, and the power of two that limits the filters' sizes.
 _Class = tuple[str, int]
-#: A block's place, and a filter of it.
+#: A block's index, and one of its filters.
 _Filter = tuple[int, _Words]
 
 
 class StackBuilder:
-    """Builds the filters of blocks. ``rate``: of false positives; ``above_bytes``: the most for the one above."""
+    """Builds the filters of blocks. ``rate``: false positive rate; ``above_bytes``: maximum size of the filter
+    above."""
 
     def __init__(self, rate: float, above_bytes: int) -> None:
         self.rate = rate
         self._above_bytes = above_bytes
         self._counts: list[int] = []
         self._classes: dict[_Class, list[_Filter]] = {}
-        #: The keys of all blocks, those of ``_new`` not yet among them; None when there are too many for one filter.
+        #: The keys of all blocks, without those in ``_new``; None if there are too many for one filter.
         self._keys: Hashes | None = np.zeros(0, dtype=np.uint64)
         self._new: list[Hashes] = []
         self._new_count = 0
 
     def add_block(self, keys: Hashes) -> None:
-        """The distinct keys of the next block."""
+        """Add the distinct keys of the next block."""
         if len(keys):
             slots = max(1, round(len(keys) / keys_per_slot(self.rate)))
             self._put(OURS, filled(keys, slots))
@@ -135,13 +136,13 @@ class StackBuilder:
                 self._gather()
 
     def add_filters(self, filters: Sequence[tuple[str, _Words]]) -> None:
-        """The filters of the next block, one of which has each of its values: domain and (slots, 8) words."""
+        """Add the filters of the next block, one of which has each of its values: domain and (slots, 8) words."""
         for domain, words in filters:
             self._put(domain, words)
         self._counts.append(NOT_COUNTED)
 
     def sections(self) -> tuple[dict[str, _Array], dict[str, Any]]:
-        """Sections and facts of a part."""
+        """Returns the sections and facts of a part."""
         sections: dict[str, _Array] = {"counts": np.array(self._counts, dtype=np.uint32)}
         self._gather()
         if self._keys is not None and len(self._keys):
@@ -169,11 +170,11 @@ class Stack:
 
     @property
     def domains(self) -> set[str]:
-        """How the values of some block were hashed."""
+        """Returns the domains of the filters."""
         return {domain for domain, _ in self._classes}
 
     def left(self, keys: Hashes) -> Hashes:
-        """Of our own keys those that some block may have, from the filter above all of them."""
+        """Returns the own keys that some block may have, according to the filter above all blocks."""
         if not len(keys) or OURS not in self.domains:
             return keys[:0]
         if not self._part.has("above"):
@@ -185,7 +186,8 @@ class Stack:
         return np.asarray(keys[((found & masks) == masks).all(axis=1)])
 
     def any_of(self, keys: Mapping[str, Hashes], rows: _Rows) -> Mask:
-        """Which of the blocks ``rows``, ascending, may have one of the keys of its domain; all of a domain without."""
+        """Returns which of the blocks ``rows`` (ascending) may have one of the keys of their domain; True for blocks of
+        a domain without keys."""
         found = np.zeros(len(rows), dtype=bool)
         sought: list[tuple[_Level, Hashes]] = []
         for level in self._levels(rows):
@@ -203,7 +205,8 @@ class Stack:
         return found
 
     def all_of(self, keys: Hashes, rows: _Rows) -> Mask:
-        """Which of the blocks ``rows``, ascending, may have each of our own keys, of which there is at least one."""
+        """Returns which of the blocks ``rows`` (ascending) may have each of the own keys, of which there is at least
+        one."""
         found = np.zeros(len(rows), dtype=bool)
         levels = self._levels(rows)
         for level in levels:
@@ -218,7 +221,7 @@ class Stack:
         return found
 
     def _levels(self, rows: _Rows) -> list[_Level]:
-        """The stacks that have filters of some of the rows."""
+        """Returns the stacks that have filters of some of the rows."""
         names = [(name, number) for number in range(len(self._classes)) for name in ("members", "sizes")]
         self._part.prepare([(f"{name}.{number}", 0, self._part.shape(f"{name}.{number}")[0]) for name, number in names])
         found = []
@@ -234,7 +237,7 @@ class Stack:
     def _looked_up(
         self, sought: Sequence[tuple[_Level, Hashes]]
     ) -> Iterator[Iterator[tuple[_Level, npt.NDArray[np.uint32], _Words]]]:
-        """For each key of each stack: the eight words that it asks for, and its slot in each filter; some at a time."""
+        """Yields for each key of each stack the eight words of the key, and its slot in each filter; in batches."""
         start, count = 0, _FIRST_KEYS
         while any(start < len(keys) for _, keys in sought):
             pieces = [
@@ -251,7 +254,7 @@ class Stack:
 
 
 class _Level(msgspec.Struct, frozen=True, eq=False):
-    """A stack: its words' section, how large each filter is, which of them are asked, and of which rows these are."""
+    """A stack: the section of its words, the size of each filter, the filters that are searched, and their rows."""
 
     name: str
     domain: str
@@ -262,7 +265,8 @@ class _Level(msgspec.Struct, frozen=True, eq=False):
 
 
 class Window(msgspec.Struct, frozen=True, eq=False):
-    """The slots ``start`` to before ``stop`` of a stack, and which of those are a key's in the filters asked."""
+    """The slots ``start`` to before ``stop`` of a stack, and which of those are the key's slots in the searched
+    filters."""
 
     start: int
     stop: int
@@ -270,24 +274,24 @@ class Window(msgspec.Struct, frozen=True, eq=False):
 
 
 def window_of(key: int, sizes: _Rows, columns: _Rows, power: int) -> Window:
-    """Where a key's slots are in the filters ``columns`` of a stack."""
+    """Returns where a key's slots are in the filters ``columns`` of a stack."""
     shift = _STRIPE_BITS + power
     own = sizes[columns]
     slots = ((key >> 32) * own) >> 32
     begins = (slots << shift) // own
     first, last = int(begins.min()), int(begins.max()) + 1
-    # Of each filter, how many slots begin before each of these stripes: its size in proportion, rounded up.
+    # The number of slots of each filter that begin before each of these stripes: its size in proportion, rounded up.
     before = (np.arange(first, last + 1)[:, None] * sizes[None, :] + ((1 << shift) - 1)) >> shift
     start = int(before[0].sum())
     counts = np.diff(before, axis=0).ravel()
-    # Slots lie stripe by stripe, and within a stripe filter by filter: how many lie before those of each.
+    # Slots are stored stripe by stripe, and within a stripe filter by filter: the number of slots before those of each.
     lie_before = (np.cumsum(counts) - counts).reshape(last - first, len(sizes))
     rows = begins - first
     return Window(start, start + int(counts.sum()), lie_before[rows, columns] + slots - before[rows, columns])
 
 
 def taken(parts: Sequence[tuple[Part, _Rows]]) -> tuple[dict[str, _Array], dict[str, Any]]:
-    """Sections and facts of a part with some blocks of several, in that order; without a filter above them."""
+    """Returns sections and facts of a part with some blocks of several parts, in order; without a filter above them."""
     counts: list[_Array] = []
     classes: dict[_Class, list[_Filter]] = {}
     first = 0
@@ -306,7 +310,7 @@ def taken(parts: Sequence[tuple[Part, _Rows]]) -> tuple[dict[str, _Array], dict[
 def _with_stacks(
     sections: dict[str, _Array], classes: Mapping[_Class, Sequence[_Filter]]
 ) -> tuple[dict[str, _Array], dict[str, Any]]:
-    """Sections with those of filters; and the facts."""
+    """Returns sections extended by those of filters, and the facts."""
     for number, (domain, power) in enumerate(sorted(classes)):
         filters = sorted(classes[domain, power], key=lambda each: each[0])
         sizes = np.array([len(words) for _, words in filters], dtype=np.int64)
@@ -317,7 +321,7 @@ def _with_stacks(
 
 
 def _stacked(filters: Sequence[_Words], places: _Rows) -> _Words:
-    """Filters as one stack."""
+    """Returns filters as one stack."""
     stack = np.empty((len(places), _WORDS), dtype=np.uint32)
     first = 0
     for words in filters:
@@ -327,12 +331,12 @@ def _stacked(filters: Sequence[_Words], places: _Rows) -> _Words:
 
 
 def _unstacked(stack: _Words, sizes: _Rows, power: int) -> list[_Words]:
-    """The filters of a stack, one by one."""
+    """Returns the filters of a stack, one by one."""
     return [stack[some] for some in np.split(_places(sizes, power), np.cumsum(sizes)[:-1])]
 
 
 def _places(sizes: _Rows, power: int) -> _Rows:
-    """Where the slots of filters lie in a stack, one filter after another."""
+    """Returns the indexes of the slots of filters in a stack, one filter after another."""
     stripes = [(np.arange(size) << (_STRIPE_BITS + power)) // size for size in sizes.tolist()]
     order = np.argsort(np.concatenate(stripes), kind="stable")
     places = np.empty_like(order)
@@ -345,12 +349,12 @@ def _class_of(domain: str, words: _Words) -> _Class:
 
 
 def slot_numbers(keys: Hashes, slots: int) -> _Rows:
-    """The slot that each key falls into."""
+    """Returns the slot of each key."""
     return (((keys >> np.uint64(32)) * np.uint64(slots)) >> np.uint64(32)).astype(np.int64)
 
 
 def filled(keys: Hashes, slots: int) -> _Words:
-    """A filter of those keys: (slots, 8)."""
+    """Returns a filter with these keys: (slots, 8)."""
     bits = np.zeros(slots * _WORDS * 32, dtype=bool)
     first = slot_numbers(keys, slots)[:, None] * (_WORDS * 32) + np.arange(_WORDS) * 32
     # The one bit that a key sets in each word.

@@ -1,7 +1,7 @@
-"""Value set indexes: all values of blocks that have few of them.
+"""Value set indexes: all values of blocks that have few distinct ones.
 
-Every predicate over the term is answered exactly, by deciding each value of the dictionary as a reader decides rows. Of
-a block with more values than the cap only nulls and NaN are known.
+Every predicate over the term is answered exactly, by evaluating it on each value of the dictionary as a reader
+evaluates rows. If a block has more values than the limit, only its nulls and NaN are known.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Array = npt.NDArray[Any]
 
 
 def sections_of(name: str, dtype: DataType, sets: Sequence[Sequence[Any]]) -> dict[str, _Array]:
-    """The sections of sets of values, in the order of their blocks."""
+    """Returns the sections of sets of values, in the order of their blocks."""
     dictionary = sorted(set().union(*sets))
     codes = {value: code for code, value in enumerate(dictionary)}
     offsets = np.zeros(len(sets) + 1, dtype=np.int64)
@@ -51,7 +51,7 @@ def sections_of(name: str, dtype: DataType, sets: Sequence[Sequence[Any]]) -> di
 
 
 class Sets:
-    """The sets of a part. What was read is kept."""
+    """The sets of a part; sections are read once."""
 
     def __init__(self, part: Part, name: str, dtype: DataType) -> None:
         self._part = part
@@ -60,7 +60,7 @@ class Sets:
         self._values: Vector | None = None
 
     def of(self, rows: npt.NDArray[np.int64]) -> ChosenSets:
-        """The sets of the blocks ``rows``, ascending."""
+        """Returns the sets of the blocks ``rows`` (ascending)."""
         offsets = self._part.whole(f"{self._name}.offsets")
         codes = self._part.ranges(f"{self._name}.codes", spans_of(offsets, rows))
         every = np.concatenate([np.zeros(0, dtype=np.uint32), *codes])
@@ -72,7 +72,7 @@ class Sets:
         return ChosenSets(picked(self._values, used.astype(np.int64)), places[every], offsets, rows)
 
     def lists(self, rows: npt.NDArray[np.int64]) -> list[list[Any]]:
-        """The sets of blocks in any order, as lists."""
+        """Returns the sets of blocks in any order, as lists."""
         values = listed(loaded(self._part, f"{self._name}.values", self._dtype))
         offsets = self._part.whole(f"{self._name}.offsets").tolist()
         codes = self._part.whole(f"{self._name}.codes").tolist()
@@ -80,7 +80,7 @@ class Sets:
 
 
 class ChosenSets:
-    """Some of the sets: ``values`` are all that occur in them."""
+    """Some of the sets; ``values`` are all values that occur in them."""
 
     def __init__(self, values: Vector, places: _Array, offsets: _Array, rows: npt.NDArray[np.int64]) -> None:
         self.values = values
@@ -89,7 +89,7 @@ class ChosenSets:
         self._rows = rows
 
     def having(self, hits: Mask) -> Mask:
-        """Per block: whether a value of its set is among those of ``values`` that are hit."""
+        """Returns per block whether its set contains one of the ``values`` that are hit."""
         return any_by_row(hits[self._places], self._offsets, self._rows)
 
 
@@ -97,48 +97,48 @@ _OPTIONS: Final = {
     "values": Option(256, least=1, most=1 << 20, text="the most values that a block may have to be known"),
     "bytes": Option(8 << 10, least=16, most=1 << 24, text="the most bytes that the values of a block may take"),
 }
-#: A place in a dictionary, mostly.
+#: Typical size of an index into a dictionary.
 _CODE_BYTES: Final = 2
 NULL: Final = 1
 NAN: Final = 2
-#: More values than the cap.
+#: The block has more values than the limit.
 OVERFLOW: Final = 4
 
 
 class ValueSetKind:
-    """All scalar types, booleans among them; every predicate over the term."""
+    """The index kind ``value_set``: all scalar types including boolean; every predicate over the term."""
 
     name = "value_set"
     text = "any predicate over columns with few values in each block: what it is of each value"
     known_options: Mapping[str, Option] = _OPTIONS
 
     def options(self, dtype: DataType, given: Mapping[str, Any]) -> dict[str, Any]:
-        """``values``, ``bytes``."""
+        """Reads the options ``values``, ``bytes``."""
         return checked(self.name, _OPTIONS, given, dtype, fits=dtype.order is not None)
 
     def answers(self, test: BoundTest, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002  # all are alike
-        """Everything that a reader could decide."""
+        """Accepts every predicate that a reader can evaluate."""
         return test.reason if isinstance(test, Anything) else None
 
     def builder(self, dtype: DataType, options: Mapping[str, Any]) -> Builder:
-        """Builds a part."""
+        """Returns a builder of parts."""
         return ValueSetBuilder(dtype, options)
 
     def probe(self, part: Part) -> Probe:
-        """Answers from a part."""
+        """Returns a probe of a part."""
         return ValueSetProbe(part)
 
     def taken(
         self, parts: list[tuple[Part, npt.NDArray[np.int64]]]
     ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """Blocks of several parts as one."""
+        """Returns the blocks of several parts as one part."""
         dtype = parse_type(parts[0][0].header.dtype)
         sets = [values for part, rows in parts for values in Sets(part, "set", dtype).lists(rows)]
         flags = np.concatenate([part.whole("flags")[rows] for part, rows in parts])
         return {"flags": flags, **sections_of("set", dtype, sets)}, {}
 
     def expected(self, profile: Profile, options: Mapping[str, Any]) -> Expected:
-        """Exact in blocks with no more values than the cap, nothing in the others."""
+        """Estimates exact answers for blocks within the limit, none for the others."""
         if profile.layer == "segment":
             return Expected(reason="value sets are of blocks; nothing of them stands above these")
         most = float(options["values"])
@@ -150,7 +150,7 @@ class ValueSetKind:
 
 
 class ValueSetBuilder:
-    """Gathers the different values of each block, until there are too many."""
+    """Collects the distinct values of each block, up to a limit."""
 
     def __init__(self, dtype: DataType, options: Mapping[str, Any]) -> None:
         self._dtype = dtype
@@ -162,7 +162,7 @@ class ValueSetBuilder:
         self._bits = 0
 
     def add(self, values: Vector) -> None:
-        """Some rows."""
+        """Add rows of the current block."""
         if not values.valid.all():
             self._bits |= NULL
         if has_nan(self._dtype, values):
@@ -176,19 +176,19 @@ class ValueSetBuilder:
             self._seen.clear()
 
     def end_block(self) -> None:
-        """The block's set."""
+        """Store the block's set."""
         self._sets.append(sorted(self._seen))
         self._flags.append(self._bits)
         self._seen, self._bits = set(), 0
 
     def sections(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """All sets."""
+        """Returns the sets of all blocks."""
         flags = np.array(self._flags, dtype=np.uint8)
         return {"flags": flags, **sections_of("set", self._dtype, self._sets)}, {}
 
 
 class ValueSetProbe:
-    """Decides values."""
+    """Evaluates predicates on the values."""
 
     def __init__(self, part: Part) -> None:
         self._part = part
@@ -196,7 +196,7 @@ class ValueSetProbe:
         self._sets = Sets(part, "set", self._dtype)
 
     def claim(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> Claim | None:
-        """What the predicate is of the values of each block, of null and of NaN."""
+        """Evaluates the predicate on the values of each block, on null and on NaN."""
         if isinstance(test, Anything) or test.term is None or not can_serve(self._dtype, test.term.dtype):
             return None
         chosen = self._sets.of(rows)
@@ -217,7 +217,7 @@ class ValueSetProbe:
 
 
 def _may_be(test: BoundTest, values: Vector) -> tuple[Mask, Mask, Mask]:
-    """Where a predicate may be true, false, null; all of them where it cannot be decided."""
+    """Returns where a predicate may be true, false, null; all of them where it cannot be evaluated."""
     truth = truth_of(test, values)
     if truth is None:
         raise AssertionError("such a predicate is not asked about")
@@ -227,13 +227,13 @@ def _may_be(test: BoundTest, values: Vector) -> tuple[Mask, Mask, Mask]:
 
 
 def _of_any_number(test: BoundTest) -> tuple[bool, bool, bool]:
-    """What a predicate may be of a value that is not known, but neither null nor NaN."""
+    """Returns what a predicate may be for an unknown value that is neither null nor NaN."""
     match test:
         case NullTest() | NanTest():
             return False, True, False
         case NonNull(_, value, _):
             return value, not value, False
-        case Comparison(term, _, value, _) if value != value:  # NaN is beyond every number
+        case Comparison(term, _, value, _) if value != value:  # NaN is greater than every number
             return _one(test, vector(term.dtype, [0.0]))
         case Membership(_, _, _, has_null, _):
             return True, not has_null, has_null

@@ -1,9 +1,9 @@
-"""Whether a part that was built for one type serves another, after a column was widened.
+"""Decides whether a part that was built for one type can serve another, after a column was widened.
 
 A column's type may be widened (:func:`lamella.snapshot.schema.evolution.can_widen`), and the blocks that were indexed
-before keep their files and so their keys. What a part holds are values of the *built* type; it is asked about values of
-the *asked* type. A part serves when every value of the built type is just one value of the asked type, in the same
-order, so that the values go over one by one, both ways:
+before keep their files and so their keys. A part contains values of the *built* type; queries have values of the
+*asked* type. A part can serve a query if every value of the built type corresponds to exactly one value of the asked
+type, in the same order, so that values convert both ways:
 
 ========================= ========================= ==================================================
 built                     asked                     a value of the built type becomes
@@ -19,12 +19,13 @@ string, enum, json        each other                itself
 fixed, uuid, bson, binary binary                    itself
 ========================= ========================= ==================================================
 
-Times of a coarser unit, which files may have against their table, are rounded and never served.
+Files may have times of a finer unit than their table; these are rounded, so such parts are never used.
 
-All kinds of Lamella follow this table: those that hash hash values of the built type, so what is asked for is brought
-down (:func:`narrowed`), where values that the built type lacks are in no row; those that keep values bring these up
-(:func:`widened`). It says nothing of terms that are computed: a function of a widened column may have other values
-although its type is the same (a cast to text, say), so there the types of the columns must be the same too.
+All kinds of Lamella follow this table. Kinds that hash values hash those of the built type, so the values of a query
+are converted down (:func:`narrowed`); values that the built type lacks occur in no row. Kinds that store values convert
+them up (:func:`widened`). The table does not apply to computed terms: a function of a widened column may have other
+values although its type is the same (for example a cast to text), so there the types of the columns must be the same
+too.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ _LIMITS: Final = {"int": (-(1 << 63), (1 << 63) - 1), "uint": (0, (1 << 64) - 1)
 
 
 def can_serve(built: DataType, asked: DataType) -> bool:
-    """True when a part over a term that had the type ``built`` can be asked about values of ``asked``."""
+    """Returns whether a part over a term of type ``built`` can answer queries with values of type ``asked``."""
     return built == asked or (built.order is not None and asked.order is not None and can_widen(built, asked))
 
 
 def factor(built: DataType, asked: DataType) -> int:
-    """By what a value of the built type is multiplied to be one of the asked type."""
+    """Returns the factor that converts a value of the built type to the asked type."""
     if built.name == "decimal":
         return int(10 ** (asked.scale - built.scale))
     if built.name in ("time", "timestamp", "timestamp_ntz"):
@@ -63,9 +64,9 @@ def factor(built: DataType, asked: DataType) -> int:
 
 
 def narrowed(built: DataType, asked: DataType, values: Sequence[Value]) -> list[Value]:
-    """Those values of the asked type that the built type has, as that has them; no row of the part has the others.
+    """Returns those values of the asked type that the built type has, converted; no row of the part has the others.
 
-    NaN is not among them. Only for types that :func:`can_serve`.
+    NaN is not among them. Only for types accepted by :func:`can_serve`.
     """
     if asked.order == "bytes":
         return [value for value in values if isinstance(value, bytes)]
@@ -82,9 +83,9 @@ def narrowed(built: DataType, asked: DataType, values: Sequence[Value]) -> list[
 
 
 def widened(values: Vector, built: DataType, asked: DataType) -> Vector | None:
-    """Values of the built type as such of the asked type; None when one is beyond it, so that reading it would fail.
+    """Converts values of the built type to the asked type; None if one is out of range, so that reading it would fail.
 
-    Only for types that :func:`can_serve`.
+    Only for types accepted by :func:`can_serve`.
     """
     if built == asked or asked.order in ("bytes", "float"):
         return values
@@ -100,7 +101,7 @@ def widened(values: Vector, built: DataType, asked: DataType) -> Vector | None:
 
 
 def _is_float(built: DataType, value: float) -> bool:
-    """Whether a number is one of the built type's."""
+    """Returns whether a number is a value of the built type."""
     code = _SHORT_FLOATS.get(built.bits)
     if code is None or value in (np.inf, -np.inf):
         return value == value

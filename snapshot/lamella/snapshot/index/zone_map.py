@@ -1,8 +1,8 @@
-"""Zone maps as indexes: of expressions, and of columns whose files say nothing of them.
+"""Zone maps as indexes: of expressions, and of columns whose files have no statistics.
 
-For each block flags (whether a row may be null, NaN, or another value) and the ranges that its values lie in: none
-(``nulls``), the one from the least to the greatest (``minmax``), or a few with gaps between them (``ranges``). A
-predicate may do with a block's rows what it may do with some range of it, or with null, or with NaN.
+For each block a part has flags (whether a row may be null, NaN, or another value) and the ranges of its values: none
+(``nulls``), one from minimum to maximum (``minmax``), or a few with gaps between them (``ranges``). A predicate may
+have for a block's rows any outcome that it may have for one of its ranges, for null, or for NaN.
 """
 
 from __future__ import annotations
@@ -37,38 +37,38 @@ from lamella.snapshot.stats.bound import MAX_BOUND_BYTES, upper_prefix
 from lamella.snapshot.stats.ranges import MAX_RANGES, Range, RangeFinder, has_ranges
 
 _RANGES: Final = {"ranges": Option(MAX_RANGES, least=2, most=MAX_RANGES, text="the most ranges of a block")}
-#: Flags of a block, and where its ranges begin.
+#: Flags of a block, and the index of its first range.
 _FLAG_BYTES: Final = 9
 _Array = npt.NDArray[Any]
 
 
 class ZonalKind(ABC):
-    """What the three kinds have in common."""
+    """The common base of the three zone map kinds."""
 
     name = ""
     text = ""
     known_options: Mapping[str, Option] = {}
 
     def options(self, dtype: DataType, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of the kind."""
+        """Reads the options of the kind."""
         return checked(self.name, self.known_options, given, dtype, fits=self._fits(dtype))
 
     def answers(self, test: BoundTest, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002  # all are alike
-        """Everything that zone maps answer."""
+        """Accepts every predicate that zone maps can answer."""
         return test.reason if isinstance(test, Anything) else None
 
     def builder(self, dtype: DataType, options: Mapping[str, Any]) -> Builder:
-        """Builds a part."""
+        """Returns a builder of parts."""
         return ZonalBuilder(dtype, self._max_ranges(options))
 
     def probe(self, part: Part) -> Probe:
-        """Answers from a part."""
+        """Returns a probe of a part."""
         return ZonalProbe(part, has_bounds=self._max_ranges(part.header.options) > 0)
 
     def taken(
         self, parts: list[tuple[Part, npt.NDArray[np.int64]]]
     ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """Blocks of several parts as one."""
+        """Returns the blocks of several parts as one part."""
         dtype = parse_type(parts[0][0].header.dtype)
         flags: list[int] = []
         ranges: list[list[Range]] = []
@@ -81,7 +81,7 @@ class ZonalKind(ABC):
         return sections_of(dtype, flags, ranges), {}
 
     def expected(self, profile: Profile, options: Mapping[str, Any]) -> Expected:
-        """Nothing beyond the manifests' own bounds where they have them; where they lack them it is not known."""
+        """Estimates no gain over the manifests' own bounds if they exist; otherwise unknown."""
         most = self._max_ranges(options)
         per_block = _FLAG_BYTES + 2 * most * profile.value_bytes
         if profile.layer == "segment":
@@ -99,11 +99,11 @@ class ZonalKind(ABC):
 
     @abstractmethod
     def _max_ranges(self, options: Mapping[str, Any]) -> int:
-        """The ranges of a block; 0: not even its least and greatest value."""
+        """Returns the maximum number of ranges per block; 0: not even minimum and maximum."""
 
 
 class MinMaxKind(ZonalKind):
-    """Least and greatest value, of all types that have an order."""
+    """The index kind ``minmax``: minimum and maximum, for all types with an order."""
 
     name = "minmax"
     text = "comparisons over expressions, and over columns without statistics in their files"
@@ -113,13 +113,13 @@ class MinMaxKind(ZonalKind):
 
 
 class NullsKind(ZonalKind):
-    """Whether there are nulls, NaN, and other values."""
+    """The index kind ``nulls``: whether there are nulls, NaN, and other values."""
 
     name = "nulls"
     text = "IS NULL, IS NOT NULL and isnan over expressions, and over columns without statistics in their files"
 
     def answers(self, test: BoundTest, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002
-        """Only what does not look at values."""
+        """Accepts only predicates that do not look at values."""
         asks = isinstance(test, NullTest | NanTest | NonNull)
         return None if asks else "only IS NULL, isnan and what is alike for all values ask no more than that"
 
@@ -128,7 +128,7 @@ class NullsKind(ZonalKind):
 
 
 class RangesKind(ZonalKind):
-    """A few ranges, of numbers, dates and times."""
+    """The index kind ``ranges``: a few ranges of numbers, dates and times."""
 
     name = "ranges"
     text = "comparisons over columns whose values lie in clusters with wide gaps, such as a far sentinel"
@@ -142,7 +142,7 @@ class RangesKind(ZonalKind):
 
 
 class ZonalBuilder:
-    """Finds the ranges of each block, at most so many."""
+    """Collects the ranges of each block, up to a limit."""
 
     def __init__(self, dtype: DataType, max_ranges: int) -> None:
         self._dtype = dtype
@@ -154,7 +154,7 @@ class ZonalBuilder:
         self._bits = NULLS_KNOWN
 
     def add(self, values: Vector) -> None:
-        """Some rows."""
+        """Add rows of the current block."""
         if not values.valid.all():
             self._bits |= MAY_NULL
         if has_nan(self._dtype, values):
@@ -172,7 +172,7 @@ class ZonalBuilder:
             self._span = [min([*self._span[:1], span[0]]), max([*self._span[1:], span[1]])]
 
     def end_block(self) -> None:
-        """The block's ranges."""
+        """Store the block's ranges."""
         self._flags.append(self._bits)
         if self._most > 1:
             self._ranges.append(self._finder.found)
@@ -182,7 +182,7 @@ class ZonalBuilder:
         self._span, self._bits = [], NULLS_KNOWN
 
     def sections(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """All ranges."""
+        """Returns the ranges of all blocks."""
         return sections_of(self._dtype, self._flags, self._ranges), {}
 
 
@@ -196,7 +196,7 @@ class ZonalProbe:
         self._zones: dict[DataType, Zones | None] = {}
 
     def claim(self, test: BoundTest, rows: npt.NDArray[np.int64]) -> Claim | None:
-        """What the predicate may be of a value in each range of a block, of null and of NaN."""
+        """Evaluates the predicate on each range of a block, on null and on NaN."""
         if isinstance(test, Anything) or test.term is None or not can_serve(self._dtype, test.term.dtype):
             return None
         zones = self._of(test.term.dtype)
@@ -219,7 +219,7 @@ class ZonalProbe:
         return Claim(*masks)
 
     def _of(self, asked: DataType) -> Zones | None:
-        """The zone maps of all ranges, in the order of the asked type; None: they go beyond it."""
+        """Returns the zone maps of all ranges, in the order of the asked type; None if they are out of its range."""
         if asked not in self._zones:
             low, high = (widened(loaded(self._part, s, self._dtype), self._dtype, asked) for s in ("low", "high"))
             if low is None or high is None:
@@ -231,7 +231,7 @@ class ZonalProbe:
 
 
 def sections_of(dtype: DataType, flags: Sequence[int], ranges: Sequence[Sequence[Range]]) -> dict[str, _Array]:
-    """The sections of ranges, block after block."""
+    """Returns the sections of ranges, block after block."""
     every = [each for block in ranges for each in block]
     offsets = np.zeros(len(ranges) + 1, dtype=np.int64)
     np.cumsum([len(block) for block in ranges], out=offsets[1:])
@@ -244,7 +244,7 @@ def sections_of(dtype: DataType, flags: Sequence[int], ranges: Sequence[Sequence
 
 
 def _cut(low: Any, high: Any) -> Range:
-    """A range of at least these values, with short bounds."""
+    """Returns a range that contains these values, with short bounds."""
     if not isinstance(low, bytes):
         return low, high
     return low[:MAX_BOUND_BYTES], high if len(high) <= MAX_BOUND_BYTES else upper_prefix(high, MAX_BOUND_BYTES)
