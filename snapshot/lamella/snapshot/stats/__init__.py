@@ -1,4 +1,4 @@
-"""Statistics of columns: typed lossless bounds, and how layers merge."""
+"""Statistics of columns: typed lossless bounds, and the rules for merging layers."""
 
 from lamella.snapshot.stats.bound import Bound, from_bound, to_bound
 from lamella.snapshot.stats.column import ColumnStats, Nan, all_null, merge, unknown

@@ -1,8 +1,8 @@
-"""Bounds as manifests hold them: one tagged value, lossless, or truncated outwards.
+"""Bounds as manifests store them: one tagged value, lossless, or truncated outwards.
 
 ``{"Int64": 1987}``, ``{"Decimal": ["12345", 38, 10]}`` (unscaled digits, precision, scale), ``{"Bytes": "ff00"}``, ...
-A float that JSON has no number for is text (``{"Float64": "Infinity"}``); text that is not valid UTF-8 (a bound cut
-inside a character) is hexadecimal ``Bytes``, for text columns too.
+A float without a JSON number is text (``{"Float64": "Infinity"}``); text that is not valid UTF-8 (a bound cut inside a
+character) is hexadecimal ``Bytes``, for text columns too.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import msgspec
 from lamella.snapshot.errors import ManifestError
 from lamella.snapshot.schema import DataType
 
-#: Longer bounds of bytes are cut.
+#: Longer bounds of bytes are truncated.
 MAX_BOUND_BYTES: Final = 64
 
 
 def upper_prefix(value: bytes, length: int) -> bytes:
-    """The least bytes of at most ``length`` that are not less than any text starting with ``value[:length]``.
+    """Returns the smallest bytes of at most ``length`` that are not less than any text starting with
+    ``value[:length]``.
 
-    The last byte that can grow grows by one; where none can (all FF) the whole value stays (rule D4 of the notes on
-    Parquet statistics).
+    The last byte that can be incremented is incremented. If none can (all FF), the whole value is returned.
     """
     kept = value[:length].rstrip(b"\xff")
     return kept[:-1] + bytes((kept[-1] + 1,)) if kept else value
@@ -75,7 +75,7 @@ def _member(dtype: DataType) -> str:
 
 
 def to_bound(dtype: DataType, value: Value) -> Bound:
-    """The bound that stands for ``value`` in a column of ``dtype``; NaN is never a bound."""
+    """Returns the bound for ``value`` in a column of ``dtype``; NaN is never a bound."""
     member = _member(dtype)
     if member == "boolean":
         return Bound(boolean=bool(value))
@@ -112,7 +112,7 @@ _PLAIN: Final[dict[str, Callable[[int], Bound]]] = {
 
 
 def to_bounds(dtype: DataType, values: Sequence[Value]) -> list[Bound]:
-    """:func:`to_bound` of many values."""
+    """Returns the bounds for many values, as :func:`to_bound`."""
     member = _member(dtype)
     make = _PLAIN.get(member)
     if make is not None:
@@ -126,10 +126,10 @@ def to_bounds(dtype: DataType, values: Sequence[Value]) -> list[Bound]:
 
 
 def from_bound(dtype: DataType, bound: Bound) -> Value:
-    """The value of a bound in a column of ``dtype``.
+    """Returns the value of a bound in a column of ``dtype``.
 
     Raises:
-        ManifestError: the tag belongs to another type, or the value is outside the type's range.
+        ManifestError: the tag belongs to another type, or the value is out of the type's range.
     """
     member = _member(dtype)
     raw = getattr(bound, member)
@@ -161,7 +161,7 @@ def from_bound(dtype: DataType, bound: Bound) -> Value:
 
 
 def from_bounds(dtype: DataType, bounds: Sequence[Bound]) -> list[Value]:
-    """:func:`from_bound` of many bounds; raises as it does."""
+    """Returns the values of many bounds; raises as :func:`from_bound`."""
     member = _member(dtype)
     raw = list(map(attrgetter(member), bounds))
     if raw and None not in raw:
@@ -181,7 +181,7 @@ def from_bounds(dtype: DataType, bounds: Sequence[Bound]) -> list[Value]:
 
 
 def _decimals(dtype: DataType, raw: Sequence[tuple[str, int, int]]) -> list[Value] | None:
-    """Decimal bounds as unscaled integers; None: one of them needs a closer look."""
+    """Returns decimal bounds as unscaled integers; None if one of them needs the general path."""
     digits, _, scales = zip(*raw, strict=True)
     if set(scales) != {dtype.scale}:
         return None

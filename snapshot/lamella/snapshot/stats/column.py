@@ -1,4 +1,4 @@
-"""Statistics of one column in one block, segment or snapshot: how layers merge, how a later schema sees them.
+"""Statistics of one column in one block, segment or snapshot: how layers merge, and conversion to a later schema.
 
 Everything that is not proven is unknown, and unknown is never read as zero: a missing bound excludes nothing, a missing
 null count means that there may be nulls, ``nan`` "maybe" means that there may be NaN.
@@ -17,7 +17,7 @@ from lamella.snapshot.schema.evolution import can_widen
 from lamella.snapshot.schema.types import PER_SECOND
 from lamella.snapshot.stats.bound import Bound, Value, from_bound, from_bounds, to_bound
 
-#: A count or size as manifests and requests may state it: sidecars hold 64 bits.
+#: A count or size in manifests and requests: sidecars store 64 bits.
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Nan = Literal["none", "maybe", "all"]
 Source = Literal["footer", "scan", "merge", "schema"]
@@ -26,13 +26,12 @@ Source = Literal["footer", "scan", "merge", "schema"]
 class ColumnStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Statistics of one column.
 
-    ``min`` and ``max`` contain every value that is neither null nor NaN, or are None: not known on that side.
-    They may be looser than the values themselves; ``min_exact`` and ``max_exact`` say that the bound occurs
-    (as a zero of either sign, where it is a zero).
-    ``null_count`` is in rows, None when unknown. ``nan`` "all": every value that is not null is NaN.
-    ``ranges``: low and high of each of a few ranges, ascending, that hold every value from ``min`` to ``max``; empty:
-    nothing better is known than those two.
-    ``reason`` says why a bound is missing, ``source`` where the numbers come from.
+    ``min`` and ``max`` enclose every value that is neither null nor NaN; None: unknown on that side. They may be looser
+    than the values themselves; ``min_exact`` and ``max_exact`` state that the bound occurs (a zero may occur with
+    either sign). ``null_count`` is in rows, None when unknown. ``nan`` "all": every value that is not null is NaN.
+    ``ranges``: low and high of each of a few ranges, ascending, that together contain every value from ``min`` to
+    ``max``; empty: only those two are known. ``reason`` states why a bound is missing, ``source`` where the numbers
+    come from.
     """
 
     min: Bound | None = None
@@ -49,25 +48,26 @@ class ColumnStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 def unknown(dtype: DataType, reason: str) -> ColumnStats:
-    """Nothing is known."""
+    """Returns statistics of which nothing is known."""
     return ColumnStats(nan="maybe" if dtype.is_float else "none", reason=reason)
 
 
 def all_null(row_count: int) -> ColumnStats:
-    """A column that a file does not have: every row is null."""
+    """Returns the statistics of a column that a file does not have: every row is null."""
     return ColumnStats(null_count=row_count, source="schema")
 
 
 def is_all_null(stats: ColumnStats, row_count: int) -> bool:
-    """True when it is proven that no row holds a value (also for zero rows)."""
+    """Returns whether it is proven that no row has a value (also for zero rows)."""
     return stats.null_count == row_count and stats.min is None and stats.max is None
 
 
 def merge(dtype: DataType, parts: Iterable[tuple[int, ColumnStats | None]]) -> ColumnStats:
-    """The statistics of several children, as ``(row_count, stats)``; None: the child says nothing of the column.
+    """Merges the statistics of several children, given as ``(row_count, stats)``; None: the child has no statistics of
+    the column.
 
-    The result's bounds contain the children's. A child that may hold values and lacks a bound makes that side
-    unknown; children that are all null, all NaN or empty do not. Counts add up only when each is known.
+    The result's bounds enclose those of the children. A child that may have values and lacks a bound makes that side
+    unknown; children that are all null, all NaN or empty do not. A sum of counts is known only if each count is known.
     """
     low = high = None
     low_known = high_known = True
@@ -126,7 +126,7 @@ def merge(dtype: DataType, parts: Iterable[tuple[int, ColumnStats | None]]) -> C
 def merge_columns(
     types: Mapping[int, DataType], children: Iterable[tuple[int, Mapping[int, ColumnStats]]]
 ) -> dict[int, ColumnStats]:
-    """Merge every column of ``types`` over ``(row_count, {column id: stats})`` children."""
+    """Merges every column of ``types`` over ``(row_count, {column id: stats})`` children."""
     counts: list[int] = []
     maps: list[Mapping[int, ColumnStats]] = []
     for row_count, stats in children:
@@ -140,7 +140,7 @@ def merge_columns(
 
 
 def _merge_plain(dtype: DataType, counts: Sequence[int], parts: Sequence[ColumnStats | None]) -> ColumnStats | None:
-    """:func:`merge` where every child has rows, values and both bounds, column by column; None: not so."""
+    """Merges like :func:`merge`, member by member, if every child has rows, values and both bounds; otherwise None."""
     if not counts or 0 in counts or dtype.order is None:
         return None
     stats = [each for each in parts if each is not None]
@@ -167,16 +167,16 @@ def _merge_plain(dtype: DataType, counts: Sequence[int], parts: Sequence[ColumnS
 
 # Statistics of one schema of a table in terms of a later one.
 #
-# A renamed or moved column keeps its id, and so its statistics. A widened one has its bounds converted, exactly. A
-# column that is younger than the schema is in no file of it: every row is null, or has the column's default. That is a
-# proof only because ids are given in order and never again; a column that the schema could have had, but that has no
-# statistics, stays unknown.
+# A renamed or moved column keeps its id, and so its statistics. The bounds of a widened column are converted, exactly.
+# A column that is newer than the schema is in no file of it: every row is null, or has the column's default. This is
+# proven only because ids are assigned in ascending order and never reused; a column that the schema could have had, but
+# that has no statistics, stays unknown.
 
 
 def seen_with(
     written: Schema, wanted: Schema, row_count: int, stats: Mapping[int, ColumnStats]
 ) -> Mapping[int, ColumnStats]:
-    """``stats`` of rows that were written under one schema, by the columns and types of another."""
+    """Returns ``stats`` of rows that were written under one schema, with the columns and types of another."""
     if written.schema_id == wanted.schema_id:
         return stats
     before = written.by_id()
@@ -192,12 +192,13 @@ def seen_with(
 
 
 def is_younger(column_id: int, schema: Schema) -> bool:
-    """True when a column was added after that schema, which proves that no file written under it has the column."""
+    """Returns whether a column was added after that schema, which proves that no file written under it has the
+    column."""
     return column_id > schema.last_column_id and column_id not in schema.by_id()
 
 
 def absent(leaf: Leaf, row_count: int) -> ColumnStats:
-    """The statistics of a column that a file does not have."""
+    """Returns the statistics of a column that a file does not have."""
     if leaf.repeated:
         return unknown(leaf.dtype, "not in the file")
     if leaf.default is None:
@@ -207,7 +208,7 @@ def absent(leaf: Leaf, row_count: int) -> ColumnStats:
 
 
 def widened(stats: ColumnStats, source: DataType, target: DataType) -> ColumnStats:
-    """The statistics of a column of type ``source`` after it became one of type ``target``."""
+    """Returns the statistics of a column of type ``source`` after it became one of type ``target``."""
     if source == target:
         return stats
     if not can_widen(source, target):
@@ -226,7 +227,7 @@ def widened(stats: ColumnStats, source: DataType, target: DataType) -> ColumnSta
 
 
 def factor(source: DataType, target: DataType) -> int:
-    """What a value of ``source`` is multiplied by to be one of ``target``, in their orders' domains."""
+    """Returns the factor that converts a value of ``source`` to one of ``target``, in the domains of their orders."""
     if source.name == "decimal":
         return int(10 ** (target.scale - source.scale))
     if source.name in ("time", "timestamp", "timestamp_ntz"):

@@ -1,6 +1,6 @@
-"""Statistics from values: what is known while the rows are at hand, exactly.
+"""Exact statistics computed from values, while the rows are in memory.
 
-A footer cannot say as much: how many NaN there are, how many values are distinct, whether a bound is a value.
+A footer does not contain all of this: how many values are NaN, how many are distinct, whether a bound is a value.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _INTEGER_FORM: Final[dict[str, Callable[[DataType], Any]]] = {
 
 
 class Extent(msgspec.Struct, frozen=True):
-    """What some values span: how many there are, nulls and NaN among them, the least and the greatest of the others.
+    """The extent of some values: their number, how many are null and NaN, the minimum and the maximum of the others.
 
-    ``low`` and ``high`` are None when there are no others, or when the type has no order.
+    ``low`` and ``high`` are None if there are no others, or if the type has no order.
     """
 
     count: int = 0
@@ -42,13 +42,13 @@ class Extent(msgspec.Struct, frozen=True):
 
     @property
     def nan(self) -> Nan:
-        """Whether values are NaN."""
+        """Returns whether values are NaN."""
         if not self.nan_count:
             return "none"
         return "all" if self.nan_count == self.count - self.null_count else "maybe"
 
     def joined(self, other: Extent) -> Extent:
-        """What both together span."""
+        """Returns the extent of both together."""
         lows = [value for value in (self.low, other.low) if value is not None]
         highs = [value for value in (self.high, other.high) if value is not None]
         return Extent(
@@ -61,16 +61,17 @@ class Extent(msgspec.Struct, frozen=True):
 
 
 def measure(table: pa.Table, schema: Schema, *, distinct: bool = True) -> dict[int, ColumnStats]:
-    """The statistics of every leaf that is not below a list or map, by column id; ``distinct``: count them, exactly.
+    """Returns the statistics of every leaf that is not below a list or map, by column id; ``distinct``: count distinct
+    values exactly.
 
-    ``table`` has the schema's columns in its order, in the Arrow types that hold their values.
+    ``table`` has the schema's columns in its order, in the corresponding Arrow types.
     """
     leaves = [leaf for leaf in schema.leaves() if not leaf.repeated]
     return {leaf.id: leaf_stats(leaf, leaf_values(table, leaf), distinct=distinct) for leaf in leaves}
 
 
 def leaf_values(table: pa.Table, leaf: Leaf) -> pa.ChunkedArray:
-    """The values of a leaf that is not below a list or map; null where a struct above it is."""
+    """Returns the values of a leaf that is not below a list or map; null where a struct above it is null."""
     values = table.column(leaf.path[0])
     for name in leaf.path[1:]:
         values = pc.struct_field(values, name)
@@ -78,7 +79,7 @@ def leaf_values(table: pa.Table, leaf: Leaf) -> pa.ChunkedArray:
 
 
 def leaf_stats(leaf: Leaf, values: pa.ChunkedArray, *, distinct: bool = True) -> ColumnStats:
-    """The statistics of one leaf's values; ``distinct``: count the different ones, exactly."""
+    """Returns the statistics of one leaf's values; ``distinct``: count distinct values exactly."""
     dtype = leaf.dtype
     span = extent(dtype, values)
     finder = RangeFinder(dtype) if has_ranges(dtype) else None
@@ -100,7 +101,7 @@ def leaf_stats(leaf: Leaf, values: pa.ChunkedArray, *, distinct: bool = True) ->
 
 
 def extent(dtype: DataType, values: pa.Array | pa.ChunkedArray) -> Extent:
-    """What values of a type span, in the type's order."""
+    """Returns the extent of values of a type, in the type's order."""
     count, nulls = len(values), values.null_count
     if nulls == count or dtype.order is None:
         return Extent(count, nulls)
@@ -127,7 +128,8 @@ def _plain(dtype: DataType, values: Any) -> Any:
 
 
 def _distinct(dtype: DataType, values: pa.ChunkedArray, span: Extent) -> int:
-    """How many different values there are; NaN is one. Sorting numbers is several times faster than Arrow's hashing."""
+    """Returns the number of distinct values; NaN is one. Sorting numbers is several times faster than Arrow's
+    hashing."""
     if span.null_count == span.count:
         return 0
     if dtype.order is None or dtype.name == "boolean" or dtype.order == "bytes":
@@ -140,7 +142,7 @@ def _distinct(dtype: DataType, values: pa.ChunkedArray, span: Extent) -> int:
     if dtype.name == "decimal":
         if dtype.precision > _DIGITS_OF_INT64:
             return int(pc.count_distinct(present).as_py())
-        # Two words a value, the low one first; so few digits fit into the low one.
+        # Two words per value, the low one first; this few digits fit into the low one.
         words = [_words(chunk) for chunk in present.chunks]
     else:
         words = [chunk.to_numpy(zero_copy_only=False) for chunk in _plain(dtype, present).chunks]
@@ -168,12 +170,12 @@ def _value(dtype: DataType, value: Any) -> Value:
 
 
 def _lower(dtype: DataType, value: Value | None) -> tuple[Bound | None, bool]:
-    """A least value as a bound, and whether the bound is that value."""
+    """Returns a minimum as a bound, and whether the bound is that value."""
     if value is None:
         return None, False
     if isinstance(value, bytes):
         return to_bound(dtype, value[:MAX_BOUND_BYTES]), len(value) <= MAX_BOUND_BYTES
-    # Zero has two encodings that compare equal: the bounds take in both.
+    # Zero has two encodings that compare equal: the bounds include both.
     return to_bound(dtype, -0.0 if dtype.is_float and not value else value), True
 
 

@@ -1,7 +1,7 @@
-"""Range sets: where the values of a column lie when its bounds say little, as a few ranges with gaps between them.
+"""Range sets: a few ranges with gaps that contain the values of a column whose bounds say little.
 
-A sentinel (0, -1, 9999-12-31) or a few clusters make the range from the least to the greatest value nearly empty. Up to
-eight ranges are kept, so that the largest gaps stay open. They are recorded only when gaps take a quarter of the whole.
+A sentinel (0, -1, 9999-12-31) or a few clusters leave the range from minimum to maximum nearly empty. Up to eight
+ranges are stored, so that the largest gaps stay open. They are recorded only if gaps make up a quarter of the whole.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ NARROW_DIGITS: Final = 18
 _BUCKETS: Final = 1024
 _MIN_GAP: Final = 4
 _SAMPLE: Final = 4096
-#: A far sentinel puts all else into one bucket: so often the parts are looked at again.
+#: A distant sentinel puts everything else into one bucket: the number of times that parts are examined again.
 _DEPTH: Final = 3
-_MIN_SHARE: Final = 4  # gaps take at least one in so many
+_MIN_SHARE: Final = 4  # gaps make up at least one part in this many
 
-#: Least and greatest value of a range.
+#: Minimum and maximum of a range.
 Range = tuple[Any, Any]
 
 
 def has_ranges(dtype: DataType) -> bool:
-    """True for types whose values are machine numbers with room between them."""
+    """Returns whether values of the type are machine numbers with gaps between them."""
     if dtype.name == "boolean" or dtype.bits in (8, 16):
         return False
     if dtype.order == "decimal":
@@ -42,7 +42,7 @@ def has_ranges(dtype: DataType) -> bool:
 
 
 class RangeFinder:
-    """Takes in the values of one column, batch by batch; finds at most ``most`` ranges."""
+    """Collects the values of one column, batch by batch, into at most ``most`` ranges."""
 
     def __init__(self, dtype: DataType, most: int = MAX_RANGES) -> None:
         self._dtype = dtype
@@ -51,20 +51,20 @@ class RangeFinder:
 
     @property
     def found(self) -> list[Range]:
-        """Low and high of each range, ascending, as values in the type's order."""
+        """Returns low and high of each range, ascending, as values in the type's order."""
         return self._ranges
 
     def add(self, values: pa.Array | pa.ChunkedArray) -> None:
-        """Take in values, in an Arrow type that holds the column's; nulls and NaN are left out."""
+        """Add values, in an Arrow type that holds the column's; nulls and NaN are ignored."""
         self.add_numbers(_numbers(self._dtype, values))
 
     def add_numbers(self, numbers: npt.NDArray[Any]) -> None:
-        """Take in values in the type's order, as machine numbers, none of them NaN."""
+        """Add values in the type's order, as machine numbers, none of them NaN."""
         if len(numbers):
             self._ranges = _thinned(_coalesced([*self._ranges, *_occupied(numbers)]), self._most)
 
     def ranges(self, dtype: DataType | None = None) -> tuple[Bound, ...]:
-        """Low and high of each range, ascending, as bounds of ``dtype``; empty when one range says as much."""
+        """Returns low and high of each range, ascending, as bounds of ``dtype``; empty if one range is enough."""
         found = self._ranges
         if len(found) < 2 or sum(_gaps(found)) * _MIN_SHARE < found[-1][1] - found[0][0]:
             return ()
@@ -72,7 +72,7 @@ class RangeFinder:
 
 
 def problem(dtype: DataType, ranges: Sequence[Bound], low: Value | None, high: Value | None) -> str | None:
-    """What is wrong with a column's ranges, None when nothing is; raises as ``from_bound``."""
+    """Returns what is wrong with a column's ranges, None if they are valid; raises as ``from_bound``."""
     if not ranges:
         return None
     if not has_ranges(dtype) or len(ranges) % 2 or len(ranges) > 2 * MAX_RANGES:
@@ -102,15 +102,15 @@ def _numbers(dtype: DataType, values: Any) -> npt.NDArray[Any]:
 
 
 def _occupied(numbers: npt.NDArray[Any], depth: int = _DEPTH) -> list[Range]:
-    """The values' ranges, cut at the longest runs of empty buckets of equal width, and these cut likewise."""
+    """Returns the values' ranges, split at the longest runs of empty buckets of equal width, recursively."""
     low, high = numbers.min(), numbers.max()
     whole = [(low.item(), high.item())]
     width = float(high) - float(low)
-    # Next to the least floats there are, buckets would be narrower than any.
+    # Near the smallest floats, buckets would be narrower than any float difference.
     if not depth or not 0 < width < float("inf") or _BUCKETS / width == float("inf"):
         return whole
     if len(numbers) > 2 * _SAMPLE:
-        # Gaps of a sample only shrink with the rest of the values; mostly they are too small already.
+        # The rest of the values can only shrink the gaps of a sample; usually they are already too small.
         _, empty = _filled(_buckets(numbers[:: len(numbers) // _SAMPLE], low, width))
         if np.sort(empty)[1 - MAX_RANGES :].sum() * _MIN_SHARE < _BUCKETS:
             return whole
@@ -128,19 +128,19 @@ def _occupied(numbers: npt.NDArray[Any], depth: int = _DEPTH) -> list[Range]:
 
 
 def _buckets(numbers: npt.NDArray[Any], low: Any, width: float) -> npt.NDArray[np.int64]:
-    # Every step rounds monotonously: a greater value is never in a lower bucket.
+    # Every step rounds monotonically: a greater value is never in a lower bucket.
     scaled = (numbers.astype(np.float64) - float(low)) * (_BUCKETS / width)
     return np.minimum(scaled, _BUCKETS - 1).astype(np.int64)
 
 
 def _filled(buckets: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The buckets that hold a value, and how many empty ones follow each but the last."""
+    """Returns the buckets that hold a value, and how many empty ones follow each but the last."""
     filled = np.flatnonzero(np.bincount(buckets, minlength=_BUCKETS))
     return filled, np.diff(filled) - 1
 
 
 def _coalesced(ranges: list[Range]) -> list[Range]:
-    """The same values in ranges that are apart, ascending."""
+    """Returns the same values in disjoint ranges, ascending."""
     found: list[Range] = []
     for low, high in sorted(ranges):
         # There is no value between neighbouring integers.
@@ -156,7 +156,7 @@ def _gaps(ranges: list[Range]) -> list[Any]:
 
 
 def _thinned(ranges: list[Range], most: int = MAX_RANGES) -> list[Range]:
-    """At most so many ranges: the smallest gaps are closed."""
+    """Returns at most ``most`` ranges: the smallest gaps are closed."""
     gaps = _gaps(ranges)
     kept = sorted(range(len(gaps)), key=lambda at: gaps[at], reverse=True)[: most - 1]
     starts = [0, *(at + 1 for at in sorted(kept))]
