@@ -1,6 +1,6 @@
-"""Sketches of the distinct values of columns: about how many there are, in a block and in everything above it.
+"""Sketches of the distinct values of columns: approximate counts for a block and every layer above it.
 
-They are estimates. Nothing that decides which rows are read may use them.
+They are estimates. Code that decides which rows are read must not use them.
 """
 
 from lamella.snapshot.sketch.hll import Sketch, Sketcher, check, estimate, family_of, united

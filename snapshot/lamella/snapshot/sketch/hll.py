@@ -1,6 +1,6 @@
-"""HyperLogLog sketches by Apache DataSketches, whose format Spark's ``hll_*`` functions read too.
+"""HyperLogLog sketches of Apache DataSketches, in the format that Spark's ``hll_*`` functions read too.
 
-Which values count as the same is decided here: nulls do not count, NaN is one value, either zero is zero.
+This module decides which values are equal: nulls do not count, NaN is one value, either zero is zero.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ if TYPE_CHECKING:
 #: 1,024 registers: a relative standard error of 3 %, at most 560 bytes.
 LG_K: Final = 10
 _NARROW_DIGITS: Final = 18
-#: So many values tell whether a column repeats itself.
+#: Number of values that decide whether a column is repetitive.
 _LOOK: Final = 4096
-#: Stands for the empty string, which the library does not count.
+#: Represents the empty string, which the library does not count.
 _EMPTY: Final = "\0empty"
 
 
 class Sketch(msgspec.Struct, frozen=True, array_like=True):
-    """A serialized sketch. Only sketches of one ``family`` hash the same value to the same place."""
+    """A serialized sketch. Only sketches of one ``family`` hash the same value equally."""
 
     family: str
     data: bytes
 
 
 def family_of(dtype: DataType) -> str | None:
-    """How values of a type are hashed; None: not at all, they have no order and hence no equality to rely on."""
+    """Returns how values of a type are hashed; None: not at all, since they have no order and hence no reliable
+    equality."""
     if dtype.order is None:
         return None
     if dtype.is_float:
@@ -49,7 +50,7 @@ def family_of(dtype: DataType) -> str | None:
 
 
 class Sketcher:
-    """Takes in the values of one column, batch by batch."""
+    """Collects the values of one column, batch by batch."""
 
     def __init__(self, dtype: DataType) -> None:
         """Raises ValueError for a type without a family."""
@@ -63,7 +64,7 @@ class Sketcher:
         self._usable = True
 
     def add(self, values: pa.Array | pa.ChunkedArray) -> None:
-        """Take in values, in an Arrow type that holds the column's."""
+        """Add values, in an Arrow type that holds the column's."""
         if self._usable:
             items = _items(self._dtype, values)
             if items is None:
@@ -72,7 +73,7 @@ class Sketcher:
                 deque(map(self._hll.update, items), maxlen=0)  # the fastest loop there is
 
     def sketch(self) -> Sketch | None:
-        """The sketch; None when a value could not be counted (text that is no UTF-8)."""
+        """Returns the sketch; None if a value could not be counted (text that is not UTF-8)."""
         return Sketch(self._family, _compact(self._hll)) if self._usable else None
 
 
@@ -83,7 +84,7 @@ def _items(dtype: DataType, values: Any) -> Iterable[Any] | None:
 
     values = values.drop_null()
     if len(pc.unique(values[:_LOOK])) * 2 < min(len(values), _LOOK):
-        values = pc.unique(values)  # a column that repeats itself is cheaper to look through than to count
+        values = pc.unique(values)  # cheaper than counting each value of a repetitive column
     if dtype.order == "bytes":
         try:
             texts = values.cast(pa.large_string() if dtype.is_text else pa.large_binary())
@@ -111,7 +112,7 @@ def _items(dtype: DataType, values: Any) -> Iterable[Any] | None:
 
 
 def _low_words(chunk: Any) -> Any:
-    """The unscaled values of few digits: the low one of two words each."""
+    """Returns the unscaled values of few digits: the low one of two words each."""
     import numpy as np
 
     words = np.frombuffer(chunk.buffers()[1], dtype=np.int64)
@@ -119,7 +120,7 @@ def _low_words(chunk: Any) -> Any:
 
 
 def united(sketches: Iterable[Sketch]) -> Sketch | None:
-    """The sketch of all values of the parts; None when there is none, or when they are of several families.
+    """Returns the union of sketches; None if there are none, or if they are of several families.
 
     Raises:
         ManifestError: one of them cannot be read.
@@ -134,13 +135,13 @@ def united(sketches: Iterable[Sketch]) -> Sketch | None:
 
 
 def estimate(sketch: Sketch) -> int:
-    """About how many different values there are; raises ManifestError."""
+    """Returns the approximate number of distinct values; raises ManifestError."""
     count: int = round(_read(sketch).get_estimate())
     return count
 
 
 def check(dtype: DataType, sketch: Sketch) -> str | None:
-    """What is wrong with a sketch of a column of a type, None when nothing is."""
+    """Returns what is wrong with a sketch of a column of a type, None if it is valid."""
     if sketch.family != family_of(dtype):
         return f"a sketch of family {sketch.family!r} in a column of type {dtype}"
     try:
@@ -171,7 +172,7 @@ def _compact_union(union: Any) -> bytes:
 
 
 def _library() -> Any:
-    """DataSketches, loaded only by those who write or commit sketches."""
+    """Loads DataSketches, which only writers and commits of sketches need."""
     import datasketches  # type: ignore[import-untyped]  # ships no type information
 
     return datasketches

@@ -1,7 +1,7 @@
-"""Sketches through the layers: of blocks, and unions of them for segments, groups and snapshots.
+"""Sketches in the layers: of blocks, and their unions for segments, groups and snapshots.
 
-A column's count is known above only where every part with rows has a sketch of it; after a removal the union is made
-again from what is left, so counts shrink. A table without sketches costs nothing: no object is looked for.
+A layer has a count of a column only if every part with rows has a sketch of it. After a removal the union is computed
+again from the remaining parts, so counts decrease. A table without sketches causes no reads.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from lamella.snapshot.manifest import Block, GroupRef, SegmentRef, Snapshot, Sum
 from lamella.snapshot.sketch.hll import Sketch, estimate, united
 from lamella.snapshot.storage import Store, TableLayout
 
-# Sketch objects: one for each segment (its union and its blocks' sketches), one for each snapshot (its union).
+# Sketch objects: one per segment (its union and its blocks' sketches), one per snapshot (its union).
 #
-# Two MessagePack parts, each compressed with Zstandard: the union by column id, then the blocks' by location. A header
-# gives their lengths, so that the union is read without the rest. What cannot be read is as if it were not there:
-# sketches are estimates, and no answer depends on them.
+# An object has two MessagePack parts, each compressed with Zstandard: the union by column id, then the blocks' sketches
+# by location. A header gives their lengths, so that the union can be read without the rest. An unreadable object is
+# treated as missing: sketches are estimates, and no answer depends on them.
 
 #: Sketches by column id.
 Columns = dict[int, Sketch]
 
 _MAGIC: Final = b"LSK1"
 _HEADER: Final = struct.Struct("<4sIIII")  # magic, then stored and plain length of each part
-#: A first read takes in the header and, mostly, the whole union.
+#: The first read covers the header and usually the whole union.
 _FIRST_BYTES: Final = 64 << 10
 _MAX_PLAIN_BYTES: Final = 1 << 30
 _UNION: Final = msgspec.msgpack.Decoder(Columns)
@@ -41,7 +41,7 @@ _BLOCKS: Final = msgspec.msgpack.Decoder(dict[str, Columns])
 
 
 def encode(union: Columns, blocks: Mapping[str, Columns]) -> bytes:
-    """The object of a segment, or with no blocks of a snapshot."""
+    """Returns the object of a segment, or, without blocks, of a snapshot."""
     codec = pa.Codec("zstd")
     plain = [msgspec.msgpack.encode(union), msgspec.msgpack.encode(blocks)]
     stored = [codec.compress(part, asbytes=True) for part in plain]
@@ -50,7 +50,7 @@ def encode(union: Columns, blocks: Mapping[str, Columns]) -> bytes:
 
 
 def read_union(store: Store, location: str) -> Columns | None:
-    """The union of a segment or snapshot; None when there is no such object, or none that can be read."""
+    """Returns the union of a segment or snapshot; None if the object does not exist or cannot be read."""
     try:
         head = store.read_range(location, 0, _FIRST_BYTES)
         stored, plain, _, _ = _lengths(head)
@@ -63,7 +63,7 @@ def read_union(store: Store, location: str) -> Columns | None:
 
 
 def read_blocks(store: Store, location: str) -> dict[str, Columns]:
-    """The blocks' sketches of a segment by location; none when there is no such object, or none that can be read."""
+    """Returns the blocks' sketches of a segment by location; empty if the object does not exist or cannot be read."""
     try:
         data = store.read(location)
         first, _, stored, plain = _lengths(data)
@@ -89,18 +89,17 @@ def _plain(part: bytes, length: int) -> bytes:
         raise ManifestError(f"a sketch object cannot be read: {error}") from error
 
 
-# Sketches of many segments' blocks on their way into other segments, in a file for as long as that takes.
+# A temporary file with the sketches of many segments' blocks while these move into other segments.
 #
-# The sketches of a segment can be a thousand times as large as its summary, and blocks that go into one new segment
-# come from many old ones. So each old object is read once, and of a new segment only its own blocks' sketches are in
-# memory.
+# The sketches of a segment can be a thousand times as large as its summary, and the blocks of one new segment come from
+# many old ones. So each old object is read once, and only the sketches of one new segment's blocks are in memory.
 
 _COLUMNS: Final = msgspec.msgpack.Decoder(Columns)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
 class SketchSpool:
-    """A context manager; the file is gone behind it."""
+    """A context manager; the file is deleted on exit."""
 
     def __init__(self, store: Store, layout: TableLayout) -> None:
         self._store = store
@@ -118,7 +117,7 @@ class SketchSpool:
             self._file.close()
 
     def add(self, ref: SegmentRef) -> None:
-        """Take in the sketches of a segment's blocks, if it has any."""
+        """Add the sketches of a segment's blocks, if it has any."""
         found = read_blocks(self._store, self._layout.sketches(ref.segment_id))
         if found and self._file is None:
             self._file = tempfile.TemporaryFile(prefix="lamella-sketches-")  # noqa: SIM115  # closed at the exit
@@ -129,7 +128,7 @@ class SketchSpool:
                 self._file.write(data)
 
     def restored(self, blocks: list[Block]) -> list[Block]:
-        """Blocks as they were read from manifests, with their sketches."""
+        """Returns blocks read from manifests, with their sketches."""
         return [msgspec.structs.replace(block, sketches=self._of(block.location)) for block in blocks]
 
     def _of(self, location: str) -> Columns:
@@ -146,7 +145,7 @@ _UNIONS_CACHED = 1024
 
 
 class SketchLayers:
-    """The sketch objects of a warehouse's tables. Safe to share between threads."""
+    """The sketch objects of a warehouse's tables. May be shared between threads."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -154,7 +153,7 @@ class SketchLayers:
         self._lock = threading.Lock()
 
     def of_segment(self, layout: TableLayout, segment_id: str, summary: Summary, blocks: Sequence[Block]) -> Summary:
-        """Write a new segment's sketches, if its blocks have any; the summary with the counts that are known."""
+        """Write a new segment's sketches, if its blocks have any; returns the summary with the known counts."""
         sketched = {block.location: dict(block.sketches) for block in blocks if block.sketches}
         if not sketched:
             return summary
@@ -163,18 +162,18 @@ class SketchLayers:
         return counted(summary, union)
 
     def restored(self, layout: TableLayout, ref: SegmentRef, blocks: Sequence[Block]) -> list[Block]:
-        """Blocks as they were read from a segment's manifest, with their sketches."""
+        """Returns blocks read from a segment's manifest, with their sketches."""
         if all(stats.distinct_of_values is None for block in blocks for stats in block.col_stats.values()):
             return list(blocks)
         found = read_blocks(self._store, layout.sketches(ref.segment_id))
         return [msgspec.structs.replace(block, sketches=found.get(block.location, {})) for block in blocks]
 
     def spool(self, layout: TableLayout) -> SketchSpool:
-        """For sketches that go with blocks of many segments into others."""
+        """Returns a spool for sketches of blocks that move from many segments into others."""
         return SketchSpool(self._store, layout)
 
     def of_group(self, layout: TableLayout, group_id: str, summary: Summary, segments: Sequence[SegmentRef]) -> Summary:
-        """Write a new group's union, if its segments are counted; the summary with the counts that are known."""
+        """Write a new group's union, if its segments are counted; returns the summary with the known counts."""
         filled = [ref for ref in segments if ref.summary.row_count]
         if not _counted_everywhere(filled):
             return summary
@@ -183,12 +182,12 @@ class SketchLayers:
         return counted(summary, union)
 
     def of_rest(self, layout: TableLayout, group: GroupRef, left: Sequence[SegmentRef]) -> GroupRef:
-        """A group of which only the segments ``left`` are still in the table, with the counts that are known."""
+        """Returns a group of which only the segments ``left`` are still in the table, with the known counts."""
         filled = [ref for ref in left if ref.summary.row_count]
         if not _counted_everywhere(filled):
             return group
         union = _united([self._read(layout.sketches(ref.segment_id)) or {} for ref in filled])
-        with self._lock:  # no object: it is made again from the segments' when it is needed and no longer held
+        with self._lock:  # no object: it is recomputed when it is no longer cached
             self._unions[_rest_key(layout, group)] = union
         return msgspec.structs.replace(group, summary=counted(group.summary, union))
 
@@ -201,10 +200,11 @@ class SketchLayers:
         appended: Sequence[SegmentRef] | None,
         segments_of: Callable[[GroupRef], Sequence[SegmentRef]],
     ) -> Snapshot:
-        """Write the sketches of the snapshot that follows ``base``, if its segments have any, and count.
+        """Write the sketches of the snapshot that follows ``base``, if its segments have any, and return it with
+        counts.
 
-        ``appended``: what came to the blocks of ``base``, None when something was removed. ``segments_of``: the
-        segments of a group that are in the table.
+        ``appended``: the segments added to the blocks of ``base``, None if something was removed. ``segments_of``:
+        returns the segments of a group that are in the table.
         """
         parts_of: list[SegmentRef | GroupRef] = [*following.groups, *following.segments]
         filled = [ref for ref in parts_of if ref.summary.row_count]
@@ -260,7 +260,7 @@ def _rest_key(layout: TableLayout, group: GroupRef) -> str:
 
 
 def counted(summary: Summary, union: Columns) -> Summary:
-    """A summary with the estimates of a union, and no other counts."""
+    """Returns a summary with the estimates of a union, and no other counts."""
     stats = {
         column_id: msgspec.structs.replace(
             each, distinct_of_values=estimate(union[column_id]) if column_id in union else None
@@ -271,12 +271,12 @@ def counted(summary: Summary, union: Columns) -> Summary:
 
 
 def unsketched(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """Blocks as manifests hold them: without their sketches, which have an object of their own."""
+    """Returns blocks as manifests store them: without their sketches, which have their own object."""
     return tuple(msgspec.structs.replace(block, sketches={}) if block.sketches else block for block in blocks)
 
 
 def _counted_everywhere(parts: Sequence[SegmentRef | GroupRef]) -> set[int]:
-    """The columns that every part has counted."""
+    """Returns the columns that every part has counted."""
     counted_in = [
         {column_id for column_id, stats in ref.summary.col_stats.items() if stats.distinct_of_values is not None}
         for ref in parts
@@ -285,7 +285,7 @@ def _counted_everywhere(parts: Sequence[SegmentRef | GroupRef]) -> set[int]:
 
 
 def _united(parts: Sequence[Mapping[int, Sketch]]) -> Columns:
-    """The unions of the columns that every part has."""
+    """Returns the unions of the columns that every part has."""
     if not parts:
         return {}
     common = set(parts[0]).intersection(*parts[1:])
