@@ -1,17 +1,17 @@
-"""What names a block by its content, wherever it stands: 128 bits.
+"""Block keys: 128 bits that identify a block by its content, independent of its position.
 
-The first half is made of the location alone, the second one of all that a manifest has to tell one file from another:
-location, size, number of rows, content id, hash of the footer, and the schema that it was registered under. A file that
-is replaced in place keeps the first and gets another second half, so nothing that was found out about the old one is
-believed of the new one, and who knew the old one can say so. Blocks keep their keys when segments are folded, grouped
-or rewritten around them.
+The first half is a hash of the location alone. The second half is a hash of everything by which a manifest can tell one
+file from another: location, size, number of rows, content id, hash of the footer, and the schema under which it was
+registered. A file that is replaced in place keeps the first half and gets another second half. So nothing known about
+the old file is applied to the new one, and a cache of the old one can detect the replacement. Blocks keep their keys
+when segments are merged, grouped or rewritten.
 
-What is promised: blocks that differ in one of these have different keys, but for a chance of 2**-64. Blocks that agree
-in all of them are taken for one and the same, here as everywhere else. So much as that can tell depends on the store's
-content id: an etag changes with the bytes; a local file's is its size and the time of its last change in nanoseconds.
-A local file that is replaced by another one of the same size, with the same number of rows and the very same footer,
-whose time was set to that of the old one, has the old one's key. (Its inode or the time of its last status change would
-tell, but a warehouse that is copied to another disk gets others, and all of its blocks would be strange.)
+Guarantee: blocks that differ in one of these have different keys, except with probability 2**-64. Blocks that agree in
+all of them are treated as the same. How much that distinguishes depends on the store's content id: an etag changes with
+the bytes; a local file's content id is its size and modification time in nanoseconds. A local file that is replaced by
+another one of the same size, with the same number of rows, exactly the same footer and a modification time set to that
+of the old file has the same key. (Its inode or status change time would differ, but a warehouse that is copied to
+another disk gets new ones, and all of its blocks would be unknown.)
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from lamella.snapshot.errors import ManifestError
 
 #: (n, 2) array of uint64: the two halves of each key, that of the location first.
 BlockKeys = npt.NDArray[np.uint64]
-#: Bytes of a key where keys are stored or sent: both halves, little-endian.
+#: Bytes of a key as stored or sent: both halves, little-endian.
 KEY_BYTES: Final = 16
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What a key is made of; a block has it."""
+    """The members of a block that its key is computed from."""
 
     location: str
     row_count: int
@@ -68,7 +68,8 @@ class Identified(Protocol):
 
 
 def identities(manifest: bytes, location: str) -> tuple[Identity, ...]:
-    """What keys are made of, from a segment's manifest without the rest of it; raises ManifestError."""
+    """Returns the identities of the blocks in a segment's manifest without decoding the rest of it; raises
+    ManifestError."""
     try:
         return _SEGMENT.decode(manifest).blocks
     except msgspec.DecodeError as error:
@@ -76,27 +77,27 @@ def identities(manifest: bytes, location: str) -> tuple[Identity, ...]:
 
 
 def block_keys(blocks: Iterable[Identified]) -> BlockKeys:
-    """The keys of some blocks."""
+    """Returns the keys of blocks."""
     return keys_of(b"".join(_digest(block) for block in blocks))
 
 
 def keys_of(raw: bytes) -> BlockKeys:
-    """Keys from their bytes, whose number is a multiple of :data:`KEY_BYTES`."""
+    """Returns keys from their bytes, whose number is a multiple of :data:`KEY_BYTES`."""
     return np.frombuffer(raw, dtype="<u8").reshape(-1, 2).astype(np.uint64)
 
 
 def bytes_of(keys: BlockKeys) -> bytes:
-    """The keys one after another."""
+    """Returns the concatenated bytes of keys."""
     return np.ascontiguousarray(keys).astype("<u8").tobytes()
 
 
 def no_keys() -> BlockKeys:
-    """The keys of no block."""
+    """Returns an empty array of keys."""
     return np.zeros((0, 2), dtype=np.uint64)
 
 
 def are_among(keys: BlockKeys, others: BlockKeys) -> npt.NDArray[np.bool_]:
-    """For each key, whether it is one of ``others``."""
+    """Returns for each key whether it is one of ``others``."""
     both = np.concatenate([others, keys])
     order = np.lexsort((both[:, 1], both[:, 0]))
     begins = np.ones(len(both), dtype=bool)
@@ -115,10 +116,10 @@ def _digest(block: Identified) -> bytes:
         str(block.row_count),
         "" if block.content_id is None else "=" + block.content_id,
         "" if block.footer_sha256 is None else "=" + block.footer_sha256,
-        # The same file, registered anew under other columns, has other values in a column of an old name.
+        # The same file, registered again under other columns, has other values in a column of an old name.
         *((str(block.schema_id),) if block.schema_id else ()),
     )
-    # Lengths first, so that no two lists of parts are one text.
+    # The lengths come first, so that no two lists of parts give the same text.
     text = ",".join(str(len(part)) for part in parts) + ":" + "".join(parts)
     return _hash(block.location) + _hash(text)
 

@@ -1,7 +1,7 @@
-"""JSON of manifests: versioned, and checked against a content hash before anything in it is believed.
+"""JSON of manifests: versioned, and checked against a content hash before it is trusted.
 
-Format versions are decided here and nowhere else: a reader looks at ``format_version`` first, refuses what is newer
-than itself, and decodes older ones by their own structs.
+Format versions are decided only here: a reader checks ``format_version`` first, refuses versions newer than its own,
+and decodes older ones with their own structs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lamella.snapshot.manifest.structs import Block, Group, Segment, Snapshot
 
 #: The newest version that this release reads.
 FORMAT_VERSION: Final = 2
-#: What it writes: segments are as they were in version 1, version 2 gave snapshots their groups.
+#: The version that it writes: segments are as in version 1; version 2 added groups to snapshots.
 SEGMENT_FORMAT: Final = 1
 SNAPSHOT_FORMAT: Final = 2
 
@@ -42,37 +42,37 @@ _SNAPSHOT: Final = msgspec.json.Decoder(Snapshot)
 
 
 def content_hash(data: bytes | memoryview) -> str:
-    """SHA-256 of an object's bytes, hexadecimal."""
+    """Returns the SHA-256 of an object's bytes, hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def check_hash(data: bytes | memoryview, expected: str, location: str) -> None:
-    """Raise :class:`HashMismatch` when ``data`` is not what was written."""
+    """Raise :class:`HashMismatch` unless ``data`` has the expected hash."""
     found = content_hash(data)
     if found != expected:
         raise HashMismatch(f"{location} has changed since it was written", location=location, sha256=found)
 
 
 def encode(manifest: Segment | Group | Snapshot) -> bytes:
-    """The manifest as JSON."""
+    """Returns a manifest as JSON."""
     return _ENCODER.encode(manifest)
 
 
 def decode_segment(data: bytes, *, sha256: str | None = None, location: str = "segment") -> Segment:
-    """Read a segment manifest; raises HashMismatch, UnsupportedFormat, ManifestError."""
+    """Reads a segment manifest; raises HashMismatch, UnsupportedFormat, ManifestError."""
     return _decode(_SEGMENT, data, sha256, location)
 
 
 def raw_blocks(data: bytes, *, sha256: str | None = None, location: str = "segment") -> tuple[msgspec.Raw, ...]:
-    """The blocks of a segment manifest as they stand there, each a part of ``data``; raises as :func:`decode_segment`.
+    """Returns the blocks of a segment manifest undecoded, each a part of ``data``; raises as :func:`decode_segment`.
 
-    A fraction of the memory that decoded ones take; :func:`decode_block` reads one.
+    They take a fraction of the memory of decoded ones; :func:`decode_block` decodes one.
     """
     return _decode(_RAW_SEGMENT, data, sha256, location).blocks
 
 
 def decode_block(raw: msgspec.Raw, *, location: str = "segment") -> Block:
-    """A block of :func:`raw_blocks`; raises ManifestError."""
+    """Decodes a block of :func:`raw_blocks`; raises ManifestError."""
     try:
         return _BLOCK.decode(raw)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
@@ -80,12 +80,12 @@ def decode_block(raw: msgspec.Raw, *, location: str = "segment") -> Block:
 
 
 def decode_group(data: bytes, *, sha256: str | None = None, location: str = "group") -> Group:
-    """Read a group's manifest; raises HashMismatch, UnsupportedFormat, ManifestError."""
+    """Reads a group's manifest; raises HashMismatch, UnsupportedFormat, ManifestError."""
     return _decode(_GROUP, data, sha256, location)
 
 
 def decode_snapshot(data: bytes, *, sha256: str | None = None, location: str = "snapshot") -> Snapshot:
-    """Read a snapshot manifest; raises HashMismatch, UnsupportedFormat, ManifestError."""
+    """Reads a snapshot manifest; raises HashMismatch, UnsupportedFormat, ManifestError."""
     return _decode(_SNAPSHOT, data, sha256, location)
 
 

@@ -1,20 +1,21 @@
-"""Sets of files that were registered in a table and left it: rewritten, deleted from, or removed.
+"""Sets of files that were registered in a table and have left it: rewritten, deleted from, or removed.
 
-Registering such a file again would bring its rows back, or double them where a rewrite moved them to another file. So
-each commit that takes registered files out of a table writes a set of them, and registrations and commits look them up.
+Registering such a file again would bring its rows back, or duplicate them if a rewrite moved them to another file. So
+each commit that removes registered files from a table writes a set of them, and registrations and commits check these
+sets.
 
-An entry is two numbers. The first is the hash of the location. The second is the hash of the footer when the commit
-only removed the file: another file at the same place has other rows, and may be registered. It is 0 when the commit
-also added blocks: the file's rows may be in these, and what stands at the place now is taken for another version of the
-same file, as it is while the file itself is in the table.
+An entry is two numbers. The first is the hash of the location. The second is the hash of the footer if the commit only
+removed the file: another file at the same location has other rows, and may be registered. It is 0 if the commit also
+added blocks: these may contain the file's rows, and a file at the location now counts as another version of the same
+file, as it does while the file itself is in the table.
 
 ::
 
     8 bytes  LAMEREP1       8 bytes  n, little-endian
     n hashes of locations (uint64, little-endian), ascending       n hashes of footers (uint64, little-endian)
 
-Snapshots hold several sets of different sizes. Sets of similar size are merged, so a file is written again a number of
-times that grows with the logarithm of all.
+Snapshots hold several sets of different sizes. Sets of similar size are merged, so the number of times that an entry is
+rewritten grows with the logarithm of the total.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from lamella.snapshot.errors import ManifestError
 
 _MAGIC: Final = b"LAMEREP1"
 _HEADER_BYTES: Final = 16
-#: So many sets of one tier become one set; a tier is a power of this number.
+#: This many sets of one tier are merged into one; a tier is a power of this number.
 _FAN_IN: Final = 8
-#: The second number of an entry for whatever file stands at the location.
+#: The second number of an entry for any file at the location.
 _ANY: Final = 0
 
 
 class ReplacedSet:
-    """Locations by their hashes, ascending, and beside each the hash of a footer or 0."""
+    """Hashes of locations, ascending, each with the hash of a footer or 0."""
 
     def __init__(self, locations: Hashes, footers: Hashes) -> None:
         self.locations = locations
@@ -48,19 +49,19 @@ class ReplacedSet:
 
     @classmethod
     def of(cls, files: Mapping[str, str | None]) -> ReplacedSet:
-        """A set of locations, each with the hash of its footer (None: any file there)."""
+        """Returns a set of locations, each with the hash of its footer (None: any file there)."""
         return _sorted(hashes_of(files), np.array([_footer(each) for each in files.values()], dtype=np.uint64))
 
     @classmethod
     def merged(cls, sets: Sequence[ReplacedSet]) -> ReplacedSet:
-        """One set of all entries of several, each once."""
+        """Returns one set of all entries of several, without duplicates."""
         return _sorted(
             np.concatenate([each.locations for each in sets]), np.concatenate([each.footers for each in sets])
         )
 
     @classmethod
     def read(cls, data: bytes | memoryview) -> ReplacedSet:
-        """Read a set as :meth:`to_bytes` wrote it; raises ManifestError."""
+        """Reads a set written by :meth:`to_bytes`; raises ManifestError."""
         count = int.from_bytes(data[8:_HEADER_BYTES], "little")
         if bytes(data[:8]) != _MAGIC or len(data) != _HEADER_BYTES + 16 * count:
             raise ManifestError("not a set of replaced files")
@@ -68,15 +69,15 @@ class ReplacedSet:
         return cls(both[:count], both[count:])
 
     def to_bytes(self) -> bytes:
-        """The set as an object."""
+        """Returns the set as the bytes of an object."""
         head = _MAGIC + len(self).to_bytes(8, "little")
         return head + self.locations.astype("<u8").tobytes() + self.footers.astype("<u8").tobytes()
 
     def has(self, files: Mapping[str, str | None], *, unknown: bool = False) -> set[str]:
-        """Those of the files, each with the hash of its footer, that are in the set.
+        """Returns those of the files, each with the hash of its footer, that are in the set.
 
-        A file whose footer is not known is only found where any file at its location counts; with ``unknown``
-        wherever its location is in the set.
+        A file with an unknown footer matches only if its entry is for any file at the location; with ``unknown`` it
+        matches every entry of its location.
         """
         places = list(files)
         wanted = hashes_of(places)
@@ -93,7 +94,7 @@ class ReplacedSet:
 
 
 def to_merge(counts: Sequence[int]) -> list[int]:
-    """Which sets, by their numbers of files, are merged next; none when there are few of each size."""
+    """Returns which sets, given by their numbers of files, are merged next; none if there are few of each size."""
     tiers = [_tier(count) for count in counts]
     for tier in sorted(set(tiers)):
         if tiers.count(tier) >= _FAN_IN:

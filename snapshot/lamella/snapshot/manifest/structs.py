@@ -1,6 +1,6 @@
-"""The values that manifests hold. Names and shape follow Databend's where the two describe the same thing.
+"""The structs of manifests. Names and shape follow Databend's where both describe the same thing.
 
-Every new field needs a default: an older manifest must stay readable, and JSON that lacks it must mean the same.
+Every new field needs a default: an older manifest must stay readable, and JSON without the field must mean the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_LEVEL: Final = 32
 
 
 class ObjectRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An object that Lamella wrote: where, how large, and the SHA-256 of its bytes (hexadecimal)."""
+    """An object that Lamella wrote: its location, size, and the SHA-256 of its bytes (hexadecimal)."""
 
     location: str
     size_bytes: Int64
@@ -37,10 +37,10 @@ class ColumnMeta(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ClusterStats(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A writer's word that it laid out a block's rows by the cluster key ``key_id``.
+    """A writer's statement that it laid out a block's rows by the cluster key ``key_id``.
 
-    ``level``: how often the rows have been rewritten for that, 0 to :data:`MAX_LEVEL`. Only what is rewritten next
-    depends on it, and never what is skipped.
+    ``level``: how often the rows have been rewritten for that, 0 to :data:`MAX_LEVEL`. It only affects what is
+    rewritten next, never what is skipped.
     """
 
     key_id: int
@@ -50,20 +50,20 @@ class ClusterStats(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One Parquet file.
 
-    ``file_size`` is the store's own size at commit time, never what a writer said: Spark silently loses rows when a
-    recorded size is too small. ``content_id`` is the store's etag or modification time, ``footer_sha256`` the hash
-    of the footer that the statistics come from. ``col_metas`` has one entry per row group, in order.
+    ``file_size`` is the store's own size at commit time, never a writer's statement: Spark silently loses rows if a
+    recorded size is too small. ``content_id`` is the store's etag or modification time, ``footer_sha256`` the hash of
+    the footer that the statistics come from. ``col_metas`` has one entry per row group, in order.
 
-    ``schema_id`` is the schema whose names the file's columns have and whose types its statistics; None, as in
+    ``schema_id`` is the schema that has the names of the file's columns and the types of its statistics; None, as in
     manifests of tables that never changed theirs: 0.
 
-    ``cluster_stats``: None when the block was written without regard to a cluster key.
+    ``cluster_stats``: None if the block was written without regard to a cluster key.
 
-    ``sketches`` (of distinct values, by column id) are on their way from a writer; manifests do not hold them.
+    ``sketches`` (of distinct values, by column id) are passed from a writer; manifests do not store them.
 
-    ``by_name``: the file's footer was seen to have the table's names, letter by letter, and no other field ids, so that
-    readers which know only these read it as Lamella does (:func:`lamella.snapshot.iceberg.types.unreadable`). False:
-    it has not, or nobody looked.
+    ``by_name``: the file's footer has exactly the table's names and no other field ids, so that readers that match
+    columns by name read it as Lamella does (:func:`lamella.snapshot.parquet.iceberg_readers.unreadable`). False: it
+    does not, or this was not checked.
     """
 
     location: str
@@ -90,14 +90,14 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
     @property
     def written_with(self) -> int:
-        """The id of the schema that the block was written with."""
+        """Returns the id of the schema that the block was written with."""
         return self.schema_id or 0
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What holds for everything below: counts, sizes in bytes, merged statistics by column id.
+    """Totals of everything below: counts, sizes in bytes, merged statistics by column id.
 
-    ``by_name_count``: how many blocks are :attr:`Block.by_name`.
+    ``by_name_count``: number of blocks with :attr:`Block.by_name`.
     """
 
     row_count: Int64 = 0
@@ -111,9 +111,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """About a thousand blocks and what holds for them all.
+    """About a thousand blocks, with their summary.
 
-    ``schema_id``: the summary and the sidecar are in terms of that schema, also for blocks of older ones.
+    ``schema_id``: the schema of the summary and the sidecar, also for blocks of older schemas.
     """
 
     format_version: int
@@ -124,10 +124,11 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
 
 class SegmentRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A snapshot's entry for one segment: where its manifest and sidecar are, and its summary.
+    """A snapshot's entry for one segment: the location of its manifest and sidecar, and its summary.
 
-    ``schema_id``: see :class:`Segment`. ``block_schema_ids``: those of its blocks, ascending, when there are others.
-    ``first_location``, ``last_location``: the least and the greatest of its blocks' (None: not recorded).
+    ``schema_id``: see :class:`Segment`. ``block_schema_ids``: those of its blocks, ascending, if there are others.
+    ``first_location``, ``last_location``: the first and last of its blocks' locations in sort order (None: not
+    recorded).
     """
 
     segment_id: str
@@ -142,9 +143,9 @@ class SegmentRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Some segments of a table, written once for all snapshots that have them.
+    """Segments of a table, written once for all snapshots that contain them.
 
-    ``schema_id``: its sidecar, with one row a segment, is in terms of that schema.
+    ``schema_id``: the schema of its sidecar, which has one row per segment.
     """
 
     format_version: int
@@ -154,11 +155,11 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 
 class GroupRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A snapshot's entry for a group: where its manifest, sidecar and location index are, and what it holds.
+    """A snapshot's entry for a group: the location of its manifest, sidecar and location index, and its contents.
 
     ``dropped``: numbers of the group's segments, ascending, that are no longer in the table; ``segment_count`` and
-    ``summary`` (in terms of the schema ``schema_id``) are those of the others, and the locations lie among
-    ``first_location`` to ``last_location``. ``block_schema_ids``: the schemas that blocks were written with.
+    ``summary`` (in terms of the schema ``schema_id``) describe the others, whose locations lie between
+    ``first_location`` and ``last_location``. ``block_schema_ids``: the schemas that blocks were written with.
     """
 
     group_id: str
@@ -176,8 +177,8 @@ class GroupRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 
 class DirectoryRef(msgspec.Struct, frozen=True, kw_only=True):
-    """A directory of an index (:mod:`lamella.snapshot.index.directory`): how many parts it leads to, how many blocks
-    are in them, and the bytes of the parts.
+    """A directory of an index (:mod:`lamella.snapshot.index.directory`): the number of its parts, of the blocks in
+    them, and the bytes of the parts.
     """
 
     object: ObjectRef
@@ -190,8 +191,8 @@ class TableIndex(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One skip index of a table (:mod:`lamella.snapshot.index`).
 
     ``expression`` is SQL text in terms of the schema ``schema_id`` and of a time zone; its values are of ``dtype``.
-    ``dropped_ms``: when it was dropped (Unix milliseconds, UTC); it is not used since then, and can be restored until
-    it is removed for good. Of directories that know a block, the last one says where.
+    ``dropped_ms``: when it was dropped (Unix milliseconds, UTC); since then it is not used, and it can be restored
+    until it is deleted. If several directories have a block, the last one wins.
     """
 
     index_id: str
@@ -208,24 +209,25 @@ class TableIndex(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def block_count(self) -> int:
-        """Entries of blocks, those of blocks that have left the table among them."""
+        """Returns the number of entries, including those of blocks that have left the table."""
         return sum(directory.block_count for directory in self.directories)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all parts."""
+        """Returns the bytes of all parts."""
         return sum(directory.parts_bytes for directory in self.directories)
 
 
 class ReplacedFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Some registered files that left the table (:mod:`lamella.snapshot.manifest.replaced_files`), and how many."""
+    """A set of registered files that left the table (:mod:`lamella.snapshot.manifest.replaced_files`), and their
+    number."""
 
     object: ObjectRef
     file_count: int
 
 
 class ClusterKey(msgspec.Struct, frozen=True, kw_only=True):
-    """How rows of a table are to be laid out: by these columns (dotted paths), in this manner."""
+    """How rows of a table are laid out: by these columns (dotted paths), with this kind of order."""
 
     key_id: int
     columns: tuple[str, ...]
@@ -233,22 +235,23 @@ class ClusterKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """One state of a table. ``timestamp_ms`` (Unix, UTC) grows along the chain of ``prev_snapshot_id``.
+    """One state of a table. ``timestamp_ms`` (Unix, UTC) increases along the chain of ``prev_snapshot_id``.
 
-    ``schemas`` are the earlier schemas, oldest first; there is no such member while the table has had only one.
+    ``schemas`` are the earlier schemas, oldest first; the member is absent while the table has had only one.
     ``block_schema_ids`` are those of all blocks, ascending, likewise.
 
-    The segments of a larger table are those of its ``groups``, oldest first, and then ``segments``. ``prev_manifest``
-    is the manifest of the snapshot before this one (None in snapshots of format version 1, and in the first).
+    The segments of a larger table are those of its ``groups``, oldest first, followed by ``segments``.
+    ``prev_manifest`` is the manifest of the previous snapshot (None in snapshots of format version 1, and in the
+    first).
 
-    ``indexes`` are the table's skip indexes, dropped ones among them; there is no such member while it has none.
+    ``indexes`` are the table's skip indexes, including dropped ones; the member is absent if there are none.
 
-    ``cluster_key_meta``: the key's id and its columns by dotted path; None: no key. Another key or kind gets an id that
-    the table never had. ``cluster_kind``: there is no such member while the kind is "linear". ``last_cluster_key_id``:
-    the greatest id that was ever given, when it is not that of the key in force (a rollback, a key taken away).
+    ``cluster_key_meta``: the key's id and its columns by dotted path; None: no key. A different key or kind gets an id
+    that the table never had. ``cluster_kind``: absent while the kind is "linear". ``last_cluster_key_id``: the greatest
+    id ever assigned, if it is not that of the current key (after a rollback, or if the key was removed).
 
-    ``replaced_files``: files outside of the table's own block folder that were in the table and left it; there is
-    no such member while there are none. Releases that do not know the member neither read nor extend it.
+    ``replaced_files``: files outside of the table's own block folder that were in the table and left it; absent if
+    there are none. Releases that do not know the member neither read nor extend it.
     """
 
     format_version: int
@@ -275,7 +278,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 
     @property
     def cluster_key(self) -> ClusterKey | None:
-        """The cluster key in force."""
+        """Returns the current cluster key."""
         meta, kind = self.cluster_key_meta, self.cluster_kind
         if meta is None or not meta[1]:
             return None
@@ -283,40 +286,40 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 
     @property
     def max_cluster_key_id(self) -> int:
-        """The greatest id that a cluster key of the table ever had; -1: it never had one."""
+        """Returns the greatest id that a cluster key of the table ever had; -1 if it never had one."""
         own = -1 if self.cluster_key_meta is None else self.cluster_key_meta[0]
         return own if self.last_cluster_key_id is msgspec.UNSET else max(own, self.last_cluster_key_id)
 
     @property
     def skip_indexes(self) -> tuple[TableIndex, ...]:
-        """The table's skip indexes, dropped ones among them."""
+        """Returns the table's skip indexes, including dropped ones."""
         return () if self.indexes is msgspec.UNSET else self.indexes
 
     @property
     def replaced(self) -> tuple[ReplacedFiles, ...]:
-        """The files that were in the table and left it."""
+        """Returns the sets of files that were in the table and left it."""
         return () if self.replaced_files is msgspec.UNSET else self.replaced_files
 
     @property
     def history(self) -> tuple[Schema, ...]:
-        """Every schema the table has had, the current one last."""
+        """Returns every schema the table has had, the current one last."""
         return (self.schema,) if self.schemas is msgspec.UNSET else (*self.schemas, self.schema)
 
     @property
     def segment_count(self) -> int:
-        """How many segments there are; ``segments`` may list only some of them."""
+        """Returns the number of segments; ``segments`` may list only some of them."""
         return len(self.segments) + sum(group.segment_count for group in self.groups)
 
     @property
     def schema_ids_in_use(self) -> tuple[int, ...]:
-        """The schemas that blocks of the snapshot were written with."""
+        """Returns the schemas that blocks of the snapshot were written with."""
         if self.block_schema_ids is not msgspec.UNSET:
             return self.block_schema_ids
         return (self.schema.schema_id,) if self.summary.block_count else ()
 
 
 class SnapshotPointer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a catalog records of a snapshot: enough to read it, its manifest or its sidecar, and check the bytes."""
+    """A catalog's record of a snapshot: enough to read its manifest or its sidecar, and to check the bytes."""
 
     snapshot_id: str
     timestamp_ms: int
