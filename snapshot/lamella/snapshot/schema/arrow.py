@@ -1,7 +1,7 @@
-"""Columns of a table in Arrow: their types, and rows of a file in terms of a later schema.
+"""Columns of a table in Arrow: their types, and conversion of a file's rows to a later schema.
 
-Columns are found by their ids: under the names that the table had when the file was written, without regard to case.
-Imported only where rows are read; the rest of the package does without pyarrow.
+Columns are matched by id, through the names that the table had when the file was written, ignoring case. This module is
+imported only where rows are read; the rest of the package does not need pyarrow.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ _PLAIN: Final[dict[str, Any]] = {
 
 
 def arrow_field(column: Column) -> pa.Field:
-    """A column as a field of an Arrow schema.
+    """Returns a column as a field of an Arrow schema.
 
     Raises:
-        InvalidRequest: the column is of a type that has no form in Arrow here (interval, variant, unknown).
+        InvalidRequest: the column's type has no Arrow form here (interval, variant, unknown).
     """
     return pa.field(column.name, arrow_type(column), nullable=column.nullable)
 
 
 def arrow_type(column: Column) -> Any:
-    """The Arrow type of a column; raises as :func:`arrow_field` does."""
+    """Returns the Arrow type of a column; raises as :func:`arrow_field`."""
     dtype = column.dtype
     if dtype.name == "struct":
         return pa.struct([arrow_field(part) for part in column.fields])
@@ -60,7 +60,7 @@ def arrow_type(column: Column) -> Any:
 
 
 def leaf_type(dtype: DataType, name: str) -> Any:
-    """The Arrow type of a column that holds values; raises as :func:`arrow_field` does."""
+    """Returns the Arrow type of a leaf column; raises as :func:`arrow_field`."""
     if dtype.name in _PLAIN:
         return _PLAIN[dtype.name]
     if dtype.name == "decimal":
@@ -76,21 +76,22 @@ def leaf_type(dtype: DataType, name: str) -> Any:
 
 
 def conform(values: Any, name: str, column: Column, written: Schema, current: Schema) -> Any:
-    """A file's column (a struct, list or map) as ``column`` of the table; ``name`` is the file's, which has the schema
-    ``written``.
+    """Converts a file's column (a struct, list or map) to ``column`` of the table; ``name`` is its name in the file,
+    which has the schema ``written``.
 
     Raises:
-        SchemaMismatch: the values are not of a type that widens to the table's.
+        SchemaMismatch: the type of the values does not widen to the table's.
     """
     batch = pa.RecordBatch.from_arrays([values], names=[name])
     return conformed(batch, pa.schema([arrow_field(column)]), written, current).column(0)
 
 
 def conform_leaf(values: Any, dtype: DataType, name: str) -> Any:
-    """Values in the Arrow type of ``dtype``; times of a finer unit are cut downwards, as Spark cuts nanoseconds.
+    """Converts values to the Arrow type of ``dtype``; times of a finer unit are rounded down, as Spark does with
+    nanoseconds.
 
     Raises:
-        SchemaMismatch: the values are not of a type that widens to the table's.
+        SchemaMismatch: the type of the values does not widen to the table's.
     """
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
@@ -107,7 +108,7 @@ def conform_leaf(values: Any, dtype: DataType, name: str) -> Any:
 
 
 def absent(column: Column, count: int) -> Any:
-    """The values of a column in a file that lacks it: nulls, or the column's default."""
+    """Returns the values of a column that a file lacks: nulls, or the column's default."""
     wanted = arrow_field(column).type
     if column.default is None:
         return pa.nulls(count, wanted)
@@ -120,8 +121,8 @@ def _is_clock(kind: Any) -> bool:
 
 def _coarser(values: Any, wanted: Any) -> Any:
     divisor = PER_SECOND[values.type.unit] // PER_SECOND[wanted.unit]
-    numbers = values.view(pa.int64())  # what is finer than milliseconds has 64 bits
-    whole = pc.divide(numbers, divisor)  # cut towards zero, so too high where a negative number was cut
+    numbers = values.view(pa.int64())  # units finer than milliseconds have 64 bits
+    whole = pc.divide(numbers, divisor)  # rounded towards zero, so too high for negative numbers
     floor = pc.if_else(pc.greater(pc.multiply(whole, divisor), numbers), pc.subtract(whole, 1), whole)
     return floor.cast(pa.int32()).view(wanted) if wanted.bit_width == 32 else floor.view(wanted)
 
@@ -130,10 +131,10 @@ _DIGITS: Final = Context(prec=100)
 
 
 def file_columns(names: Iterable[str], in_file: Sequence[str], written: Schema, current: Schema) -> list[str]:
-    """The top-level columns of a file that hold the named columns of the table.
+    """Returns the top-level columns of a file that contain the named columns of the table.
 
-    ``in_file``: the file's own names. ``written``: the schema that the file was written with. What the file lacks is
-    left out. Raises UnknownColumn for a name that ``current`` does not have.
+    ``in_file``: the file's own names. ``written``: the schema that the file was written with. Columns that the file
+    lacks are left out. Raises UnknownColumn for a name that ``current`` does not have.
     """
     spelled = {name.lower(): name for name in in_file}
     before = {column.id: column.name.lower() for column in written.columns}
@@ -142,9 +143,9 @@ def file_columns(names: Iterable[str], in_file: Sequence[str], written: Schema, 
 
 
 def conformed(rows: pa.RecordBatch, target: pa.Schema, written: Schema, current: Schema) -> pa.RecordBatch:
-    """Rows of a file as rows of the table: the columns of ``target``, in its types.
+    """Converts rows of a file to rows of the table: the columns of ``target``, in its types.
 
-    A column that the file lacks is null, or has its default. Names of ``target`` are those of ``current``; a struct
+    A column that the file lacks is null, or has its default. The names in ``target`` are those of ``current``; a struct
     there may have fewer fields than in the table.
 
     Raises:
@@ -152,7 +153,7 @@ def conformed(rows: pa.RecordBatch, target: pa.Schema, written: Schema, current:
         SchemaMismatch: a value does not fit its type.
     """
     if not len(target):
-        return rows.select([])  # who counts rows wants no column, but does want the rows
+        return rows.select([])  # a count of rows needs no columns, but does need the number of rows
     found = {name.lower(): rows.column(at) for at, name in enumerate(rows.schema.names)}
     before = {column.id: column for column in written.columns}
     arrays = []
@@ -168,7 +169,7 @@ def conformed(rows: pa.RecordBatch, target: pa.Schema, written: Schema, current:
 
 
 def arrow_default(dtype: DataType, text: str) -> pa.Scalar:
-    """A default as an Arrow scalar of a natural type; cast it to the column's own."""
+    """Returns a default as an Arrow scalar of a natural type; the caller casts it to the column's type."""
     value: Any = default_value(dtype, text)
     if dtype.name == "boolean":
         return pa.scalar(bool(value))
@@ -204,7 +205,7 @@ def _conform(values: pa.Array | None, count: int, then: Column | None, now: Colu
         inner = _conform(element, len(element), then.fields[0], now.fields[0], target.value_type)
         return pa.ListArray.from_arrays(_offsets(lengths), inner, type=target, mask=values.is_null())
     if pa.types.is_map(target):
-        # As a list of entries, which are structs of key and value: null lists then leave nothing behind.
+        # As a list of structs of key and value; null lists then leave no entries behind.
         entries = values.cast(pa.list_(pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])))
         lengths = pc.fill_null(entries.value_lengths(), 0)
         key, value = entries.flatten().flatten()

@@ -1,4 +1,4 @@
-"""Table schemas: a tree of columns known by id, their default values, and the columns that can be a cluster key."""
+"""Table schemas: a tree of columns with ids, their default values, and the columns that can be in a cluster key."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _MAX_TEXT: Final = 1_000
 
 
 def default_value(dtype: DataType, text: str) -> int | float | bytes:
-    """The value of a default in its type's order (see :mod:`lamella.snapshot.schema.types`).
+    """Returns the value of a default in its type's order (see :mod:`lamella.snapshot.schema.types`).
 
     Raises:
-        InvalidSchema: the text is no value of the type, or the type can have no default.
+        InvalidSchema: the text is not a value of the type, or the type cannot have a default.
     """
     if len(text) > _MAX_TEXT:
         raise InvalidSchema(f"a default has at most {_MAX_TEXT} characters", type=str(dtype))
@@ -61,7 +61,7 @@ def default_value(dtype: DataType, text: str) -> int | float | bytes:
 
 
 def canonical_default(dtype: DataType, text: str, column: str) -> str:
-    """The one spelling of a default that manifests hold; raises InvalidSchema that names the column."""
+    """Returns the normalized spelling of a default that manifests store; raises InvalidSchema that names the column."""
     try:
         value = default_value(dtype, text)
     except InvalidSchema as error:
@@ -70,7 +70,7 @@ def canonical_default(dtype: DataType, text: str, column: str) -> str:
 
 
 def _read(dtype: DataType, text: str) -> int | float | bytes | None:
-    """The value, None when the type can have no default."""
+    """Returns the value, None if the type cannot have a default."""
     if dtype.order is None:
         return None
     if dtype.name == "boolean":
@@ -134,9 +134,9 @@ def _refuse() -> int:
     raise ValueError("no value of the type")
 
 
-#: Columns of a schema, with those inside of others.
+#: Columns of a schema, including nested ones.
 MAX_COLUMNS: Final = 20_000
-#: Characters of a column's name and type, and of what is said about it.
+#: Characters of a column's name, type and comment.
 MAX_CHARACTERS: Final = 1_024
 MAX_DOC_CHARACTERS: Final = 65_536
 
@@ -145,12 +145,12 @@ _PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
 
 
 def quoted_path(parts: Iterable[str]) -> str:
-    """A path as text: parts with dots between them; a part that holds a dot or a backquote stands in backquotes."""
+    """Returns a path as text: parts separated by dots; a part with a dot or a backquote is quoted with backquotes."""
     return ".".join("`" + part.replace("`", "``") + "`" if "." in part or "`" in part else part for part in parts)
 
 
 def path_parts(path: str) -> tuple[str, ...] | None:
-    """The parts of a path as Spark reads it: dots separate, backquotes quote. None for text that is no such path."""
+    """Parses a path as Spark does: dots separate, backquotes quote. None for text that is not a path."""
     if "`" not in path:
         return tuple(path.split("."))
     parts: list[str] = []
@@ -168,11 +168,11 @@ def path_parts(path: str) -> tuple[str, ...] | None:
 class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A column, or a field inside one.
 
-    ``type`` is a type's text; ``struct``, ``list`` (one field ``element``) and ``map`` (``key``, ``value``)
-    carry their parts in ``fields``. ``id`` 0 means: not yet given (:meth:`Schema.assign` gives it).
+    ``type`` is a type's text; ``struct``, ``list`` (one field ``element``) and ``map`` (``key``, ``value``) have their
+    parts in ``fields``. ``id`` 0 means not yet assigned (:meth:`Schema.assign` assigns it).
 
-    ``default``: the value of every row of a file that lacks the column, as text (see
-    docs/schema.md); None: such rows are null. Only columns of the top level have one.
+    ``default``: the value of every row of a file that lacks the column, as text (see docs/schema.md); None: such rows
+    are null. Only columns of the top level have one.
     """
 
     name: str
@@ -185,12 +185,12 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def dtype(self) -> DataType:
-        """The parsed type."""
+        """Returns the parsed type."""
         return parse_type(self.type)
 
 
 class Leaf(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
-    """A column that holds values: its id, path, type, and whether it can repeat within a row (below a list or map).
+    """A column with values: its id, path, type, and whether it can repeat within a row (below a list or map).
 
     ``default``: see :class:`Column`.
     """
@@ -204,19 +204,20 @@ class Leaf(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
 
     @property
     def name(self) -> str:
-        """The path with dots."""
+        """Returns the dotted path."""
         return ".".join(self.path)
 
     @property
     def reference(self) -> str:
-        """The path as :meth:`Schema.find` reads it back for certain: names with dots or backquotes are quoted."""
+        """Returns the path in a form that :meth:`Schema.find` always resolves: names with dots or backquotes are
+        quoted."""
         return quoted_path(self.path)
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
-    """The columns of a snapshot; ``last_column_id`` is the greatest id ever given in the table.
+    """The columns of a snapshot; ``last_column_id`` is the greatest id ever assigned in the table.
 
-    Of the schemas that a table has had, no two share a ``schema_id``.
+    No two schemas of a table have the same ``schema_id``.
     """
 
     columns: tuple[Column, ...]
@@ -225,11 +226,11 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
 
     @classmethod
     def assign(cls, columns: Iterable[Column], *, last_column_id: int = 0) -> Schema:
-        """A schema in which every column without an id gets the next free one, depth first.
+        """Returns a schema in which every column without an id gets the next free one, depth first.
 
         Raises:
-            InvalidSchema: no columns, doubled names (without regard to case) or ids, wrong children.
-            LimitExceeded: too many columns, or a text of one that is too long.
+            InvalidSchema: no columns, duplicate names (ignoring case) or ids, wrong children.
+            LimitExceeded: too many columns, or a name, type or comment that is too long.
         """
         columns = tuple(columns)
         _check_size(columns)
@@ -252,7 +253,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
         return schema
 
     def check(self) -> None:
-        """Raise :class:`InvalidSchema` when the schema breaks its own rules."""
+        """Raise :class:`InvalidSchema` if the schema is inconsistent."""
         if not self.columns:
             raise InvalidSchema("a schema needs at least one column")
         seen: set[int] = set()
@@ -279,16 +280,16 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
                 raise InvalidSchema(f"column names are not unique: {sorted(doubled)}", columns=sorted(doubled))
 
     def leaves(self) -> tuple[Leaf, ...]:
-        """Every column that holds values, depth first."""
+        """Returns every leaf column, depth first."""
         return self._leaves
 
     def leaf(self, path: str, *, case_sensitive: bool = False) -> Leaf:
-        """The leaf at a path: dots separate its parts, and a part in backquotes may hold dots (as in Spark).
+        """Returns the leaf at a path: dots separate its parts, and a part in backquotes may contain dots (as in Spark).
 
-        A path without backquotes that names no leaf so is taken for the whole name of one.
+        A path without backquotes that names no leaf this way is matched with the full names of leaves.
 
         Raises:
-            UnknownColumn: nothing there, more than one, or a struct, list or map.
+            UnknownColumn: no such column, more than one, or a struct, list or map.
         """
         found = self.find(path, case_sensitive=case_sensitive)
         if found is None:
@@ -296,10 +297,10 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
         return found
 
     def find(self, path: str, *, case_sensitive: bool = False) -> Leaf | None:
-        """As :meth:`leaf`, but None for a struct, list or map, and for what SQL finds inside a list or map.
+        """Like :meth:`leaf`, but returns None for a struct, list or map, and for columns inside a list or map.
 
         Raises:
-            UnknownColumn: nothing there, or more than one.
+            UnknownColumn: no such column, or more than one.
         """
         names = self._names_as_written if case_sensitive else self._lowered_names
         wanted = path if case_sensitive else path.lower()
@@ -322,7 +323,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
         raise UnknownColumn(f"there is no column {path!r}", column=path, columns=[c.name for c in self.columns])
 
     def select(self, names: Iterable[str], *, case_sensitive: bool = False) -> tuple[int, ...]:
-        """The ids of the leaves below the named columns or fields; raises UnknownColumn."""
+        """Returns the ids of the leaves below the named columns or fields; raises UnknownColumn."""
         known = self._names_as_written if case_sensitive else self._lowered_names
         chosen: dict[int, None] = {}
         for name in dict.fromkeys(names):
@@ -338,14 +339,14 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
         return tuple(chosen)
 
     def by_id(self) -> Mapping[int, Leaf]:
-        """The leaves by column id."""
+        """Returns the leaves by column id."""
         return self._by_id
 
     def paths(self) -> Mapping[int, tuple[str, ...]]:
-        """The path of every column by its id: leaves, and structs, lists and maps too."""
+        """Returns the path of every column by its id, including structs, lists and maps."""
         return self._paths
 
-    # A schema never changes, and a prune asks it several times: what is worked out once is kept beside the fields.
+    # A schema never changes, and a prune uses it several times: derived values are cached next to the fields.
 
     @cached_property
     def _leaves(self) -> tuple[Leaf, ...]:
@@ -370,10 +371,10 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
 
 
 class _Names:
-    """What is found by a name without a look at all columns.
+    """Indexes for looking columns up by name.
 
-    ``leaves``: the leaves by their paths with dots; ``above``: the paths of what they are inside of, ``repeating``
-    those of lists and maps.
+    ``leaves``: the leaves by dotted path; ``above``: the paths of the columns that contain them, ``repeating`` those of
+    lists and maps.
     """
 
     def __init__(
@@ -393,19 +394,19 @@ class _Names:
 
     @cached_property
     def dotted_above(self) -> frozenset[str]:
-        """``above`` as paths with dots."""
+        """Returns ``above`` as dotted paths."""
         return frozenset(".".join(path) for path in self.above)
 
     def below(self, parts: tuple[str, ...]) -> list[int]:
-        """The numbers of the leaves whose paths begin with these parts, in their order."""
+        """Returns the numbers of the leaves whose paths begin with these parts, in order."""
         first = bisect_left(self._ordered, parts, key=itemgetter(0))
         behind = bisect_left(self._ordered, (*parts[:-1], parts[-1] + "\0"), lo=first, key=itemgetter(0))
         return sorted(number for _, number in self._ordered[first:behind])
 
     def below_text(self, text: str) -> list[int]:
-        """The numbers of the leaves whose paths with dots are this text, or begin with it and a dot, in their order."""
+        """Returns the numbers of the leaves whose dotted paths equal the text, or begin with it and a dot, in order."""
         found: list[int] = []
-        for start, stop in ((text, text + "\0"), (text + ".", text + "/")):  # "/" comes right behind "."
+        for start, stop in ((text, text + "\0"), (text + ".", text + "/")):  # "/" sorts right after "."
             first = bisect_left(self._dotted, start, key=itemgetter(0))
             behind = bisect_left(self._dotted, stop, lo=first, key=itemgetter(0))
             found += [number for _, number in self._dotted[first:behind]]
@@ -425,7 +426,7 @@ def _lowered(path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _repeating(columns: Iterable[Column], above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The paths of the lists and maps that are in no other."""
+    """Yields the paths of the lists and maps that are in no other list or map."""
     for column in columns:
         here = (*above, column.name)
         if column.dtype.name in ("list", "map"):
@@ -480,16 +481,16 @@ def _leaves(columns: Iterable[Column], path: tuple[str, ...], *, repeated: bool,
             yield Leaf(column.id, here, dtype, optional, repeated, column.default)
 
 
-#: Columns of a cluster key at most.
+#: Maximum columns of a cluster key.
 MAX_CLUSTER_COLUMNS = 16
 
 
 def cluster_leaves(schema: Schema, columns: Sequence[str], *, case_sensitive: bool = False) -> tuple[Leaf, ...]:
-    """The columns of a cluster key, named by their paths.
+    """Returns the columns of a cluster key, given by their paths.
 
     Raises:
-        UnknownColumn: not a column that holds values.
-        InvalidRequest: named twice, without an order, inside a list or map; more than :data:`MAX_COLUMNS`.
+        UnknownColumn: not a leaf column.
+        InvalidRequest: named twice, without an order, inside a list or map; more than :data:`MAX_CLUSTER_COLUMNS`.
     """
     if len(columns) > MAX_CLUSTER_COLUMNS:
         raise InvalidRequest(f"a cluster key has at most {MAX_CLUSTER_COLUMNS} columns, not {len(columns)}")
@@ -504,5 +505,5 @@ def cluster_leaves(schema: Schema, columns: Sequence[str], *, case_sensitive: bo
 
 
 def cluster_columns(schema: Schema, columns: Sequence[str]) -> tuple[str, ...]:
-    """The same, spelled as in the schema."""
+    """Returns the columns of a cluster key with the spelling of the schema."""
     return tuple(leaf.reference for leaf in cluster_leaves(schema, columns))

@@ -1,10 +1,11 @@
-"""Schema changes, and what they mean for files that were written before.
+"""Schema changes, and their meaning for files that were written before.
 
-A column is its id. A rename or a move leaves the id alone, so statistics and values stay with the column; a column that
-is dropped takes its id with it for good, so one that is added later under the same name starts empty. A file is read
-with the names that the table had when the file became part of it (:func:`physical_names`).
+A column is identified by its id. A rename or a move keeps the id, so statistics and values stay with the column. The id
+of a dropped column is never reused, so a column that is added later under the same name starts empty. A file is read
+with the names that the table had when the file was added (:func:`physical_names`).
 
-Changes are values; :func:`evolve` applies them in order and gives the next schema, or an error that names the column.
+Changes are values; :func:`evolve` applies them in order and returns the next schema, or raises an error that names the
+column.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ from lamella.snapshot.errors import InvalidRequest, InvalidSchema, UnknownColumn
 from lamella.snapshot.schema.column import Column, Schema, canonical_default, path_parts
 from lamella.snapshot.schema.types import PER_SECOND, DataType, parse_type, widens
 
-#: Where a column is: a dotted path (a name that holds dots is found first), or the names one by one. The parts of a
-#: list and a map are called ``element``, ``key`` and ``value``. Letters' case does not matter.
+#: The path of a column: a dotted path (a name that contains dots is tried first), or the names one by one. The parts of
+#: a list and a map are called ``element``, ``key`` and ``value``. Case is ignored.
 Path = str | tuple[str, ...]
 
 
 class _Change(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="change"
 ):
-    """One change, told apart by its member ``change``."""
+    """One change; the member ``change`` is its tag."""
 
 
 class AddColumn(_Change, frozen=True, kw_only=True, tag="add"):
     """A new column, or with ``parent`` a new field of that struct.
 
-    ``fields`` are the parts of a nested type. ``default``: what rows hold that were written without the column (as
-    text, see docs/schema.md), and what writers put where they have no value of their own;
-    without it such rows are null, so the column must be nullable. It stands last, ``first``, or ``after`` a sibling.
+    ``fields`` are the parts of a nested type. ``default``: the value of rows that were written without the column (as
+    text, see docs/schema.md), which writers also use where they have no value of their own; without it such rows are
+    null, so the column must be nullable. The column is added at the end, ``first``, or ``after`` a sibling.
     """
 
     name: str
@@ -49,27 +50,28 @@ class AddColumn(_Change, frozen=True, kw_only=True, tag="add"):
 
 
 class DropColumn(_Change, frozen=True, kw_only=True, tag="drop"):
-    """The column is no longer part of the table. Files keep its values, nothing reads them again."""
+    """Removes a column from the table. Files keep its values, which are never read again."""
 
     column: Path
 
 
 class RenameColumn(_Change, frozen=True, kw_only=True, tag="rename"):
-    """Another name for a column; ``name`` is the last part only."""
+    """Renames a column; ``name`` is the last part only."""
 
     column: Path
     name: str
 
 
 class WidenColumn(_Change, frozen=True, kw_only=True, tag="widen"):
-    """A type that holds every value of the old one: see :func:`lamella.snapshot.schema.evolution.can_widen`."""
+    """Changes a type to one that contains every value of the old one: see
+    :func:`lamella.snapshot.schema.evolution.can_widen`."""
 
     column: Path
     type: str
 
 
 class MoveColumn(_Change, frozen=True, kw_only=True, tag="move"):
-    """Another place among its siblings: ``first``, or ``after`` one of them."""
+    """Moves a column among its siblings: ``first``, or ``after`` one of them."""
 
     column: Path
     first: bool = False
@@ -77,14 +79,14 @@ class MoveColumn(_Change, frozen=True, kw_only=True, tag="move"):
 
 
 class SetNullable(_Change, frozen=True, kw_only=True, tag="set-nullable"):
-    """Let a required column hold nulls. The reverse is refused: old rows may be null."""
+    """Allows nulls in a required column. The reverse is refused: old rows may be null."""
 
     column: Path
     nullable: bool
 
 
 class SetDoc(_Change, frozen=True, kw_only=True, tag="set-doc"):
-    """Another comment; None takes it away."""
+    """Changes a comment; None removes it."""
 
     column: Path
     doc: str | None
@@ -94,20 +96,20 @@ SchemaChange = AddColumn | DropColumn | RenameColumn | WidenColumn | MoveColumn 
 
 
 class Versioned(Protocol):
-    """Whatever knows all schemas of a table: a snapshot, its head, a table's info."""
+    """An object that knows all schemas of a table: a snapshot, its head, a table's info."""
 
     @property
     def history(self) -> tuple[Schema, ...]:
-        """Every schema that blocks may have been written with, the current one last."""
+        """Returns every schema that blocks may have been written with, the current one last."""
 
 
 def evolve(schema: Schema, changes: Sequence[SchemaChange], *, history: Sequence[Schema] = ()) -> Schema:
-    """``schema`` with the changes applied in order, under an id that none of ``history`` has.
+    """Returns ``schema`` with the changes applied in order, with an id that none of ``history`` has.
 
     Raises:
-        UnknownColumn: a path that leads nowhere, or to two columns.
-        InvalidSchema: a change that the column cannot take, names it.
-        InvalidRequest: no changes, or none that changes anything.
+        UnknownColumn: a path that matches no column, or two.
+        InvalidSchema: a change that does not apply to the column, which the message names.
+        InvalidRequest: no changes, or none with an effect.
         LimitExceeded: too many columns.
     """
     if not changes:
@@ -129,10 +131,9 @@ def evolve(schema: Schema, changes: Sequence[SchemaChange], *, history: Sequence
 
 
 def can_widen(source: DataType, target: DataType) -> bool:
-    """True when a column of type ``source`` may become one of type ``target``.
+    """Returns whether a column of type ``source`` may become one of type ``target``.
 
-    Every value must be one of the new type, with the same meaning: what :func:`widens` says, but for times only to a
-    finer unit.
+    Every value must be one of the new type, with the same meaning: as :func:`widens`, but times only to a finer unit.
     """
     if source.name == target.name and source.name in ("time", "timestamp", "timestamp_ntz"):
         return PER_SECOND[target.unit] >= PER_SECOND[source.unit]
@@ -140,16 +141,16 @@ def can_widen(source: DataType, target: DataType) -> bool:
 
 
 def can_read_as(written: Schema, wanted: Schema) -> bool:
-    """True when every file of one schema of a table can be read by the columns of another.
+    """Returns whether every file of one schema of a table can be read with the columns of another.
 
-    Always true for a later schema, as long as changes only add, widen and so on; after a rollback the current schema
-    may be one that a file of the time in between does not fit: a column that was widened, dropped or made nullable.
+    This is always true for a later schema, as long as changes only add, widen and so on. After a rollback the current
+    schema may not fit a file of the time in between: a column was widened, dropped or made nullable.
     """
     before = written.by_id()
     for leaf in wanted.leaves():
         old = before.get(leaf.id)
         if old is None:
-            fits = leaf.id > written.last_column_id  # still to come then, and not dropped already
+            fits = leaf.id > written.last_column_id  # added later, and not dropped before
         else:
             same = old.dtype == leaf.dtype or can_widen(old.dtype, leaf.dtype)
             fits = same and (leaf.nullable or not old.nullable)
@@ -159,7 +160,7 @@ def can_read_as(written: Schema, wanted: Schema) -> bool:
 
 
 def schema_at(table: Versioned, schema_id: int) -> Schema:
-    """The schema with that id; raises InvalidSchema when the table never had it."""
+    """Returns the schema with an id; raises InvalidSchema if the table never had it."""
     for schema in table.history:
         if schema.schema_id == schema_id:
             return schema
@@ -167,11 +168,11 @@ def schema_at(table: Versioned, schema_id: int) -> Schema:
 
 
 def physical_names(table: Versioned, block_schema_id: int) -> dict[int, tuple[str, ...]]:
-    """Column id -> path that the column has inside blocks written with that schema, structs and lists included.
+    """Returns column id -> path of the column inside blocks written with that schema, including structs and lists.
 
-    Spelled as the table spelled it then: a file may differ in letters' case. A column that is not here is not in the
-    blocks, whatever a column of its name there holds: its rows are null, or its default. A column that is here may
-    still be absent from a file, with the same meaning.
+    Names are spelled as the table spelled them then; a file may differ in case. A column that is missing here is not in
+    the blocks, whatever a column of its name there contains: its rows are null, or have its default. A column that is
+    present here may still be absent from a file, with the same meaning.
 
     Raises:
         InvalidSchema: the table never had that schema.
@@ -180,7 +181,8 @@ def physical_names(table: Versioned, block_schema_id: int) -> dict[int, tuple[st
 
 
 def renamed_paths(old: Schema, new: Schema, names: Sequence[str]) -> tuple[str, ...]:
-    """Dotted names of leaves under ``old`` as they are called under ``new``; raises InvalidSchema for a dropped one."""
+    """Returns the names under ``new`` of leaves given by dotted names under ``old``; raises InvalidSchema for a dropped
+    one."""
     leaves = new.by_id()
     found = []
     for name in names:
@@ -217,7 +219,7 @@ def _applied(
 
 
 def _added(change: AddColumn) -> Column:
-    """The column that a change adds, without an id."""
+    """Returns the column that a change adds, without an id."""
     if not change.nullable and change.default is None:
         raise InvalidSchema(
             f"column {change.name!r} needs a default or must be nullable: old rows have no value", column=change.name
@@ -294,12 +296,12 @@ def _placed(siblings: _Siblings, column: Column, first: bool, after: str | None)
 
 
 def _edit(columns: _Siblings, path: Path, change: Callable[[_Siblings, int], _Siblings]) -> _Siblings:
-    """``columns`` with the change made among the siblings of the column at ``path``."""
+    """Returns ``columns`` with the change applied among the siblings of the column at ``path``."""
     quoted = path_parts(path) if isinstance(path, str) and "`" in path else None
     found = _places(columns, path if quoted is None else quoted)
     if not found:
         raise UnknownColumn(f"there is no column {_text(path)!r}", column=_text(path))
-    if isinstance(path, str):  # a whole name comes before the same name as a path
+    if isinstance(path, str):  # the full name is tried before the same name as a path
         found = [place for place in found if len(place) == 1] or found
     if len(found) > 1:
         raise UnknownColumn(f"column {_text(path)!r} is ambiguous", column=_text(path))
@@ -319,7 +321,7 @@ def _edit_at(columns: _Siblings, place: tuple[int, ...], change: Callable[[_Sibl
 
 
 def _places(columns: _Siblings, path: Path) -> list[tuple[int, ...]]:
-    """Where a path leads, as indexes level by level."""
+    """Returns the positions that a path matches, as indexes level by level."""
     found: list[tuple[int, ...]] = []
     if isinstance(path, str):
         wanted = path.lower()

@@ -1,11 +1,11 @@
-"""Our types as Spark's, in Spark's own JSON form; no Spark needed.
+"""Conversion of types to Spark's, in Spark's own JSON form; does not need Spark.
 
-What Spark's Parquet reader cannot read has no Spark type: float16, time in milliseconds, timestamps in nanoseconds,
-decimals beyond 38 digits, interval, variant, geometry, geography, null. ``time`` is readable where the session has
-``spark.sql.timeType.enabled``.
+Types that Spark's Parquet reader cannot read have no Spark type: float16, time in milliseconds, timestamps in
+nanoseconds, decimals beyond 38 digits, interval, variant, geometry, geography, null. ``time`` is readable if the
+session has ``spark.sql.timeType.enabled``.
 
-Columns are always nullable in Spark, as with Spark's own file sources: a wrong "not null" would let the optimizer
-drop a test, and nothing is gained by a right one.
+Columns are always nullable in Spark, as with Spark's own file sources: a wrong "not null" would let the optimizer drop
+a test, and a correct one gains nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TIME: Final = {"us": "time(6)", "ns": "time(9)"}
 _MAX_DECIMAL_DIGITS: Final = 38
 _SQL_NAMES: Final = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT"}
 
-# What Spark's types become in a table that `write` makes.
+# The types of columns in a table created by `write`, by Spark's types.
 _FROM_SPARK: Final = {
     "boolean": "boolean",
     "byte": "int8",
@@ -62,16 +62,16 @@ _FROM_SPARK: Final = {
 }
 
 
-#: The collation that compares bytes, as every string does; Spark names it where it writes a table's definition.
+#: The collation that compares bytes, as every plain string does; Spark names it in a table's definition.
 _PLAIN_COLLATION: Final = " collate UTF8_BINARY"
 
 
 class SparkSchema(msgspec.Struct, frozen=True):
     """A table's columns as Spark sees them.
 
-    ``shown`` has every column; one that Spark cannot read stands there as ``binary`` with a comment, so that
-    ``DESCRIBE`` is complete and the others can be read. ``readable`` has the others alone. Both are Spark's JSON.
-    ``unreadable`` gives the type of each column that is in ``shown`` only.
+    ``shown`` has every column; one that Spark cannot read is ``binary`` with a comment, so that ``DESCRIBE`` is
+    complete and the others can be read. ``readable`` has only the others. Both are Spark's JSON. ``unreadable`` gives
+    the type of each column that is in ``shown`` only.
     """
 
     shown: str
@@ -79,7 +79,7 @@ class SparkSchema(msgspec.Struct, frozen=True):
     unreadable: dict[str, str]
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise InvalidSchema when one of these columns cannot be read by Spark, naming all of them."""
+        """Raise InvalidSchema if Spark cannot read one of these columns, naming all of them."""
         wanted = {name.lower() for name in names}
         bad = {name: text for name, text in self.unreadable.items() if name.lower() in wanted}
         if bad:
@@ -90,7 +90,7 @@ class SparkSchema(msgspec.Struct, frozen=True):
 
 
 def spark_schema(schema: Schema, *, time_type: bool = False) -> SparkSchema:
-    """Map a table's schema. ``time_type``: the session reads ``TIME``."""
+    """Converts a table's schema. ``time_type``: the session reads ``TIME``."""
     shown, readable, unreadable = [], [], {}
     for column in schema.columns:
         mapped = _type(column, time_type)
@@ -109,9 +109,9 @@ def spark_schema(schema: Schema, *, time_type: bool = False) -> SparkSchema:
 
 
 def declared_schema(shown: str, schema: Schema) -> str:
-    """``shown`` of :class:`SparkSchema` with ``nullable`` as the table has it, for a ``CREATE TABLE`` statement.
+    """Returns ``shown`` of :class:`SparkSchema` with the table's ``nullable``, for a ``CREATE TABLE`` statement.
 
-    Nothing may be read by it.
+    It must not be used for reading.
     """
     struct = json.loads(shown)
     _declare(struct, schema.columns)
@@ -126,9 +126,10 @@ def _declare(struct: dict[str, Any], columns: Iterable[Column]) -> None:
 
 
 def sql_default(dtype: DataType, spark: str, default: str) -> str:
-    """A column's default as Spark SQL, of exactly the column's Spark type.
+    """Returns a column's default as Spark SQL, of exactly the column's Spark type.
 
-    In a field's metadata as ``EXISTS_DEFAULT`` it is what Spark's Parquet reader puts where a file lacks the column.
+    As ``EXISTS_DEFAULT`` in a field's metadata it is the value that Spark's Parquet reader uses if a file lacks the
+    column.
     """
     if dtype.is_text:
         escaped = default.replace("\\", "\\\\").replace("'", "\\'")
@@ -139,13 +140,14 @@ def sql_default(dtype: DataType, spark: str, default: str) -> str:
 
 
 def spark_type_name(dtype: DataType) -> str | None:
-    """Spark's JSON name of a type that is not nested; None when it cannot be read (``time`` never by this)."""
+    """Returns Spark's JSON name of a type that is not nested; None if Spark cannot read it (``time`` is never covered
+    here)."""
     mapped = _leaf(dtype, time_type=False)
     return mapped if isinstance(mapped, str) else None
 
 
 def columns_of(schema_json: str) -> tuple[Column, ...]:
-    """The columns of a new table for a frame of that Spark schema (JSON).
+    """Returns the columns of a new table for a DataFrame with that Spark schema (JSON).
 
     Raises:
         InvalidSchema: a type that Lamella does not store from Spark (intervals, variant, collated strings, ...).

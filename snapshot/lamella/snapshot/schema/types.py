@@ -3,7 +3,7 @@
 A type is written as text, in manifests and over HTTP: ``int64``, ``decimal(38,10)``, ``timestamp(us)``, ... Spark's own
 spellings (``bigint``, ``double``, ``timestamp``, ``binary``, ...) are read too.
 
-``order`` names the domain in which two values are compared, and thereby the Python value that stands for them:
+``order`` names the domain in which values are compared, and thereby the Python type of a value:
 
 ======== ===================================================== ================================
 order    value                                                 types
@@ -32,33 +32,34 @@ import msgspec
 
 from lamella.snapshot.errors import InvalidSchema
 
-# Collations: texts that Spark compares otherwise than byte by byte, as its JSON form of a schema names them.
+# Collations: texts that Spark compares otherwise than byte by byte, as named in its JSON form of a schema.
 #
-# That form stands beside Parquet's own schema in files that Spark wrote, and in the log of a Delta table. A column
-# with a collation is a ``string`` there like any other; the metadata of the field that it is, or is in, name the
+# This form is stored next to Parquet's own schema in files that Spark wrote, and in the log of a Delta table. A column
+# with a collation is an ordinary ``string`` there; the metadata of the field, or of a field that contains it, names the
 # collations of all texts in it by their paths from that field on: ``{"__COLLATIONS": {"tags.element":
 # "icu.UNICODE_CI"}}``.
 #
-# Bounds and filters here are of bytes. By a collation other texts are equal, and least and greatest, so nothing that
-# is known of a text's bytes may leave out a row; whoever takes a schema over refuses these columns.
+# Bounds and filters here compare bytes. Under a collation equality and order differ, so no row may be skipped because
+# of its text's bytes; code that adopts a schema refuses these columns.
 
 #: The member of a field's metadata.
 KEY: Final = "__COLLATIONS"
-#: In place of the type ``string``, before the collation's name.
+#: Prefix of a collated ``string`` type, before the collation's name.
 _TYPE: Final = "string collate "
 #: Compares bytes.
 _BINARY: Final = "UTF8_BINARY"
 
 
 def may_name_collations(text: str) -> bool:
-    """Whether a schema's JSON text has to be looked at; most have not."""
+    """Returns whether a schema's JSON text must be examined; most need not."""
     return KEY in text or _TYPE in text
 
 
 def collations_in(schema: Any) -> dict[str, str]:
-    """The collation of each text of a struct type, by its path with dots; texts that are compared by bytes have none.
+    """Returns the collation of each text of a struct type, by dotted path; texts that are compared by bytes are left
+    out.
 
-    ``schema`` is the decoded JSON. Raises ValueError when it is no struct type.
+    ``schema`` is the decoded JSON. Raises ValueError if it is not a struct type.
     """
     return dict(_of_struct(schema, ""))
 
@@ -102,7 +103,7 @@ def _of_type(kind: Any, path: str) -> Iterator[tuple[str, str]]:
 Order = Literal["int", "uint", "float", "decimal", "bytes"]
 Unit = Literal["ms", "us", "ns"]
 
-#: How many of a unit make one second.
+#: Units per second.
 PER_SECOND: Final[dict[str, int]] = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 _INTEGERS: Final = {f"int{b}": (b, "int") for b in (8, 16, 32, 64)} | {f"uint{b}": (b, "uint") for b in (8, 16, 32, 64)}
@@ -162,45 +163,45 @@ class DataType(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
 
     name: str
     precision: int = 0  # decimal digits
-    scale: int = 0  # decimal digits behind the point
+    scale: int = 0  # decimal digits after the point
     unit: Unit = "us"  # time and timestamp
     length: int = 0  # fixed, in bytes
 
     @property
     def order(self) -> Order | None:
-        """The comparison domain (see the module's table), None when values have no order."""
-        if self.name == "decimal":  # more than 38 digits do not fit 128 bits, and no reader at hand compares them
+        """Returns the comparison domain (see the module's table), None if values have no order."""
+        if self.name == "decimal":  # more than 38 digits do not fit 128 bits, and no available reader compares them
             return "decimal" if self.precision <= 38 else None
         return _ORDERS.get(self.name)
 
     @property
     def bits(self) -> int:
-        """Width of integers and floats, else 0."""
+        """Returns the width of integers and floats, otherwise 0."""
         return _INTEGERS[self.name][0] if self.name in _INTEGERS else _FLOATS.get(self.name, 0)
 
     @property
     def is_integer(self) -> bool:
-        """int8..int64 and uint8..uint64."""
+        """Returns whether the type is int8..int64 or uint8..uint64."""
         return self.name in _INTEGERS
 
     @property
     def is_float(self) -> bool:
-        """float16, float32, float64: the types that can hold NaN."""
+        """Returns whether the type is float16, float32 or float64, the types that can hold NaN."""
         return self.name in _FLOATS
 
     @property
     def is_text(self) -> bool:
-        """UTF-8 text: string, enum, json."""
+        """Returns whether the type is UTF-8 text: string, enum, json."""
         return self.name in _TEXTS
 
     @property
     def is_nested(self) -> bool:
-        """struct, list, map."""
+        """Returns whether the type is struct, list or map."""
         return self.name in ("struct", "list", "map")
 
     @property
     def int_range(self) -> tuple[int, int]:
-        """Smallest and largest value of an order ``int``, ``uint`` or ``decimal`` type."""
+        """Returns the minimum and maximum of a type with order ``int``, ``uint`` or ``decimal``."""
         if self.name == "decimal":
             return 1 - 10**self.precision, 10**self.precision - 1
         return _RANGES.get(self.name, _LONG)
@@ -215,17 +216,17 @@ class DataType(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         return self.name
 
 
-#: Longer parameters are none of any type; of thousands of digits Python makes no number.
+#: No type has longer parameters; Python refuses to parse numbers of thousands of digits.
 _MAX_PARAMETER_DIGITS = 9
 _PARAMETERS = re.compile(r"^([a-z_0-9]+)\(\s*([a-z0-9]+)\s*(?:,\s*(-?[0-9]+)\s*)?\)$")
 
 
 @lru_cache(maxsize=4096)
 def parse_type(text: str) -> DataType:
-    """Read a type's text.
+    """Parses a type's text.
 
     Raises:
-        InvalidSchema: unknown name or parameters outside their range.
+        InvalidSchema: unknown name, or parameters out of range.
     """
     name = text.strip().lower()
     name = _ALIASES.get(name, name)
@@ -254,10 +255,11 @@ def parse_type(text: str) -> DataType:
 
 
 def widens(source: DataType, target: DataType) -> bool:
-    """True when every value of ``source`` is a value of ``target`` in the same order, as Spark's Parquet reader agrees.
+    """Returns whether every value of ``source`` is a value of ``target`` in the same order, as in Spark's Parquet
+    reader.
 
-    A timestamp of a finer unit than the table's is allowed too: its bounds are rounded outwards
-    (rule B10 of the notes on Parquet statistics), since readers disagree on truncation.
+    A timestamp of a finer unit than the table's is allowed too: its bounds are rounded outwards, since readers disagree
+    on truncation.
     """
     if source == target:
         return True
