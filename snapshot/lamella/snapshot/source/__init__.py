@@ -1,4 +1,4 @@
-"""External tables: whose files they are, what those are now, and how that differs from what a table holds."""
+"""External tables: the source of their files, its current state, and the difference to what a table contains."""
 
 from lamella.snapshot.source.evolution import Evolution, evolution, first_columns, first_properties, nullable_columns
 from lamella.snapshot.source.path_values import require_path_columns

@@ -1,4 +1,4 @@
-"""A Delta table as a source: its log says which files there are."""
+"""A Delta table as a source: its log lists the files."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from lamella.snapshot.storage import Anywhere, Places, Store, normal
 from lamella.snapshot.storage.location import parse
 from lamella.snapshot.wire import ExternalSource, RefusedFile
 
-# A Delta table's log as a copy that was looked through.
+# A checked copy of a Delta table's log.
 #
-# A log can name a part of itself, or a list of deleted rows, at any place, and the library that reads logs opens what
-# they name. Where a table may not use every place, it is given this copy: the newest checkpoint and the commits behind
-# it, whose parts all come from the log's own folder. Lists of deleted rows are not opened; that a file has one is
-# enough.
+# A log can refer to parts of itself, or to a list of deleted rows, at any location, and the library that reads logs
+# opens what they refer to. If a table may not use every location, the library gets this copy: the newest checkpoint and
+# the commits after it, all from the log's own folder. Lists of deleted rows are not opened; it is enough to know that a
+# file has one.
 
 _FOLDER: Final = "_delta_log"
 _SIDECARS: Final = "_sidecars"
@@ -37,14 +37,14 @@ _NAME: Final = re.compile(
     r"(?P<version>[0-9]{20})"
     r"(?P<checkpoint>\.checkpoint(\.(?P<part>[0-9]{10})\.(?P<parts>[0-9]{10})|\.[0-9a-f-]{36})?)?\.(json|parquet)"
 )
-#: How the protocol names sidecars; nothing that leads out of their folder can be spelled so.
+#: The names of sidecars in the protocol; none of them can lead out of their folder.
 _SIDECAR: Final = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]*\.parquet")
 _COLUMNS: Final = ("add.path", "add.deletionVector.storageType", "sidecar.path")
 
 
 class _Add(msgspec.Struct):
     path: str | None = None
-    deletionVector: dict[str, Any] | None = None  # the name that the log has
+    deletionVector: dict[str, Any] | None = None  # the name in the log
 
 
 class _Sidecar(msgspec.Struct):
@@ -52,7 +52,7 @@ class _Sidecar(msgspec.Struct):
 
 
 class _Action(msgspec.Struct):
-    """What matters of one action."""
+    """The relevant members of one action."""
 
     add: _Add | None = None
     sidecar: _Sidecar | None = None
@@ -62,7 +62,7 @@ _DECODER: Final = msgspec.json.Decoder(_Action)
 
 
 class LogCopy(msgspec.Struct, frozen=True):
-    """``folder`` has the table's log. ``with_deletions``: paths of files, as the log has them, that had deleted rows in
+    """``folder`` contains the table's log. ``with_deletions``: paths of files, as in the log, that had deleted rows in
     some version."""
 
     folder: Path
@@ -71,11 +71,11 @@ class LogCopy(msgspec.Struct, frozen=True):
 
 @contextmanager
 def copied_log(store: Store, root: str) -> Iterator[LogCopy]:
-    """The log of the table in ``root``, until the end of the ``with``.
+    """Yields a copy of the log of the table in ``root``, until the end of the ``with``.
 
     Raises:
-        ObjectNotFound: there is none.
-        LocationRefused: it names a part of itself elsewhere.
+        ObjectNotFound: there is no log.
+        LocationRefused: it refers to a part of itself elsewhere.
         StoreError: it cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="lamella-delta-") as folder:
@@ -120,7 +120,7 @@ class _Copy:
 
 
 def _newest(store: Store, root: str) -> list[str]:
-    """The names of the newest whole checkpoint and of the commits from it on."""
+    """Returns the names of the newest complete checkpoint and of the commits from it on."""
     prefix = f"{root}/{_FOLDER}/"
     found = [
         (name, named)
@@ -159,14 +159,14 @@ def _in_parquet(data: bytes) -> Iterator[_Action]:
 
 
 def _without_empty(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as an action: Parquet may have an object without any value where the log has none."""
+    """Converts a row to an action: Parquet may have an empty object where the log has none."""
     add = row.get("add")
     if add is not None and (add.get("deletionVector") or {}).get("storageType") is None:
         row["add"] = {"path": add.get("path")}
     return row
 
 
-#: What a reader may have to know to read a table, of what we do know.
+#: Table features known here that a reader may have to support.
 _FEATURES: Final = frozenset(
     {
         "columnMapping",  # refused below unless it is off
@@ -188,17 +188,17 @@ _TYPES: Final = {
     "timestamp": "timestamp(us)",
     "timestamp_ntz": "timestamp_ntz(us)",
 }
-#: The code of a file that would give wrong rows.
+#: The error code of a file that would give wrong rows.
 _CODE: Final = InvalidRequest.code
 
 
 def read_delta(store: Store, source: ExternalSource, options: StoreOptions, places: Places) -> SourceState:
-    """The files of the table's newest version; those outside of ``places`` are refused.
+    """Returns the files of the table's newest version; those outside of ``places`` are refused.
 
     Raises:
-        InvalidRequest: it needs a feature that is not known here, or its columns are mapped to other names.
-        InvalidSchema: a type that is not known, or text with a collation.
-        LocationRefused: the table does not lie in ``places``, or its log names a part of itself that does not.
+        InvalidRequest: it needs an unknown feature, or its columns are mapped to other names.
+        InvalidSchema: an unknown type, or text with a collation.
+        LocationRefused: the table is not in ``places``, or its log refers to a part of itself that is not.
         ObjectNotFound: there is no Delta table.
         StoreError: the log cannot be read, or the extra is missing.
     """
@@ -227,7 +227,7 @@ def read_delta(store: Store, source: ExternalSource, options: StoreOptions, plac
         location = normal(text if "://" in text else f"{root}/{text}")
         found[location] = SourceFile(location=location, size_bytes=size, constants=tuple(constants.items()))
     refused = {_one_of(path, found, root) for path in incomplete}
-    # A file gets a list of deleted rows and never loses it, unless an older version of the table was restored.
+    # A file that gets a list of deleted rows keeps it, unless an older version of the table was restored.
     refused |= {place for path in had_deletions or () for place in _spellings(path, root) if place in found}
     reason = "it has a deletion vector: rows that were deleted are still in the file"
     return SourceState(
@@ -246,7 +246,7 @@ def read_delta(store: Store, source: ExternalSource, options: StoreOptions, plac
 def _opened(
     store: Store, root: str, options: StoreOptions, places: Places
 ) -> Iterator[tuple[Any, frozenset[str] | None]]:
-    """The table, and the files of which some rows are deleted where the library is not to be asked for them."""
+    """Yields the table, and the files with deleted rows if the library must not read these itself."""
     from deltalake import DeltaTable
 
     at = parse(root)
@@ -272,7 +272,7 @@ def _check(table: Any, root: str) -> None:
 
 
 def _with_deletions(table: Any) -> list[str]:
-    """Files some of whose rows are deleted, as the library writes them."""
+    """Returns files with deleted rows, as the library writes them."""
     if "deletionVectors" not in (table.protocol().reader_features or ()):
         return []
     import pyarrow as pa
@@ -281,7 +281,7 @@ def _with_deletions(table: Any) -> list[str]:
 
 
 def _one_of(path: str, found: Mapping[str, SourceFile], root: str) -> str:
-    """Which of the files it is, escaped or not; one that is none must not be overlooked."""
+    """Returns which of the files it is, escaped or not; an unknown path must not be overlooked."""
     for location in _spellings(path, root):
         if location in found:
             return location
@@ -306,7 +306,7 @@ def _adds(table: Any) -> list[tuple[str, int, Mapping[str, str | None]]]:
 
 
 def _text(value: object) -> str | None:
-    """A partition's value as the text of a default."""
+    """Returns a partition's value as the text of a default."""
     if value is None:
         return None
     if isinstance(value, bool):

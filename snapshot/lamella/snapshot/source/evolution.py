@@ -1,9 +1,9 @@
-"""A table's columns brought to those of its source: as changes of the schema, which keep what columns are.
+"""Computes the schema changes that bring a table's columns to those of its source while preserving column identity.
 
-Columns of a source that numbers them (Iceberg) are followed by number through every schema that it had, so that a file
-of any of them is read by the names it was written with. A source that knows columns by name (Delta) has the same
-column as long as it has the name and a type that the old one widens to; else it is another one, and every file is read
-again under the new schema.
+The columns of a source with field ids (Iceberg) are followed by id through every schema that it had, so that a file of
+any of them is read by the names it was written with. In a source that matches columns by name (Delta), a column is the
+same as long as its name stays and its old type widens to the new one; otherwise it is a new column, and every file is
+read again under the new schema.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _IDS: Final = msgspec.json.Decoder(dict[int, int])
 
 
 class Evolution(msgspec.Struct, frozen=True, kw_only=True):
-    """``steps``: the changes of each new schema. ``history``: the table's schemas then, the current one last.
+    """``steps``: the changes of each new schema. ``history``: the table's schemas after them, the current one last.
 
     ``schema_of``: the table's schema id by the source's (empty: all files have the current one). ``properties``: those
     that change with it. ``rereads``: files that are in the table have to be read again.
@@ -46,17 +46,17 @@ class Evolution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def first_columns(state: SourceState) -> tuple[Column, ...]:
-    """The columns that a table of this source begins with: those of its first schema, without ids."""
+    """Returns the initial columns of a table of this source: those of its first schema, without ids."""
     return nullable_columns(state.schemas[0].columns)
 
 
 def nullable_columns(columns: Iterable[Column]) -> tuple[Column, ...]:
-    """Columns without ids that may all be null, also inside of others; a map's keys stay as they are."""
+    """Returns columns without ids that are all nullable, including nested ones; a map's keys stay as they are."""
     return tuple(_bare(column) for column in columns)
 
 
 def first_properties(state: SourceState, schema: Schema) -> dict[str, str]:
-    """What a table remembers of the source's columns; ``schema`` is made of :func:`first_columns`."""
+    """Returns the properties that record the source's columns; ``schema`` is made of :func:`first_columns`."""
     first = state.schemas[0]
     if not any(column.id for column in first.columns):
         return {}
@@ -65,7 +65,7 @@ def first_properties(state: SourceState, schema: Schema) -> dict[str, str]:
 
 
 def evolution(table: Versioned, properties: Mapping[str, str], state: SourceState) -> Evolution:
-    """What has to happen to a table's schema before it takes the files of ``state``.
+    """Returns what must happen to a table's schema before it takes the files of ``state``.
 
     Raises:
         InvalidSchema: a change that a table's columns cannot follow; the message names the column.
@@ -123,9 +123,9 @@ def _by_number(table: Versioned, properties: Mapping[str, str], state: SourceSta
 
 
 def schema_changes(old: Sequence[Column], new: Sequence[Column]) -> tuple[SchemaChange, ...]:
-    """The changes that make ``new`` of ``old``; columns are the same when their ids are, and id 0 is a new one.
+    """Returns the changes that turn ``old`` into ``new``; columns with equal ids are the same, and id 0 is a new one.
 
-    Whether a column may be null is left alone: that it may is always true.
+    Nullability is ignored: all columns are nullable.
 
     Raises:
         InvalidSchema: a type that cannot become the other one.
@@ -136,7 +136,7 @@ def schema_changes(old: Sequence[Column], new: Sequence[Column]) -> tuple[Schema
 def _level(old: Sequence[Column], new: Sequence[Column], above: tuple[str, ...]) -> list[SchemaChange]:
     kept = {column.id: column for column in new if column.id}
     before = {column.id: column for column in old}
-    # What goes makes room first and goes last, since a level must not be empty in between.
+    # Dropped columns are renamed first and dropped last, since a level must not be empty in between.
     going = {c.id: _aside(c.name, old, new) for c in old if c.id not in kept}
     renames = [(c.name, kept[c.id].name if c.id in kept else going[c.id]) for c in old]
     changes = _renamed(renames, above)
@@ -161,7 +161,7 @@ def _level(old: Sequence[Column], new: Sequence[Column], above: tuple[str, ...])
 
 
 def _aside(name: str, old: Sequence[Column], new: Sequence[Column]) -> str:
-    """A name for a column that is about to go: its own, unless that is wanted for another one."""
+    """Returns a name for a column that is about to be dropped: its own, unless another column needs it."""
     wanted = {column.name.lower() for column in new}
     taken = wanted | {column.name.lower() for column in old}
     if name.lower() not in wanted:
@@ -175,7 +175,7 @@ def _cannot_become(path: tuple[str, ...], then: Column, now: Column) -> InvalidS
 
 
 def _renamed(names: Sequence[tuple[str, str]], above: tuple[str, ...]) -> list[SchemaChange]:
-    """Renames in an order in which no name is taken twice; a circle goes by way of a name that nobody has."""
+    """Returns renames in an order in which no name is used twice; a cycle goes through an unused name."""
     waiting = [(was, name) for was, name in names if was != name]
     present = {was.lower() for was, _ in names}
     changes: list[SchemaChange] = []
@@ -192,7 +192,7 @@ def _renamed(names: Sequence[tuple[str, str]], above: tuple[str, ...]) -> list[S
 
 
 def _moves(old: Sequence[Column], new: Sequence[Column], above: tuple[str, ...]) -> list[SchemaChange]:
-    """What brings columns in order, once dropped ones are gone and new ones stand last."""
+    """Returns moves that bring columns in order, after dropped ones are removed and new ones are at the end."""
     kept = {column.id for column in new if column.id}
     names = {column.id: column.name for column in new if column.id}
     known = {column.id for column in old}
@@ -209,7 +209,7 @@ def _moves(old: Sequence[Column], new: Sequence[Column], above: tuple[str, ...])
 
 
 def _named(current: Sequence[Column], wanted: Sequence[Column]) -> tuple[Column, ...]:
-    """The wanted columns with the ids of those that the table has under their names."""
+    """Returns the wanted columns with the ids of the table's columns of the same names."""
     by_name = {column.name.lower(): column for column in current}
 
     def same(column: Column) -> Column:
@@ -242,7 +242,7 @@ def _mapped(columns: Sequence[Column], ids: Mapping[int, int]) -> tuple[Column, 
 
 
 def _numbers(theirs: Sequence[Column], ours: Sequence[Column]) -> dict[int, int]:
-    """Our id of each of their columns; ``ours`` are the same columns by name."""
+    """Returns the table's id of each of the source's columns; ``ours`` are the same columns by name."""
     by_name = {column.name: column for column in ours}
     found: dict[int, int] = {}
     for column in theirs:
@@ -257,7 +257,7 @@ def _walk(columns: Sequence[Column]) -> list[Column]:
 
 
 def _bare(column: Column) -> Column:
-    """The column without ids, and such that it may be null."""
+    """Returns the column without ids, and nullable."""
     fields = tuple(_bare(field) for field in column.fields)
     if column.dtype.name == "map" and fields:
         key = msgspec.structs.replace(fields[0], nullable=column.fields[0].nullable)

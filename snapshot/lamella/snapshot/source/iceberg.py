@@ -1,7 +1,7 @@
-"""An Iceberg table as a source: its metadata says which files there are. Needs the extra ``lamella[iceberg]``.
+"""An Iceberg table as a source: its metadata lists the files. Needs the extra ``lamella[iceberg]``.
 
-Columns are known by field id. A file is read by the names of the schema that its own ids and names belong to, which the
-table's schema history has (:mod:`lamella.snapshot.source.evolution`).
+Columns are matched by field id. A file is read by the names of the schema that its own ids and names belong to, which
+is in the table's schema history (:mod:`lamella.snapshot.source.evolution`).
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ Catalogs = Mapping[str, Mapping[str, str]]
 def read_iceberg(
     store: Store, source: ExternalSource, options: StoreOptions, catalogs: Catalogs, places: Places
 ) -> SourceState:
-    """The files of the table's current snapshot.
+    """Returns the files of the table's current snapshot.
 
-    Each place is compared with ``places`` before it is opened: the metadata, and the lists and manifests that it names.
-    The table's own properties say nothing about how files are opened, since whoever writes the table writes them.
+    Each location is compared with ``places`` before it is opened: the metadata, and the lists and manifests that it
+    names. The table's own properties do not affect how files are opened, since anyone who can write the table controls
+    them.
 
     Raises:
-        InvalidRequest: it cannot be told which metadata is the current one, or the table has what is not known here.
+        InvalidRequest: the current metadata cannot be determined, or the table uses an unsupported feature.
         LocationRefused: its metadata, or a part of it, is outside of ``places``.
-        InvalidSchema: a type that is not known.
+        InvalidSchema: an unknown type.
         ObjectNotFound: there is no such table.
         StoreError: it cannot be read, or the extra is missing.
     """
@@ -62,7 +63,7 @@ def read_iceberg(
     except LamellaError:
         raise
     except (OSError, RESTError, ValueError, ValidationError, NotImplementedError, NotInstalledError) as error:
-        # pyiceberg refuses what it does not know with a ValueError, and damaged metadata with an error of its own.
+        # pyiceberg raises ValueError for what it does not support, and its own error for damaged metadata.
         raise StoreError(f"the Iceberg table {place} cannot be read: {error}", location=place) from error
 
 
@@ -76,7 +77,7 @@ def _in_catalog(source: ExternalSource, catalogs: Catalogs) -> str:
 
 
 def _metadata(store: Store, location: str, places: Places) -> str:
-    """The metadata file: the location itself, or what a file system table's hint leads to."""
+    """Returns the metadata file: the location itself, or the one that a file system table's hint refers to."""
     if location.endswith(_SUFFIX):
         return location
     places.require_all_below(location)
@@ -95,7 +96,7 @@ def _metadata(store: Store, location: str, places: Places) -> str:
     names = {found.location.rpartition("/")[2] for found in store.list(f"{folder}/metadata")}
     if _file(version) not in names:
         raise ObjectNotFound(f"{folder}/metadata has no {_file(version)}", location=folder)
-    while _file(version + 1) in names:  # the hint is written behind the commit, and may be lost
+    while _file(version + 1) in names:  # the hint is written after the commit, and may be lost
         version += 1
     return f"{folder}/metadata/{_file(version)}"
 
@@ -138,16 +139,16 @@ def _state(metadata: Any, io: Any, location: str, places: Places) -> SourceState
 
 
 def _is_export(snapshot: Any) -> bool:
-    """Whether a table's names can be believed: an export of ours has none that two columns' files share.
+    """Returns whether a table's names can be trusted: in Lamella's own exports no name is used by two columns' files.
 
-    Elsewhere a name may pass to another column, and then it is that one's in the files of before, too: what was taken
-    of these is wrong from then on, and nothing tells which files they are.
+    Elsewhere a name may pass to another column, also for existing files: what was read from these is wrong from then
+    on, and it is unknown which files they are.
     """
     return snapshot is not None and snapshot.summary is not None and SNAPSHOT in snapshot.summary.additional_properties
 
 
 def _named(mapping: Any) -> Iterator[tuple[tuple[str, ...], int]]:
-    """The paths that a name mapping has, each with its field id."""
+    """Yields the paths of a name mapping, each with its field id."""
 
     def below(fields: Any, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
         for field in fields:

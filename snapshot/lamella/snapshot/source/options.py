@@ -1,4 +1,4 @@
-"""The service's own storage options, as the libraries that read other formats' logs want them."""
+"""Converts the service's own storage options for the libraries that read other formats' logs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 #: fsspec storage options by scheme.
 StoreOptions = Mapping[str, Mapping[str, Any]]
 
-#: Ours (s3fs), delta-rs', pyiceberg's.
+#: Option names of s3fs (ours), delta-rs and pyiceberg.
 _S3: Final = (
     ("key", "AWS_ACCESS_KEY_ID", "s3.access-key-id"),
     ("secret", "AWS_SECRET_ACCESS_KEY", "s3.secret-access-key"),
@@ -19,7 +19,7 @@ _S3: Final = (
 
 
 def delta_options(scheme: str, options: StoreOptions) -> dict[str, str]:
-    """What ``DeltaTable`` is given."""
+    """Returns the storage options for ``DeltaTable``."""
     if scheme != "s3":
         return {}
     given = _s3(options)
@@ -32,7 +32,7 @@ def delta_options(scheme: str, options: StoreOptions) -> dict[str, str]:
 
 
 def iceberg_properties(options: StoreOptions) -> dict[str, str]:
-    """What pyiceberg's file access is given."""
+    """Returns the properties for pyiceberg's file access."""
     given = _s3(options)
     found = {theirs: given[ours] for ours, _, theirs in _S3 if ours in given}
     if options.get("s3", {}).get("anon"):

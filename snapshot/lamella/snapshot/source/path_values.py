@@ -1,8 +1,8 @@
-"""Values that a file's path or a table's log gives for all rows of a file.
+"""Column values that a file's path or a table's log gives for all rows of a file.
 
-Nothing in a manifest says that a column has a value that the file lacks. So a file is taken only when its own
-statistics prove the value, or when the value is null and the file lacks the column, since the table says null then too.
-A value that the file contradicts is refused as well: Spark reads the folder's value, and Lamella would read the file's.
+Manifests cannot store a value for a column that the file lacks. So a file is accepted only if its own statistics prove
+the value, or if the value is null and the file lacks the column, since it then reads as null too. A file that
+contradicts the value is refused as well: Spark reads the folder's value, and Lamella would read the file's.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from lamella.snapshot.schema.column import default_value
 from lamella.snapshot.stats import from_bound
 from lamella.snapshot.storage.location import parse
 
-#: Columns with their values as text (None: null). A name may occur twice: then both values must hold.
+#: Columns with their values as text (None: null). A name may occur twice: then both values must match.
 Constants = tuple[tuple[str, str | None], ...]
 
-#: A folder's value that stands for null.
+#: The folder name that represents null.
 HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPES: Final = "0123456789abcdefABCDEF"
 
 
 def path_columns(path: str) -> Constants:
-    """The columns that the folders of a path name, as Hive writes them (``year=2020/``); the last part is a file."""
+    """Returns the columns that the folders of a path name, as in Hive (``year=2020/``); the last part is a file."""
     parts = (part.partition("=") for part in path.split("/")[:-1] if "=" in part)
     return tuple(
         (_unescaped(name), None if value == HIVE_NULL else _unescaped(value)) for name, _, value in parts if name
@@ -33,10 +33,10 @@ def path_columns(path: str) -> Constants:
 
 
 def require_path_columns(block: Block, schema: Schema) -> Block:
-    """The block itself, if its file holds the values of all columns that folders of its location name.
+    """Returns the block if its file contains the values of all columns that folders of its location name.
 
-    Every folder of the location counts, also above the place that a caller named: otherwise the year would be lost
-    when ``year=2020/`` is registered by itself.
+    Every folder of the location counts, including those above the location that a caller named: otherwise the year
+    would be lost if ``year=2020/`` is registered by itself.
 
     Raises:
         ValueOutsideFile: the file lacks such a column, or its statistics do not prove the value.
@@ -50,7 +50,7 @@ def require_folders(block: Block, schema: Schema, folders: Constants) -> None:
     """Raise ValueOutsideFile unless the block's rows are proven to have the values of these folders."""
     for name, text in folders:
         leaf = _column(schema, name)
-        # Bytes in the name of a folder are not written as in a default.
+        # Bytes in a folder's name are not written as in a default.
         is_bytes = leaf is not None and leaf.dtype.order == "bytes" and not leaf.dtype.is_text
         if leaf is None or is_bytes or not _proven(block, leaf, text):
             folder = f"{name}={HIVE_NULL if text is None else text}"
@@ -63,7 +63,7 @@ def require_folders(block: Block, schema: Schema, folders: Constants) -> None:
 
 
 def require_constants(block: Block, schema: Schema, constants: Constants) -> None:
-    """Raise ValueOutsideFile unless the block's rows are proven to have the values that a log gives."""
+    """Raise ValueOutsideFile unless the block's rows are proven to have the values of a log."""
     for name, text in constants:
         leaf = _column(schema, name)
         if leaf is None or not _proven(block, leaf, text):
@@ -74,7 +74,7 @@ def require_constants(block: Block, schema: Schema, constants: Constants) -> Non
 
 
 def lost_above(block: Block, schema: Schema, folders: Constants) -> Constants:
-    """Those folders above the root of a directory that name a column of the table which the file lacks.
+    """Returns the folders above the root of a directory that name a column of the table which the file lacks.
 
     Other folders above the root lose nothing: readers of the directory see no column there either.
     """
@@ -83,7 +83,7 @@ def lost_above(block: Block, schema: Schema, folders: Constants) -> Constants:
 
 
 def _column(schema: Schema, name: str) -> Leaf | None:
-    """The column of the top level with that name in whatever case; None: no such column that holds plain values."""
+    """Returns the top-level column with a name, ignoring case; None if there is no such column with plain values."""
     try:
         leaf = schema.find(name)
     except UnknownColumn:
@@ -113,7 +113,7 @@ def _proven(block: Block, leaf: Leaf, text: str | None) -> bool:
 
 
 def _unescaped(text: str) -> str:
-    """Hive writes ``%`` and two digits for what a folder's name cannot hold."""
+    """Decodes Hive's escapes: ``%`` and two digits for characters that a folder's name cannot contain."""
     out = bytearray()
     raw = text.encode("utf-8", "surrogatepass")
     at = 0

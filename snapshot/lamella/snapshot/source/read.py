@@ -1,4 +1,4 @@
-"""Reading a source: a folder's listing or a table's log, and its files as blocks."""
+"""Reads a source: a folder's listing or a table's log, and its files as blocks."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from lamella.snapshot.wire import ExternalSource, RefusedFile
 
 
 def read_directory(store: Store, source: ExternalSource, places: Places) -> SourceState:
-    """The data files of a folder, or of the files and folders that a glob matches (as ``Store.expand`` has them).
+    """Returns the data files of a folder, or of the files and folders that a glob matches (as ``Store.expand``).
 
     Raises:
-        LocationRefused: it does not lie in ``places``.
-        OtherTableFormat: it is another format's table, not all of whose files count.
+        LocationRefused: it is not in ``places``.
+        OtherTableFormat: it is a table of another format, in which not all files count.
         StoreError: storage failed.
     """
     places.require_all_below(source.location or "")
@@ -87,12 +87,12 @@ class Reader:
         self._catalogs = catalogs
 
     def read(self, source: ExternalSource, properties: Mapping[str, str], places: Places = _ANYWHERE) -> SourceState:
-        """What the source is now; nothing outside of ``places`` is looked at, whoever names it.
+        """Returns the current state of the source; nothing outside of ``places`` is read, whatever refers to it.
 
         Raises:
-            InvalidRequest, InvalidSchema: it cannot be followed, or is another one than the table was made of.
-            LocationRefused: it lies outside of ``places``, or cannot be read without what does.
-            ObjectNotFound, StoreError: it is not there, or cannot be read.
+            InvalidRequest, InvalidSchema: it cannot be followed, or is not the source that the table was created from.
+            LocationRefused: it is outside of ``places``, or refers to something that is.
+            ObjectNotFound, StoreError: it does not exist, or cannot be read.
         """
         if source.kind == "directory":
             return read_directory(self._store, source, places)
@@ -107,7 +107,7 @@ class Reader:
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """The blocks, and the files that cannot be any; each in the order of the files."""
+    """The blocks, and the files that cannot become blocks; each in the order of the files."""
 
     blocks: list[Block]
     refused: list[RefusedFile]
@@ -123,7 +123,7 @@ def take(
     verify: bool = False,
     on_done: Callable[[], object] | None = None,
 ) -> Taken:
-    """The blocks of some of a source's files; ``on_done`` is called once a file, in the caller's thread."""
+    """Returns the blocks of some of a source's files; ``on_done`` is called once per file, in the caller's thread."""
     current = evolution.history[-1]
 
     def done(_: Block | RefusedFile) -> None:
@@ -187,7 +187,7 @@ def _by_number(
 
 
 def _numbers(footer: Footer, named: Mapping[tuple[str, ...], int]) -> list[int]:
-    """The field ids of a file's leaves: its own, or if it has none those that the source has for its names."""
+    """Returns the field ids of a file's leaves: its own, or if it has none those of the source's name mapping."""
     leaves = footer.metadata.schema.leaves
     own = [leaf.field_id for leaf in leaves]
     found = own if any(number is not None for number in own) else [named.get(leaf.path) for leaf in leaves]
@@ -200,7 +200,7 @@ def _numbers(footer: Footer, named: Mapping[tuple[str, ...], int]) -> list[int]:
 def _written_with(
     footer: Footer, numbers: Sequence[int], versions: Sequence[tuple[Mapping[int, tuple[str, ...]], Schema]]
 ) -> Schema:
-    """The newest schema that has the file's columns under the same numbers and names."""
+    """Returns the newest schema that has the file's columns with the same field ids and names."""
     leaves = footer.metadata.schema.leaves
     for paths, schema in versions:
         if all(paths.get(number) == leaf.path for leaf, number in zip(leaves, numbers, strict=True)):

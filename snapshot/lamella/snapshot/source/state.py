@@ -1,4 +1,4 @@
-"""What a source says of itself, how that differs from a table's blocks, and the properties that name it."""
+"""The state of a source, its difference to a table's blocks, and the table properties that describe it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from lamella.snapshot.wire import ExternalSource, RefusedFile
 class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     """A data file. ``size_bytes`` and ``content_id`` as far as the source gives them.
 
-    ``constants``: values that the source's log says every row of the file has. ``folders``: values that the folders on
-    the way to the file name.
-    ``in_file``: field ids of columns that must stand in the file, since readers would take them from elsewhere.
+    ``constants``: values that every row of the file has according to the source's log. ``folders``: values that the
+    folders of its path name. ``in_file``: field ids of columns that must be in the file, since readers would otherwise
+    take them from elsewhere.
     """
 
     location: str
@@ -32,18 +32,18 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """One of a source's schemas. The ids of ``columns`` are the source's field ids (0: it knows columns by name)."""
+    """One of a source's schemas. The ids of ``columns`` are the source's field ids (0: it matches columns by name)."""
 
     schema_id: int
     columns: tuple[Column, ...]
 
 
 class SourceState(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of one version. ``identity``: the source's own id, so that it is not taken for another one.
+    """The files of one version. ``identity``: the source's own id, which detects that another source took its place.
 
-    ``refused``: files that belong to it and cannot be part of a table. ``schemas``: its schemas in the order that it
-    had them, the current one last; empty: it declares none. ``numbers``: the field ids of columns, by their paths in
-    files that do not number them. ``above``: values that folders above the root of a directory name.
+    ``refused``: files that belong to it and cannot be part of a table. ``schemas``: its schemas in chronological order,
+    the current one last; empty: it declares none. ``numbers``: the field ids of columns, by their paths in files
+    without field ids. ``above``: values named by folders above the root of a directory.
     """
 
     files: tuple[SourceFile, ...]
@@ -56,7 +56,7 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def outside(places: Places, locations: Iterable[str]) -> tuple[RefusedFile, ...]:
-    """What is said of files of a source that lie where the table may have none."""
+    """Returns the errors for files of a source outside of the allowed locations."""
     reason = "the table may use no file there"
     return tuple(
         RefusedFile(path=location, code=LocationRefused.code, reason=reason)
@@ -66,7 +66,7 @@ def outside(places: Places, locations: Iterable[str]) -> tuple[RefusedFile, ...]
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """Files that the table lacks, locations that the source has no more, files that are others than the table's."""
+    """Files that the table lacks, locations that the source no longer has, and files that differ from the table's."""
 
     added: tuple[SourceFile, ...]
     removed: tuple[str, ...]
@@ -75,7 +75,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def difference(held: Iterable[Identified], files: Iterable[SourceFile]) -> Difference:
-    """The difference, as far as sizes and content ids tell; what a source does not give is taken for the same."""
+    """Returns the difference, as far as sizes and content ids tell; a value that a source does not give counts as
+    equal."""
     blocks = {block.location: block for block in held}
     added, replaced, unchanged = [], [], []
     for file in files:
@@ -92,7 +93,7 @@ def difference(held: Iterable[Identified], files: Iterable[SourceFile]) -> Diffe
 
 
 def is_other(block: Identified, file: SourceFile) -> bool:
-    """Whether the source's file is certainly not the one that a block was made of."""
+    """Returns whether the source's file certainly differs from the one that a block was made of."""
     if file.size_bytes is not None and file.size_bytes != block.file_size:
         return True
     return file.content_id is not None and file.content_id != block.content_id
@@ -103,18 +104,18 @@ KIND: Final = PREFIX + "kind"
 #: The source's own version when the table last changed, and its id.
 VERSION: Final = PREFIX + "version"
 IDENTITY: Final = PREFIX + "id"
-#: How many files of the source are not in the table.
+#: The number of the source's files that are not in the table.
 REFUSED: Final = PREFIX + "refused"
-#: JSON objects: our column id by field id, our schema id by the source's schema id (Iceberg).
+#: JSON objects: the table's column id by field id, its schema id by the source's schema id (Iceberg).
 FIELDS: Final = PREFIX + "fields"
 SCHEMAS: Final = PREFIX + "schemas"
 
 _MEMBERS: Final = ("kind", "location", "catalog", "table", "path_columns")
-_SOURCE: Final = msgspec.json.Decoder(ExternalSource)  # made here: threads must not meet the type for the first time
+_SOURCE: Final = msgspec.json.Decoder(ExternalSource)  # created here: see ``snapshot.columnar.chunk``
 
 
 def source_of(properties: Mapping[str, str]) -> ExternalSource | None:
-    """A table's source, None when it has none; raises InvalidRequest for properties that make no source."""
+    """Returns a table's source, None if it has none; raises InvalidRequest for invalid properties."""
     if KIND not in properties:
         return None
     given: dict[str, Any] = {name: properties[PREFIX + name] for name in _MEMBERS if PREFIX + name in properties}
@@ -125,10 +126,10 @@ def source_of(properties: Mapping[str, str]) -> ExternalSource | None:
 
 
 def source_properties(source: ExternalSource) -> dict[str, str]:
-    """The properties of a table that follows a source; its location in the one spelling.
+    """Returns the properties of a table that follows a source, with a normalized location.
 
     Raises:
-        InvalidRequest: a member that is missing, or means nothing for this kind.
+        InvalidRequest: a member is missing, or does not apply to this kind.
     """
     by_name = source.catalog is not None or source.table is not None
     if by_name and (source.kind != "iceberg" or source.catalog is None or source.table is None):
@@ -144,7 +145,7 @@ def source_properties(source: ExternalSource) -> dict[str, str]:
 
 
 def refuse_added(properties: Mapping[str, str]) -> None:
-    """Raise InvalidRequest for a table whose files are its source's: what else is added would go again."""
+    """Raise InvalidRequest for a table that follows a source: files added in another way would be removed again."""
     if KIND in properties:
         raise InvalidRequest("the table follows a source: change the files there, and refresh the table")
 
