@@ -1,4 +1,4 @@
-"""Why one block is kept for a filter, or not: the prune's own verdict, layer by layer."""
+"""Explains why one block is kept for a filter or not: the prune's own verdict, layer by layer."""
 
 from __future__ import annotations
 
@@ -30,18 +30,19 @@ from lamella.snapshot.warehouse.finder import Finder
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire import IndexUse, PruneRequest
 
-#: As a prune answers, and NONE: the block is not kept.
+#: A prune's verdict; NONE: the block is not kept.
 BlockVerdict = Literal["NONE", "SOME", "UNKNOWN", "ALL"]
 LayerName = Literal["snapshot", "segment", "block"]
-#: Who left a block out.
+#: The layer that excluded a block.
 Decider = Literal["snapshot", "segment", "block", "index", "feedback", "request", "pages"]
-#: What an index says of a block and a predicate.
+#: An index's result for a block and a predicate.
 Said = Literal["ruled_out", "may_match", "not_indexed", "unreadable"]
 
 
 class ColumnBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What a filter was compared with. ``min`` and ``max`` as SQL literals, None where not known; ``is_cut``: one is
-    too long to show. ``nulls`` and ``nan``: whether rows are null or NaN; ``nan`` is None for types without NaN."""
+    """The bounds that a filter was compared with. ``min`` and ``max`` are SQL literals, None if unknown; ``is_cut``:
+    one is too long to show. ``nulls`` and ``nan``: whether rows are null or NaN; ``nan`` is None for types without
+    NaN."""
 
     column: str
     min: str | None = None
@@ -52,7 +53,8 @@ class ColumnBounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LayerWhy(msgspec.Struct, frozen=True, kw_only=True):
-    """What one layer decides by itself; ``reasons``: what is not known that could have decided, when it is UNKNOWN."""
+    """The verdict of one layer by itself; ``reasons``: if it is UNKNOWN, the missing statistics that could have
+    decided."""
 
     layer: LayerName
     verdict: BlockVerdict
@@ -61,7 +63,7 @@ class LayerWhy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IndexWhy(msgspec.Struct, frozen=True, kw_only=True):
-    """What a skip index says of the block; ``reason``: the same in words."""
+    """The result of a skip index for the block; ``reason``: the same in words."""
 
     index: str
     kind: str
@@ -71,9 +73,9 @@ class IndexWhy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConjunctWhy(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the filter that has to be true, each layer by itself; ``indexes`` that were asked about it.
+    """A conjunct of the filter, evaluated on each layer separately, with the ``indexes`` that were probed for it.
 
-    None are when bounds decide the block, or no index answers such a predicate.
+    ``indexes`` is empty if bounds decide the block, or if no index answers such a predicate.
     """
 
     predicate: str
@@ -82,14 +84,15 @@ class ConjunctWhy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def block(self) -> LayerWhy:
-        """What the block's own bounds say."""
+        """Returns the verdict of the block's own bounds."""
         return self.layers[-1]
 
 
 class PagesWhy(msgspec.Struct, frozen=True, kw_only=True):
-    """What pages leave of a block: ``row_count`` rows in ``range_count`` ranges; all ``matching_rows`` of them match.
+    """The part of a block that its pages leave: ``row_count`` rows in ``range_count`` ranges; ``matching_rows`` of them
+    are in ranges where all rows match.
 
-    ``is_whole``: nothing is known of its row groups. ``reason``: why pages are not known.
+    ``is_whole``: nothing is known of its row groups. ``reason``: why its pages are unknown.
     """
 
     range_count: int
@@ -100,9 +103,11 @@ class PagesWhy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlockWhy(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a block is kept, or not. ``verdict`` is the prune's; ``decided_by``: who left it out, None when it is kept.
+    """Why a block is kept, or not. ``verdict`` is the prune's; ``decided_by``: the layer that excluded it, None if it
+    is kept.
 
-    ``text``: the same in words. ``layers`` are of the whole ``filter``, each by itself. ``pages``: at level "page".
+    ``text``: the same in words. ``layers``: verdicts on the whole ``filter``, each layer by itself. ``pages``: at level
+    "page".
     """
 
     snapshot_id: str
@@ -120,7 +125,7 @@ class BlockWhy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kept_text(verdict: BlockVerdict, conjuncts: Sequence[ConjunctWhy], given_up: str | None) -> str:
-    """Why a block is kept. ``given_up``: what is to be said of an index that could have ruled it out."""
+    """Returns why a block is kept, in words. ``given_up``: a note on an index that could have excluded it."""
     if verdict == "ALL":
         bounds = _lie(each.block for each in conjuncts)
         return "kept: every row matches" + (f", as {bounds}" if bounds else "")
@@ -137,7 +142,7 @@ def kept_text(verdict: BlockVerdict, conjuncts: Sequence[ConjunctWhy], given_up:
 
 
 def ruled_out_text(layer: LayerName, conjuncts: Sequence[ConjunctWhy]) -> str:
-    """Why the bounds of a layer rule a block out."""
+    """Returns why the bounds of a layer exclude a block, in words."""
     who = {
         "snapshot": "skipped with the whole table: there ",
         "segment": "skipped with its segment: there ",
@@ -153,7 +158,7 @@ def ruled_out_text(layer: LayerName, conjuncts: Sequence[ConjunctWhy]) -> str:
 
 
 def index_text(indexes: Sequence[str], conjuncts: Sequence[ConjunctWhy]) -> str:
-    """Which indexes ruled a block out."""
+    """Returns which indexes excluded a block, in words."""
     if len(indexes) != 1:
         return f"skipped by indexes {_listed(map(repr, indexes))} together"
     for conjunct in conjuncts:
@@ -163,7 +168,7 @@ def index_text(indexes: Sequence[str], conjuncts: Sequence[ConjunctWhy]) -> str:
 
 
 def _lie(layers: Iterable[LayerWhy]) -> str:
-    """Where the columns of some layers' entries lie."""
+    """Returns the bounds of the columns of some layers' entries, in words."""
     return _listed(dict.fromkeys(_lies(bounds) for layer in layers for bounds in layer.bounds))
 
 
@@ -189,7 +194,7 @@ _VERDICTS: Final = cast("tuple[BlockVerdict, ...]", VERDICT_NAMES)
 
 
 class BlockReasons:
-    """Explains. Reads what a prune reads, and no more than it of this block; ``timer`` gives seconds."""
+    """Explains verdicts. Reads what a prune reads, limited to one block; ``timer`` returns seconds."""
 
     def __init__(self, manifests: Manifests, finder: Finder, pages: PageSource, timer: Callable[[], float]) -> None:
         self._manifests = manifests
@@ -198,15 +203,16 @@ class BlockReasons:
         self._timer = timer
 
     def why(self, pointer: SnapshotPointer, request: PruneRequest, segment_id: str, number: int) -> BlockWhy:
-        """Why the block ``number`` of a segment is in the answer to a prune, or is not.
+        """Explains why the block ``number`` of a segment is in the answer to a prune, or is not.
 
-        That is the whole answer: pages and time limits of a request do not count. At level "page" the block's own
-        pages are looked at, as by a prune that comes to open its file.
+        This refers to the complete answer: paging and time limits of a request are ignored. At level "page" the block's
+        own pages are checked, as in a prune.
 
         Raises:
-            SegmentNotFound: the snapshot does not have the segment; NotFound: the segment has no block of that number.
-            InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded, InvalidRequest: the request is wrong.
-            StoreError, ManifestError: something cannot be read.
+            SegmentNotFound: the snapshot does not have the segment; NotFound: the segment has no block with that
+                number.
+            InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded, InvalidRequest: the request is invalid.
+            StoreError, ManifestError: an object cannot be read.
         """
         layers = self._finder.layers(pointer)
         row = number_of_segment(layers.segments.texts("segment_id"), segment_id)
@@ -272,7 +278,7 @@ class BlockReasons:
 
 
 class _Case:
-    """One block, with the verdict of a prune, and one filter."""
+    """One block with the verdict of a prune, and one filter."""
 
     def __init__(self, layers: Layers, block: Kept, bound: BoundPredicate) -> None:
         self._head = layers.head
@@ -291,11 +297,11 @@ class _Case:
         is_open = segment != "NONE" and own in ("SOME", "UNKNOWN")
         self._indexes: IndexLayer | None = layers.indexes if is_open else None
         self._alone = {} if self._indexes is None else self._indexes.one_by_one()
-        #: The block as bounds leave it to the indexes.
+        #: The block after bounds, before indexes.
         self._open = Kept(block.segment, block.sidecar, block.rows, np.array([SOME], dtype=np.uint8))
 
     def conjunct(self, text: str, bound: BoundPredicate) -> ConjunctWhy:
-        """What is to be said of a part of the filter."""
+        """Explains one conjunct of the filter."""
         said = []
         for alone in self._alone.values():
             questions = alone.questions(bound)
@@ -307,7 +313,7 @@ class _Case:
     def decision(
         self, found: Found, request: PruneRequest, conjuncts: tuple[ConjunctWhy, ...], pages: PagesWhy | None
     ) -> tuple[BlockVerdict, Decider | None, str]:
-        """The verdict, who left the block out, and the line in words."""
+        """Returns the verdict, the layer that excluded the block, and an explanation."""
         verdict = _VERDICTS[int(self._block.codes[0])]
         if pages is not None and not pages.range_count:
             return "NONE", "pages", "skipped: none of its pages can hold a row that matches"
@@ -324,7 +330,7 @@ class _Case:
         report = found.answer.report
         if not indexes and report.feedback is not None:
             return verdict, "feedback", "skipped: readers reported that none of its rows matches"
-        # What a prune remembers may rest on a part of an index that cannot be read any more.
+        # A cached prune result may depend on a part of an index that can no longer be read.
         indexes = indexes or [use.name for use in report.indexes if use.ruled_out]
         return verdict, "index", index_text(indexes, conjuncts)
 
@@ -345,7 +351,8 @@ class _Case:
         return tuple(found)
 
     def _ruling_out(self) -> list[str]:
-        """The indexes that rule the block out: one that does alone, or all that are asked if only together they do."""
+        """Returns the indexes that exclude the block: one that does so alone, or all that were probed if only their
+        combination does."""
         if self._indexes is None:
             return []
         result = self._indexes.refine(self._bound, [self._open])
@@ -357,7 +364,7 @@ class _Case:
         return [use.name for use in result.uses]
 
     def _given_up(self, found: Found) -> str | None:
-        """Which index would rule out the block, which the prune kept."""
+        """Returns the index that would exclude the block, which the prune kept."""
         stopped = {use.name: use.stopped for use in found.answer.report.indexes if use.stopped is not None}
         for name in self._ruling_out() if stopped else ():
             if name in stopped:
@@ -366,7 +373,7 @@ class _Case:
 
 
 def _code(found: Found, row: int, number: int) -> int:
-    """A prune's verdict of a block."""
+    """Returns a prune's verdict of a block."""
     rows = found.segment_rows
     if row not in rows or found.parts is None:
         return NONE

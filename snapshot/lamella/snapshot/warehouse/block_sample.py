@@ -1,4 +1,4 @@
-"""Blocks of a snapshot with what manifests count of them, and samples of their rows."""
+"""Samples the blocks of a snapshot with their counts from manifests, and their rows."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ Rows = npt.NDArray[np.int64]
 
 
 class SampledBlocks(msgspec.Struct, frozen=True, eq=False):
-    """Columns of blocks that could be read, in their order; ``blocks``: which."""
+    """Columns of the blocks that could be read, in order; ``blocks``: which blocks these are."""
 
     blocks: Any
     columns: Sequence[Mapping[Leaf, SampledColumn]]
 
 
 def read_columns(store: Store, scene: BlockSample, chosen: Rows, leaves: Sequence[Leaf]) -> SampledBlocks:
-    """Read columns of blocks; those that cannot be read are left out. Raises StoreError."""
+    """Reads columns of blocks; blocks that cannot be read are left out. Raises StoreError."""
     blocks: list[int] = []
     columns: list[Mapping[Leaf, SampledColumn]] = []
     for number in chosen.tolist():
@@ -64,7 +64,7 @@ def read_columns(store: Store, scene: BlockSample, chosen: Rows, leaves: Sequenc
 
 
 class _MeasuredPart:
-    """A part in memory."""
+    """An index part in memory."""
 
     read_bytes = 0
 
@@ -80,12 +80,12 @@ class _MeasuredPart:
         self._probe = kind.probe(Part(part.ref("memory"), fetch))
 
     def probe(self) -> Probe:
-        """What answers."""
+        """Returns the probe of the part."""
         return self._probe
 
 
 class MeasuredIndex:
-    """An index over a sample of blocks, which is asked like any other; blocks that it does not know are kept."""
+    """An index over a sample of blocks, probed like any other; blocks that it lacks are kept."""
 
     def __init__(self, kind: Kind, index: TableIndex, term: BoundTerm, built: Built) -> None:
         self.name = index.name
@@ -100,22 +100,22 @@ class MeasuredIndex:
             self._directory = Directory.of([(built.part.ref("memory"), built.part.keys)])
 
     def places(self, keys: BlockKeys) -> tuple[Sequence[_MeasuredPart], Numbers, Numbers]:
-        """The part, and where it has blocks."""
+        """Returns the part, and the indexes of blocks in it."""
         if self._directory is None:
             return [], np.full(len(keys), -1, dtype=np.int64), np.zeros(len(keys), dtype=np.int64)
         part, row = self._directory.find(keys)
         return self._parts, part, row
 
 
-#: No more blocks are looked at; of a larger table segments all over it are.
+#: Maximum number of blocks; of a larger table, segments are sampled evenly.
 MAX_BLOCKS: Final = 100_000
-#: Segments whose manifests are read for the blocks' own counts of different values.
+#: Number of segments whose manifests are read for the distinct counts of blocks.
 _COUNTED_SEGMENTS: Final = 24
 _AT_ONCE: Final = 64
 
 
 class BlockSample:
-    """The blocks of a snapshot that have rows, or of segments all over it; one after another."""
+    """The blocks with rows of a snapshot, or of segments sampled from it; one after another."""
 
     def __init__(self, manifests: Manifests, pointer: SnapshotPointer, *, max_blocks: int = MAX_BLOCKS) -> None:
         self._manifests = manifests
@@ -135,7 +135,7 @@ class BlockSample:
             some = [refs(int(row)) for row in rows[start : start + _AT_ONCE]]
             self._sidecars += manifests.many_blocks(self.head, some, keep=False)
         self._has_rows = self._joined("row_count") > 0
-        #: For each block the place of its segment in ``segment_rows``, and its row there.
+        #: For each block the index of its segment in ``segment_rows``, and its row there.
         self.segment = np.repeat(np.arange(len(rows)), [len(each) for each in self._sidecars])[self._has_rows]
         starts = np.concatenate([[0], np.cumsum([len(each) for each in self._sidecars])])
         self.row = np.flatnonzero(self._has_rows) - starts[self.segment]
@@ -149,11 +149,11 @@ class BlockSample:
 
     @property
     def blocks_total(self) -> int:
-        """Blocks of the snapshot."""
+        """Returns the number of blocks of the snapshot."""
         return self.head.summary.block_count
 
     def zones(self, leaf: Leaf) -> Zones:
-        """The zone maps of a column."""
+        """Returns the zone maps of a column."""
         found = self._zones.get(leaf)
         if found is None:
             parts = [each.zones(leaf.id, leaf.dtype) for each in self._sidecars]
@@ -168,7 +168,7 @@ class BlockSample:
         return found
 
     def blocks_outlook(self, leaf: Leaf) -> Outlook:
-        """What is expected of look-ups in a column, block by block."""
+        """Returns the expected selectivity of look-ups in a column, block by block."""
         found = self._outlooks.get((leaf, "block"))
         if found is None:
             distinct = np.full(len(self), np.nan)
@@ -186,7 +186,7 @@ class BlockSample:
         return found
 
     def segments_outlook(self, leaf: Leaf) -> Outlook:
-        """The same, segment by segment."""
+        """Returns the expected selectivity of look-ups in a column, segment by segment."""
         found = self._outlooks.get((leaf, "segment"))
         if found is None:
             rows = self.segments.numbers("row_count")
@@ -205,19 +205,19 @@ class BlockSample:
 
     @cached_property
     def refs(self) -> list[SegmentRef]:
-        """All segments of the snapshot."""
+        """Returns all segments of the snapshot."""
         return list(self._manifests.refs(self._manifests.snapshot(self._pointer)))
 
     def block(self, number: int) -> Block:
-        """One of the blocks, from its segment's manifest."""
+        """Returns one of the blocks, from its segment's manifest."""
         return self._manifest(int(self.segment[number]))[int(self.row[number])]
 
     def tested(self, node: BoundPredicate) -> Codes:
-        """The verdicts of all blocks, by their bounds."""
+        """Returns the verdicts of all blocks by their bounds."""
         return verdicts(evaluate(node, self.zones, len(self)), self.row_count)
 
     def parts(self, chosen: Rows, codes: Codes) -> list[Kept]:
-        """Blocks (ascending) as prunes hand them on; a part's ``segment`` is a place in ``segment_rows``.
+        """Converts blocks (ascending) to the form of a prune; a part's ``segment`` is an index into ``segment_rows``.
 
         ``codes``: the verdicts of all blocks.
         """
@@ -228,7 +228,7 @@ class BlockSample:
         return found
 
     def numbers_of(self, parts: Sequence[Kept]) -> Rows:
-        """The blocks that such parts have."""
+        """Returns the numbers of the blocks of such parts."""
         first = np.searchsorted(self.segment, np.arange(len(self.segment_rows)))
         found = [np.zeros(0, dtype=np.int64)]
         for part in parts:
@@ -237,7 +237,7 @@ class BlockSample:
         return np.concatenate(found)
 
     def keys(self, place: int) -> BlockKeys:
-        """The keys of all blocks of the segment at a place of ``segment_rows``."""
+        """Returns the keys of all blocks of the segment at an index of ``segment_rows``."""
         found = self._sidecars[place].block_keys()
         return self._manifests.block_keys(self.refs[int(self.segment_rows[place])]) if found is None else found
 
@@ -266,7 +266,7 @@ class BlockSample:
 def refined(
     indexes: Sequence[OpenIndex], scene: BlockSample, node: BoundPredicate, parts: Sequence[Kept]
 ) -> tuple[list[Kept], tuple[IndexUse, ...]]:
-    """What indexes leave of a scene's parts, and what they did; nothing when none of them is to be asked."""
+    """Returns what indexes leave of the parts of a sample, and how they were used; empty if none of them applies."""
     questions = IndexLayer(indexes, scene.keys, time.perf_counter).questions(node)
     if questions is None:
         return list(parts), ()

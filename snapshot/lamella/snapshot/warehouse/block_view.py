@@ -1,4 +1,4 @@
-"""One block as people look at it."""
+"""Views of one block for display."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lamella.snapshot.warehouse.manifests import Manifests
 
 
 class BoundsText(msgspec.Struct, frozen=True):
-    """Bounds as SQL literals, None where not known; ``is_cut``: one of them goes on behind its ellipsis."""
+    """Bounds as SQL literals, None if unknown; ``is_cut``: one of them is truncated at its ellipsis."""
 
     min: str | None = None
     max: str | None = None
@@ -36,7 +36,7 @@ NOTHING_KNOWN: Final = BoundsText()
 
 
 def stats_text(dtype: DataType, stats: ColumnStats) -> BoundsText:
-    """The bounds of statistics."""
+    """Returns the bounds of statistics."""
     if dtype.order is None:
         return NOTHING_KNOWN
     sides = [None if bound is None else value_text(dtype, from_bound(dtype, bound)) for bound in (stats.min, stats.max)]
@@ -44,7 +44,7 @@ def stats_text(dtype: DataType, stats: ColumnStats) -> BoundsText:
 
 
 def zones_text(dtype: DataType, zones: Zones, row: int) -> BoundsText:
-    """The bounds of one entry of zone maps."""
+    """Returns the bounds of one entry of zone maps."""
     flags = int(zones.flags[row])
     low = value_text(dtype, value_at(zones.low, row)) if flags & LOW_KNOWN and zones.low is not None else None
     high = value_text(dtype, value_at(zones.high, row)) if flags & HIGH_KNOWN and zones.high is not None else None
@@ -52,7 +52,7 @@ def zones_text(dtype: DataType, zones: Zones, row: int) -> BoundsText:
 
 
 def zones_nan(dtype: DataType, zones: Zones, row: int) -> Nan | None:
-    """Whether rows of one entry are NaN; None for types without it."""
+    """Returns whether rows of one entry are NaN; None for types without NaN."""
     if not dtype.is_float:
         return None
     flags = int(zones.flags[row])
@@ -76,10 +76,10 @@ _NO_STATISTICS: Final = "its pages have no statistics"
 class ColumnView(msgspec.Struct, frozen=True, kw_only=True):
     """A column of the current schema, in one block or in all.
 
-    ``min`` and ``max`` are SQL literals, ``is_cut`` when one is too long to show; they occur where ``min_exact`` and
-    ``max_exact``, else no value lies outside of them. ``nan`` is None for types without NaN. ``distinct_count``:
-    different values; ``size_bytes``: of its chunks in the file, compressed. ``source``: where all this comes from;
-    None: there are no statistics. ``reason``: why a bound is not known.
+    ``min`` and ``max`` are SQL literals, ``is_cut`` if one is too long to show; with ``min_exact`` and ``max_exact``
+    they occur as values, otherwise they only enclose all values. ``nan`` is None for types without NaN.
+    ``distinct_count``: distinct values; ``size_bytes``: compressed size of its chunks in the file. ``source``: the
+    origin of the statistics; None: there are none. ``reason``: why a bound is unknown.
     """
 
     column_id: int
@@ -101,9 +101,9 @@ class ColumnView(msgspec.Struct, frozen=True, kw_only=True):
 class BlockView(msgspec.Struct, frozen=True, kw_only=True):
     """A block; members are those of :class:`~lamella.snapshot.manifest.Block`.
 
-    ``number``: its place in its segment. ``block_size``: bytes, not compressed. ``created``: ISO 8601. ``schema_id``:
-    what its file was written with. ``cluster_level``: how often its rows were rewritten for the key ``cluster_key_id``.
-    ``row_groups``: the rows of each.
+    ``number``: its index in its segment. ``block_size``: uncompressed bytes. ``created``: ISO 8601. ``schema_id``: the
+    schema that its file was written with. ``cluster_level``: how often its rows were rewritten for the key
+    ``cluster_key_id``. ``row_groups``: the rows of each.
     """
 
     segment_id: str
@@ -126,7 +126,7 @@ class BlockView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlockRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A line in a list of blocks. ``level``: None when it was not written for the cluster key in force."""
+    """A row in a list of blocks. ``level``: None if the block was not written for the current cluster key."""
 
     number: int
     location: str
@@ -137,11 +137,11 @@ class BlockRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PageView(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of one column, or (``is_page`` False) a row group or the whole block whose pages are not known.
+    """A page of one column, or (``is_page`` False) a row group or the whole block if its pages are unknown.
 
-    ``row_group``: None for the whole block. It has ``row_count`` rows from row ``first_row`` of the row group on, which
-    is row ``file_row`` of the file, in ``size_bytes`` at ``offset``. ``min`` and ``max`` contain its values, as SQL
-    literals. ``reason``: why something is not known.
+    ``row_group``: None for the whole block. It has ``row_count`` rows, beginning with row ``first_row`` of the row
+    group, which is row ``file_row`` of the file, in ``size_bytes`` at ``offset``. ``min`` and ``max`` enclose its
+    values, as SQL literals. ``reason``: why something is unknown.
     """
 
     row_group: int | None
@@ -160,7 +160,7 @@ class PageView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlockViews:
-    """Looks at blocks. ``layers``: those of a snapshot; ``pages``: where page statistics come from."""
+    """Creates views of blocks. ``layers``: those of a snapshot; ``pages``: the source of page statistics."""
 
     def __init__(self, manifests: Manifests, layers: Callable[[SnapshotPointer], Layers], pages: PageSource) -> None:
         self._manifests = manifests
@@ -168,10 +168,11 @@ class BlockViews:
         self._pages = pages
 
     def block(self, pointer: SnapshotPointer, segment_id: str, number: int) -> BlockView:
-        """One block, with all columns of the current schema.
+        """Returns one block, with all columns of the current schema.
 
         Raises:
-            SegmentNotFound: the snapshot does not have the segment; NotFound: the segment has no block of that number.
+            SegmentNotFound: the snapshot does not have the segment; NotFound: the segment has no block with that
+                number.
             StoreError, ManifestError: the manifest cannot be read.
         """
         layers, segment = self._layers(pointer), self._segment(pointer, segment_id)
@@ -199,10 +200,10 @@ class BlockViews:
         )
 
     def blocks(self, pointer: SnapshotPointer, segment_id: str, first: int, count: int) -> tuple[BlockRow, ...]:
-        """Up to ``count`` blocks of a segment from number ``first`` on.
+        """Returns up to ``count`` blocks of a segment, from number ``first`` on.
 
         Raises:
-            InvalidRequest: a number below zero; SegmentNotFound, StoreError, ManifestError: as :meth:`block`.
+            InvalidRequest: a negative number; SegmentNotFound, StoreError, ManifestError: as :meth:`block`.
         """
         if first < 0 or count < 0:
             raise InvalidRequest(f"{min(first, count)} is no number of a block", first=first, count=count)
@@ -223,11 +224,10 @@ class BlockViews:
         )
 
     def pages(self, pointer: SnapshotPointer, segment_id: str, number: int, column: str) -> tuple[PageView, ...]:
-        """The pages of a column in one block, in its order, from where prunes to pages know them.
+        """Returns the pages of a column in one block, in its order, from the source that page-level prunes use.
 
         Raises:
-            UnknownColumn: no such column of values; SegmentNotFound, NotFound, StoreError, ManifestError: as
-                :meth:`block`.
+            UnknownColumn: no such leaf column; SegmentNotFound, NotFound, StoreError, ManifestError: as :meth:`block`.
         """
         layers = self._layers(pointer)
         leaf = layers.head.schema.leaf(column)
@@ -259,7 +259,7 @@ def _check(number: int, count: int, segment_id: str) -> None:
 
 
 def column_view(leaf: Leaf, stats: ColumnStats | None, size_bytes: int | None) -> ColumnView:
-    """A column by what is recorded of it in a block, a segment or a snapshot."""
+    """Returns the view of a column from its statistics in a block, a segment or a snapshot."""
     view = ColumnView(column_id=leaf.id, name=leaf.name, type=str(leaf.dtype), size_bytes=size_bytes)
     if stats is None:
         return msgspec.structs.replace(view, reason="no statistics were recorded")
@@ -286,7 +286,7 @@ def _column(leaf: Leaf, block: Block) -> ColumnView:
 
 
 def _units(leaf: Leaf, cell: Cell) -> list[PageView]:
-    """The pages of a cell, and the row groups whose pages are not known."""
+    """Returns the pages of a cell, and the row groups whose pages are unknown."""
     units, zones = cell.units, cell.zones
     starts, entries = cell.zone_starts
     found = []
@@ -317,7 +317,7 @@ def _units(leaf: Leaf, cell: Cell) -> list[PageView]:
 
 
 def _unknown(pages: BlockPages, row_count: int) -> list[PageView]:
-    """The row groups of a block, or the block, when nothing is known of a column in it."""
+    """Returns the row groups of a block, or the block, if nothing is known of a column in it."""
     reason = pages.reason or _NOT_PLACED
     if not pages.group_rows:
         groups: list[tuple[int | None, int]] = [(None, row_count)]

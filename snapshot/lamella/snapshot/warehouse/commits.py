@@ -1,4 +1,4 @@
-"""Commits: conflict checks, the segments of new blocks, merged segments, and the snapshots that follow."""
+"""Commits: conflict checks, segments of new blocks, merged segments, and the next snapshot."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.warehouse.objects import Found, Lookup
 from lamella.snapshot.wire import DiffAnswer, DiffRequest, NoNewMatches
 
-#: How many snapshots are looked through for the one that took a block away.
+#: Maximum number of snapshots that are searched for the one that removed a block.
 _WINNER_STEPS: Final = 16
 
-#: The difference of two snapshots, the earlier one first.
+#: Returns the difference of two snapshots, the earlier one first.
 Difference = Callable[[SnapshotPointer, SnapshotPointer, DiffRequest], DiffAnswer]
 
 
 class Conflicts:
-    """Compares snapshots; writes nothing."""
+    """Conflict checks between snapshots; writes nothing."""
 
     def __init__(self, manifests: Manifests, lookup: Lookup, difference: Difference) -> None:
         self._manifests = manifests
@@ -44,20 +44,21 @@ class Conflicts:
     def new_matches(
         self, read_at: SnapshotPointer, base: SnapshotPointer, unwanted: NoNewMatches
     ) -> LamellaError | None:
-        """Why a change that rests on no new row matching a filter cannot be made on ``base``; None: it can.
+        """Checks a change that requires that no new row matches a filter. Returns the error if it cannot be made on
+        ``base``, otherwise None.
 
-        It can when no block that ``base`` has and ``read_at`` had not may match: NewMatches names those that may.
-        Blocks that only hold rows of earlier ones, as a compaction's, are new like any other. SchemaConflict: the
-        filter's columns may be others by now.
+        The change is valid if no block that was added between ``read_at`` and ``base`` may match. NewMatches names the
+        blocks that may. Blocks that only contain rows of earlier ones, as after a compaction, count as new.
+        SchemaConflict: the filter's columns may have changed.
 
         Raises:
-            InvalidFilter, UnknownColumn, FilterTypeMismatch, LimitExceeded: the filter cannot be asked of the table.
+            InvalidFilter, UnknownColumn, FilterTypeMismatch, LimitExceeded: the filter does not apply to the table.
         """
         request = DiffRequest(
             filter=unwanted.filter, time_zone=unwanted.time_zone, case_sensitive=unwanted.case_sensitive
         )
         if read_at.snapshot_id == base.snapshot_id:
-            self._difference(base, base, request)  # for what it raises
+            self._difference(base, base, request)  # called for the errors that it raises
             return None
         then, now = self._manifests.head(read_at), self._manifests.head(base)
         if then.schema.schema_id != now.schema.schema_id:
@@ -77,15 +78,15 @@ class Conflicts:
         )
 
     def of(self, change: ChangeSet, base: SnapshotPointer) -> LamellaError | None:
-        """What :meth:`new_matches` says of a change set."""
+        """Returns the result of :meth:`new_matches` for a change set."""
         if change.no_new_matches is None or change.read_at is None:
             return None
         return self.new_matches(change.read_at, base, change.no_new_matches)
 
     def stale(self, read_at: SnapshotPointer, removed: Sequence[str], found: Mapping[str, Found]) -> frozenset[str]:
-        """Which of these blocks are not in the base (``found``) as they were when they were read.
+        """Returns those of the blocks that differ in the base (``found``) from what was read.
 
-        A block of the same segment is the same block, so segments are opened only where that does not tell.
+        Blocks in the same segment are unchanged, so segments are opened only if their ids differ.
         """
         then = self._lookup.find(self._manifests.snapshot(read_at), removed)
         both = [place for place in removed if place in then and place in found]
@@ -96,7 +97,7 @@ class Conflicts:
         return frozenset(changed.union(removed).difference(set(both) - changed))
 
     def name_winner(self, base: Snapshot, error: CommitConflict, stale: AbstractSet[str]) -> None:
-        """Let the error say which snapshot took the blocks away, if one of the last few did."""
+        """Add to the error the snapshot that removed the blocks, if it is one of the last few."""
         blocks: list[str] = error.details["blocks"]
         now = self._lookup.find(base, blocks)
         gone = [place for place in blocks if place not in now]
@@ -110,7 +111,7 @@ class Conflicts:
                 before = self._manifests.snapshot_at(snapshot.prev_snapshot_id, snapshot.prev_manifest)
                 then = self._lookup.find(before, gone or replaced)
                 differs = bool(then) if gone else self._lookup.contents(then) != contents
-            except ObjectNotFound:  # cleaned up since
+            except ObjectNotFound:  # deleted since
                 return
             if differs:
                 error.details.update(snapshot_id=snapshot.snapshot_id, snapshot_is="winner")
@@ -118,7 +119,7 @@ class Conflicts:
             snapshot = before
 
 
-#: A group that lost more than one of so many segments is written again without them.
+#: A group that lost more than one in this many segments is rewritten without them.
 _DROPPED_PART = 8
 
 #: Called with new segments, and those whose blocks they have, one after another.
@@ -126,14 +127,14 @@ OnFold = Callable[[Sequence[SegmentRef], Sequence[SegmentRef]], object]
 
 
 class Shaped(msgspec.Struct, frozen=True):
-    """What the next snapshot consists of."""
+    """The segments and groups of the next snapshot."""
 
     groups: tuple[GroupRef, ...]
     segments: tuple[SegmentRef, ...]
 
 
 class Reshaper:
-    """Writes the segments and groups that a commit makes. ``on_fold``: see :data:`OnFold`."""
+    """Writes the segments and groups that a commit creates. ``on_fold``: see :data:`OnFold`."""
 
     def __init__(
         self,
@@ -156,10 +157,10 @@ class Reshaper:
         removals: Mapping[str, AbstractSet[str]],
         found: Mapping[str, Found],
     ) -> Shaped:
-        """``base`` with segments added behind and blocks removed.
+        """Returns ``base`` with segments appended and blocks removed.
 
-        ``removals``: locations by segment id, of the base's segments and the added ones. ``found``: where the base
-        has the blocks.
+        ``removals``: locations by segment id, of the base's segments and the added ones. ``found``: where the base has
+        the blocks.
         """
         layout = self._writer.layout(base.table_id)
         hit = {place.ref.segment_id: place for place in found.values() if place.ref.segment_id in removals}
@@ -176,7 +177,7 @@ class Reshaper:
         hit: Mapping[str, Found],
         removals: Mapping[str, AbstractSet[str]],
     ) -> tuple[list[GroupRef], list[_Piece]]:
-        """The base's groups without the segments that lose blocks, and what is left of those segments."""
+        """Returns the base's groups without the segments that lose blocks, and the remains of those segments."""
         groups: list[GroupRef] = []
         pieces: list[_Piece] = []
         for number, group in enumerate(base.groups):
@@ -210,7 +211,7 @@ class Reshaper:
         return [self._sketches.of_rest(layout, smaller, left)]
 
     def _without(self, layout: TableLayout, base: Snapshot, ref: SegmentRef, gone: AbstractSet[str]) -> list[_Piece]:
-        """What a segment is without some of its blocks; a small rest is not written yet, since it may be folded."""
+        """Returns a segment without some of its blocks; a small rest is not written yet, since it may be merged."""
         if not gone:
             return [_Piece(ref.summary.block_count, (ref,), None)]
         if len(gone) == ref.summary.block_count:
@@ -224,7 +225,8 @@ class Reshaper:
         return [_Piece(len(left), (self._writer.segment(layout, base, left),), None)]
 
     def _folded(self, layout: TableLayout, base: Snapshot, pieces: Sequence[_Piece]) -> list[SegmentRef]:
-        """The pieces as segments, small ones folded together; a fold stands where its last member stood."""
+        """Returns the pieces as segments, with small ones merged; a merged segment takes the position of its last
+        member."""
         chosen = commits.to_fold([piece.block_count for piece in pieces], self._shape)
         segments: list[SegmentRef] = []
         members = set(chosen)
@@ -262,7 +264,7 @@ class Reshaper:
         return Shaped(tuple(groups), tuple(ref for index, ref in enumerate(segments) if index not in gone))
 
     def _merged(self, layout: TableLayout, base: Snapshot, groups: Sequence[GroupRef]) -> GroupRef:
-        """One group of the segments of several that are still in the table."""
+        """Returns one group of those segments of several groups that are still in the table."""
         segments: list[SegmentRef] = []
         index: list[IndexPart] = []
         for group in groups:
@@ -280,19 +282,20 @@ class Reshaper:
 
 
 class _Piece(msgspec.Struct, frozen=True):
-    """Blocks of one segment: it is written (``refs`` has it), or they are ``loose``, with their sketches."""
+    """Blocks of one segment: either the segment is written (``refs`` has it), or they are ``loose``, with their
+    sketches."""
 
     block_count: int
     refs: tuple[SegmentRef, ...]
     loose: list[Block] | None
 
 
-#: The operation of a snapshot of change sets with different ones.
+#: The operation of a snapshot whose change sets have different ones.
 SEVERAL = "several"
 
 
 class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot that was written and waits for the catalog to point at it."""
+    """A written snapshot that the catalog does not point to yet."""
 
     pointer: SnapshotPointer
     snapshot: Snapshot
@@ -301,9 +304,9 @@ class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ManyCommitted(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of several change sets: one outcome each, in their order, and the snapshot of those that landed.
+    """The outcomes of several change sets, in order, and the snapshot with those that were applied.
 
-    ``result`` is None when none of them did; nothing was written then.
+    ``result`` is None if none of them was applied; then nothing was written.
     """
 
     result: CommitResult | None
@@ -311,20 +314,20 @@ class ManyCommitted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def landed(self) -> CommitResult:
-        """The snapshot; raises the first outcome that is an error when there is none."""
+        """Returns the snapshot; if there is none, raises the first outcome that is an error."""
         if self.result is not None:
             return self.result
         raise next(outcome for outcome in self.outcomes if isinstance(outcome, LamellaError))
 
 
 class _OneSchema(msgspec.Struct, frozen=True):
-    """A table that has had one schema, as far as is known here."""
+    """A table with one known schema."""
 
     history: tuple[Schema, ...]
 
 
 class Changes:
-    """Writes what changes; a catalog decides afterwards whether it counts.
+    """Writes changes; a catalog decides afterwards whether they take effect.
 
     ``segment_blocks``: blocks of a new segment. ``with_pages``: called with a table's schema and new segments.
     """
@@ -356,13 +359,13 @@ class Changes:
         self._with_pages = with_pages
 
     def prepare(self, table_id: str, table: Schema | Versioned, blocks: Sequence[Block]) -> tuple[SegmentRef, ...]:
-        """Write the segments of new blocks, at most ``segment_blocks`` each; they belong to no snapshot yet.
+        """Write the segments of new blocks, at most ``segment_blocks`` each; they do not belong to a snapshot yet.
 
-        ``table``: a snapshot of the table, or its schema when no block was written with an older one. A block that
-        does not say what it was written with was written with the current schema.
+        ``table``: a snapshot of the table, or its schema if no block was written with an older one. A block without a
+        schema id was written with the current schema.
 
         Raises:
-            InvalidSchema: a block that was written with a schema that is not known here.
+            InvalidSchema: a block was written with an unknown schema.
         """
         layout = self._writer.layout(table_id)
         versions = _OneSchema(history=(table,)) if isinstance(table, Schema) else table
@@ -393,20 +396,19 @@ class Changes:
         schemas: Sequence[Sequence[SchemaChange]] = (),
         now_ms: int,
     ) -> CommitResult:
-        """Write the snapshot that follows ``base``; call again with a newer base when the pointer swap was lost.
+        """Write the snapshot that follows ``base``; call again with a newer base if the pointer swap fails.
 
-        ``read_at`` is the snapshot that the writer read the removed blocks in: a file that was replaced at the same
+        ``read_at`` is the snapshot in which the writer read the removed blocks: a file that was replaced at the same
         location since then is another block, and removing it would lose rows that the writer never saw.
-        ``index_parts``: what skip indexes know of the added blocks; what the table has no index for is left out.
-        ``no_new_matches``: see :meth:`~lamella.snapshot.warehouse.commits.Conflicts.new_matches`, needs ``read_at``.
-        ``schemas``: changes of the columns, each list a new schema, that belong to the same snapshot; see
-        :meth:`seen_after`.
+        ``index_parts``: index parts of the added blocks; parts of indexes that the table lacks are ignored.
+        ``no_new_matches``: see :meth:`~lamella.snapshot.warehouse.commits.Conflicts.new_matches`; requires ``read_at``.
+        ``schemas``: schema changes of the same snapshot, each list a new schema; see :meth:`seen_after`.
 
         Raises:
             DuplicateBlock: an added block is in the table already, or twice in ``added``.
             CommitConflict: a removed block is not in ``base``, or not the one of ``read_at``. ``blocks`` names them;
-                ``snapshot_id`` is the snapshot that took the newest of them away where ``snapshot_is`` is "winner",
-                and ``base`` where it is "current", because none of the few before that was looked at has them.
+                ``snapshot_id`` is the snapshot that took the newest of them away where ``snapshot_is`` is "winner", and
+                ``base`` where it is "current", because none of the few before that was looked at has them.
             SchemaConflict: an added segment was prepared under a schema that ``base`` does not know, or whose files
                 cannot be read by its columns (after a rollback); or there is ``no_new_matches`` and other columns.
             NewMatches: ``base`` has blocks that ``read_at`` had not and that may match ``no_new_matches``.
@@ -434,17 +436,17 @@ class Changes:
         schemas: Sequence[Sequence[SchemaChange]] = (),
         now_ms: int,
     ) -> ManyCommitted:
-        """Write one snapshot after ``base`` that has several callers' change sets, as if made one after another.
+        """Write one snapshot after ``base`` with several callers' change sets, as if committed one after another.
 
-        A change set that cannot be made is left out as a whole; its outcome is the error that :meth:`commit` raises
-        for it (DuplicateBlock, CommitConflict, NewMatches, SchemaConflict), and the others are made all the same. The
-        snapshot's operation is that of the change sets that landed, or "several" when they differ; later properties
-        win. Two differences from a chain of commits: a removal with ``read_at`` never takes a block that an earlier
-        change set of the same call added, and one with ``no_new_matches`` is not made behind one that added blocks.
+        A change set that fails is left out as a whole; its outcome is the error that :meth:`commit` raises for it
+        (DuplicateBlock, CommitConflict, NewMatches, SchemaConflict), and the others are still applied. The snapshot's
+        operation is that of the applied change sets, or "several" if they differ; later properties win. There are two
+        differences to a chain of commits: a removal with ``read_at`` never removes a block that an earlier change set
+        of the same call added, and a change set with ``no_new_matches`` is not applied after one that added blocks.
 
         Raises:
             InvalidFilter, UnknownColumn, FilterTypeMismatch, LimitExceeded: of the whole call, for ``no_new_matches``.
-            StoreError, ManifestError, ObjectNotFound: of the whole call; nothing landed.
+            StoreError, ManifestError, ObjectNotFound: of the whole call; nothing was applied.
         """
         snapshot = self.seen_after(base, schemas)
         requests = [self._request(change) for change in changes]
@@ -474,17 +476,17 @@ class Changes:
         return ManyCommitted(result=result, outcomes=folded.outcomes)
 
     def seen_after(self, base: SnapshotPointer, schemas: Sequence[Sequence[SchemaChange]]) -> Snapshot:
-        """A snapshot as it would be with changed columns, each list of changes a new schema; nothing is written.
+        """Returns a snapshot with changed columns, each list of changes a new schema; nothing is written.
 
         Raises:
-            UnknownColumn, InvalidSchema, InvalidRequest: a change that cannot be made.
+            UnknownColumn, InvalidSchema, InvalidRequest: an invalid change.
         """
         snapshot = self._manifests.snapshot(base)
         for changes in schemas:
             evolved = commits.evolved_snapshot(
                 snapshot, changes, snapshot_id=base.snapshot_id, now_ms=snapshot.timestamp_ms, base_schema_id=None
             )
-            # Still that snapshot: what follows it comes behind it, and not behind one that nobody ever wrote.
+            # It keeps its id: the next snapshot must follow it, not one that was never written.
             snapshot = msgspec.structs.replace(
                 evolved,
                 timestamp_ms=snapshot.timestamp_ms,
@@ -494,11 +496,12 @@ class Changes:
         return snapshot
 
     def has_blocks(self, pointer: SnapshotPointer, locations: Iterable[str]) -> set[str]:
-        """Which of these locations are blocks of the snapshot."""
+        """Returns which of these locations are blocks of the snapshot."""
         return set(self._lookup.find(self._manifests.snapshot(pointer), locations))
 
     def identities_of(self, pointer: SnapshotPointer, locations: Iterable[str]) -> dict[str, Identity]:
-        """What tells the blocks at these locations of the snapshot from others; a location without one is left out."""
+        """Returns the identities of the snapshot's blocks at these locations; locations without a block are left
+        out."""
         found = self._lookup.find(self._manifests.snapshot(pointer), locations)
         refs = {place.ref.segment_id: place.ref for place in found.values()}
         return {
@@ -509,21 +512,20 @@ class Changes:
         }
 
     def replaced(self, pointer: SnapshotPointer, files: Mapping[str, str | None]) -> set[str]:
-        """Which of these files were in the table before the snapshot and are no longer in it.
+        """Returns which of these files were in the table before the snapshot and are no longer in it.
 
-        ``files``: by location, with the hash of the footer; None: not known, so that only files are found of which any
-        version counts. Blocks that Lamella wrote are not remembered: those that are in the folder of the table's own
-        blocks are found by that.
+        ``files``: the hash of the footer by location; None: unknown, so that only entries that apply to any version
+        match. Blocks that Lamella wrote are not recorded; they are recognized by the folder of the table's own blocks.
         """
         snapshot = self._manifests.snapshot(pointer)
         own = self._replacing.in_own_folder(snapshot.table_id, files)
         return own | self._replacing.find(snapshot, files, unknown=False)
 
     def coming_back(self, pointer: SnapshotPointer, blocks: Iterable[Block]) -> set[str]:
-        """Locations of those blocks that are to be added and whose files were in the table before the snapshot.
+        """Returns the locations of added blocks whose files were in the table before the snapshot.
 
-        A block that does not tell its footer may be any file. New blocks are in the folder of the table's own blocks:
-        there none is looked for.
+        A block without a footer hash may be any file. New blocks in the folder of the table's own blocks are not
+        checked.
         """
         return self._coming_back(self._manifests.snapshot(pointer), blocks)
 
@@ -536,7 +538,8 @@ class Changes:
         return self._replacing.find(snapshot, foreign, unknown=True)
 
     def _returned(self, snapshot: Snapshot, change: ChangeSet, request: commits.Request) -> frozenset[str]:
-        """Files of a change set that come back; not those that are in the table, and are exchanged."""
+        """Returns files of a change set that were in the table before, except those that are in it now and are being
+        replaced."""
         places = {place for place, _ in request.added}
         if not snapshot.replaced or places == self._replacing.in_own_folder(snapshot.table_id, places):
             return frozenset()
@@ -546,7 +549,7 @@ class Changes:
     def _leaving(
         self, requests: Sequence[commits.Request], folded: commits.Folded, found: Mapping[str, Found]
     ) -> dict[str, str | None]:
-        """The files that leave the table, as :meth:`Replacing.after` wants them."""
+        """Returns the files that leave the table, as :meth:`Replacing.after` expects them."""
         landed = [
             request for request, outcome in zip(requests, folded.outcomes, strict=True) if isinstance(outcome, Landed)
         ]
@@ -555,7 +558,8 @@ class Changes:
         leaving: dict[str, str | None] = {}
         for request in landed:
             for place in request.removed:
-                # Without added blocks, only the file that was there has left; another one may come to its place.
+                # Without added blocks, only this version of the file has left; another one may be registered at its
+                # location.
                 is_known = not request.added and place in contents
                 leaving[place] = contents[place][1] if is_known else None
             for place, _ in request.added:
@@ -581,7 +585,7 @@ class Changes:
         leaving: Mapping[str, str | None],
         now_ms: int,
     ) -> CommitResult:
-        """Write the snapshot that has the change sets. ``leaving``: files that are not in the table after them."""
+        """Write the snapshot with the applied change sets. ``leaving``: files that are not in the table afterwards."""
         added = [ref for change in landed for ref in change.added]
         shaped = self._reshaper.after(snapshot, added, folded.removals, found)
         appended = None if folded.removals else added
@@ -602,7 +606,7 @@ class Changes:
         if additions:
             indexes = self._directories.added(layout, following.skip_indexes, additions)
             following = msgspec.structs.replace(following, indexes=indexes or msgspec.UNSET)
-        if leaving and KIND not in snapshot.properties:  # the files of a source come and go as it says
+        if leaving and KIND not in snapshot.properties:  # the files of an external table follow its source
             replaced = self._replacing.after(snapshot, leaving)
             following = msgspec.structs.replace(following, replaced_files=replaced or msgspec.UNSET)
         following = self._sketches.of_snapshot(

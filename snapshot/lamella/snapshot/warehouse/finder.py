@@ -1,4 +1,4 @@
-"""The blocks of a snapshot that can match a filter, with its skip indexes."""
+"""Finds the blocks of a snapshot that can match a filter, using its skip indexes."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ from lamella.snapshot.storage import TableLayout, table_root
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire import AggregateRequest, DiffRequest, PruneRequest
 
-# The indexes of a snapshot, ready to be asked: bound to its schema, their parts opened where they are.
+# The indexes of a snapshot, ready to be probed: bound to its schema; local parts are opened in place.
 #
-# What was read once of a part is kept within the memory of all else; local parts are mapped.
+# What was read of a part is kept in the shared memory cache; local parts are mapped.
 
-#: What a page takes beside its bytes, with its place among the others, roughly.
+#: Approximate size of a cached page without its bytes.
 _PAGE_BYTES: Final = 300
-#: What an open part takes beside its tail.
+#: Approximate size of an open part without its tail.
 _PART_BYTES: Final = 4_096
 
 
 class IndexAccess:
-    """Opens what indexes consist of."""
+    """Opens the objects of indexes."""
 
     def __init__(self, manifests: Manifests) -> None:
         self._manifests = manifests
@@ -58,8 +58,8 @@ class IndexAccess:
         self._pages: CacheNamespace[bytes | memoryview] = CacheNamespace(manifests.resident, "index page")
 
     def indexes(self, head: Snapshot) -> list[SnapshotIndex]:
-        """The indexes of a snapshot that can be used: not those that were dropped, whose columns are gone, or of a kind
-        that is not installed here."""
+        """Returns the usable indexes of a snapshot: without those that are dropped, whose columns no longer exist, or
+        whose kind is not installed."""
         found = []
         for index in head.skip_indexes:
             if index.dropped_ms is None and index.directories and index.kind in kinds():
@@ -69,15 +69,15 @@ class IndexAccess:
         return found
 
     def directories(self, index: TableIndex) -> list[Directory]:
-        """Its directories, the last one first: what it says of a block counts."""
+        """Returns the directories of an index, the last one first, since it wins."""
         return [self._manifests.directory(ref.object) for ref in reversed(index.directories)]
 
     def is_open(self, ref: PartRef) -> bool:
-        """Whether :meth:`opened` reads nothing."""
+        """Returns whether :meth:`opened` reads nothing."""
         return self._parts.get(ref.location) is not None
 
     def opened(self, kind: Kind, ref: PartRef) -> tuple[Part, Probe]:
-        """A part, and what answers from it; raises as :class:`Part`."""
+        """Returns a part and its probe; raises as :class:`Part`."""
 
         def made() -> tuple[tuple[Part, Probe], int]:
             part = Part(ref, self._manifests.ranges_of(ref.location), _Pages(self._pages, ref.location))
@@ -87,26 +87,26 @@ class IndexAccess:
 
 
 class _Pages:
-    """The pages of one part among all that is held in memory."""
+    """The pages of one part in the memory cache."""
 
     def __init__(self, shelf: CacheNamespace[bytes | memoryview], location: str) -> None:
         self._shelf = shelf
         self._location = location
 
     def get(self, page: int, /) -> bytes | memoryview | None:
-        """A page, when it is there."""
+        """Returns a page, if it is cached."""
         return self._shelf.get((self._location, page))
 
     def __setitem__(self, page: int, data: bytes | memoryview, /) -> None:
-        """Keep it."""
+        """Cache a page."""
         self._shelf.put((self._location, page), data, len(data) + _PAGE_BYTES)
 
 
 class _Silent:
-    """Of a part that was built over another type, which says nothing of values of this one."""
+    """The probe of a part that was built over an incompatible type: it knows nothing."""
 
     def claim(self, test: BoundTest, rows: Numbers) -> Claim | None:  # noqa: ARG002  # whatever is asked
-        """Nothing."""
+        """Returns None."""
         return None
 
 
@@ -126,11 +126,11 @@ class SnapshotPart:
 
     @property
     def read_bytes(self) -> int:
-        """Bytes that were read since :meth:`probe`, by whoever asked meanwhile."""
+        """Returns the bytes read since :meth:`probe`, including those of concurrent requests."""
         return 0 if self._part is None else self._part.read_bytes - self._before
 
     def probe(self) -> Probe:
-        """Opens it."""
+        """Opens the part."""
         was_open = self._access.is_open(self._ref)
         part, probe = self._access.opened(self._kind, self._ref)
         self._part, self._before = part, part.read_bytes if was_open else 0
@@ -152,7 +152,8 @@ class SnapshotIndex:
         self._index = index
 
     def places(self, keys: BlockKeys) -> tuple[Sequence[SnapshotPart], Numbers, Numbers]:
-        """The parts that know blocks, and for each block the number of its part (-1: none) and its row there."""
+        """Returns the parts that have blocks, and for each block the number of its part (-1: none) and its row
+        there."""
         parts: list[SnapshotPart] = []
         number = np.full(len(keys), -1, dtype=np.int64)
         row = np.zeros(len(keys), dtype=np.int64)
@@ -168,11 +169,11 @@ class SnapshotIndex:
         return parts, number, row
 
 
-#: What the layers of a snapshot take in memory beside what each segment takes, roughly.
+#: Approximate memory of a snapshot's layers without that of each segment.
 _LAYERS_BYTES: Final = 4_096
-#: What a prune's outcome takes beside its arrays, texts and the filter that it is kept under, roughly.
+#: Approximate memory of a prune's outcome without its arrays, texts and filter.
 _FUNNEL_BYTES: Final = 8_192
-#: Limits of what :meth:`Questions.find_now` looks at: about a millisecond of work.
+#: Limits of :meth:`Questions.find_now`: about a millisecond of work.
 _NOW_SEGMENTS: Final = 20_000
 _NOW_BLOCKS: Final = 20_000
 _NOW_KEPT: Final = 500
@@ -181,9 +182,9 @@ Asked = PruneRequest | DiffRequest | AggregateRequest
 
 
 class Finder:
-    """Finds what a prune keeps. ``root`` is the warehouse, ``tokens`` signs where an answer was cut.
+    """Finds the blocks that a prune keeps. ``root`` is the warehouse, ``tokens`` signs page tokens.
 
-    ``grain``: how many blocks are tested together.
+    ``grain``: the number of blocks that are tested together.
     """
 
     def __init__(
@@ -203,7 +204,7 @@ class Finder:
         self._timer = timer
         self._grain = grain
         self._clock = clock
-        #: What readers reported, where it is believed; set by whoever keeps it.
+        #: Reader feedback, for tables that use it; set by the owner of the feedback.
         self.feedback: FeedbackSource | None = None
         self._filters = Filters()
         self._seen: CacheNamespace[Layers] = CacheNamespace(manifests.resident, "layers")
@@ -219,10 +220,10 @@ class Finder:
         return IndexLayer(indexes, self._keys_of(segments, refs), self._timer)
 
     def read(self, request: Asked) -> Predicate:
-        """The filter of a request; raises InvalidFilter, LimitExceeded.
+        """Reads the filter of a request; raises InvalidFilter, LimitExceeded.
 
-        ``now()`` and its like are what the clock says now, once for the whole request. Where the answer is one of
-        several (a page, or some of the segments), they would differ from one to the next: there they are not used.
+        ``now()`` and similar functions return the clock's time, once for the whole request. If the answer is one of
+        several (a page, or some of the segments), they would differ between the answers, so there they are unknown.
         """
         parts = isinstance(request, PruneRequest) and (
             request.page_size is not None
@@ -234,19 +235,20 @@ class Finder:
         return self._filters.read(request.filter, time_zone=request.time_zone, now_us=now_us)
 
     def bound(self, predicate: Predicate, schema: Schema, request: Asked) -> BoundPredicate:
-        """A filter over the columns of a schema; raises UnknownColumn, FilterTypeMismatch."""
+        """Binds a filter to the columns of a schema; raises UnknownColumn, FilterTypeMismatch."""
         return self._filters.bound(
             predicate, schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive
         )
 
     def find(self, pointer: SnapshotPointer, request: PruneRequest) -> Found:
-        """As :meth:`prune`, before it takes a form to travel in (see :mod:`lamella.snapshot.prune.encode`)."""
+        """Like :meth:`prune`, before the result is encoded (see :mod:`lamella.snapshot.prune.encode`)."""
         return self.find_predicate(pointer, self.read(request), request)
 
     def find_within(self, pointer: SnapshotPointer, request: PruneRequest, max_tests: int) -> Found | Deferred:
-        """As :meth:`find`, unless it takes more tests than that: then its cost, found out before a segment is opened.
+        """Like :meth:`find`, but if it takes more than ``max_tests`` tests, returns its cost, determined before a
+        segment is opened.
 
-        What is remembered takes none. Where the request itself ends the looking early, nobody knows how many it takes.
+        A cached result takes no tests. If the request itself ends the scan early, the number of tests is unknown.
         """
         try:
             return self.find_predicate(pointer, self.read(request), request, max_tests=max_tests)
@@ -254,7 +256,8 @@ class Finder:
             return error.cost
 
     def cost(self, pointer: SnapshotPointer, predicate: Predicate, request: PruneRequest) -> Deferred:
-        """What a prune costs, found out before a segment is opened; none where it is remembered, or not known."""
+        """Returns the cost of a prune, determined before a segment is opened; zero if the result is cached or the cost
+        is unknown."""
         layers = self.layers(pointer)
         filter = Evaluator(self.bound(predicate, layers.head.schema, request))
         if request.level == "segment" or _ends_early(request):
@@ -272,10 +275,10 @@ class Finder:
         held: dict[str, Sidecar] | None = None,
         max_tests: int | None = None,
     ) -> Found:
-        """As :meth:`find`, for a filter that has been read already; ``request.filter`` is not looked at.
+        """Like :meth:`find`, for a filter that has already been read; ``request.filter`` is ignored.
 
-        ``held``: sidecars by location that other prunes have opened, and that this one adds to. Raises NotNow where
-        it takes more than ``max_tests``, unless the request itself ends the looking early.
+        ``held``: sidecars by location that other prunes have opened, and that this one adds to. Raises NotNow if it
+        takes more than ``max_tests``, unless the request itself ends the scan early.
         """
         max_tests = None if _ends_early(request) else max_tests
         layers = self.layers(pointer)
@@ -297,10 +300,10 @@ class Finder:
         return self._found(layers, load, predicate, request, load_many=load_many, max_tests=max_tests)
 
     def find_now(self, pointer: SnapshotPointer, request: PruneRequest) -> Found | Deferred:
-        """As :meth:`find` when that takes about a millisecond and reads nothing: for callers that must not wait.
+        """Like :meth:`find` if that takes about a millisecond and reads nothing, for callers that must not block.
 
-        Else what is known of its cost: what it needs is not in memory, or many blocks are to be looked at. An answer of
-        at most 500 blocks can be encoded without reading, too. How long the filter may be is for the caller to say.
+        Otherwise returns what is known of its cost: required data is not in memory, or many blocks must be tested. An
+        answer of at most 500 blocks can also be encoded without reading. The caller limits the length of the filter.
         """
         held = self._manifests.held_layer(pointer)
         if held is None or len(held[1]) > _NOW_SEGMENTS:
@@ -384,13 +387,13 @@ class Finder:
     def _remembered(
         self, pruning: Pruning, snapshot_id: str, filter: Evaluator, max_blocks: int | None, max_tests: int | None
     ) -> Funnel:
-        """What a filter alone leaves of a snapshot, which never changes."""
+        """Returns what a filter alone leaves of a snapshot, which never changes."""
         name = (snapshot_id, filter.key)
         known = self._funnels.get(name)
         if known is not None:
             return pruning.again(known)
         found = pruning.run(filter, max_blocks=max_blocks, max_tests=max_tests)
-        if any(use.failure is not None for use in found.indexes):  # it may be read the next time
+        if any(use.failure is not None for use in found.indexes):  # it may be readable next time
             return found
         self._funnels.put(name, found.remembered(), found.size_bytes + filter.key.size_bytes + _FUNNEL_BYTES)
         return found
@@ -398,9 +401,9 @@ class Finder:
     def _told(
         self, funnel: Funnel, layers: Layers, predicate: Predicate, request: PruneRequest, max_blocks: int | None
     ) -> Funnel:
-        """Without the blocks that readers found empty; what they say changes, so it is not part of what is kept.
+        """Removes blocks that readers found empty; this feedback changes, so it is not part of the cached result.
 
-        Raises NotNow: of more than ``max_blocks`` blocks, or of blocks whose keys are not in memory.
+        Raises NotNow for more than ``max_blocks`` blocks, or for blocks whose keys are not in memory.
         """
         if self.feedback is None or not funnel.kept:
             return funnel
@@ -416,12 +419,12 @@ class Finder:
         return msgspec.structs.replace(funnel, kept=kept, walked=Walked(kept=kept), feedback=told.use)
 
     def _keys_of(self, segments: Sidecar, refs: SidecarRefs) -> Callable[[int], BlockKeys]:
-        """Gives the block keys of a segment by its row."""
+        """Returns a function that gives the block keys of a segment by its row."""
         manifests = SidecarRefs(segments, "manifest")
         return lambda row: self._manifests.keys_of(refs(row), manifests(row))
 
     def _held_keys_of(self, layers: Layers) -> Callable[[int], BlockKeys]:
-        """As :meth:`_keys_of` for callers that must not wait: raises NotNow when they would have to be read."""
+        """Like :meth:`_keys_of`, for callers that must not block: raises NotNow if keys would have to be read."""
 
         def keys(row: int) -> BlockKeys:
             sidecar = self._manifests.held_blocks(layers.head, layers.sidecar(row))
@@ -433,11 +436,11 @@ class Finder:
         return keys
 
     def layers(self, pointer: SnapshotPointer) -> Layers:
-        """The layers of a snapshot."""
+        """Returns the layers of a snapshot."""
         return self._layers(self._manifests.head(pointer), self._manifests.layer(pointer))
 
     def _layers(self, head: Snapshot, segments: Sidecar) -> Layers:
-        """Those of the last snapshots that were asked for are kept."""
+        """Returns the layers of a snapshot; those of the most recently used snapshots are cached."""
         found = self._seen.get(head.snapshot_id)
         if found is None:
             refs = SidecarRefs(segments)
@@ -454,22 +457,23 @@ class Finder:
 
 
 def _view(head: Snapshot) -> str:
-    """What names the schema that sidecars are seen from, with those that they may have been written with.
+    """Returns a key of the schema that sidecars are converted to, with the schemas that they may have been written
+    with.
 
-    Their numbers do not: of two changes that began with the same snapshot, each has its own schema of that number.
+    Schema ids are not sufficient: two changes based on the same snapshot both create a schema with the same id.
     """
     return hashlib.sha256(msgspec.json.encode(head.history)).hexdigest()
 
 
 def _ends_early(request: PruneRequest) -> bool:
-    """True when not all blocks that the segments leave are tested, and the request says where that ends."""
+    """Returns whether the request ends the scan before all blocks of the remaining segments are tested."""
     return not (
         request.limit is None and request.page_size is None and request.segments is None and request.max_ms is None
     )
 
 
 def _is_simple(request: PruneRequest) -> bool:
-    """True when the blocks of the segments that are left decide what there is to do."""
+    """Returns whether the blocks of the remaining segments determine the cost."""
     return not (
         request.level == "page"
         or request.explain

@@ -1,9 +1,9 @@
-"""Filling and optimizing an index, some parts at a time.
+"""Fills and optimizes an index, some parts at a time.
 
-What is built is true of its blocks whatever is committed meanwhile, so a refresh goes through *one* snapshot from a
-:class:`SpanContext` to the next, and its parts are added to whichever snapshot is current by then. Between two calls
-nothing is held anywhere: a refresh that is not gone on with leaves what it built so far. Blocks that are left out are
-behind the place, so that they are not tried again by the same refresh.
+A part is valid for its blocks whatever is committed in the meantime. So a refresh goes through *one* snapshot from one
+:class:`Place` to the next, and adds its parts to the snapshot that is current by then. No state is kept between two
+calls: an abandoned refresh leaves the parts built so far. Blocks that are left out are before the place, so that the
+same refresh does not try them again.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _AT_ONCE: Final = 64
 
 
 class IndexBlocks:
-    """Holds blocks against directories. Every method that goes through a snapshot reads the sidecars of all of its
-    segments, one row of 16 bytes a block; what is not in memory is not kept there."""
+    """Compares blocks with directories. Every method that goes through a snapshot reads the sidecars of all of its
+    segments, 16 bytes per block; sidecars that are not in memory are not cached."""
 
     def __init__(self, manifests: Manifests) -> None:
         self._manifests = manifests
 
     def directories(self, index: TableIndex) -> list[Directory]:
-        """The directories of an index, oldest first."""
+        """Returns the directories of an index, oldest first."""
         return [self._manifests.directory(ref.object) for ref in index.directories]
 
     def groups(self, snapshot: Snapshot) -> list[list[SegmentRef]]:
-        """The segments of a whole snapshot in the groups that have a part each: full ones alone, small neighbours
-        together. The same for a snapshot every time.
+        """Groups the segments of a whole snapshot; each group has one part: full segments alone, small neighbours
+        together. The grouping is deterministic.
         """
         groups: list[list[SegmentRef]] = []
         size = PART_BLOCKS
@@ -59,7 +59,7 @@ class IndexBlocks:
         return groups
 
     def keys(self, refs: Sequence[SegmentRef]) -> Iterator[BlockKeys]:
-        """The keys of the blocks of each of some segments."""
+        """Yields the keys of the blocks of each of some segments."""
         for start in range(0, len(refs), _AT_ONCE):
             some = refs[start : start + _AT_ONCE]
             sidecars = self._manifests.sidecars([ref.sidecar for ref in some], keep=False)
@@ -68,7 +68,7 @@ class IndexBlocks:
                 yield self._manifests.block_keys(ref) if keys is None else keys
 
     def all_keys(self, pointer: SnapshotPointer) -> BlockKeys:
-        """The keys of all blocks of a snapshot."""
+        """Returns the keys of all blocks of a snapshot."""
         refs = list(self._manifests.refs(self._manifests.snapshot(pointer)))
         return np.concatenate([no_keys(), *self.keys(refs)])
 
@@ -80,13 +80,13 @@ class IndexBlocks:
         more: Directory | None = None,
         forget: BlockKeys | None = None,
     ) -> list[Coverage]:
-        """What each index knows of a snapshot. ``more``, ``forget``: as if these entries were added, and the others of
-        these blocks were not there."""
+        """Returns the coverage of a snapshot by each index. ``more``, ``forget``: as if these entries were added, and
+        the other entries of these blocks removed."""
         keys = self.all_keys(pointer)
         return [self._covered(keys, self.directories(index), more, forget) for index in indexes]
 
     def gone(self, pointer: SnapshotPointer, index: TableIndex) -> BlockKeys:
-        """The blocks that an index knows and that are not in a snapshot."""
+        """Returns the blocks that an index has and a snapshot has not."""
         here = self.all_keys(pointer)
         return np.concatenate(
             [no_keys(), *(each.keys[~are_among(each.keys, here)] for each in self.directories(index))]
@@ -113,14 +113,14 @@ class IndexBlocks:
 
 Mode = Literal["incremental", "full", "quick"]
 
-#: Groups of segments that are looked at together.
+#: Groups of segments that are processed together.
 _LOOK_AHEAD: Final = 64
 
 _SOURCES: Final[dict[Mode, Source]] = {"incremental": "either", "full": "values", "quick": "filters"}
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
-    """Where a refresh goes on: the group of segments, the block in it, and how many blocks are still to be tried
+    """Where a refresh continues: the group of segments, the block in it, and the number of blocks still to be tried
     (None: not counted yet)."""
 
     group: int = 0
@@ -129,7 +129,8 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call built. The parts are stored, and no snapshot has them. ``following``: None when that was all."""
+    """The result of one call. The parts are stored, but no snapshot has them. ``following``: None if the refresh is
+    complete."""
 
     parts: tuple[tuple[PartRef, BlockKeys], ...]
     left_out: tuple[LeftOut, ...]
@@ -160,15 +161,15 @@ class IndexRefresh:
         workers: int = 1,
         until: Callable[[], bool] = lambda: False,
     ) -> Refreshed:
-        """Build parts for blocks of a snapshot, from a place on: at most ``max_blocks``, at least one if there is any,
-        and no further one once ``until`` is true.
+        """Build parts for blocks of a snapshot, starting at a place: at most ``max_blocks``, at least one if there is
+        any; stops when ``until`` is true.
 
-        ``index``: as it is now, not as it was in that snapshot. ``mode``: "full" builds every block from its values,
-        also those that the index knows; "incremental" those that it does not know, from filters in their files where
-        its kind can; "quick" only those that need no row to be read.
+        ``index``: its current definition, not that of the snapshot. ``mode``: "full" builds every block from its
+        values, including those that the index has; "incremental" builds blocks that it lacks, from filters in their
+        files if its kind can; "quick" builds only blocks of which no rows need to be read.
 
         Raises:
-            InvalidRequest: a column of the index is gone, or has another type.
+            InvalidRequest: a column of the index was dropped, or has another type.
             StoreError: storage failed.
         """
         table = self._manifests.head(pointer)
@@ -213,7 +214,7 @@ _NOTHING: Final = Refreshed(parts=(), left_out=(), left_out_keys=no_keys(), row_
 
 
 class _Until:
-    """Some blocks one after another, until time is up; ``taken``: how many were. The first of a call always is."""
+    """Yields blocks until ``until`` is true, but at least the first of a call; ``taken``: the number yielded."""
 
     def __init__(
         self, blocks: Sequence[Block], rows: Sequence[int], until: Callable[[], bool], *, is_first: bool
@@ -245,22 +246,22 @@ class _Work:
         self._wanted: dict[int, list[int]] = {}
 
     def rows(self, place: Place) -> list[int]:
-        """The blocks of the place's group, from its row on, that are to be tried."""
+        """Returns the blocks of the place's group, from its row on, that are to be tried."""
         if place.group not in self._wanted:
             self._look(place.group)
         return [row for row in self._wanted.get(place.group, ()) if row >= place.row]
 
     def blocks(self, place: Place) -> list[Block]:
-        """The blocks of the place's group."""
+        """Returns the blocks of the place's group."""
         return [block for ref in self._groups[place.group] for block in self._manifests.segment(ref).blocks]
 
     def count(self, start: Place) -> int:
-        """How many blocks are to be tried from a place on."""
+        """Returns how many blocks are to be tried from a place on."""
         rest = range(start.group + 1, len(self._groups))
         return len(self.rows(start)) + sum(len(self.rows(Place(group))) for group in rest)
 
     def following(self, place: Place, wanted: list[int], taken: int) -> Place | None:
-        """The place behind the first ``taken`` of the wanted blocks; None: there is no more to be tried."""
+        """Returns the place after the first ``taken`` of the wanted blocks; None if there are no more to be tried."""
         if taken < len(wanted):
             return Place(place.group, wanted[taken])
         rest = range(place.group + 1, len(self._groups))
@@ -276,15 +277,15 @@ class _Work:
             self._wanted[number] = np.flatnonzero(found.number < 0).tolist()
 
 
-# Optimising an index: each part gets the blocks of one group of segments, and none that have left the table.
+# Optimizing an index: each part gets the blocks of one group of segments, without those that have left the table.
 #
-# A query reads whole groups of segments, so a part whose blocks are spread over many is opened for few of them. No
-# block's file is read: what parts know is taken over. Parts that fit already are left alone.
+# A query reads whole groups of segments, so a part whose blocks are spread over many groups is opened for few of them.
+# No block's file is read: the content of parts is copied. Parts that already fit are left alone.
 
 
 class Regrouped(msgspec.Struct, frozen=True, kw_only=True):
-    """New parts, stored, that no snapshot has yet; the locations of those that they were taken from; blocks that are
-    known by parts that cannot be read; and how many groups are still to be looked at."""
+    """New parts, stored but in no snapshot yet; the locations of the parts they were copied from; blocks in parts that
+    cannot be read; and the number of groups still to be processed."""
 
     parts: tuple[tuple[PartRef, BlockKeys], ...]
     moved_from: frozenset[str]
@@ -301,7 +302,7 @@ class _Source(NamedTuple):
 
 
 class Regrouping:
-    """Takes parts apart and puts them together."""
+    """Splits and recombines parts."""
 
     def __init__(self, manifests: Manifests, blocks: IndexBlocks, store: Store, root: str, ids: Ids) -> None:
         self._manifests = manifests
@@ -313,8 +314,8 @@ class Regrouping:
     def run(
         self, pointer: SnapshotPointer, index: TableIndex, *, until: Callable[[], bool] = lambda: False
     ) -> Regrouped:
-        """Make the parts of some groups of a snapshot's segments, at least one if there is any to be made, and no
-        further one once ``until`` is true.
+        """Make the parts of some groups of a snapshot's segments, at least one if there is any to be made; stops when
+        ``until`` is true.
 
         Raises:
             InvalidRequest: the index's kind is not installed here.
@@ -343,7 +344,7 @@ class Regrouping:
         )
 
     def _scattered(self, pointer: SnapshotPointer, index: TableIndex) -> Iterator[tuple[BlockKeys, Placed]]:
-        """The groups whose known blocks are not all that one part has: their keys, and where they are."""
+        """Yields the groups whose indexed blocks are not exactly those of one part: their keys, and where they are."""
         directories = self._blocks.directories(index)
         groups = self._blocks.groups(self._manifests.snapshot(pointer))
         keys = self._blocks.keys([ref for group in groups for ref in group])
@@ -375,7 +376,7 @@ class Regrouping:
     def _made(
         self, layout: TableLayout, index: TableIndex, sources: list[_Source]
     ) -> Iterator[tuple[tuple[PartRef, BlockKeys], list[str]]]:
-        """New parts, and what each was taken from. Parts over different types are not put together."""
+        """Yields new parts, and the locations each was copied from. Parts over different types are not combined."""
         kind = kind_named(index.kind)
         alike: dict[bytes, list[_Source]] = defaultdict(list)
         for source in sources:
@@ -384,7 +385,7 @@ class Regrouping:
         for group in alike.values():
             header, rows = group[0].part.header, group[0].rows
             if len(group) == 1 and len(rows) == header.block_count:
-                continue  # it has nothing else
+                continue  # it contains nothing else
             sections, facts = kind.taken([(source.part, source.rows) for source in group])
             keys = np.concatenate([source.keys for source in group])
             data, tail = pack(header.kind, header.dtype, len(keys), sections, options=header.options, facts=facts)

@@ -1,7 +1,7 @@
-"""A table's skip indexes: made, filled with parts, dropped, restored and removed, each by a snapshot of its own.
+"""A table's skip indexes: created, filled with parts, dropped, restored and removed, each by its own snapshot.
 
-Definitions stand in snapshots, so nothing is ever half done: an index without parts is one that knows no block yet.
-Parts say which blocks they are about, so they may be added to any later snapshot, whatever was committed meanwhile.
+Definitions are stored in snapshots, so every state is complete: an index without parts covers no blocks yet. Parts
+identify their blocks, so they may be added to any later snapshot, whatever was committed in the meantime.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Changed = Callable[[tuple[TableIndex, ...]], tuple[TableIndex, ...]]
 
 
 class Indexing:
-    """Writes the snapshots that change a table's indexes; a catalog decides afterwards whether they count."""
+    """Writes the snapshots that change a table's indexes; a catalog decides afterwards whether they take effect."""
 
     def __init__(self, manifests: Manifests, writer: ManifestWriter, directories: Directories, ids: Ids) -> None:
         self._manifests = manifests
@@ -49,10 +49,10 @@ class Indexing:
         time_zone: str = "UTC",
         now_ms: int,
     ) -> CommitResult:
-        """Write the snapshot after ``base`` that has one more index, which knows no block yet.
+        """Write the snapshot after ``base`` with one more index, which covers no blocks yet.
 
         Raises:
-            AlreadyExists: the table has an index of that name, perhaps a dropped one.
+            AlreadyExists: the table has an index of that name, possibly a dropped one.
             InvalidRequest, InvalidFilter, UnknownColumn: see :func:`lamella.snapshot.index.definition.defined`.
         """
         made = defined(
@@ -76,17 +76,18 @@ class Indexing:
         return self._follow(base, changed, now_ms)
 
     def drop(self, base: SnapshotPointer, name: str, *, now_ms: int) -> CommitResult:
-        """Write the snapshot after ``base`` that does not use an index any more; raises IndexNotFound."""
+        """Write the snapshot after ``base`` that no longer uses an index; raises IndexNotFound."""
         return self._replace(base, name, now_ms, dropped_ms=now_ms)
 
     def restore(self, base: SnapshotPointer, name: str, *, now_ms: int) -> CommitResult:
-        """Write the snapshot after ``base`` that uses a dropped index again, with all it knew; raises IndexNotFound."""
+        """Write the snapshot after ``base`` that uses a dropped index again, with all its parts; raises
+        IndexNotFound."""
         return self._replace(base, name, now_ms, is_dropped=True, dropped_ms=None)
 
     def remove(self, base: SnapshotPointer, name: str, *, now_ms: int) -> CommitResult:
         """Write the snapshot after ``base`` without an index that was dropped before.
 
-        Its parts belong to the snapshots before, and go when those have expired. Raises IndexNotFound.
+        Its parts belong to earlier snapshots, and are deleted after those have expired. Raises IndexNotFound.
         """
 
         def changed(indexes: tuple[TableIndex, ...]) -> tuple[TableIndex, ...]:
@@ -109,12 +110,12 @@ class Indexing:
     ) -> CommitResult:
         """Write the snapshot after ``base`` in which an index has these parts, each with the keys of its blocks.
 
-        ``replace``: and no others. ``forget``: what was known of these blocks before does not count any more.
-        ``moved_from``: locations of the parts that the new ones were taken from; an entry counts only where ``base``
-        still has its block in one of them, so that nothing is lost that was added meanwhile. ``compact``: write one
-        directory in place of all.
+        ``replace``: and no others. ``forget``: earlier entries of these blocks are removed. ``moved_from``: locations
+        of the parts that the new ones were copied from; an entry takes effect only if ``base`` still has its block in
+        one of them, so that nothing added in the meantime is lost. ``compact``: write one directory that replaces all
+        others.
 
-        Raises IndexNotFound when ``base`` has no index of that id, or it was dropped.
+        Raises IndexNotFound if ``base`` has no index with that id, or it was dropped.
         """
         if any(len(keys) != ref.block_count for ref, keys in parts):
             raise InvalidRequest("a part comes with one key for each of its blocks")
@@ -160,7 +161,7 @@ class Indexing:
 
 
 def index_with_id(indexes: Sequence[TableIndex], index_id: str) -> TableIndex:
-    """The index of that id, which is in use; raises IndexNotFound."""
+    """Returns the active index with an id; raises IndexNotFound."""
     for index in indexes:
         if index.index_id == index_id and index.dropped_ms is None:
             return index
@@ -168,7 +169,7 @@ def index_with_id(indexes: Sequence[TableIndex], index_id: str) -> TableIndex:
 
 
 def index_named(indexes: Sequence[TableIndex], name: str, *, is_dropped: bool = False) -> TableIndex:
-    """The index of a name, which is in use, or was dropped; raises IndexNotFound."""
+    """Returns the active (or dropped) index with a name; raises IndexNotFound."""
     for index in indexes:
         if index.name.lower() == name.lower():
             if (index.dropped_ms is not None) == is_dropped:

@@ -1,4 +1,4 @@
-"""The layers of a snapshot as a map: where its blocks are, how large they are, how many lie over one another."""
+"""The layers of a snapshot as a map: the positions, sizes and depths of its blocks."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from lamella.snapshot.warehouse.manifests import Manifests
 
 Numbers = npt.NDArray[np.int64]
 
-#: ``LayerMap.depth`` where it was not looked at.
+#: ``LayerMap.depth`` of blocks that were not evaluated.
 NOT_KNOWN: Final = -1
-#: What a map takes beside its arrays, and for the name of each segment, roughly.
+#: Approximate size of a map without its arrays, and of the name of each segment.
 _MAP_BYTES: Final = 2_048
 _NAME_BYTES: Final = 100
-#: Of the sample of segments that is looked at, where there are very many.
+#: Seed of the sample of segments, if there are very many.
 _SEED: Final = 0
 
 
 class LayerMap(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """The blocks of a snapshot in its order, as arrays of one entry a block that nobody may change.
+    """The blocks of a snapshot in its order, as read-only arrays with one entry per block.
 
-    ``segment``: the number of its segment (int32); ``row_count`` and ``file_size`` (int64); ``depth`` (int32): how many
-    blocks lie over one another where most do, at a place in this one (see :mod:`lamella.snapshot.cluster.depth`); 0 in
-    a block without rows; None: there is no key. ``columns`` and ``kind`` are those of the key.
+    ``segment``: the number of its segment (int32); ``row_count`` and ``file_size`` (int64); ``depth`` (int32): the
+    maximum number of blocks that overlap within this one (see :mod:`lamella.snapshot.cluster.depth`); 0 in a block
+    without rows; None: there is no key. ``columns`` and ``kind`` are those of the key.
 
-    Along a curve places are the low corners of boxes. Of more than 4,000 boxes those of whole segments are looked at
-    instead: ``depth_of`` is "segment", and each block has the depth of its segment among the segments. Of more segments
-    than that ``is_exact`` is False: a sample is looked at, and the others' depth is :data:`NOT_KNOWN`.
+    Along a curve, depth is evaluated at the low corners of boxes. Of more than 4,000 boxes, the boxes of whole segments
+    are evaluated instead: ``depth_of`` is "segment", and each block has the depth of its segment among the segments. Of
+    more segments than that, ``is_exact`` is False: a sample is evaluated, and the others' depth is :data:`NOT_KNOWN`.
 
-    One entry a segment: ``segment_id``, and ``starts``, the number of its first block (int64).
+    Entries per segment: ``segment_id``, and ``starts``, the number of its first block (int64).
     """
 
     snapshot_id: str
@@ -63,24 +63,24 @@ class LayerMap(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def bounds(self) -> Numbers:
-        """``starts``, and the number of all blocks."""
+        """Returns ``starts``, followed by the number of all blocks."""
         return np.append(self.starts, len(self))
 
     def number_of(self, segment_id: str) -> int:
-        """The number of a segment; raises SegmentNotFound."""
+        """Returns the number of a segment; raises SegmentNotFound."""
         return number_of_segment(self.segment_id, segment_id)
 
     def blocks(self, segment: int) -> slice:
-        """The blocks of a segment, by its number."""
+        """Returns the blocks of a segment, by its number."""
         bounds = self.bounds
         return slice(int(bounds[segment]), int(bounds[segment + 1]))
 
 
 class Tiles(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Neighbouring segments taken together, as arrays of one entry a tile.
+    """Groups of neighbouring segments, as arrays with one entry per tile.
 
-    ``mean_depth`` (float64; NaN: not known of any block) and ``max_depth`` (int64) are of the blocks that have rows and
-    whose depth is known; None: the map has none. ``file_size`` is in bytes; all others are counts and numbers (int64).
+    ``mean_depth`` (float64; NaN: unknown for every block) and ``max_depth`` (int64) cover the blocks that have rows and
+    a known depth; None: the map has no depths. ``file_size`` is in bytes; all others are counts and numbers (int64).
     """
 
     first_segment: Any
@@ -97,7 +97,7 @@ class Tiles(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class LayerMaps:
-    """Makes maps, and keeps them within the memory of all else. Thread-safe; ``layers``: those of a snapshot."""
+    """Creates maps and caches them in the shared memory cache. Thread-safe; ``layers``: those of a snapshot."""
 
     def __init__(self, manifests: Manifests, layers: Callable[[SnapshotPointer], Layers]) -> None:
         self._manifests = manifests
@@ -105,10 +105,11 @@ class LayerMaps:
         self._maps: CacheNamespace[LayerMap] = CacheNamespace(manifests.resident, "layer map")
 
     def of(self, pointer: SnapshotPointer, columns: Sequence[str] = (), kind: ClusterKind = "linear") -> LayerMap:
-        """The map of a snapshot; depths are on its own cluster key, if it has one, or on that of these ``columns``.
+        """Returns the map of a snapshot; depths refer to the key of these ``columns``, or else to its own cluster key,
+        if it has one.
 
         Raises:
-            InvalidRequest, UnknownColumn: no key that there can be.
+            InvalidRequest, UnknownColumn: an invalid key.
         """
         layers = self._layers(pointer)
         key = key_of(layers.head, columns, kind) if columns or layers.head.cluster_key is not None else None
@@ -145,11 +146,12 @@ class LayerMaps:
 
     @staticmethod
     def tiles(layer_map: LayerMap, at_most: int, *, segments: slice | None = None) -> Tiles:
-        """Some segments (None: all) in their order as at most so many tiles, of about as many segments each.
+        """Returns some segments (None: all) in their order as at most ``at_most`` tiles, of about as many segments
+        each.
 
         Raises:
             InvalidRequest: ``at_most`` is less than 1.
-            ValueError: ``segments`` leaves some out.
+            ValueError: ``segments`` has a step.
         """
         if at_most < 1:
             raise InvalidRequest(f"there is at least one tile, not {at_most}", parameter="tiles")
@@ -180,10 +182,11 @@ class LayerMaps:
 
     @staticmethod
     def verdicts(found: Found, layer_map: LayerMap) -> Codes:
-        """A prune's verdict of every block (codes of :mod:`lamella.snapshot.prune.outcome`); NONE: it is not kept.
+        """Returns a prune's verdict of every block (codes of :mod:`lamella.snapshot.prune.outcome`); NONE: it is not
+        kept.
 
         Raises:
-            ValueError: the prune is of another snapshot than the map, or was asked for segments only.
+            ValueError: the prune is of another snapshot than the map, or returned segments only.
         """
         if found.answer.snapshot_id != layer_map.snapshot_id:
             raise ValueError("the prune is of another snapshot than the map")
@@ -205,13 +208,13 @@ class LayerMaps:
 
     @staticmethod
     def kept(verdicts: Codes, tiles: Tiles) -> Numbers:
-        """How many blocks of each tile are kept, by the verdicts of all blocks."""
+        """Returns how many blocks of each tile are kept, by the verdicts of all blocks."""
         ends = np.append(tiles.first_block, tiles.first_block[-1:] + tiles.block_count[-1:])
         return _sums(verdicts != NONE, ends)
 
 
 def _extents(layers: Layers, scan: LayoutScan, key: Key) -> tuple[Extents, bool]:
-    """Where the blocks lie, or (True) their segments."""
+    """Returns the extents of the blocks, or (True) those of their segments."""
     found = scan.extents(key.kind, key.leaves)
     if not isinstance(found, Boxes) or int((scan.row_count > 0).sum()) <= EXACT:
         return found, False
@@ -219,7 +222,7 @@ def _extents(layers: Layers, scan: LayoutScan, key: Key) -> tuple[Extents, bool]
 
 
 def _depth(found: Extents, row_count: Numbers) -> tuple[Numbers, bool]:
-    """The depth of each entry, 0 of those without rows; and whether all were looked at."""
+    """Returns the depth of each entry, 0 of those without rows; and whether all were evaluated."""
     rows = np.flatnonzero(row_count > 0)
     some = found.take(rows)
     depths: Depths
@@ -231,14 +234,14 @@ def _depth(found: Extents, row_count: Numbers) -> tuple[Numbers, bool]:
 
 
 def _fixed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The same, read-only: maps are shared."""
+    """Returns the array read-only, because maps are shared."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def _sums(values: npt.NDArray[Any], ends: Numbers) -> Numbers:
-    """The sums of the values between each of the ends and the next."""
+    """Returns the sums of the values between each of the ends and the next."""
     if len(ends) < 2:
         return np.zeros(0, dtype=np.int64)
     sums = np.zeros(int(ends[-1] - ends[0]) + 1, dtype=np.int64)
@@ -247,7 +250,7 @@ def _sums(values: npt.NDArray[Any], ends: Numbers) -> Numbers:
 
 
 def _greatest(values: npt.NDArray[Any], ends: Numbers) -> Numbers:
-    """The greatest of the values between each of the ends and the next; 0 where there are none."""
+    """Returns the maximum of the values between each of the ends and the next; 0 if there are none."""
     found = np.zeros(max(len(ends) - 1, 0), dtype=np.int64)
     some = np.flatnonzero(np.diff(ends) > 0)
     if len(some):

@@ -1,4 +1,4 @@
-"""How snapshots are laid out for a key, and which blocks should be in one segment."""
+"""Evaluates how snapshots are laid out for a key, and regroups blocks into segments."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from lamella.snapshot.warehouse.regroup import Rearranging, Swap, Written
 from lamella.snapshot.wire import ClusteringAnswer, DepthFigures, LookUpFigures, RegroupRequest
 from lamella.snapshot.workload.recorded_filters import Recorded
 
-#: Look-ups are ranges of this part of all rows.
+#: Look-ups are ranges of this fraction of all rows.
 SHARE = 0.001
 
-# All blocks of a snapshot in columns: sizes, levels, the zone maps of some columns; for looking at its layout.
+# All blocks of a snapshot in columns: sizes, levels, and zone maps of some columns, for evaluating its layout.
 #
-# Columns are put together chunk by chunk and kept, like those of prunes and with them.
+# Columns are assembled chunk by chunk and cached, like those of prunes and together with them.
 
 Rows = npt.NDArray[np.int64]
 
 
 class OnOneKey:
-    """Blocks, which say where rows are, and segments, whether they are in the table or not.
+    """Blocks, which determine the distribution of rows, and segments, whether they are in the table or not.
 
     ``blocks``, ``segments``: the zone maps of the key's columns, each of all of them; ``rows``: of each block.
     """
@@ -69,14 +69,14 @@ class OnOneKey:
         )
         first, count = len(rows), len(segments[0])
         self._rows = rows
-        #: Where the blocks lie, and where the segments do.
+        #: The extents of the blocks and of the segments.
         self.blocks: Extents = found.take(np.arange(first))
         self.segments: Extents = found.take(np.arange(first, first + count))
         self._likely: npt.NDArray[np.float64] | None = None
 
     def kept(self, segments: Rows | None = None) -> float:
-        """How many of the segments (None: of all) a look-up of :data:`SHARE` of the rows is sent to, expected; on
-        average over ranges of each column of a key along a curve, and of all its columns at once."""
+        """Returns the expected number of the segments (None: of all) that a look-up of :data:`SHARE` of the rows opens;
+        for a key along a curve the average over ranges of each column and of all columns at once."""
         if self._likely is None:
             self._likely = self._sent_to()
         return float(self._likely.sum() if segments is None else self._likely[segments].sum())
@@ -91,7 +91,7 @@ class OnOneKey:
 
 
 def zones_of_refs(leaf: Leaf, refs: Sequence[SegmentRef]) -> Zones:
-    """The zone map of a column over segments that were written under the schema that it is of."""
+    """Returns the zone map of a column over segments that were written under the same schema as the column."""
     return zones_of(leaf.dtype, [(ref.summary.row_count, ref.summary.col_stats.get(leaf.id)) for ref in refs])
 
 
@@ -103,9 +103,9 @@ _NUMBERS: Final = (*NEEDED, *CLUSTERED)
 
 
 class LayoutScan:
-    """The blocks of a snapshot, one after another in its order; some 40 bytes of each, and those of the zone maps.
+    """The blocks of a snapshot, one after another in its order; about 40 bytes per block, plus the zone maps.
 
-    ``leaves``: columns that will be asked for; others are read when they are.
+    ``leaves``: columns that will be used; others are read on first access.
     """
 
     def __init__(self, manifests: Manifests, layers: Layers, leaves: Sequence[Leaf] = ()) -> None:
@@ -129,17 +129,17 @@ class LayoutScan:
 
     @cached_property
     def key_id_in_force(self) -> int:
-        """The id of the table's cluster key; -1: it has none."""
+        """Returns the id of the table's cluster key; -1 if it has none."""
         key = self.head.cluster_key
         return -1 if key is None else key.key_id
 
     def sizes(self, *, of_own_key: bool = True) -> Sizes:
-        """Sizes and levels; ``of_own_key`` False: as for a key that no block was written for."""
+        """Returns sizes and levels; ``of_own_key`` False: as for a key that no block was written for."""
         is_own = (self.key_id == self.key_id_in_force) & (self.key_id >= 0) & of_own_key
         return Sizes(self.row_count, self.file_size, np.where(is_own, self._levels, NOT_WRITTEN))
 
     def zones(self, leaf: Leaf) -> Zones:
-        """The zone maps of a column."""
+        """Returns the zone maps of a column."""
         found = self._zones.get(leaf)
         if found is None:
             parts = [chunk.column(leaf, self._load).zones for chunk in self._chunks()]
@@ -148,15 +148,15 @@ class LayoutScan:
         return found
 
     def extents(self, kind: ClusterKind, leaves: Sequence[Leaf]) -> Extents:
-        """Where the blocks lie on a key."""
+        """Returns the extents of the blocks on a key."""
         return extents(kind, [self.zones(leaf) for leaf in leaves])
 
     def may_match(self, node: BoundPredicate) -> Mask:
-        """Blocks that may hold a row for which the filter is true, by their bounds."""
+        """Returns the blocks that may have a row for which the filter is true, by their bounds."""
         return np.asarray(verdicts(evaluate(node, self.zones, len(self)), self.row_count) != NONE)
 
     def identities(self, blocks: Rows) -> list[Identity]:
-        """What tells blocks (their numbers here) from others, in the order asked; read from the manifests anew."""
+        """Returns the identities of blocks (given by their numbers here), in the given order; reads the manifests."""
         manifests = SidecarRefs(self._layers.segments, of="manifest")
         found: dict[int, Identity] = {}
         for segment in np.unique(self.segment[blocks]).tolist():
@@ -168,7 +168,8 @@ class LayoutScan:
         return [found[number] for number in blocks.tolist()]
 
     def statistics(self, blocks: Rows, leaves: Sequence[Leaf]) -> list[dict[int, ColumnStats]]:
-        """What manifests say of some columns of blocks (their numbers here), in the order asked."""
+        """Returns the statistics of some columns of blocks (given by their numbers here), in the given order; reads the
+        manifests."""
         manifests = SidecarRefs(self._layers.segments, of="manifest")
         found: dict[int, dict[int, ColumnStats]] = {}
         for segment in np.unique(self.segment[blocks]).tolist():
@@ -182,7 +183,7 @@ class LayoutScan:
         return [found[number] for number in blocks.tolist()]
 
     def levels(self, blocks: Rows) -> list[int]:
-        """The level of each of some blocks, for whatever key it was written."""
+        """Returns the level of each of some blocks, for whatever key it was written."""
         return [int(each) for each in self._levels[blocks]]
 
     def _chunks(self) -> Sequence[Chunk]:
@@ -196,15 +197,15 @@ class LayoutScan:
         return self._manifests.many_blocks(self.head, refs, keep=keep)
 
 
-#: Of the sample of boxes that is looked at, where there are many.
+#: Seed of the sample of boxes, if there are many.
 _SEED: Final = 0
-#: Segments that one request replaces, unless it says otherwise, and at most.
+#: Default and maximum number of segments that one request replaces.
 SEGMENTS: Final = 32
 MAX_SEGMENTS: Final = 256
 
 
 class Where(msgspec.Struct, frozen=True, eq=False):
-    """Only blocks that may match."""
+    """Restricts to blocks that may match."""
 
     predicate: Predicate
     time_zone: str = "UTC"
@@ -212,7 +213,7 @@ class Where(msgspec.Struct, frozen=True, eq=False):
 
 
 class Key(msgspec.Struct, frozen=True, eq=False):
-    """A key of a snapshot. ``key_id``: of its own; None: of one that it could have."""
+    """A key of a snapshot. ``key_id``: of its own key; None: of a candidate key."""
 
     leaves: tuple[Leaf, ...]
     kind: ClusterKind
@@ -220,9 +221,9 @@ class Key(msgspec.Struct, frozen=True, eq=False):
 
 
 class Regrouped(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What one call wrote, and no snapshot has: ``written`` of the groups of ``plan``, the first ones.
+    """What one call wrote, in no snapshot yet: ``written`` of the groups of ``plan``, the first ones.
 
-    ``before``: how many segments a look-up is sent to; ``gains``: how many fewer when each of ``written`` is done.
+    ``before``: how many segments a look-up opens; ``gains``: how many fewer after each of ``written`` is done.
     """
 
     plan: Regrouping
@@ -233,7 +234,7 @@ class Regrouped(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Layouts:
-    """Looks at snapshots; ``layers``: those of a snapshot; ``segment_blocks``: of a full segment."""
+    """Evaluates snapshots; ``layers``: those of a snapshot; ``segment_blocks``: of a full segment."""
 
     def __init__(
         self,
@@ -258,11 +259,11 @@ class Layouts:
         where: Where | None = None,
         recorded: Sequence[Recorded] = (),
     ) -> ClusteringAnswer:
-        """The figures of a layout, for the snapshot's own key or (``columns``) another one.
+        """Returns the figures of a layout, for the snapshot's own key or (``columns``) another one.
 
         Raises:
-            InvalidRequest, UnknownColumn: no key that there can be; or the snapshot has none.
-            FilterTypeMismatch, UnknownColumn, LimitExceeded: the filter.
+            InvalidRequest, UnknownColumn: an invalid key, or the snapshot has none.
+            FilterTypeMismatch, UnknownColumn, LimitExceeded: the filter is invalid.
         """
         layers = self._layers(pointer)
         head = layers.head
@@ -301,7 +302,7 @@ class Layouts:
         )
 
     def average_depth(self, pointer: SnapshotPointer) -> float | None:
-        """The average depth of a snapshot's blocks on its cluster key; None: it has none."""
+        """Returns the average depth of a snapshot's blocks on its cluster key; None if it has none."""
         layers = self._layers(pointer)
         if layers.head.cluster_key is None:
             return None
@@ -313,11 +314,11 @@ class Layouts:
     def regroup(
         self, pointer: SnapshotPointer, request: RegroupRequest, *, until: Callable[[], bool] = lambda: False
     ) -> Regrouped:
-        """Plan a regrouping and write the segments of its groups: the first one if there is any, and further ones
-        until ``until`` is true; none in a dry run.
+        """Plan a regrouping and write the segments of its groups: the first one if there is any, and more until
+        ``until`` is true; none in a dry run.
 
         Raises:
-            InvalidRequest, UnknownColumn: bounds that cannot be, no key that there can be, or the snapshot has none.
+            InvalidRequest, UnknownColumn: invalid bounds, an invalid key, or the snapshot has none.
             StoreError: storage failed.
         """
         if request.kind != "linear" and not request.key:
@@ -373,10 +374,10 @@ class Layouts:
 
 
 def key_of(head: Snapshot, columns: Sequence[str] = (), kind: ClusterKind = "linear") -> Key:
-    """The key that is asked about: of these columns, else the snapshot's own.
+    """Returns the key to evaluate: that of these columns, else the snapshot's own.
 
     Raises:
-        InvalidRequest, UnknownColumn: no key that there can be; or the snapshot has none.
+        InvalidRequest, UnknownColumn: an invalid key, or the snapshot has none.
     """
     own = head.cluster_key
     if columns:
@@ -433,8 +434,8 @@ def _members(found: Health, key: Key) -> dict[str, Any]:
 
 
 def _swap(segments: Any, blocks: Sequence[Any], numbers: Any, first: Any) -> Swap:
-    """A group of a plan in terms of a snapshot's layer. ``numbers``: the rows of the segments that have blocks;
-    ``first``: the place of the first block of each among all."""
+    """Converts a group of a plan to rows of a snapshot's layer. ``numbers``: the rows of the segments that have blocks;
+    ``first``: the index of the first block of each among all blocks."""
     rows = numbers[segments]
     starts = first[segments]
     order = np.argsort(starts, kind="stable")
@@ -446,6 +447,6 @@ def _swap(segments: Any, blocks: Sequence[Any], numbers: Any, first: Any) -> Swa
 
 
 def _with(leaf: Leaf, of_segments: Zones, written: Sequence[Written]) -> Zones:
-    """The zone map of a column over all segments of a snapshot, and then over new ones."""
+    """Returns the zone map of a column over all segments of a snapshot, followed by those of new ones."""
     new = [ref for each in written for ref in each.new]
     return joined_zones(leaf.dtype, [of_segments, zones_of_refs(leaf, new)]) if new else of_segments

@@ -1,4 +1,4 @@
-"""Writing manifests, sidecars and index directories: leaves first, every object under a new name."""
+"""Writes manifests, sidecars and index directories: leaves first, every object under a new name."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from lamella.snapshot.sketch.layers import SketchLayers, unsketched
 from lamella.snapshot.storage import Store, TableLayout, table_root
 from lamella.snapshot.warehouse.manifests import Manifests
 
-#: Location hashes, ascending, and for each the number of its segment.
+#: Location hashes, ascending, with the number of each one's segment.
 IndexPart = tuple[Hashes, npt.NDArray[np.uint32]]
 
 
 class ManifestWriter:
-    """Writes below one warehouse URL; what was written is kept in ``manifests``, where it will soon be wanted."""
+    """Writes below one warehouse URL; written objects are cached in ``manifests``, since they will soon be read."""
 
     def __init__(self, store: Store, root: str, ids: Ids, sketches: SketchLayers, manifests: Manifests) -> None:
         self._store = store
@@ -54,13 +54,13 @@ class ManifestWriter:
         self._manifests = manifests
 
     def layout(self, table_id: str) -> TableLayout:
-        """Where the objects of a table are."""
+        """Returns the locations of a table's objects."""
         return TableLayout(table_root(self._root, table_id))
 
     def segment(self, layout: TableLayout, table: Versioned, blocks: Sequence[Block]) -> SegmentRef:
         """Write a segment of at least one block, and its sidecar.
 
-        Blocks stay as they were written; what is said of them together is in terms of the current schema.
+        Blocks stay as they were written; their summary is in terms of the current schema.
         """
         schema = table.history[-1]
         seen = commits.seen_blocks(table, blocks)
@@ -91,7 +91,7 @@ class ManifestWriter:
     def group(
         self, layout: TableLayout, table: Versioned, segments: Sequence[SegmentRef], index: Sequence[IndexPart]
     ) -> GroupRef:
-        """Write a group of segments, its sidecar and its location index, which ``index`` has the parts of."""
+        """Write a group of segments, its sidecar, and its location index from the parts in ``index``."""
         schema = table.history[-1]
         seen = commits.seen_refs(table, segments)
         group_id = str(self._ids.new())
@@ -150,7 +150,7 @@ class ManifestWriter:
     def _location_range(self, segments: Sequence[SegmentRef]) -> tuple[str, str]:
         ends: list[str] = []
         for ref in segments:
-            if ref.first_location is None or ref.last_location is None:  # an older release wrote it
+            if ref.first_location is None or ref.last_location is None:  # written by an older release
                 ends += self._manifests.locations(ref.sidecar)
             else:
                 ends += (ref.first_location, ref.last_location)
@@ -167,16 +167,16 @@ class ManifestWriter:
 
 
 class Replacing:
-    """Looks files up, and writes the sets of the snapshot to come."""
+    """Looks up replaced files, and writes the sets of the next snapshot."""
 
     def __init__(self, manifests: Manifests, writer: ManifestWriter) -> None:
         self._manifests = manifests
         self._writer = writer
 
     def find(self, snapshot: Snapshot, files: Mapping[str, str | None], *, unknown: bool) -> set[str]:
-        """Which of these files left the table; each with the hash of its footer (None: not known).
+        """Returns which of these files left the table; each with the hash of its footer (None: unknown).
 
-        ``unknown``: one whose footer is not known is also found where only another footer would be a new file.
+        ``unknown``: a file with an unknown footer also matches entries for a specific footer.
         """
         found: set[str] = set()
         for each in snapshot.replaced:
@@ -184,15 +184,15 @@ class Replacing:
         return found
 
     def in_own_folder(self, table_id: str, locations: Iterable[str]) -> set[str]:
-        """Those that are in the folder of the table's own blocks, which are not remembered when they leave."""
+        """Returns the locations in the folder of the table's own blocks, which are not recorded when they leave."""
         own = self._writer.layout(table_id).blocks + "/"
         return {location for location in locations if location.startswith(own)}
 
     def after(self, base: Snapshot, files: Mapping[str, str | None]) -> tuple[ReplacedFiles, ...]:
-        """The sets of the snapshot after ``base`` when these files leave the table, written.
+        """Write the sets of the snapshot after ``base`` when these files leave the table.
 
         ``files``: by location; the hash of the footer for a file that is only removed, None for one whose rows may be
-        in blocks that take its place.
+        in blocks that replace it.
         """
         layout = self._writer.layout(base.table_id)
         own = self.in_own_folder(base.table_id, files)
@@ -212,14 +212,14 @@ class Replacing:
         return (*kept, self._writer.replaced_files(layout, made))
 
 
-#: A directory is merged with the one before it when that one is less than so many times as large.
+#: A directory is merged with the one before it if that one is less than this many times as large.
 _MERGE_FACTOR: Final = 4
 
 Refs = tuple[DirectoryRef, ...]
 
 
 class Directories:
-    """Writes directories; a snapshot that has them says that they count."""
+    """Writes directories; they take effect when a snapshot refers to them."""
 
     def __init__(self, manifests: Manifests, store: Store, ids: Ids) -> None:
         self._manifests = manifests
@@ -229,9 +229,9 @@ class Directories:
     def added(
         self, layout: TableLayout, indexes: tuple[TableIndex, ...], additions: Sequence[Addition]
     ) -> tuple[TableIndex, ...]:
-        """Indexes of a table with more parts, those of each index in the order in which they come.
+        """Returns indexes of a table with more parts, those of each index in the given order.
 
-        Parts of an index that is not among these, or was dropped, are left out: nobody would ask them.
+        Parts of an index that is missing here, or was dropped, are ignored, since nothing would read them.
         """
         filled = []
         for index in indexes:
@@ -244,7 +244,7 @@ class Directories:
         return tuple(filled)
 
     def extended(self, layout: TableLayout, directories: Refs, new: Directory) -> Refs:
-        """The directories and a new one, merged with those before it as long as they are not much larger."""
+        """Returns the directories and a new one, merged with its predecessors as long as these are not much larger."""
         if not len(new):
             return directories
         kept = list(directories)
@@ -256,7 +256,7 @@ class Directories:
         return (*kept, *self._written(layout, Directory.merged(merged) if len(merged) > 1 else new))
 
     def forgetting(self, layout: TableLayout, directories: Refs, forget: BlockKeys | None) -> Refs:
-        """The directories without some blocks; those that know none of them are not written again."""
+        """Returns the directories without some blocks; directories without any of these are not rewritten."""
         kept: list[DirectoryRef] = []
         for ref in directories:
             directory = self._manifests.directory(ref.object)
@@ -265,12 +265,12 @@ class Directories:
         return tuple(kept)
 
     def compacted(self, layout: TableLayout, directories: Refs, new: Directory, forget: BlockKeys | None) -> Refs:
-        """One directory of what these know, without some blocks, and of a new one."""
+        """Returns one directory of the entries of these, without some blocks, and those of a new one."""
         old = [_without(self._manifests.directory(ref.object), forget) for ref in directories]
         return self._written(layout, Directory.merged([*old, new]))
 
     def still_in(self, directories: Refs, new: Directory, parts: AbstractSet[str]) -> Directory:
-        """The entries of ``new`` whose blocks are still in one of these parts."""
+        """Returns the entries of ``new`` whose blocks are still in one of these parts."""
         placed = place([self._manifests.directory(ref.object) for ref in directories], new.keys)
         is_there = np.array([part.location in parts for part in placed.parts] or [False])
         return new.where((placed.number >= 0) & is_there[placed.number])
@@ -291,7 +291,7 @@ class Directories:
 
 
 def _without(directory: Directory, forget: BlockKeys | None) -> Directory:
-    """The directory itself when it knows none of the blocks."""
+    """Returns the directory without some blocks; the directory itself if it has none of them."""
     if forget is None or not len(forget):
         return directory
     gone = are_among(directory.keys, forget)

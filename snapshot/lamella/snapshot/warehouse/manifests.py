@@ -1,4 +1,4 @@
-"""Reading manifests and sidecars; what was read once is kept, since neither ever changes."""
+"""Reads manifests and sidecars and caches them, since neither ever changes."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from lamella.snapshot.manifest.replaced_files import ReplacedSet
 from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.storage import MappableStore, Store
 
-#: An object of more bytes is read in parts of so many, several at a time: one connection to an object store gives some
-#: 50 to 100 MB/s, and sidecars of wide tables have tens of MB.
+#: A larger object is read in ranges of this size, several concurrently: one connection to an object store transfers 50
+#: to 100 MB/s, and sidecars of wide tables have tens of MB.
 PART_BYTES: Final = 4 << 20
 
 
 class StoredObjects:
-    """The objects of a store, each checked against its hash before anybody sees it. Thread-safe.
+    """The objects of a store, each checked against its hash before use. Thread-safe.
 
-    ``disk`` holds copies of what a store elsewhere has; what can be mapped where it is, is not copied.
-    ``fetch_threads``: parts of large objects that are read at once.
+    ``disk`` caches objects of a remote store; objects that can be mapped in place are not copied. ``fetch_threads``:
+    ranges of large objects that are read concurrently.
     """
 
     def __init__(self, store: Store, disk: DiskCache | None = None, *, fetch_threads: int = 16) -> None:
@@ -57,7 +57,7 @@ class StoredObjects:
         self._maps = FileMaps()
 
     def read(self, ref: ObjectRef) -> bytes:
-        """The bytes of an object, from the store itself; raises HashMismatch, ObjectNotFound, StoreError."""
+        """Returns the bytes of an object, from the store itself; raises HashMismatch, ObjectNotFound, StoreError."""
         data = self._store.read(ref.location) if ref.size_bytes <= PART_BYTES else self._in_parts(ref)
         check_hash(data, ref.sha256, ref.location)
         return data
@@ -75,14 +75,14 @@ class StoredObjects:
                 part.cancel()
 
     def _executor(self) -> ContextThreadPool:
-        # Not the pool that whole objects are read in: those would wait for threads that wait for them.
+        # A separate pool from that for whole objects: those threads would wait for threads that wait for them.
         with self._lock:
-            if self._pool is None:  # made when it is needed, so that a fork before that does no harm
+            if self._pool is None:  # created on demand, so that an earlier fork is safe
                 self._pool = ContextThreadPool(self._fetch_threads, thread_name_prefix="lamella-part")
             return self._pool
 
     def view(self, ref: ObjectRef, *, keep: bool = True) -> tuple[memoryview, int]:
-        """The bytes of an object, and how many of them are on the heap: none where it is mapped.
+        """Returns the bytes of an object, and how many of them are on the heap: none if it is mapped.
 
         ``keep`` False: a file of the store is mapped for this caller alone. Raises as :meth:`read`.
         """
@@ -97,14 +97,15 @@ class StoredObjects:
         return data, data.nbytes
 
     def ranges_of(self, location: str) -> Fetch:
-        """Reads ranges of an object, several at a time, or maps it where it is; who asks has the means to check them.
+        """Returns a function that reads ranges of an object, several concurrently, or maps it in place; the caller
+        verifies the content.
 
-        Nothing of it is kept here.
+        Nothing of it is cached here.
         """
         path = None if self._mappable is None else self._mappable.local_path(location)
         mapped: memoryview | None = None
         if path is not None:
-            with suppress(OSError):  # reading it will say what is wrong
+            with suppress(OSError):  # a read will report the error
                 mapped = self._maps.open(path)
 
         def fetch(ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:
@@ -122,7 +123,7 @@ class StoredObjects:
         return fetch
 
     def is_near(self, ref: ObjectRef) -> bool:
-        """True when :meth:`view` will most likely find the object without asking a store elsewhere."""
+        """Returns whether :meth:`view` will most likely find the object without a request to a remote store."""
         if self._local_path(ref) is not None:
             return True
         return self._disk is not None and self._disk.has_content(ref.sha256)
@@ -138,7 +139,7 @@ class StoredObjects:
         try:
             found = self._maps.open(path)
         except OSError:
-            return None  # reading it will say what is wrong
+            return None  # a read will report the error
         if found is not None:
             check_hash(found, ref.sha256, ref.location)
             if keep:
@@ -146,29 +147,29 @@ class StoredObjects:
         return found
 
 
-#: Decoded, a manifest takes about so many times its JSON (measured: 4 to 6.5 times).
+#: Memory of a decoded manifest relative to its JSON (measured: 4 to 6.5 times).
 _DECODED: Final = 6
-#: What an open sidecar takes for each of its Arrow columns, beside their bytes (measured: 700, and up to 400 more
-#: for the zone maps once they were asked for).
+#: Memory of an open sidecar per Arrow column, without its bytes (measured: 700, and up to 400 more for zone maps once
+#: they are used).
 _COLUMN_BYTES: Final = 1_100
-#: What any value takes at least, with its place among the others.
+#: Minimum size of any cached value.
 _VALUE_BYTES: Final = 512
 
 
 class Manifests:
-    """The manifests and sidecars in one store. Thread-safe: of threads that want the same object one reads it.
+    """The manifests and sidecars in one store. Thread-safe: of threads that need the same object, one reads it.
 
-    ``cache_bytes`` bounds all that is held on the heap, of whatever kind. ``disk`` keeps sidecars and location
-    indexes of a store elsewhere. ``fetch_threads``: objects that :meth:`sidecars` reads at once, and as many parts of
-    large ones.
+    ``cache_bytes`` limits everything cached on the heap, of any kind. ``disk`` caches sidecars and location indexes of
+    a remote store. ``fetch_threads``: objects that :meth:`sidecars` reads concurrently, and as many ranges of large
+    ones.
     """
 
     def __init__(
         self, store: Store, cache_bytes: int, *, disk: DiskCache | None = None, fetch_threads: int = 16
     ) -> None:
-        #: All that is held on the heap.
+        #: The memory cache of everything on the heap.
         self.resident = resident = BoundedCache(cache_bytes)
-        #: Where columns are kept that are derived from sidecars.
+        #: The cache of columns derived from sidecars.
         self.derived: DerivedCache = disk if disk is not None else MemoryCache(resident)
         self.disk = disk
         self._objects = StoredObjects(store, disk, fetch_threads=fetch_threads)
@@ -188,21 +189,21 @@ class Manifests:
         self._groups: CacheNamespace[Group] = CacheNamespace(resident, "group")
 
     def snapshot(self, pointer: SnapshotPointer) -> Snapshot:
-        """The whole snapshot, checked against its hash; its segments are those of :meth:`refs`."""
+        """Returns the whole snapshot, checked against its hash; :meth:`refs` gives its segments."""
         return self.snapshot_at(pointer.snapshot_id, pointer.manifest)
 
     def snapshot_at(self, snapshot_id: str, ref: ObjectRef) -> Snapshot:
-        """As :meth:`snapshot`."""
+        """Returns the whole snapshot, as :meth:`snapshot`."""
         return self._snapshots.load(
             snapshot_id, lambda: (decode_snapshot(self.read(ref), location=ref.location), _decoded(ref.size_bytes))
         )
 
     def remember_snapshot(self, manifest: ObjectRef, snapshot: Snapshot) -> None:
-        """Keep a snapshot that was just written."""
+        """Cache a snapshot that was just written."""
         self._snapshots.remember(snapshot.snapshot_id, snapshot, _decoded(manifest.size_bytes))
 
     def head(self, pointer: SnapshotPointer) -> Snapshot:
-        """The snapshot without its segments, from the sidecar: schema, summary, properties.
+        """Returns the snapshot without its segments, from the sidecar: schema, summary, properties.
 
         Its groups have no statistics.
         """
@@ -217,7 +218,7 @@ class Manifests:
         return self._heads.load(pointer.snapshot_id, decoded)
 
     def group(self, ref: GroupRef) -> Group:
-        """A group's manifest, checked against its hash."""
+        """Returns a group's manifest, checked against its hash."""
         manifest = ref.manifest
         return self._groups.load(
             manifest.location,
@@ -228,11 +229,11 @@ class Manifests:
         )
 
     def remember_group(self, manifest: ObjectRef, group: Group) -> None:
-        """Keep a group that was just written."""
+        """Cache a group that was just written."""
         self._groups.remember(manifest.location, group, _decoded(manifest.size_bytes))
 
     def group_segments(self, ref: GroupRef) -> tuple[SegmentRef, ...]:
-        """The segments of a group that are still in the table."""
+        """Returns the segments of a group that are still in the table."""
         segments = self.group(ref).segments
         if not ref.dropped:
             return segments
@@ -240,7 +241,7 @@ class Manifests:
         return tuple(segment for row, segment in enumerate(segments) if row not in dropped)
 
     def group_locations(self, ref: GroupRef) -> LocationIndex:
-        """A group's location index, checked against its hash."""
+        """Returns a group's location index, checked against its hash."""
 
         def opened() -> tuple[LocationIndex, int]:
             data, heap_bytes = self._objects.view(ref.locations)
@@ -249,11 +250,11 @@ class Manifests:
         return self._indexes.load(ref.locations.location, opened)
 
     def remember_locations(self, ref: ObjectRef, index: LocationIndex) -> None:
-        """Keep a location index that was just written."""
+        """Cache a location index that was just written."""
         self._indexes.remember(ref.location, index, index.size_bytes + _VALUE_BYTES)
 
     def replaced_set(self, ref: ObjectRef) -> ReplacedSet:
-        """A set of files that left a table, checked against its hash."""
+        """Returns a set of files that left a table, checked against its hash."""
 
         def opened() -> tuple[ReplacedSet, int]:
             found = ReplacedSet.read(self.read(ref))
@@ -262,17 +263,17 @@ class Manifests:
         return self._replaced.load(ref.location, opened)
 
     def remember_replaced(self, ref: ObjectRef, files: ReplacedSet) -> None:
-        """Keep a set that was just written."""
+        """Cache a set that was just written."""
         self._replaced.remember(ref.location, files, files.size_bytes + _VALUE_BYTES)
 
     def refs(self, snapshot: Snapshot) -> Iterator[SegmentRef]:
-        """Every segment of a whole snapshot, in the order of :meth:`layer`."""
+        """Yields every segment of a whole snapshot, in the order of :meth:`layer`."""
         for group in snapshot.groups:
             yield from self.group_segments(group)
         yield from snapshot.segments
 
     def ref_at(self, snapshot: Snapshot, row: int) -> SegmentRef:
-        """The segment of a whole snapshot that is in that row of :meth:`layer`."""
+        """Returns the segment of a whole snapshot at a row of :meth:`layer`."""
         for group in snapshot.groups:
             if row < group.segment_count:
                 return self.group_segments(group)[row]
@@ -280,11 +281,11 @@ class Manifests:
         return snapshot.segments[row]
 
     def segment(self, ref: SegmentRef) -> Segment:
-        """A segment's manifest, checked against its hash."""
+        """Returns a segment's manifest, checked against its hash."""
         return self.segment_at(ref.manifest)
 
     def segment_at(self, manifest: ObjectRef) -> Segment:
-        """As :meth:`segment`."""
+        """Returns a segment's manifest, as :meth:`segment`."""
         return self._segments.load(
             manifest.location,
             lambda: (
@@ -294,22 +295,22 @@ class Manifests:
         )
 
     def remember_segment(self, manifest: ObjectRef, segment: Segment) -> None:
-        """Keep a segment that was just written."""
+        """Cache a segment that was just written."""
         self._segments.remember(manifest.location, segment, _decoded(manifest.size_bytes))
 
     def segment_bytes(self, pointer: SnapshotPointer, segment_id: str) -> bytes:
-        """A segment's JSON as it was written; raises SegmentNotFound."""
+        """Returns a segment's JSON as it was written; raises SegmentNotFound."""
         for ref in self.refs(self.snapshot(pointer)):
             if ref.segment_id == segment_id:
                 return self.read(ref.manifest)
         raise SegmentNotFound(f"the snapshot has no segment {segment_id!r}", segment_id=segment_id)
 
     def read(self, ref: ObjectRef) -> bytes:
-        """The bytes of an object, from the store itself, checked against its hash."""
+        """Returns the bytes of an object, from the store itself, checked against its hash."""
         return self._objects.read(ref)
 
     def sidecar(self, ref: ObjectRef) -> Sidecar:
-        """A sidecar, checked against its hash; raises ManifestError, HashMismatch, UnsupportedFormat."""
+        """Returns a sidecar, checked against its hash; raises ManifestError, HashMismatch, UnsupportedFormat."""
         found = self._sidecars.get(ref.location)
         if found is not None:
             return found
@@ -322,17 +323,18 @@ class Manifests:
         return sidecar, _opened(sidecar, heap_bytes)
 
     def _passing(self, ref: ObjectRef) -> Sidecar:
-        """A sidecar that is not kept, unless it is already, or would have to be fetched from elsewhere again."""
+        """Returns a sidecar without caching it, unless it is cached already or would have to be fetched remotely
+        again."""
         found = self._sidecars.get(ref.location)
         if found is not None:
             return found
         return self._open(ref, keep=False)[0] if self._objects.is_near(ref) else self.sidecar(ref)
 
     def sidecars(self, refs: Sequence[ObjectRef], *, keep: bool = True) -> list[Sidecar]:
-        """As :meth:`sidecar` for each; those that a store elsewhere has are read several at a time.
+        """Returns sidecars, as :meth:`sidecar`; those of a remote store are read concurrently.
 
-        All are in memory (or mapped) at once, so who needs many asks for some after another. The error of the first
-        one that cannot be read is raised. ``keep`` False: those that are not in memory are not kept there.
+        All are in memory (or mapped) at once, so callers request many of them in batches. Raises the error of the first
+        one that cannot be read. ``keep`` False: sidecars that are not cached are not added to the cache.
         """
         one = self.sidecar if keep else self._passing
         near = [self._sidecars.get(ref.location) for ref in refs]
@@ -358,11 +360,11 @@ class Manifests:
                 future.cancel()
 
     def remember_sidecar(self, ref: ObjectRef, sidecar: Sidecar) -> None:
-        """Keep a sidecar that was just written."""
+        """Cache a sidecar that was just written."""
         self._sidecars.remember(ref.location, sidecar, _opened(sidecar, sidecar.size_bytes))
 
     def layer(self, pointer: SnapshotPointer) -> Sidecar:
-        """One row for every segment of a snapshot: those of its groups, then its own."""
+        """Returns one row for every segment of a snapshot: those of its groups, then its own."""
         head = self.head(pointer)
         if not head.groups:
             return self.sidecar(pointer.sidecar)
@@ -379,7 +381,7 @@ class Manifests:
         return self._joined.load(pointer.snapshot_id, joined)
 
     def held_layer(self, pointer: SnapshotPointer) -> tuple[Snapshot, Sidecar] | None:
-        """:meth:`head` and :meth:`layer` when both are in memory, else None; reads nothing and waits for nobody."""
+        """Returns :meth:`head` and :meth:`layer` if both are in memory, else None; neither reads nor blocks."""
         head = self._heads.get(pointer.snapshot_id)
         if head is None:
             return None
@@ -387,33 +389,33 @@ class Manifests:
         return None if layer is None else (head, layer)
 
     def held_blocks(self, head: Snapshot, ref: ObjectRef) -> Sidecar | None:
-        """:meth:`blocks` when the sidecar is in memory, else None."""
+        """Returns :meth:`blocks` if the sidecar is in memory, else None."""
         sidecar = self._sidecars.get(ref.location)
         return None if sidecar is None else _seen(head, sidecar)
 
     def blocks(self, head: Snapshot, ref: ObjectRef) -> Sidecar:
-        """The sidecar of a segment (or group) as it looks from the schema of ``head``.
+        """Returns the sidecar of a segment (or group) in terms of the schema of ``head``.
 
-        Raises Unavailable once nobody waits any more: whatever goes through a table asks for one after another.
+        Raises Unavailable after the request's deadline, because whatever scans a table calls this for each segment.
         """
         check_patience()
         return _seen(head, self.sidecar(ref))
 
     def is_near(self, ref: ObjectRef) -> bool:
-        """True when opening a sidecar will most likely ask no store elsewhere."""
+        """Returns whether a sidecar can most likely be opened without a request to a remote store."""
         return self._sidecars.get(ref.location) is not None or self._objects.is_near(ref)
 
     def many_blocks(self, head: Snapshot, refs: Sequence[ObjectRef], *, keep: bool = True) -> list[Sidecar]:
-        """As :meth:`blocks` for each, read as :meth:`sidecars` are."""
+        """Returns sidecars as :meth:`blocks`, read as in :meth:`sidecars`."""
         check_patience()
         return [_seen(head, sidecar) for sidecar in self.sidecars(refs, keep=keep)]
 
     def ranges_of(self, location: str) -> Fetch:
-        """Reads ranges of an object; who asks has the means to check them."""
+        """Returns a function that reads ranges of an object; the caller verifies the content."""
         return self._objects.ranges_of(location)
 
     def directory(self, ref: ObjectRef) -> Directory:
-        """A directory of a skip index, checked against its hash."""
+        """Returns a directory of a skip index, checked against its hash."""
 
         def opened() -> tuple[Directory, int]:
             data, _ = self._objects.view(ref)
@@ -423,13 +425,13 @@ class Manifests:
         return self._directories.load(ref.location, opened)
 
     def block_keys(self, ref: SegmentRef) -> BlockKeys:
-        """The keys of a segment's blocks, in their order."""
+        """Returns the keys of a segment's blocks, in order."""
         return self.keys_of(ref.sidecar, ref.manifest)
 
     def keys_of(self, sidecar: ObjectRef, manifest: ObjectRef) -> BlockKeys:
-        """The same of a segment that has these.
+        """Returns the keys of a segment's blocks, given its sidecar and manifest.
 
-        Sidecars of older releases do not have them: then they are made from the manifest.
+        Sidecars of older releases lack them: then they are computed from the manifest.
         """
         keys = self.sidecar(sidecar).block_keys()
         if keys is not None:
@@ -442,15 +444,15 @@ class Manifests:
         return self._block_keys.load(manifest.location, made)
 
     def identities(self, ref: SegmentRef) -> tuple[Identity, ...]:
-        """What tells the blocks of a segment from others, in their order; read anew, and not kept."""
+        """Returns the identities of a segment's blocks, in order; read each time, and not cached."""
         return identities(self.read(ref.manifest), ref.manifest.location)
 
     def locations(self, ref: ObjectRef) -> list[str]:
-        """The locations of the blocks in a segment's sidecar."""
+        """Returns the locations of the blocks in a segment's sidecar."""
         return self.sidecar(ref).texts("location")
 
     def location_hashes(self, ref: ObjectRef) -> Hashes:
-        """The hashes of those locations, ascending."""
+        """Returns the hashes of those locations, ascending."""
 
         def hashed() -> tuple[Hashes, int]:
             hashes = np.sort(hashes_of(self.locations(ref)))
@@ -460,7 +462,7 @@ class Manifests:
 
     def _executor(self) -> ContextThreadPool:
         with self._lock:
-            if self._pool is None:  # made when it is needed, so that a fork before that does no harm
+            if self._pool is None:  # created on demand, so that an earlier fork is safe
                 self._pool = ContextThreadPool(self._fetch_threads, thread_name_prefix="lamella-fetch")
             return self._pool
 

@@ -1,4 +1,4 @@
-"""What a snapshot consists of, and where it has certain blocks."""
+"""The objects of a snapshot, and the look-up of blocks in it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from lamella.snapshot.pages.source import SegmentPages
 from lamella.snapshot.storage import TableLayout, table_root
 from lamella.snapshot.warehouse.manifests import Manifests
 
-#: A block as a file: its content id, and the hash of its footer.
+#: The content of a block's file: its content id, and the hash of its footer.
 Content = tuple[str | None, str | None]
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A segment that has a block: number ``row`` of the snapshot's own, or of its group number ``group``."""
+    """The position of a segment that has a block: number ``row`` of the snapshot's own segments, or of those of its
+    group number ``group``."""
 
     ref: SegmentRef
     row: int
@@ -34,7 +35,7 @@ class Lookup:
         self._manifests = manifests
 
     def find(self, snapshot: Snapshot, locations: Iterable[str]) -> dict[str, Found]:
-        """Where a whole snapshot has the blocks at these locations; one that is not in the result is not there."""
+        """Returns where a whole snapshot has the blocks at these locations; missing ones are left out."""
         wanted = sorted(set(locations))
         found: dict[str, Found] = {}
         if not wanted:
@@ -56,7 +57,7 @@ class Lookup:
         return found
 
     def contents(self, places: Mapping[str, Found]) -> dict[str, Content]:
-        """Content id and footer hash of blocks that were found."""
+        """Returns content id and footer hash of blocks that were found."""
         by_segment: dict[str, SegmentRef] = {place.ref.segment_id: place.ref for place in places.values()}
         return {
             block.location: (block.content_id, block.footer_sha256)
@@ -74,24 +75,24 @@ class Lookup:
 
 
 def _between(wanted: list[str], first: str | None, last: str | None) -> slice:
-    """The part of the ascending ``wanted`` that may lie in a segment or group."""
+    """Returns the range of the ascending ``wanted`` that may be in a segment or group."""
     start = 0 if first is None else bisect_left(wanted, first)
     return slice(start, len(wanted) if last is None else max(start, bisect_right(wanted, last)))
 
 
 class SnapshotObjects(msgspec.Struct, frozen=True, kw_only=True):
-    """The objects of one snapshot that Lamella wrote; blocks are not among them.
+    """The objects of one snapshot that Lamella wrote, without blocks.
 
     ``needed``: manifests and sidecars, each with its size and hash; the snapshot cannot be read without them.
-    ``optional``: locations of sketches, page sidecars and parts of skip indexes. They may be there or not, every
-    question has an answer without them, and as long as the snapshot lives they belong to it.
+    ``optional``: locations of sketches, page sidecars and parts of skip indexes. They may be missing, every query has
+    an answer without them, and they belong to the snapshot while it lives.
     """
 
     needed: tuple[ObjectRef, ...]
     optional: tuple[str, ...]
 
     def locations(self) -> set[str]:
-        """Every location: what a clean-up must leave alone while the snapshot lives."""
+        """Returns every location, which a clean-up must keep while the snapshot lives."""
         return {ref.location for ref in self.needed}.union(self.optional)
 
 
@@ -103,9 +104,9 @@ class Objects:
         self._root = root
 
     def segments(self, of: SnapshotPointer | Snapshot) -> Iterator[SegmentRef]:
-        """Every segment of a snapshot, oldest first; a snapshot's own ``segments`` may be only some of them.
+        """Yields every segment of a snapshot, oldest first; a snapshot's own ``segments`` may be only some of them.
 
-        ``of``: a pointer, or a whole snapshot (not the head that a sidecar holds, which lists no segments).
+        ``of``: a pointer, or a whole snapshot (not the head from a sidecar, which lists no segments).
 
         Raises:
             ManifestError, HashMismatch, UnsupportedFormat, ObjectNotFound: a manifest cannot be read.
@@ -113,7 +114,8 @@ class Objects:
         yield from self._manifests.refs(self._manifests.snapshot(of) if isinstance(of, SnapshotPointer) else of)
 
     def objects(self, pointer: SnapshotPointer) -> SnapshotObjects:
-        """The objects that a snapshot needs, and those that may stand beside them. Raises as :meth:`segments`."""
+        """Returns the objects that a snapshot needs, and those that may exist in addition. Raises as
+        :meth:`segments`."""
         snapshot = self._manifests.snapshot(pointer)
         layout = TableLayout(table_root(self._root, snapshot.table_id))
         needed = [pointer.manifest, pointer.sidecar]
@@ -132,7 +134,7 @@ class Objects:
         return SnapshotObjects(needed=tuple(needed), optional=tuple(optional))
 
     def block_locations(self, pointer: SnapshotPointer, *, skip: AbstractSet[str] = frozenset()) -> Iterator[str]:
-        """The locations of a snapshot's blocks, in their order; without the segments whose ids are in ``skip``.
+        """Yields the locations of a snapshot's blocks, in order; without the segments whose ids are in ``skip``.
 
         Raises as :meth:`segments`, and the same errors for a segment's sidecar.
         """

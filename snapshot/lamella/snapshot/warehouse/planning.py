@@ -1,4 +1,4 @@
-"""What a job would rewrite: the choice of :mod:`lamella.snapshot.cluster`, for the blocks of a snapshot."""
+"""Plans what a job would rewrite: applies :mod:`lamella.snapshot.cluster` to the blocks of a snapshot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lamella.snapshot.wire import BlockFacts, BlocksAnswer, PlanAnswer, PlannedT
 
 
 class Planning:
-    """Plans rewrites; reads sidecars, and the manifests of segments that have chosen blocks.
+    """Plans rewrites; reads sidecars, and the manifests of segments with chosen blocks.
 
     ``layers``: those of a snapshot.
     """
@@ -35,10 +35,10 @@ class Planning:
         self._lookup = Lookup(manifests)
 
     def imperfect_blocks(self, pointer: SnapshotPointer) -> int:
-        """Blocks that compaction would not leave alone: too small or too large for the table.
+        """Returns how many blocks compaction would rewrite: too small or too large for the table.
 
         Raises:
-            InvalidRequest: the table's properties say a size that cannot be.
+            InvalidRequest: the table's properties contain an invalid size.
         """
         head = self._manifests.head(pointer)
         target = block_target_of(head.properties)
@@ -48,11 +48,11 @@ class Planning:
         return int((~target.is_perfect(sizes)).sum())
 
     def plan(self, pointer: SnapshotPointer, request: PlanRequest) -> PlanAnswer:
-        """What the job would do now.
+        """Returns what the job would do now.
 
         Raises:
-            InvalidRequest: a recluster of a table without a cluster key; bounds that cannot be.
-            InvalidFilter, UnknownColumn, FilterTypeMismatch: the filter.
+            InvalidRequest: a recluster of a table without a cluster key; invalid bounds.
+            InvalidFilter, UnknownColumn, FilterTypeMismatch: the filter is invalid.
         """
         _check(request)
         scan = LayoutScan(self._manifests, self._layers(pointer))
@@ -125,7 +125,7 @@ class Planning:
         )
 
     def blocks(self, pointer: SnapshotPointer, locations: Sequence[str]) -> BlocksAnswer:
-        """What blocks are, by location."""
+        """Returns blocks by location."""
         found = self._lookup.find(self._manifests.snapshot(pointer), locations)
         facts: dict[str, BlockFacts] = {}
         for ref in {place.ref.segment_id: place.ref for place in found.values()}.values():

@@ -1,4 +1,4 @@
-"""Questions to a snapshot: prunes, differences, aggregates."""
+"""Queries on a snapshot: prunes, differences, aggregates."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from lamella.snapshot.wire import (
 
 
 class Questions:
-    """Answers from statistics. ``root`` is the warehouse, ``tokens`` signs where an answer was cut."""
+    """Answers queries from statistics. ``root`` is the warehouse, ``tokens`` signs page tokens."""
 
     def __init__(
         self,
@@ -54,16 +54,16 @@ class Questions:
         self._timer = timer
 
     def prune(self, pointer: SnapshotPointer, request: PruneRequest) -> PruneAnswer:
-        """The blocks (or segments) of a snapshot that may hold matching rows.
+        """Returns the blocks (or segments) of a snapshot that may have matching rows.
 
         Raises:
-            InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded, InvalidRequest: the request is wrong.
+            InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded, InvalidRequest: the request is invalid.
             InvalidPageToken: the token belongs to another request or snapshot; SegmentNotFound: one of ``segments``.
         """
         return self.prune_predicate(pointer, self.finder.read(request), request)
 
     def blocks_of(self, pointer: SnapshotPointer, segment_id: str) -> SegmentBlocks:
-        """The addresses of a segment's blocks; raises SegmentNotFound when the snapshot does not have it."""
+        """Returns the addresses of a segment's blocks; raises SegmentNotFound if the snapshot does not have it."""
         layers = self.finder.layers(pointer)
         row = number_of_segment(layers.segments.texts("segment_id"), segment_id)
         sidecar = self._manifests.sidecar(layers.sidecar(row))
@@ -85,11 +85,11 @@ class Questions:
         max_blocks: int | None = None,
         max_tests: int | None = None,
     ) -> BatchAnswer:
-        """The answers to many filters; each segment is read once for all of them.
+        """Returns the answers to many filters; each segment is read once for all of them.
 
         Raises:
             LimitExceeded: too many filters, or more than ``max_blocks`` blocks, runs or segments in all answers; the
-                errors of :meth:`prune`, ``details.filter`` is the filter's number.
+                errors of :meth:`prune`, with the filter's number in ``details.filter``.
             NotNow: all together take more than ``max_tests``; no segment is opened then.
         """
         held: dict[str, Sidecar] = {}
@@ -125,11 +125,11 @@ class Questions:
         max_blocks: int | None = None,
         max_tests: int | None = None,
     ) -> DiffAnswer:
-        """The blocks that came and went between two snapshots, as far as they may match a filter.
+        """Returns the blocks that were added and removed between two snapshots, as far as they may match a filter.
 
-        Names and types are those of the newer snapshot, or of ``seen_from``, which is at least as new. Which snapshots
-        they are, the request need not say. Raises as :meth:`prune`, LimitExceeded for more than ``max_blocks``, and
-        NotNow where it takes more than ``max_tests``; no segment is opened then.
+        Names and types are those of the newer snapshot, or of ``seen_from``, which is at least as new. The request need
+        not name the snapshots. Raises as :meth:`prune`, LimitExceeded for more than ``max_blocks``, and NotNow if it
+        takes more than ``max_tests``; no segment is opened then.
         """
         heads = [self._manifests.head(pointer) for pointer in (seen_from or before, seen_from or after)]
         newer = max(heads, key=lambda head: head.timestamp_ms)
@@ -151,7 +151,7 @@ class Questions:
         )
 
     def blocks_at(self, pointer: SnapshotPointer, row: int) -> tuple[Block, ...]:
-        """The blocks of the segment that is at a row of the snapshot's layer, from its manifest."""
+        """Returns the blocks of the segment at a row of the snapshot's layer, from its manifest."""
         return self._manifests.segment(self._manifests.ref_at(self._manifests.snapshot(pointer), row)).blocks
 
     def prune_predicate(
@@ -160,16 +160,16 @@ class Questions:
         predicate: Predicate,
         request: PruneRequest,
     ) -> PruneAnswer:
-        """As :meth:`prune`, for a filter that has been read already; ``request.filter`` is not looked at."""
+        """Like :meth:`prune`, for a filter that has already been read; ``request.filter`` is ignored."""
         return answer_of(self.finder.find_predicate(pointer, predicate, request))
 
     def aggregate(
         self, pointer: SnapshotPointer, request: AggregateRequest, *, max_tests: int | None = None
     ) -> AggregateAnswer:
-        """Counts, least and greatest values of the rows that match a filter, as far as statistics prove them.
+        """Returns counts, minima and maxima of the rows that match a filter, as far as statistics prove them.
 
         Raises:
-            InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded, InvalidRequest: the request is wrong.
+            InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded, InvalidRequest: the request is invalid.
             NotNow: it takes more than ``max_tests``; no segment is opened then.
         """
         return self.aggregate_predicate(pointer, self.finder.read(request), request, max_tests=max_tests)
@@ -182,7 +182,7 @@ class Questions:
         *,
         max_tests: int | None = None,
     ) -> AggregateAnswer:
-        """As :meth:`aggregate`, for a filter that has been read already; ``request.filter`` is not looked at."""
+        """Like :meth:`aggregate`, for a filter that has already been read; ``request.filter`` is ignored."""
         layers = self.finder.layers(pointer)
         head = layers.head
         bound = self.finder.bound(predicate, head.schema, request)
@@ -195,7 +195,7 @@ class Questions:
 
 @contextmanager
 def _of_filter(number: int) -> Iterator[None]:
-    """Have errors say which filter they are about."""
+    """Adds the number of the filter to errors."""
     try:
         yield
     except InvalidRequest as error:

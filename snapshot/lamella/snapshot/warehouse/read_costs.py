@@ -1,4 +1,4 @@
-"""Recorded filters, replayed, and what they read of a snapshot."""
+"""Replays recorded filters to measure what they read of a snapshot."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire import Cost, PruneRequest, RecordedCost
 from lamella.snapshot.workload.recorded_filters import Draws, Recorded, is_drawn
 
-#: Constants that are tried for a filter, and the tries that are taken: those that keep as many blocks as were kept.
+#: Sets of constants that are tried for a filter, and the number that is used: those that keep about as many blocks as
+#: recorded.
 _TRIES: Final = 10
 _TAKEN: Final = 2
 
 
 class Asked(msgspec.Struct, frozen=True, eq=False):
-    """A filter, and how often it was asked. ``is_whole``: False when some of its constants could not be drawn."""
+    """A filter, and how often it was used. ``is_whole``: False if some of its constants could not be sampled."""
 
     predicate: Predicate
     times: int = 1
@@ -34,14 +35,14 @@ class Asked(msgspec.Struct, frozen=True, eq=False):
 
 
 class Recalled(msgspec.Struct, frozen=True, eq=False):
-    """Filters to ask, and those that cannot be, with the reason."""
+    """Filters that can be replayed, and those that cannot, with the reason."""
 
     asked: Sequence[Asked]
     left_out: dict[str, str]
 
 
 def recalled(scene: BlockSample, recorded: Sequence[Recorded], *, case_sensitive: bool, seed: int) -> Recalled:
-    """The filters to ask of a snapshot."""
+    """Returns the filters to replay on a snapshot."""
     schema = scene.head.schema
     rng = Random(seed)  # noqa: S311  # no secret is made of it
     draws = Draws(lambda path: schema.leaf(path, case_sensitive=case_sensitive), scene.blocks_outlook, rng)
@@ -61,7 +62,7 @@ def recalled(scene: BlockSample, recorded: Sequence[Recorded], *, case_sensitive
                 node = bind(predicate, schema, time_zone=each.time_zone, case_sensitive=case_sensitive)
                 part = float((scene.tested(node) != NONE).mean()) if len(scene) else 0.0
                 tries.append((abs(part - wanted), number, predicate))
-        except InvalidRequest as error:  # a column that is gone, or of another type
+        except InvalidRequest as error:  # a column that was dropped, or has another type
             left_out[each.text] = error.message
             continue
         for _, _, predicate in sorted(tries, key=lambda one: one[:2])[:_TAKEN]:
@@ -69,12 +70,12 @@ def recalled(scene: BlockSample, recorded: Sequence[Recorded], *, case_sensitive
     return Recalled(asked, left_out)
 
 
-#: Of masked filters the constants are drawn anew each time; the same ones each time the same question is asked.
+#: Seed of the constants of masked filters, so that repeated requests use the same constants.
 _SEED: Final = 0
 
 
 class ReadCosts:
-    """Asks filters again; opens no block."""
+    """Replays filters; opens no block."""
 
     def __init__(self, manifests: Manifests, finder: Finder) -> None:
         self._manifests = manifests
@@ -83,9 +84,11 @@ class ReadCosts:
     def of(
         self, pointer: SnapshotPointer, recorded: Sequence[Recorded], *, case_sensitive: bool = False
     ) -> tuple[tuple[RecordedCost, ...], dict[str, str]]:
-        """What each of the filters reads, as a prune finds it, and why some cannot be asked of this snapshot.
+        """Returns what each of the filters reads, as a prune finds it, and why some cannot be replayed on this
+        snapshot.
 
-        A filter whose constants were not kept is asked with others, about as selective; what they read is averaged.
+        A filter whose constants were not recorded is replayed with others of similar selectivity; the results are
+        averaged.
         """
         if not recorded:
             return (), {}
@@ -109,7 +112,7 @@ class ReadCosts:
         return tuple(found), again.left_out
 
     def _read(self, pointer: SnapshotPointer, asked: Asked, case_sensitive: bool) -> tuple[int, int]:
-        """Blocks and bytes."""
+        """Returns the blocks and bytes that a filter reads."""
         request = PruneRequest(time_zone=asked.time_zone, case_sensitive=case_sensitive)
         found = self._finder.find_predicate(pointer, asked.predicate, request)
         stages = found.answer.report.stages

@@ -1,10 +1,10 @@
-"""The same blocks in other segments: no block is read or written, and what manifests say of each stays as it was.
+"""Moves blocks to other segments: no block is read or written, and its manifest entry stays the same.
 
-Segments are written first and belong to no snapshot. A commit then puts them in the place of those whose blocks they
-have, as far as these are still in the table: every *swap* by itself, so that what others commit meanwhile costs only
-the swaps that it touched.
+Segments are written first and belong to no snapshot. A commit then replaces the segments whose blocks they have, as far
+as these are still in the table. Each *swap* is independent, so a concurrent commit only invalidates the swaps that it
+touched.
 
-Of the blocks' manifests the bytes are in memory, and decoded only those of one new segment at a time.
+The blocks' manifests are in memory as bytes; only those of one new segment at a time are decoded.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.warehouse.objects import Found
 
 OPERATION: Final = "regroup"
-#: Stands in the manifest of a segment with a block that has a sketch.
+#: Occurs in the manifest of a segment with a block that has a sketch.
 _COUNTED: Final = b'"distinct_of_values":'
 
 #: A segment and the number of a block in it.
 Place = tuple[SegmentRef, int]
-#: Called with each new segment, and where its blocks were, in their order.
+#: Called with each new segment, and the previous positions of its blocks, in order.
 OnMade = Callable[[Sequence[tuple[SegmentRef, Sequence[Place]]]], object]
 
 
 class Swap(msgspec.Struct, frozen=True, kw_only=True):
-    """``rows``: the rows of some segments in a snapshot's layer. ``made``: for each new segment its blocks in order, as
-    the place of a segment in ``rows`` and the number of a block there. Every block of these segments is there once.
+    """A replacement of segments. ``rows``: the rows of some segments in a snapshot's layer. ``made``: for each new
+    segment its blocks in order, each as the index of a segment in ``rows`` and the number of a block there. Every
+    block of these segments occurs exactly once.
     """
 
     rows: tuple[int, ...]
@@ -44,14 +45,14 @@ class Swap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """A swap whose segments are written: ``old`` leave the table when ``new`` come."""
+    """A swap whose segments are written: ``old`` leave the table and ``new`` are added."""
 
     old: tuple[SegmentRef, ...]
     new: tuple[SegmentRef, ...]
 
 
 class Rearranging:
-    """Writes what a catalog decides about afterwards. ``on_made``: see :data:`OnMade`."""
+    """Writes swaps; a catalog decides afterwards whether they take effect. ``on_made``: see :data:`OnMade`."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class Rearranging:
         """Write the new segments of a swap.
 
         Raises:
-            ValueError: a block is not there exactly once.
+            ValueError: a block does not occur exactly once.
         """
         snapshot = self._manifests.snapshot(pointer)
         layout = self._writer.layout(snapshot.table_id)
@@ -96,18 +97,19 @@ class Rearranging:
         return Written(old=old, new=new)
 
     def _held(self, ref: SegmentRef, sketches: SketchSpool) -> tuple[msgspec.Raw, ...]:
-        """The blocks of a segment as they stand in its manifest."""
+        """Returns the blocks of a segment undecoded, as in its manifest."""
         data = self._manifests.read(ref.manifest)
-        if _COUNTED in data:  # else no object of sketches is looked for
+        if _COUNTED in data:  # otherwise there is no object of sketches to read
             sketches.add(ref)
         return raw_blocks(data, location=ref.manifest.location)
 
     def commit(
         self, base: SnapshotPointer, written: Sequence[Written], *, now_ms: int
     ) -> tuple[CommitResult, tuple[Written, ...]]:
-        """Write the snapshot that follows ``base`` with those swaps whose old segments it still has, and say which.
+        """Write the snapshot that follows ``base`` with those swaps whose old segments it still has; returns it and
+        these swaps.
 
-        Call again with a newer base when the pointer swap was lost.
+        Call again with a newer base if the pointer swap fails.
 
         Raises:
             CommitConflict: ``base`` lacks a segment of every swap; ``snapshot_id`` is ``base``.
@@ -141,7 +143,7 @@ class Rearranging:
             self._writer.layout(snapshot.table_id),
             snapshot,
             following,
-            # Made again from what there is now: a union of other unions may round otherwise.
+            # Recomputed from the current segments: a union of other unions may round differently.
             appended=None,
             segments_of=self._manifests.group_segments,
         )
@@ -149,7 +151,7 @@ class Rearranging:
         return CommitResult(pointer=pointer, snapshot=after, added=0, removed=0), done
 
     def _found(self, snapshot: Snapshot) -> dict[str, Found]:
-        """Where a snapshot has its segments, by their ids."""
+        """Returns the positions of a snapshot's segments, by their ids."""
         found = {
             ref.segment_id: Found(ref, row, number)
             for number, group in enumerate(snapshot.groups)

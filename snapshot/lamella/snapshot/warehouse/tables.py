@@ -1,4 +1,4 @@
-"""Tables as they are defined, and rollback to an older snapshot."""
+"""Table definitions, and rollback to an older snapshot."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lamella.snapshot.warehouse.manifests import Manifests
 
 
 class Definitions:
-    """Writes such snapshots; a catalog decides afterwards whether they count."""
+    """Writes snapshots that define tables; a catalog decides afterwards whether they take effect."""
 
     def __init__(self, manifests: Manifests, writer: ManifestWriter, ids: Ids) -> None:
         self._manifests = manifests
@@ -58,14 +58,14 @@ class Definitions:
         base_schema_id: int | None = None,
         now_ms: int,
     ) -> CommitResult:
-        """Write the snapshot that follows ``base`` under a changed schema; no segment is written again.
+        """Write the snapshot that follows ``base`` with a changed schema; no segment is rewritten.
 
-        Call again with a newer base when the pointer swap was lost: the changes then apply to that base's schema,
-        unless ``base_schema_id`` insists on one.
+        Call again with a newer base if the pointer swap fails: the changes then apply to that base's schema, unless
+        ``base_schema_id`` requires a specific one.
 
         Raises:
             SchemaConflict: the schema of ``base`` is not ``base_schema_id``.
-            UnknownColumn, InvalidSchema, InvalidRequest: a change that cannot be made.
+            UnknownColumn, InvalidSchema, InvalidRequest: an invalid change.
         """
         following = commits.evolved_snapshot(
             self._manifests.snapshot(base),
@@ -80,10 +80,10 @@ class Definitions:
     def cluster(
         self, base: SnapshotPointer, columns: Sequence[str], kind: ClusterKind = "linear", *, now_ms: int
     ) -> CommitResult:
-        """Write the snapshot that follows ``base`` with another cluster key, none without ``columns``.
+        """Write the snapshot that follows ``base`` with another cluster key, or none without ``columns``.
 
-        Columns are spelled as in the schema of ``base``; no segment is written again. Raises UnknownColumn,
-        InvalidRequest: see :func:`lamella.snapshot.schema.column.cluster_columns`.
+        Columns are spelled as in the schema of ``base``; no segment is rewritten. Raises UnknownColumn, InvalidRequest:
+        see :func:`lamella.snapshot.schema.column.cluster_columns`.
         """
         snapshot = self._manifests.snapshot(base)
         following = commits.clustered_snapshot(
@@ -101,16 +101,16 @@ class Definitions:
         return CommitResult(pointer=pointer, snapshot=written, added=0, removed=0)
 
 
-#: Blocks that an error names.
+#: Maximum number of blocks that an error names.
 NAMED_BLOCKS: Final = 100
 _WORKERS: Final = 16
 
-#: What tells a block from another one at the same location.
+#: Distinguishes a block from another one at the same location.
 _Content = tuple[str | None, str | None, int]
 
 
 class Rollbacks:
-    """Writes the snapshots of rollbacks; a catalog decides afterwards whether they count."""
+    """Writes the snapshots of rollbacks; a catalog decides afterwards whether they take effect."""
 
     def __init__(self, manifests: Manifests, writer: ManifestWriter, store: Store, ids: Ids) -> None:
         self._manifests = manifests
@@ -128,14 +128,15 @@ class Rollbacks:
     ) -> CommitResult:
         """Write the snapshot that follows ``base`` and has the blocks and columns of ``target``, an earlier one.
 
-        Every block that is not in ``base`` is asked of the store: its size and content id must be those recorded.
-        ``allow`` is given those blocks first, and raises when one of them may not come back.
-        ``added`` of the result are those blocks, ``removed`` the ones that only ``base`` has. Call again with a newer
-        base when the pointer swap was lost.
+        Every block that is not in ``base`` is checked in the store: its size and content id must be the recorded ones.
+        ``allow`` is called with those blocks first, and raises if one of them must not be restored. ``added`` of the
+        result are those blocks, ``removed`` the ones that only ``base`` has. Call again with a newer base if the
+        pointer swap fails.
 
         Raises:
-            BlocksGone: blocks are missing, or are other files by now; ``blocks`` names them, ``reasons`` says why.
-            InvalidSchema: ``target`` is no earlier snapshot of the table.
+            BlocksGone: blocks are missing, or their files were replaced; ``blocks`` names them, ``reasons`` gives the
+                reasons.
+            InvalidSchema: ``target`` is not an earlier snapshot of the table.
             StoreError: storage failed.
         """
         current, restored = self._manifests.snapshot(base), self._manifests.snapshot(target)
@@ -171,7 +172,7 @@ class Rollbacks:
 
 
 def _trouble_with(store: Store) -> Callable[[Block], str | None]:
-    """Says why a block cannot be used, None when it can."""
+    """Returns a function that gives the reason why a block cannot be used, None if it can."""
 
     def trouble(block: Block) -> str | None:
         try:

@@ -1,7 +1,7 @@
-"""Tables in object storage: reading and writing their manifests and sidecars, committing, pruning.
+"""Tables in object storage: reads and writes their manifests and sidecars, commits, prunes.
 
-Everything a warehouse writes is immutable and named by a fresh id, so what was read once is cached for good. Which
-snapshot is current is not known here: a catalog holds the pointers and swaps them.
+Everything a warehouse writes is immutable and has a new id, so it can be cached forever. The current snapshot is not
+known here: a catalog stores the pointers and swaps them.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from lamella.snapshot.warehouse.tables import Definitions, Rollbacks
 class Warehouse:
     """Tables below one root URL.
 
-    ``store`` is the object storage, ``ids`` the source of names, ``cache_bytes`` bounds the manifests and sidecars
-    held in memory, ``disk_cache`` keeps sidecars on a local disk (None: nowhere), ``shape`` says how segments and
-    groups are cut and folded, ``segment_blocks`` only the blocks of a full segment. ``token_secret`` signs page tokens:
-    those of another warehouse are only taken when it has the same one (None: a secret of its own). ``grain`` says how
-    many blocks a prune tests together, which changes no answer. ``clock``: what ``now()`` is in filters, in Unix
-    milliseconds (None: it is not used). Safe to share between threads.
+    ``store`` is the object storage, ``ids`` the source of names, ``cache_bytes`` limits the manifests and sidecars in
+    memory, ``disk_cache`` caches sidecars on a local disk (None: not at all), ``shape`` controls how segments and
+    groups are cut and merged, ``segment_blocks`` only the blocks of a full segment. ``token_secret`` signs page tokens:
+    those of another warehouse are accepted only if it has the same secret (None: a random secret). ``grain`` sets how
+    many blocks a prune tests together, which changes no answer. ``clock``: returns the time of ``now()`` in filters, in
+    Unix milliseconds (None: such functions are unknown). May be shared between threads.
     """
 
     def __init__(
@@ -107,11 +107,11 @@ class Warehouse:
         )
         definitions = Definitions(manifests, writer, ids)
         objects = Objects(manifests, root)
-        #: Reads manifests and sidecars; for what is built beside the warehouse.
+        #: Reads manifests and sidecars; for components built on the warehouse.
         self.manifests = manifests
-        #: All that is held in memory, within ``cache_bytes``.
+        #: The memory cache, limited by ``cache_bytes``.
         self.resident = manifests.resident
-        # One object for callers; the parts behind it know nothing of each other.
+        # One object for callers; the components behind it are independent of each other.
         self.snapshot = manifests.snapshot
         self.head = manifests.head
         self.segment = manifests.segment
@@ -139,14 +139,14 @@ class Warehouse:
         self.identities_of = changes.identities_of
         #: Changes of the skip indexes.
         self.indexing = Indexing(manifests, writer, directories, ids)
-        #: Which blocks of a snapshot its indexes know.
+        #: Which blocks of a snapshot its indexes cover.
         self.index_blocks = IndexBlocks(manifests)
         #: What jobs would rewrite.
         self.planning = Planning(manifests, questions.finder.layers)
-        #: Parts from the blocks' files, and from other parts.
+        #: Builds parts from the blocks' files, and from other parts.
         self.index_refresh = IndexRefresh(manifests, self.index_blocks, store, root, ids)
         self.index_regrouping = Regrouping(manifests, self.index_blocks, store, root, ids)
-        #: The same blocks in other segments.
+        #: Moves blocks to other segments.
         self.rearranging = Rearranging(
             manifests, writer, sketches, reshaper, ids, lambda made: take_page_sidecars(store, made)
         )
@@ -156,9 +156,9 @@ class Warehouse:
         self.layouts = Layouts(
             manifests, questions.finder.layers, self.read_costs, self.rearranging, shape.segment_blocks
         )
-        #: Where blocks are, and how they lie over one another.
+        #: The positions and depths of blocks.
         self.layer_maps = LayerMaps(manifests, questions.finder.layers)
-        #: One block and its pages, and why a prune reads it.
+        #: Views of one block and its pages, and why a prune reads it.
         self.block_views = BlockViews(manifests, questions.finder.layers, pages)
         self.block_reasons = BlockReasons(manifests, questions.finder, pages, timer)
         self.prune = questions.prune
@@ -176,15 +176,15 @@ class Warehouse:
         self.aggregate_predicate = questions.aggregate_predicate
 
     def listen_to(self, feedback: FeedbackSource) -> None:
-        """Believe what readers reported, in tables that want it."""
+        """Use the reports of readers, in tables that enable it."""
         self._finder.feedback = feedback
 
     def kept(self) -> dict[str, Counts]:
-        """What happened so far to all that is kept in memory, by its kind."""
+        """Returns the counters of the memory cache, by kind of value."""
         return {**self.resident.counts(), "page statistics": self._pages.counts()}
 
     def table_location(self, table_id: str) -> str:
-        """The folder of a table."""
+        """Returns the folder of a table."""
         return table_root(self._root, table_id)
 
     def build_pages(
@@ -192,9 +192,9 @@ class Warehouse:
     ) -> PagesBuilt:
         """Write the page sidecars of a snapshot's segments that have none (``rebuild``: of all), from their files.
 
-        No snapshot changes: a page sidecar stands beside its segment and can be deleted at any time. A file that
-        cannot be read, or is not the one that was registered, is left out, and the sidecar says why; ``on_done`` is
-        called with each block's location and that reason (None: all is well).
+        No snapshot changes: a page sidecar is stored next to its segment and can be deleted at any time. A file that
+        cannot be read, or is not the registered one, is left out, and the sidecar records why; ``on_done`` is called
+        with each block's location and that reason (None: no problem).
 
         Raises:
             StoreError: a sidecar cannot be written.
