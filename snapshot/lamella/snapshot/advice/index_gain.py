@@ -1,4 +1,4 @@
-"""What an index would let look-ups skip, how large it would be, and scores from 0 to 100."""
+"""Estimates what an index would let look-ups skip, how large it would be, and a score from 0 to 100."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from lamella.snapshot.prune.evaluate import Lookup, evaluate
 from lamella.snapshot.stats.bound import Value
 from lamella.snapshot.workload.distribution import Cover, Numbers, Outlook
 
-# Scores from 0 to 100: how much of what a look-up need not read an index, or the bounds alone, let it skip.
+# Scores from 0 to 100: how much of what a look-up need not read is skipped by an index, or by the bounds alone.
 #
-# 100: only the entries that have the value are read. 0: none of the others is skipped. The score of an index is what
-# it skips *beyond* the bounds in the manifests; with the score of these it never exceeds 100. A value that is there
-# and one that is not count half each.
+# 100: only the entries that have the value are read. 0: none of the others is skipped. The score of an index counts
+# what it skips *beyond* the bounds in the manifests; both scores together never exceed 100. Values that are present and
+# values that are absent have equal weight.
 
-#: Where even less than this part of all entries could be skipped, skipping all of that is no full score.
+#: If even less than this fraction of all entries can be skipped, skipping all of them is not a full score.
 _LEAST: Final = 0.02
 #: Limits that are further apart say too little for a score.
 _WIDE: Final = 10.0
@@ -45,9 +45,10 @@ _WIDE: Final = 10.0
 class Effectiveness(msgspec.Struct, frozen=True, kw_only=True):
     """What look-ups skip of the entries of a layer.
 
-    ``score``: None when manifests cannot tell, or only within wide limits. It lies between ``least`` and ``most``.
-    ``skip_present``, ``skip_absent``: the part of *all* entries that is skipped for a value that is there, and for one
-    between least and greatest value that is not, by bounds and index together (None: not known, or no such value).
+    ``score``: None if it cannot be estimated from manifests, or only within wide limits. It lies between ``least`` and
+    ``most``. ``skip_present``, ``skip_absent``: the fraction of *all* entries that is skipped for a value that is
+    present, and for an absent one between minimum and maximum, by bounds and index together (None: unknown, or no such
+    value).
     """
 
     score: float | None
@@ -62,10 +63,10 @@ class Effectiveness(msgspec.Struct, frozen=True, kw_only=True):
 def effectiveness(
     profile: Profile, cover: Cover, expected: Expected | None = None, of_fewest: Expected | None = None
 ) -> Effectiveness:
-    """Of the bounds alone (``expected`` None), or of an index beside them.
+    """Returns the effectiveness of the bounds alone (``expected`` None), or of an index in addition.
 
-    ``of_fewest``: what the index would do for :attr:`Profile.fewest`. Where different values were not counted the score
-    is between the two; without it what a kind makes of the upper limit is taken for the truth.
+    ``of_fewest``: the expected effect of the index for :attr:`Profile.fewest`. If distinct values were not counted the
+    score is between the two; without it the result for the upper limit is used.
     """
     if not len(profile):
         return Effectiveness(score=None, least=0.0, most=100.0, reason="no rows")
@@ -99,12 +100,14 @@ def effectiveness(
 
 
 def _chances(expected: Expected) -> tuple[Numbers, Numbers]:
-    """How likely an entry that lacks a value is read: one that the table has, and one that it has not."""
+    """Returns the probability that an entry without a value is read: for a value in the table, and for one that is
+    not."""
     return expected.kept, expected.kept if expected.kept_absent is None else expected.kept_absent
 
 
 def _skipped_absent(cover: Cover, lacking: list[Numbers]) -> float | None:
-    """What is skipped for a value that is not there; None: there is no such, or the limits are too far apart."""
+    """Returns what is skipped for an absent value; None if there is no such value, or if the limits are too far
+    apart."""
     if cover.absent is None:
         return None
     limits = [1.0 - float((cover.absent * each).mean()) for each in lacking]
@@ -112,15 +115,16 @@ def _skipped_absent(cover: Cover, lacking: list[Numbers]) -> float | None:
 
 
 def _held(profile: Profile, cover: Cover) -> list[Numbers]:
-    """How likely each entry has a value that is there; the limits of that where nobody counted."""
+    """Returns the probability that each entry has a value of the table; its limits if distinct values were not
+    counted."""
     if profile.is_counted:
         return [cover.holds]
-    # Any number of the entries that cover a value may have it: one at least, all of them at most.
+    # Any number of the entries that cover a value may have it: at least one, at most all.
     return [cover.present / max(float(cover.present.sum()), 1.0), cover.present]
 
 
 def _scored(cover: Cover, holds: Numbers, kept: Numbers, lacking: Numbers, *, is_index: bool) -> tuple[float, float]:
-    """The score, and the part of all entries that is skipped for a value that is there."""
+    """Returns the score, and the fraction of all entries that is skipped for a value that is present."""
     read = holds + (cover.present - holds) * kept
     everything = np.ones(len(kept))
     scores = [_share(cover.present if is_index else everything, read, 1.0 - holds)]
@@ -130,17 +134,18 @@ def _scored(cover: Cover, holds: Numbers, kept: Numbers, lacking: Numbers, *, is
 
 
 def _share(before: Numbers, after: Numbers, needless: Numbers) -> float:
-    """What is skipped of what could be."""
+    """Returns what is skipped as a fraction of what could be."""
     could = max(float(needless.mean()), _LEAST)
     return float(np.clip((before.mean() - after.mean()) / could, 0.0, 1.0))
 
 
-#: Estimates are not corrected any further.
+#: Estimates are not corrected beyond these factors.
 _SCALES: Final = (0.5, 2.0)
 
 
 class Chances(msgspec.Struct, frozen=True, eq=False):
-    """How likely each block that may match a predicate is kept; when its values are there, and when they are not."""
+    """The probability that each block that may match a predicate is kept, if its values are present, and if they are
+    absent."""
 
     there: Any
     absent: Any
@@ -154,7 +159,7 @@ class LookUp(msgspec.Struct, frozen=True, eq=False):
 
 
 def asked_values(test: BoundTest) -> Sequence[Value] | None:
-    """The values that a look-up asks for; None: it is none."""
+    """Returns the values that a look-up searches for; None if the test is not a look-up."""
     match test:
         case Comparison(_, "eq", value, _) if value == value:
             return [value]
@@ -165,7 +170,8 @@ def asked_values(test: BoundTest) -> Sequence[Value] | None:
 
 
 def scale_of(tests: Sequence[LookUp], outlook: Outlook, zones: Zones) -> float:
-    """By how much blocks are less likely to have a value than the outlook says, going by where the values lie.
+    """Returns the factor by which blocks are less likely to have a value than estimated, judging by the positions of
+    the values.
 
     All look-ups together should find as many blocks as values have on average.
     """
@@ -187,10 +193,11 @@ def chances_of(
     scale: float,
     of_fewest: Expected | None = None,
 ) -> Chances | None:
-    """The chances of a look-up; None: manifests cannot tell. ``scale``: see :func:`scale_of`.
+    """Returns the probabilities for a look-up; None if they cannot be estimated from manifests. ``scale``: see
+    :func:`scale_of`.
 
-    ``of_fewest``: what the index would do for :attr:`lamella.snapshot.index.kind.Profile.fewest`. An index that
-    keeps every block however few or many different values there are adds nothing, whether they were counted or not.
+    ``of_fewest``: the expected effect of the index for :attr:`lamella.snapshot.index.kind.Profile.fewest`. An index
+    that keeps every block for few and for many distinct values adds nothing, whether they were counted or not.
     """
     if expected.kept is None:
         return None
@@ -201,7 +208,7 @@ def chances_of(
         return Chances(every, every)
     holds = np.minimum(_holds(outlook) * scale, 1.0)
     counts = _listed(test.values, zones, len(holds))
-    # A value that is there is in one of the blocks at least.
+    # A value that is present is in at least one of the blocks.
     found = float((holds * test.may_match).sum())
     if 0 < found < 1:
         holds = np.minimum(holds / found, 1.0)
@@ -210,13 +217,14 @@ def chances_of(
 
 
 def _holds(outlook: Outlook) -> Numbers:
-    """How likely each block has a value that is there and lies within its bounds."""
+    """Returns the probability that each block has a value that is present and within its bounds."""
     cover = outlook.cover
     return np.asarray(np.divide(cover.holds, cover.present, out=np.ones(len(cover.holds)), where=cover.present > 0))
 
 
 def chance_of(node: BoundPredicate, lookup: Lookup, count: int, known: Mapping[BoundLeaf, Numbers]) -> Numbers:
-    """How likely each block is kept; ``known``: of some predicates, where bounds keep the block."""
+    """Returns the probability that each block is kept; ``known``: for some predicates, given that bounds keep the
+    block."""
     match node:
         case Fixed(value):
             return np.full(count, 1.0 if value is True else 0.0)
@@ -239,12 +247,12 @@ def chance_of(node: BoundPredicate, lookup: Lookup, count: int, known: Mapping[B
 
 
 def may_match(node: BoundPredicate, lookup: Lookup, count: int) -> Numbers:
-    """1 where bounds keep a block, else 0."""
+    """Returns 1 where bounds keep a block, else 0."""
     return filled(evaluate(node, lookup, count).true, count).astype(np.float64)
 
 
 def _listed(values: Sequence[Value], zones: Zones, count: int) -> Numbers:
-    """How many of the values lie within the bounds of each block, at least one."""
+    """Returns how many of the values lie within the bounds of each block, at least one."""
     if len(values) == 1 or zones.low is None or zones.high is None:
         return np.full(count, float(len(values)))
     inside = zones.high.rank(values, right=True) - zones.low.rank(values, right=False)
@@ -252,12 +260,12 @@ def _listed(values: Sequence[Value], zones: Zones, count: int) -> Numbers:
     return np.maximum(np.where(known, inside, len(values)), 1).astype(np.float64)
 
 
-# How large an index gets, and how sharp it can be within a budget of bytes.
+# The size of an index, and its precision within a size limit.
 #
-# Which option makes an index of a kind sharper is found by its name, ``false_positives``; kinds without it have one
-# size.
+# The option that makes an index of a kind more precise is found by its name, ``false_positives``; kinds without it have
+# one size.
 
-#: The option that filters are sized by.
+#: The option that determines the size of filters.
 RATE: Final = "false_positives"
 _MIN_RATE: Final = 1e-9
 _MAX_RATE: Final = 0.5
@@ -267,9 +275,9 @@ _BISECTIONS: Final = 60
 class Sizing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An index with ``options`` over all blocks: about ``size_bytes`` in ``parts`` objects.
 
-    ``share``: of the data's bytes. ``fits``: within the budget that was given; None: there is none, or it depends on
-    how many different values there are. ``distinct_per_block`` is an upper limit where ``is_counted`` is False, and so
-    is the size. ``reason``: what cannot be told.
+    ``share``: relative to the data's bytes. ``fits``: within the given budget; None: there is no budget, or it depends
+    on the number of distinct values. ``distinct_per_block`` is an upper limit if ``is_counted`` is False, and so is the
+    size. ``reason``: what cannot be estimated.
     """
 
     options: dict[str, Any]
@@ -293,7 +301,7 @@ def for_options(
     parts: int,
     budget: float | None = None,
 ) -> Sizing:
-    """The size with these options, complete ones of the kind; ``profile`` is of blocks."""
+    """Returns the size with these options, complete ones of the kind; ``profile`` is that of blocks."""
     expected = kind.expected(profile, options)
     size = expected.size_bytes
     count = max(len(profile), 1)
@@ -326,7 +334,7 @@ def _fits(
 def for_budget(
     kind: Kind, profile: Profile, options: Mapping[str, Any], budget_bytes: float, *, data_bytes: int, parts: int
 ) -> Sizing:
-    """The sharpest options whose index takes at most the budget; the coarsest ones when none does."""
+    """Returns the most precise options whose index fits the budget; the least precise ones if none does."""
 
     def sized(rate: float) -> Sizing:
         given = {**options, RATE: rate}

@@ -1,4 +1,4 @@
-"""Zone maps as another layout of the table would have them, tried out on some of its rows or on its zone maps."""
+"""Estimates the zone maps of another layout of the table, from some of its rows or from its zone maps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lamella.snapshot.columnar.zones import (
 from lamella.snapshot.schema import DataType, Leaf
 from lamella.snapshot.workload.distribution import Sample, SampledColumn
 
-#: Rows that tell where the values of a block lie, of a column that it is not sorted by.
+#: Number of rows that determine the values of a block, for a column that it is not sorted by.
 _ENOUGH_ROWS: Final = 200
 Rows = npt.NDArray[np.int64]
 
@@ -31,10 +31,11 @@ Rows = npt.NDArray[np.int64]
 def sorted_zones(
     sample: Sample, keys: Sequence[Leaf], blocks: int, rows_per_block: float, rng: np.random.Generator
 ) -> dict[Leaf, Zones]:
-    """Zone maps of ``blocks`` blocks of ``rows_per_block`` rows, of which the sample has a few, sorted by ``keys``.
+    """Returns zone maps of ``blocks`` blocks of ``rows_per_block`` rows, of which the sample has a few, sorted by
+    ``keys``.
 
-    There are fewer blocks when the sample has too few rows. Rows of equal keys come in no order: who sorts tables need
-    not keep the one that they had.
+    There are fewer blocks if the sample has too few rows. Rows of equal keys are in random order, since a sort need not
+    be stable.
     """
     count = len(next(iter(sample.values())).valid)
     blocks = max(1, min(blocks, count // 2))
@@ -54,15 +55,15 @@ def sorted_zones(
 
 
 def cut_zones(column: SampledColumn, dtype: DataType, edges: Rows) -> Zones:
-    """Zone maps of the pieces of consecutive rows between ``edges``."""
+    """Returns zone maps of the slices of consecutive rows between ``edges``."""
     return _of_slices(dtype, column, edges[:-1], edges[1:])
 
 
 def merged_zones(zones: Zones, dtype: DataType, starts: Rows) -> Zones:
-    """Zone maps of blocks put together: each from its first entry, of ``starts``, to before that of the next."""
+    """Returns zone maps of merged blocks: each from its first entry, of ``starts``, to before that of the next."""
     every = np.bitwise_and.reduceat(zones.flags, starts) & np.uint8(LOW_KNOWN | HIGH_KNOWN | NULLS_KNOWN)
     some = np.bitwise_or.reduceat(zones.flags, starts) & ~np.uint8(LOW_KNOWN | HIGH_KNOWN | NULLS_KNOWN)
-    # An entry without values has no bounds, and needs none.
+    # An entry without values needs no bounds.
     idle = (zones.flags & np.uint8(MAY_NUMBER)) == 0
     bounded = (zones.flags & np.uint8(LOW_KNOWN | HIGH_KNOWN)) == LOW_KNOWN | HIGH_KNOWN
     known = np.logical_and.reduceat(bounded | idle, starts)
@@ -75,7 +76,7 @@ def merged_zones(zones: Zones, dtype: DataType, starts: Rows) -> Zones:
 
 
 def split_zones(zones: Zones, pieces: int, *, is_sorted: bool) -> Zones:
-    """Zone maps of blocks cut into so many pieces; ``is_sorted``: by this column, within each block."""
+    """Returns zone maps of blocks cut into ``pieces`` each; ``is_sorted``: by this column, within each block."""
     rows = np.repeat(np.arange(len(zones)), pieces)
     found = zones.take(rows)
     low, high = found.low, found.high
@@ -96,7 +97,7 @@ def _order(sample: Sample, keys: Sequence[Leaf], ties: Rows) -> Rows:
         column = sample[key]
         ranks = np.zeros(len(column.valid), dtype=np.int64)
         _, places = np.unique(column.values[column.valid], return_inverse=True)
-        if column.width and len(places):  # drawn: rows of one value are those of one stretch of ranks
+        if column.width and len(places):  # sampled: rows of one value are those of one range of ranks
             places = np.floor(places / max(column.width * len(places), 1.0)).astype(np.int64)
         ranks[column.valid] = places + 1  # nulls come first, NaN last
         ranks[column.nan] = ranks.max(initial=0) + 1
@@ -105,7 +106,8 @@ def _order(sample: Sample, keys: Sequence[Leaf], ties: Rows) -> Rows:
 
 
 def _of_first_key(dtype: DataType, column: SampledColumn, edges: Rows) -> Zones:
-    """Zone maps of slices of rows sorted by this column; what the sample has no row of lies between two slices."""
+    """Returns zone maps of slices of rows sorted by this column; values that the sample lacks lie between two
+    slices."""
     values, numbers = column.values, np.flatnonzero(column.valid)
     flags = np.full(len(edges) - 1, NULLS_KNOWN, dtype=np.int64)
     begin, end = (int(numbers[0]), int(numbers[-1]) + 1) if len(numbers) else (0, 0)
@@ -157,7 +159,7 @@ def _zones(dtype: DataType, lows: list[Any], highs: list[Any], flags: Any) -> Zo
 
 
 def _merged(keys: Keys, counts: Any, starts: Rows, dtype: DataType, *, is_low: bool) -> Keys | None:
-    """The least or the greatest bound of each run; entries that do not count have none."""
+    """Returns the minimum or the maximum bound of each run; entries that do not count have none."""
     best = np.minimum if is_low else np.maximum
     if isinstance(keys, NumberKeys):
         array = keys.array

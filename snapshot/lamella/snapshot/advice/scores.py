@@ -1,4 +1,4 @@
-"""Scores and sizes of indexes that a table might have, from the manifests of a snapshot alone."""
+"""Scores and sizes of candidate indexes, from the manifests of a snapshot alone."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire.advice import AdviceAnswer, AdviceLayer, AdviceRequest, IndexSize, Score
 from lamella.snapshot.workload.distribution import Outlook
 
-#: Columns that are looked at when nobody names some.
+#: Maximum number of columns that are evaluated if the request names none.
 MAX_COLUMNS: Final = 32
 
 
 class Advising:
-    """Looks at snapshots; reads manifests and sidecars, and never a block."""
+    """Evaluates snapshots; reads manifests and sidecars, and never a block."""
 
     def __init__(self, manifests: Manifests) -> None:
         self._manifests = manifests
 
     def advise(self, pointer: SnapshotPointer, request: AdviceRequest) -> AdviceAnswer:
-        """The scores of columns, kinds and layers.
+        """Returns the scores of columns, kinds and layers.
 
         Raises:
-            InvalidRequest: a kind that there is not, an option that it does not have, a budget that is none.
+            InvalidRequest: an unknown kind, an unknown option, an invalid budget.
             UnknownColumn: one of ``columns``.
         """
         scene = BlockSample(self._manifests, pointer)
@@ -72,14 +72,14 @@ class Advising:
 
 
 def unfit(leaf: Leaf) -> str | None:
-    """Why a column has no scores."""
+    """Returns why a column has no scores."""
     if leaf.dtype.order is None:
         return f"values of type {leaf.dtype} have no order"
     return "a row may hold several values" if leaf.repeated else None
 
 
 def index_size(sizing: Sizing) -> IndexSize:
-    """A size as it travels."""
+    """Returns a size in its HTTP form."""
     return IndexSize(
         options=sizing.options,
         parts=sizing.parts,
@@ -96,7 +96,7 @@ def index_size(sizing: Sizing) -> IndexSize:
 def sized(
     kind: Kind, outlook: Outlook, options: Mapping[str, Any], scene: BlockSample, budget: float | None = None
 ) -> Sizing:
-    """The size of an index over the whole table, of which a scene may have only a part."""
+    """Returns the size of an index over the whole table, of which the sample may have only a part."""
     seen = max(len(scene), 1)
     share = max(scene.blocks_total, 1) / seen
     data_bytes = int(scene.file_size.sum())
@@ -126,7 +126,7 @@ def _of_kind(
     except InvalidRequest:
         if is_named and given:
             raise
-        return []  # the kind is not for columns of this type
+        return []  # the kind does not support this type
     sizing = sized(kind, blocks, options, scene, budget)
     return [
         _score(leaf, "block", blocks, kind, sizing),
@@ -157,7 +157,7 @@ def _score(
 
 
 def _rank(score: Score) -> tuple[bool, float, str, str]:
-    # what is not known stands between what surely helps and what surely does not
+    # an unknown score sorts between what surely helps and what surely does not
     likely = score.score if score.score is not None else (score.least + score.most) / 2
     return (score.kind is not None, -likely, score.kind or "", score.layer)
 

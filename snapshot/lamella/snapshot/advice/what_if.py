@@ -1,4 +1,4 @@
-"""What filters would read after a change: another index, cluster key or block size."""
+"""Estimates what filters would read after a change: another index, cluster key or block size."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ Rows = npt.NDArray[np.int64]
 
 
 class TrialFilter(msgspec.Struct, frozen=True, eq=False):
-    """A filter that was asked so many times. ``kept``: the blocks that it reads now, ascending. ``is_whole``: False
-    when some of its constants were not kept and could not be drawn, so that a part of it is missing.
+    """A filter that was used ``times`` times. ``kept``: the blocks that it reads now, ascending. ``is_whole``: False if
+    some of its constants were not recorded and could not be sampled, so that a part of it is missing.
     """
 
     node: BoundPredicate
@@ -51,7 +51,7 @@ class TrialFilter(msgspec.Struct, frozen=True, eq=False):
 
 
 class Trial:
-    """What the answers to all changes have in common."""
+    """The common base of the answers to all changes."""
 
     def __init__(
         self, scene: BlockSample, store: Store, request: WhatIfRequest, filters: Sequence[TrialFilter]
@@ -69,16 +69,16 @@ class Trial:
         return self._cost(float(len(filter.kept)), float(self._scene.file_size[filter.kept].sum()), len(self._scene))
 
     def _unchanged(self, filter: TrialFilter, reason: str) -> Forecast:
-        """It would read what it reads now."""
+        """Returns a forecast that the filter reads the same as now."""
         now = self._now(filter)
         return Forecast(filter=filter.text, times=filter.times, now=now, then=now, reason=reason)
 
     def _untold(self, filter: TrialFilter, reason: str) -> Forecast:
-        """What it would read cannot be told."""
+        """Returns a forecast that cannot be estimated."""
         return Forecast(filter=filter.text, times=filter.times, now=self._now(filter), reason=reason)
 
     def _cost(self, blocks: float, size_bytes: float, count: int) -> Cost:
-        """``blocks`` of ``count``, scaled to the whole table."""
+        """Returns ``blocks`` of ``count``, scaled to the whole table."""
         skip = 1.0 - blocks / count if count else 0.0
         return Cost(blocks=blocks * self._share, bytes=size_bytes * self._share, skip=skip)
 
@@ -101,7 +101,7 @@ class Trial:
         )
 
     def _drawn_from(self, candidates: Rows) -> Rows:
-        """Blocks to read, ascending."""
+        """Samples blocks to read, ascending."""
         most = min(self._request.sample_blocks, len(candidates))
         return np.sort(self._rng.choice(candidates, most, replace=False)) if most else candidates[:0]
 
@@ -123,14 +123,14 @@ def _mean(costs: Sequence[Cost], weights: Sequence[int]) -> Cost:
     )
 
 
-#: Blocks of a sample that tell of one filter alone.
+#: Number of sampled blocks that suffice for one filter.
 ENOUGH: Final = 30
 _ASK: Final = "ask with sample_blocks"
 _NOT_WHOLE: Final = "constants of the filter were not kept and could not be drawn"
 
 
 class IndexTrial(Trial):
-    """One index more."""
+    """A trial of one more index."""
 
     def __init__(
         self, scene: BlockSample, store: Store, request: WhatIfRequest, filters: Sequence[TrialFilter]
@@ -153,7 +153,7 @@ class IndexTrial(Trial):
         self._term = term_of(change.expression, scene.head.schema, change.time_zone)
 
     def answer(self) -> WhatIfAnswer:
-        """By a sample when one is asked for, else from manifests."""
+        """Returns the answer from a sample if the request has one, else from manifests."""
         candidates = union([each.kept for each in self._filters if self._reason(each.node) is None])
         chosen = self._drawn_from(candidates)
         if len(chosen):
@@ -166,7 +166,7 @@ class IndexTrial(Trial):
         return self._answer(self._foretold(), size)
 
     def _reason(self, node: BoundPredicate) -> str | None:
-        """Why the index would not be asked."""
+        """Returns why the index would not be probed."""
         mine = self._mine(node)
         reasons = [self._kind.answers(test, self._index.options) for test in mine]
         if None in reasons:
@@ -174,13 +174,13 @@ class IndexTrial(Trial):
         return reasons[0] if reasons else f"no predicate is over {self._index.expression}"
 
     def _mine(self, node: BoundPredicate) -> list[BoundTest]:
-        """The predicates over the index's term."""
+        """Returns the predicates over the index's term."""
         key = term_key(self._term)
         tests = [leaf for leaf in dict.fromkeys(leaves_of(node)) if not isinstance(leaf, Pair)]
         return [test for test in tests if test.term is not None and term_key(test.term) == key]
 
     def _look_ups(self, node: BoundPredicate) -> dict[BoundTest, LookUp]:
-        """Those that ask for values."""
+        """Returns the predicates that look for values."""
         found = {}
         for test in self._mine(node):
             values = asked_values(test)
@@ -189,7 +189,7 @@ class IndexTrial(Trial):
         return found
 
     def _foretold(self) -> list[Forecast]:
-        """From manifests."""
+        """Returns forecasts from manifests."""
         look_ups = [self._look_ups(each.node) for each in self._filters]
         scale = 1.0
         if isinstance(self._term, Leaf):
@@ -234,7 +234,8 @@ class IndexTrial(Trial):
         )
 
     def _unasked(self, filter: TrialFilter, reason: str) -> Forecast:
-        """The index would not be asked, or nothing is left to ask it about; unless that was over a missing part."""
+        """Returns the forecast if the index would not be probed, or if no blocks are left to probe; unless a missing
+        part of the filter is the reason."""
         if not filter.is_whole and len(filter.kept):
             return self._untold(filter, _NOT_WHOLE)
         return self._unchanged(filter, reason)
@@ -260,7 +261,7 @@ class IndexTrial(Trial):
             if reason is not None or not len(each.kept):
                 forecasts.append(self._unasked(each, reason or ""))
                 continue
-            # Where hardly a block of the filter is in the sample, the others' say how many are kept.
+            # If the sample has hardly any block of the filter, the ratio of the other filters is used.
             ratio = left / mine if mine >= min(ENOUGH, len(each.kept)) else after / before
             then = Cost(blocks=now.blocks * ratio, bytes=now.bytes * ratio, skip=1.0 - (1.0 - now.skip) * ratio)
             why = "" if each.is_whole else f"or fewer: {_NOT_WHOLE}"
@@ -283,7 +284,7 @@ class IndexTrial(Trial):
         )
 
     def _ratio(self, filter: TrialFilter, chosen: Rows, index: OpenIndex) -> tuple[int, int]:
-        """Of the sample the blocks that the filter reads now, and those that it would read then."""
+        """Returns the number of sampled blocks that the filter reads now, and that it would read afterwards."""
         mine = chosen[np.isin(chosen, filter.kept)]
         if not len(mine):
             return 0, 0
@@ -292,23 +293,23 @@ class IndexTrial(Trial):
         return len(mine), sum(len(part.rows) for part in left)
 
 
-#: Rows that a layout is tried with.
+#: Number of rows for trying a layout.
 _ROWS: Final = 40_000
 _MAX_PIECES: Final = 1_000
 
 
-#: Answers whose limits are further apart, as parts of all blocks, say too little.
+#: Answers whose limits are further apart, as fractions of all blocks, say too little.
 _WIDE: Final = 0.1
 
 
 class LayoutTrial(Trial):
-    """Other blocks. Skip indexes would have to be built anew and are not taken into account, now or then."""
+    """A trial of other blocks. Skip indexes would have to be rebuilt and are ignored, before and after."""
 
-    #: What the reasons of answers that cannot be told end with.
+    #: Ends the reasons of answers that cannot be estimated.
     _ask = "; ask with sample_blocks"
 
     def reclustered(self) -> WhatIfAnswer:
-        """Sorted by another key, in as many blocks."""
+        """Returns the answer for sorting by another key, in as many blocks."""
         keys = cluster_leaves(
             self._scene.head.schema, self._request.cluster_key or (), case_sensitive=self._request.case_sensitive
         )
@@ -332,7 +333,7 @@ class LayoutTrial(Trial):
         return self._answer([self._tried(each, zones, most, len(zones[keys[0]])) for each in self._filters])
 
     def resized(self) -> WhatIfAnswer:
-        """The same rows in the same sequence, in blocks of another size."""
+        """Returns the answer for the same rows in the same order, in blocks of another size."""
         target = self._request.rows_per_block or 0
         if target < 1:
             raise InvalidRequest("rows_per_block is at least 1")
@@ -340,7 +341,7 @@ class LayoutTrial(Trial):
         mean_rows = float(self._scene.row_count.mean()) if len(self._scene) else 1.0
         leaves = self._leaves([])
         if target >= mean_rows:
-            self._ask = ""  # larger blocks are made of statistics alone
+            self._ask = ""  # larger blocks are estimated from statistics alone
             edges = np.floor((np.cumsum(self._scene.row_count) - self._scene.row_count) / target)
             starts = np.flatnonzero(np.concatenate([[True], np.diff(edges) > 0]))[: len(self._scene)]
             zones = {leaf: merged_zones(self._scene.zones(leaf), leaf.dtype, starts) for leaf in leaves}
@@ -366,7 +367,7 @@ class LayoutTrial(Trial):
         return self._answer(forecasts)
 
     def _cut(self, leaves: Sequence[Leaf], target: int) -> WhatIfAnswer:
-        """Smaller blocks, by the rows of some of those that are there."""
+        """Returns the answer for smaller blocks, using the rows of some existing ones."""
         candidates = union([each.kept for each in self._filters if each.is_whole])
         chosen = self._drawn_from(candidates)
         found = read_columns(self._store, self._scene, chosen, leaves)
@@ -394,7 +395,8 @@ class LayoutTrial(Trial):
     def _tried(
         self, filter: TrialFilter, least: Mapping[Leaf, Zones], most: Mapping[Leaf, Zones], count: int
     ) -> Forecast:
-        """By zone maps that rule out as much as there may be known then, and by some that rule out what surely is."""
+        """Estimates with two sets of zone maps: one that rules out as much as may be known then, and one that rules out
+        only what is certain."""
         if not filter.is_whole:
             return self._untold(filter, _NOT_WHOLE)
         unbounded = [leaf.name for leaf in columns_of(filter.node) if leaf in most and not self._has_bounds(leaf)]
@@ -405,20 +407,21 @@ class LayoutTrial(Trial):
         share = hits / count if count else 0.0
         if count and (limits[1] - limits[0]) / count > _WIDE:
             return self._untold(filter, f"which blocks have nulls and NaN is not in manifests{self._ask}")
-        # Blocks of the trial may be more or fewer than there would be.
+        # The trial may have more or fewer blocks than the real layout.
         blocks = share * self._scene.blocks_total if self._request.cluster_key is not None else hits * self._share
         size_bytes = share * self._scene.head.summary.compressed_byte_size
         then = Cost(blocks=blocks, bytes=size_bytes, skip=1.0 - share)
         return Forecast(filter=filter.text, times=filter.times, now=self._now(filter), then=then)
 
     def _has_bounds(self, leaf: Leaf) -> bool:
-        """Whether some block's bounds are known, or no block has a value."""
+        """Returns whether some block's bounds are known, or no block has a value."""
         zones = self._scene.zones(leaf)
         valued = zones.has(MAY_NUMBER)
         return not bool(valued.any()) or bool((valued & zones.has(LOW_KNOWN) & zones.has(HIGH_KNOWN)).any())
 
     def _may_gain(self, filter: TrialFilter) -> bool:
-        """Whether a part of a block that is read may be left out: some column of it has more than one value there."""
+        """Returns whether a part of a block that is read may be skipped: some column of it has more than one value
+        there."""
         for leaf in columns_of(filter.node):
             if leaf.dtype.order is None or leaf.repeated:
                 continue
@@ -427,8 +430,7 @@ class LayoutTrial(Trial):
         return False
 
     def _doubted(self, leaf: Leaf, zones: Zones) -> Zones:
-        """Zone maps of drawn rows, which may also have nulls and NaN where the manifests do not say that there are
-        none."""
+        """Returns zone maps of sampled rows that may also have nulls and NaN unless the manifests exclude these."""
         now = self._scene.zones(leaf)
         flags = zones.flags
         if not now.has(NULLS_KNOWN).all():
@@ -438,7 +440,7 @@ class LayoutTrial(Trial):
         return Zones(zones.low, zones.high, flags)
 
     def _trusted(self, leaf: Leaf, zones: Zones) -> Zones:
-        """Zone maps without the nulls and NaN that blocks may have, but are not known to have."""
+        """Returns zone maps without the nulls and NaN that blocks may have, but are not known to have."""
         flags = zones.flags & ~np.uint8(MAY_NAN)
         if not self._scene.zones(leaf).has(NULLS_KNOWN).all():
             flags = np.where(zones.has(NULLS_KNOWN), flags, flags & ~np.uint8(MAY_NULL))
@@ -479,7 +481,7 @@ class LayoutTrial(Trial):
 def _pieces(
     columns: Sequence[Mapping[Leaf, SampledColumn]], blocks: Rows, leaves: Sequence[Leaf], target: int
 ) -> tuple[dict[Leaf, Zones], Rows]:
-    """The zone maps of the blocks' pieces, and for each piece the place of its block."""
+    """Returns the zone maps of the blocks' pieces, and for each piece the index of its block."""
     owner: list[int] = []
     edges: list[int] = [0]
     for place in range(len(blocks)):
@@ -494,12 +496,12 @@ def _pieces(
     return zones, np.array(owner)
 
 
-#: No more blocks are read for a sample.
+#: Maximum number of blocks that are read for a sample.
 MAX_SAMPLED: Final = 10_000
 
 
 class WhatIf:
-    """Answers from manifests, and from a sample of blocks when asked to."""
+    """Answers from manifests, and from a sample of blocks on request."""
 
     def __init__(self, manifests: Manifests, access: IndexAccess, store: Store) -> None:
         self._manifests = manifests
@@ -513,10 +515,10 @@ class WhatIf:
         asked: Sequence[Asked],
         recorded: Sequence[Recorded] = (),
     ) -> WhatIfAnswer:
-        """What the filters would read, and the recorded ones.
+        """Returns what the given and the recorded filters would read.
 
         Raises:
-            InvalidRequest: not one change, or one that cannot be made; nothing was asked; no size of a sample, no seed.
+            InvalidRequest: not exactly one change, or an invalid one; no filters; an invalid sample size or seed.
             InvalidFilter, UnknownColumn, FilterTypeMismatch: the index' expression, a filter, a column of the key.
         """
         changes = [request.index, request.cluster_key, request.rows_per_block]
@@ -563,7 +565,7 @@ class WhatIf:
         return msgspec.structs.replace(found, rests_on=rests_on, left_out=again.left_out)
 
     def _kept(self, scene: BlockSample, node: BoundPredicate, indexes: Sequence[OpenIndex]) -> Rows:
-        """The blocks that are read now."""
+        """Returns the blocks that are read now."""
         codes = scene.tested(node)
         kept = np.flatnonzero(codes != NONE)
         if not len(kept) or not indexes:

@@ -1,4 +1,4 @@
-"""Why skip indexes do not help with a filter: index by index, predicate by predicate, by asking them."""
+"""Explains why skip indexes do not help with a filter: index by index, predicate by predicate, by probing them."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class WhyNot:
         self._access = access
 
     def answer(self, pointer: SnapshotPointer, request: WhyNotRequest, predicate: Predicate) -> WhyNotAnswer:
-        """One line for each index and predicate, and one for all of the filter.
+        """Returns one line for each index and predicate, and one for the whole filter.
 
         Raises:
-            IndexNotFound: there is no index of the name that is asked for.
-            UnknownColumn, FilterTypeMismatch: the filter.
+            IndexNotFound: there is no index with the requested name.
+            UnknownColumn, FilterTypeMismatch: the filter is invalid.
         """
         scene = BlockSample(self._manifests, pointer)
         node = bind(predicate, scene.head.schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive)
@@ -74,7 +74,8 @@ class WhyNot:
 
 
 class _Case:
-    """One index and one filter. ``opened``: None when it cannot be asked. ``left``: the blocks that bounds leave."""
+    """One index and one filter. ``opened``: None if the index cannot be probed. ``left``: the blocks that bounds
+    leave."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class _Case:
         self._left = left
 
     def whys(self) -> list[Why]:
-        """What there is to say."""
+        """Returns the explanations."""
         state = self._state()
         if state is not None:
             return [self._why(*state)]
@@ -112,7 +113,7 @@ class _Case:
         return found
 
     def _state(self) -> tuple[WhyCode, str] | None:
-        """Why it is never asked."""
+        """Returns why the index is never probed."""
         if self._index.dropped_ms is not None:
             return "dropped", "it was dropped; restore it"
         if self._kind() is None:
@@ -130,7 +131,7 @@ class _Case:
             return None
 
     def _reason(self, leaf: BoundLeaf) -> tuple[WhyCode, str] | None:
-        """Why it is not asked about a predicate."""
+        """Returns why the index is not probed for a predicate."""
         over = f"the predicate is not over {self._index.expression}"
         if self._opened is None:
             raise AssertionError("such an index has a state")
@@ -146,7 +147,7 @@ class _Case:
         return "not_answered", self._opened.kind.answers(leaf, self._opened.options) or over
 
     def _asked(self, node: BoundPredicate, predicate: str | None) -> Why:
-        """What it says when it is asked."""
+        """Returns the result of probing the index."""
         undecided = self._left[self._codes[self._left] != ALL]
         if not len(undecided):
             reason = "every row of the blocks that are left matches" if len(self._left) else "bounds leave no block"
