@@ -1,4 +1,4 @@
-"""Verification of a table: every claim of its manifests held against what it is derived from, down to the values."""
+"""Verification of a table: compares every statement of its manifests with its source, down to the values."""
 
 from lamella.snapshot.verify.checks import CHECKS, Check
 from lamella.snapshot.verify.reading import Deep

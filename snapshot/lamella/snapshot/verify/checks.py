@@ -1,7 +1,7 @@
-"""Every check by its code: how bad a finding is, what it means, what to do. ``docs/verify.md`` shows this table.
+"""All checks by code: severity, meaning, and what to do. ``docs/verify.md`` shows this table.
 
-``error``: an answer may be wrong, or cannot be given. ``warning``: answers are right, something beside them is not.
-``info``: worth knowing. Codes are stable: scripts may rely on them.
+``error``: an answer may be wrong, or cannot be given. ``warning``: answers are right, but something else is not.
+``info``: information only. Codes are stable: scripts may rely on them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lamella.snapshot.wire.maintenance import Finding, Severity
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One check. ``repairable``: ``repair`` may put it right."""
+    """One check. ``repairable``: ``repair`` may fix it."""
 
     code: str
     severity: Severity
@@ -51,7 +51,7 @@ _ALL: Final = (
         "nothing; if it is ever damaged, it cannot be repaired by this release",
     ),
     Check("unreachable", "error", "The store failed while something was read; it was not checked.", "try again"),
-    # What manifests say.
+    # Contents of manifests.
     Check("schema_unknown", "error", "A schema id that the table's snapshot does not know.", _REWRITE),
     Check("group_segments", "error", "A group does not have the segments that are recorded of it.", _REWRITE),
     Check("locations_differ", "error", "A location index, or a range of locations, lacks a block.", _REWRITE),
@@ -155,7 +155,7 @@ _ALL: Final = (
 #: Every check by its code.
 CHECKS: Final[dict[str, Check]] = {check.code: check for check in _ALL}
 
-#: So many findings of one code are listed for one object; the rest is counted.
+#: At most this many findings of one code are listed per object; the rest is counted.
 LISTED: Final = 100
 
 Findings = Iterator[Finding]
@@ -170,7 +170,7 @@ def found(
     block: str | None = None,
     column: str | None = None,
 ) -> Finding:
-    """A finding of a check; ``at`` is the object that it is about."""
+    """Returns a finding of a check; ``at`` is the object that it is about."""
     check = CHECKS[code]
     return Finding(
         code=code,

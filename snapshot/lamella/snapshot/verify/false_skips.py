@@ -1,7 +1,7 @@
-"""False skips: random filters answered from statistics and from the rows of a block.
+"""False skips: compares random filters answered from statistics with the rows of a block.
 
-What the statistics rule out must hold no match, what they call ALL nothing else, and the rest of a filter that is left
-for a block must decide its rows as the filter does.
+Rows that the statistics rule out must not match, rows that they call ALL must match, and the residual filter for a
+block must give the same result for its rows as the filter.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _DAYS: Final = ((dt.date.min - dt.date(1970, 1, 1)).days, (dt.date.max - dt.date
 
 
 class RandomFilters:
-    """Draws filters over some rows."""
+    """Generates filters over some rows."""
 
     def __init__(self, rows: Rows, rng: Random) -> None:
         self._rows = rows
@@ -51,7 +51,7 @@ class RandomFilters:
         self._vectors: dict[int, Vector] = {}
 
     def draw(self, depth: int = 2) -> Predicate:
-        """A filter of at most so many connectives within one another."""
+        """Returns a random filter with at most ``depth`` nested connectives."""
         rng = self._rng
         if depth and rng.random() < 0.35:
             kind = rng.choice(["and", "or", "not", "is true"])
@@ -85,7 +85,7 @@ class RandomFilters:
         return n.Compare(rng.choice(_OPERATORS), ref, literal)
 
     def _literal(self, leaf: Leaf) -> n.Literal | None:
-        """A value of a row, or one beside it; None where there is none, or none that a filter can name."""
+        """Returns a value of a row, or a neighbouring one; None if there is none, or none that a filter can name."""
         vector = self._vectors.get(leaf.id)
         if vector is None:
             vector = self._vectors[leaf.id] = vector_of(self._rows.columns[leaf.id], leaf.dtype)
@@ -99,7 +99,7 @@ class RandomFilters:
 
 
 def literal_of(dtype: DataType, value: Any, beside: int) -> n.Literal | None:
-    """A value of a type's order as a literal; ``beside``: the next one below or above, where there is such a thing."""
+    """Converts a value of a type's order to a literal; ``beside``: the next one below or above, if that exists."""
     if dtype.name == "boolean":
         return n.Literal("boolean", bool(value))
     if dtype.is_float:
@@ -122,16 +122,16 @@ def literal_of(dtype: DataType, value: Any, beside: int) -> n.Literal | None:
             return n.Literal("string", bytes(value).decode("utf-8"))
         except UnicodeDecodeError:
             return None
-    return n.Literal("binary", bytes(value)) if dtype.order == "bytes" else None  # a time can be named by none
+    return n.Literal("binary", bytes(value)) if dtype.order == "bytes" else None  # a time has no literal
 
 
-# A query's way through the layers for one block: snapshot, segment, block, pages, and what is left of the filter.
+# A query's path through the layers for one block: snapshot, segment, block, pages, and the residual filter.
 #
-# The stages are those that answer queries; only the other blocks are dropped on the way, since nobody asks about them.
+# The stages are those of ordinary queries; only the other blocks are dropped on the way.
 
 
 class BlockPrune:
-    """Prunes of one snapshot; ``cache_bytes`` bounds what is held of its sidecars."""
+    """Prunes of one snapshot; ``cache_bytes`` limits the cache of its sidecars."""
 
     def __init__(self, store: Store, pointer: SnapshotPointer, cache_bytes: int) -> None:
         self._pointer = pointer
@@ -139,7 +139,7 @@ class BlockPrune:
         self._pages = PageSource(store, self._manifests.read, cache_bytes=cache_bytes // 4)
 
     def answer(self, predicate: Predicate, ref: SegmentRef, row: int) -> PruneAnswer:
-        """What a query with this filter is answered about block number ``row`` of a segment.
+        """Returns the answer of a query with this filter for block number ``row`` of a segment.
 
         Raises:
             InvalidRequest: a filter that does not fit the schema.
@@ -162,7 +162,7 @@ class BlockPrune:
         return answer(head, segments, funnel, request, None, text_of(predicate), residuals=residuals)
 
 
-#: What a query with a filter is answered about the block.
+#: Returns the answer of a query with a filter for the block.
 Prune = Callable[[Predicate], PruneAnswer]
 
 
@@ -175,7 +175,7 @@ class Audited(msgspec.Struct, frozen=True):
 
 
 def audit(rows: Rows, schema: Schema, location: str, prune: Prune, *, filters: int, rng: Random) -> Audited:
-    """Compare so many random filters; those that some row cannot be decided by are left out."""
+    """Compare ``filters`` random filters; those that cannot be evaluated on some row are left out."""
     problems: list[Problem] = []
     compared = left_out = 0
     if not rows.leaves:
@@ -188,7 +188,7 @@ def audit(rows: Rows, schema: Schema, location: str, prune: Prune, *, filters: i
             answer = prune(predicate)
             problems += _wrong(predicate, answer, location, matches, rows, schema)
         except (InvalidRequest, ManifestError, NotFound):
-            left_out += 1  # a value that cannot be computed, or manifests that cannot be read and are reported
+            left_out += 1  # a value cannot be computed, or a manifest (reported elsewhere) cannot be read
         else:
             compared += 1
     return Audited(tuple(problems), compared, left_out)
@@ -224,7 +224,7 @@ def _wrong(
 
 
 def _ranges(block: PrunedBlock, count: int) -> tuple[Mask, Mask]:
-    """The rows that are in a range of the answer, and those in a range that matches as a whole."""
+    """Returns the rows in a range of the answer, and those in a range that matches as a whole."""
     pages: Any = block.pages
     if pages is None or pages.whole:
         return np.ones(count, dtype=bool), np.zeros(count, dtype=bool)

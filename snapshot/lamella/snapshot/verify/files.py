@@ -1,6 +1,7 @@
-"""A block's file: that it is there and unchanged, that statistics hold what its footer and values say, and its rows.
+"""A block's file: checks that it exists and is unchanged, that statistics agree with its footer and values, and its
+rows.
 
-The footer is read again and taken in by this release's rules. What is recorded may be looser, never tighter.
+The footer is read again and interpreted by this release's rules. Recorded statistics may be looser, never tighter.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class FileFound(msgspec.Struct, frozen=True):
 
 
 def check_file(store: Store, block: Block, schema: Schema | None) -> FileFound:
-    """Look at the file of a block; ``schema`` is the one that it was written with (None: not known)."""
+    """Check the file of a block; ``schema`` is the one that it was written with (None: unknown)."""
     problems: list[Problem] = []
     footer = _footer(store, block, problems)
     if footer is not None and schema is not None:
@@ -66,7 +67,7 @@ def _footer(store: Store, block: Block, problems: list[Problem]) -> Footer | Non
     except StoreError as error:
         wrong("unreachable", error.message)
         return None
-    except LamellaError as error:  # not there, or at a place that there cannot be
+    except LamellaError as error:  # missing, or at an invalid location
         wrong("block_missing", error.message)
         return None
     if stat.size_bytes != block.file_size:
@@ -135,7 +136,7 @@ def _column_problems(block: Block, leaf: Leaf, stats: ColumnStats, fresh: Column
             yield wrong("footer_bounds", "the file lacks the column")
         return
     if stats.source == "scan":
-        return  # values were read, and say more than a footer can; a deep verification reads them again
+        return  # statistics from values are more precise than a footer; a deep verification checks them
     try:
         kept, now = _bounds(leaf, stats), _bounds(leaf, fresh)
     except (ManifestError, ValueError):
@@ -172,9 +173,9 @@ def _excludes_nan(stats: ColumnStats, fresh: ColumnStats) -> bool:
     return stats.nan == "all" and fresh.nan != "all"
 
 
-#: Distinct values are counted in columns of up to so many rows.
+#: Distinct values are counted in columns of up to this many rows.
 _DISTINCT_ROWS: Final = 1 << 20
-#: Counts of distinct values may be estimates: one part in so many, and a few, is no finding.
+#: Counts of distinct values may be estimates: a deviation of one part in this many, plus a few, is not a finding.
 _DISTINCT_SHARE: Final = 5
 _DISTINCT_FEW: Final = 5
 
@@ -189,10 +190,10 @@ class ValuesRead(msgspec.Struct, frozen=True):
 def check_values(store: Store, footer: Footer, block: Block, schema: Schema) -> ValuesRead:
     """Compare a block's statistics with its values; ``schema`` is the one that it was written with.
 
-    A column that pyarrow cannot decode as what it is, or that has no order, is left out.
+    A column that pyarrow cannot decode as its own type, or that has no order, is left out.
 
     Raises:
-        ObjectNotFound, StoreError: as the store says.
+        ObjectNotFound, StoreError: as the store.
     """
     try:
         columns = plan(footer.metadata.schema, schema).present
@@ -225,14 +226,14 @@ def check_values(store: Store, footer: Footer, block: Block, schema: Schema) -> 
 
 
 def is_readable(footer: Footer, column: PlannedColumn) -> bool:
-    """Whether a column's values can be decoded and have an order."""
+    """Returns whether a column's values can be decoded and have an order."""
     if column.repeated or column.opaque or column.dtype.order is None:
         return False
     return not any(group.chunks[column.index].encrypted for group in footer.metadata.row_groups)
 
 
 def as_type(array: pa.Array, dtype: DataType, name: str) -> pa.Array:
-    """Decoded values as values of the table's type; raises Unreadable when they are not such values."""
+    """Converts decoded values to the table's type; raises Unreadable if they are not such values."""
     if dtype.order == "bytes" or dtype.is_float:
         return array
     try:
@@ -264,7 +265,7 @@ def _measured(file: DecodedFile, column: PlannedColumn, stats: ColumnStats) -> _
 
 
 def _edges(dtype: DataType, stats: ColumnStats) -> Any:
-    """The edges of the ranges, None when there are none that make sense; that is reported of the manifest."""
+    """Returns the edges of the ranges, None if they are missing or invalid, which is reported of the manifest."""
     try:
         low, high = value_of(dtype, stats.min), value_of(dtype, stats.max)
         if not stats.ranges or range_problem(dtype, stats.ranges, low, high) is not None:
@@ -275,7 +276,7 @@ def _edges(dtype: DataType, stats: ColumnStats) -> Any:
 
 
 def _in_a_gap(vector: Any, edges: Sequence[Any]) -> Any:
-    """A value that no range holds, None when there is none."""
+    """Returns a value that no range contains, None if there is none."""
     values = vector.values[vector.valid]
     if values.dtype == np.float64:
         values = values[~np.isnan(values)]
@@ -319,7 +320,7 @@ def _problems(column: PlannedColumn, stats: ColumnStats, measured: _Measured, lo
         yield wrong("values_distinct", f"{stated} distinct values are counted, and there are {counted}")
 
 
-#: So many rows of a block, its first ones, and so many of its columns are looked at.
+#: Maximum number of rows of a block, its first ones, and of its columns that are examined.
 ROWS: Final = 1 << 20
 COLUMNS: Final = 8
 
@@ -327,7 +328,7 @@ _CALENDAR: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """Columns by id, in the current schema's types, ``count`` rows each; ``leaves`` says which."""
+    """Columns by id, in the current schema's types, ``count`` rows each; ``leaves``: which columns these are."""
 
     leaves: tuple[Leaf, ...]
     columns: dict[int, Any]
@@ -335,11 +336,11 @@ class Rows(msgspec.Struct, frozen=True):
 
 
 def read_rows(store: Store, footer: Footer, written: Schema, current: Schema, rng: Random) -> Rows:
-    """Rows of a file that was written with one schema, as of another; the columns are drawn.
+    """Reads rows of a file that was written with one schema, in terms of another; the columns are sampled.
 
     Raises:
         CorruptParquet: damaged pages. SchemaMismatch: the file does not fit the schema.
-        ObjectNotFound, StoreError: as the store says.
+        ObjectNotFound, StoreError: as the store.
     """
     planned = {column.column_id: column for column in plan(footer.metadata.schema, written).present}
     usable = [leaf for leaf in current.leaves() if _is_usable(footer, leaf, planned.get(leaf.id))]
@@ -356,14 +357,14 @@ def read_rows(store: Store, footer: Footer, written: Schema, current: Schema, rn
             try:
                 columns[leaf.id] = _column(file, current, leaf, planned.get(leaf.id), count)
             except (Unreadable, SchemaMismatch, InvalidRequest):
-                continue  # not a column that a reader in Python can have
+                continue  # not readable in Python
     finally:
         file.close()
     return Rows(tuple(leaf for leaf in chosen if leaf.id in columns), columns, count)
 
 
 def read_leaves(store: Store, footer: Footer, written: Schema, current: Schema, leaves: Sequence[Leaf]) -> Rows | None:
-    """All rows of some columns; None when one of them cannot be had. Raises as :func:`read_rows`."""
+    """Returns all rows of some columns; None if one of them cannot be read. Raises as :func:`read_rows`."""
     planned = {column.column_id: column for column in plan(footer.metadata.schema, written).present}
     if not all(_is_usable(footer, leaf, planned.get(leaf.id)) for leaf in leaves):
         return None
@@ -416,9 +417,10 @@ def matching_rows(
     time_zone: str,
     case_sensitive: bool,
 ) -> int | None:
-    """How many rows of a block match; None: that cannot be told (the file is gone, or is another one by now, ...).
+    """Returns how many rows of a block match; None if that cannot be determined (the file is missing, was replaced,
+    ...).
 
-    ``written``: the schema that the block was written with, ``schema``: the one that the predicate is about.
+    ``written``: the schema that the block was written with, ``schema``: the one of the predicate.
 
     Raises StoreError: storage failed.
     """

@@ -1,4 +1,4 @@
-"""Skip indexes: directories, parts, and claims held against the rows of blocks."""
+"""Skip indexes: checks directories and parts, and compares claims with the rows of blocks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TERM: Final = n.Ref("c")
 
 
 class ClaimAudit:
-    """The indexes of a snapshot (None: there is none) that are in use; their directories are read once."""
+    """The active indexes of a snapshot (None: there is none); their directories are read once."""
 
     def __init__(self, store: Store, snapshot: Snapshot | None) -> None:
         self._store = store
@@ -53,7 +53,7 @@ class ClaimAudit:
         self._directories: dict[str, list[Directory]] = {}
 
     def check(self, block: Block, *, filters: int, rng: Random) -> tuple[list[Problem], int]:
-        """What is wrong with what indexes claim of a block, and how many predicates were compared."""
+        """Returns what is wrong with the claims of indexes on a block, and how many predicates were compared."""
         problems: list[Problem] = []
         compared = 0
         for index, term in self._indexes:
@@ -63,7 +63,7 @@ class ClaimAudit:
                 message = f"index {index.name!r} knows the block, whose values cannot be read: {error}"
                 problems.append(Problem("values_unreadable", message, None, block.location))
             except (HashMismatch, ManifestError, NotFound):
-                continue  # said of the directory, of the part or of the file
+                continue  # reported of the directory, of the part or of the file
             else:
                 problems += [] if found is None else found
                 compared += 0 if found is None else filters
@@ -72,7 +72,7 @@ class ClaimAudit:
     def _wrong(
         self, index: TableIndex, term: BoundTerm, block: Block, filters: int, rng: Random
     ) -> list[Problem] | None:
-        """What is wrong with what an index claims of a block; None when it claims nothing."""
+        """Returns what is wrong with the claims of an index on a block; None if it makes none."""
         asked = self._probe(index, term, block)
         if asked is None or self._table is None:
             return None
@@ -84,7 +84,7 @@ class ClaimAudit:
         ]
 
     def _probe(self, index: TableIndex, term: BoundTerm, block: Block) -> tuple[Kind, Probe, int] | None:
-        """What answers about a block, and its row; None: the index does not know it, or cannot be asked."""
+        """Returns the probe of a block, and its row; None if the index does not have the block, or cannot be probed."""
         if index.index_id not in self._directories:
             self._directories[index.index_id] = [
                 Directory.read(self._store.read(ref.object.location), ref.object.location) for ref in index.directories
@@ -109,7 +109,7 @@ def _false_claims(
     filters: int,
     rng: Random,
 ) -> Iterator[str]:
-    """What rows do that the entry says they do not do."""
+    """Yields outcomes of rows that the entry excludes."""
     schema = Schema.assign([Column(name="c", type=str(dtype))])
     for _ in range(filters):
         predicate = _drawn(dtype, vectors, rng)
@@ -139,7 +139,7 @@ def _truth(predicate: Predicate, test: Any, vector: Vector) -> Truth | None:
 
 
 def _denied(claim: Claim, truth: Truth) -> str:
-    """The outcome that a row has and that the claim denies; empty: there is none."""
+    """Returns the outcome that a row has and that the claim excludes; empty if there is none."""
     masks: dict[str, tuple[Mask, Mask]] = {
         "true": (whole(claim.true, 1), truth.true),
         "false": (whole(claim.false, 1), truth.false),
@@ -149,7 +149,7 @@ def _denied(claim: Claim, truth: Truth) -> str:
 
 
 def _drawn(dtype: DataType, vectors: Sequence[Vector], rng: Random) -> Predicate:
-    """A predicate whose literals are values of rows, or lie beside them."""
+    """Returns a random predicate whose literals are values of rows, or neighbours of them."""
     drawn = [_literal(dtype, vectors, rng) for _ in range(rng.choice([1, 1, 3]))]
     literals = [literal for literal in drawn if literal is not None]
     forms = ["equal", "equal", "compare", "in", "null"]
@@ -186,7 +186,7 @@ def _literal(dtype: DataType, vectors: Sequence[Vector], rng: Random) -> n.Liter
 
 
 def check_definition(snapshot: Snapshot, index: TableIndex, at: str, note: Note) -> None:
-    """Whether an index that is in use can be used; ``at``: the snapshot's manifest."""
+    """Check whether an active index can be used; ``at``: the snapshot's manifest."""
     if index.dropped_ms is not None:
         return
     if index.kind not in kinds():
@@ -197,7 +197,7 @@ def check_definition(snapshot: Snapshot, index: TableIndex, at: str, note: Note)
 
 
 def check_directory(store: Store, index: TableIndex, ref: DirectoryRef, note: Note, *, workers: int) -> int:
-    """One directory of an index and all of its parts; how many parts were looked at."""
+    """Check one directory of an index and all of its parts; returns how many parts were checked."""
     at = ref.object.location
     directory = read_manifest(store, ref.object, lambda data: Directory.read(data, at), note)
     if directory is None:
@@ -221,7 +221,7 @@ def check_directory(store: Store, index: TableIndex, ref: DirectoryRef, note: No
 
 
 def open_part(store: Store, ref: PartRef) -> Part:
-    """A part, read from the store itself; raises as :class:`Part`."""
+    """Returns a part, read from the store itself; raises as :class:`Part`."""
     return Part(ref, lambda ranges: [store.read_range(ref.location, *each) for each in ranges])
 
 
@@ -240,7 +240,7 @@ def _part(store: Store, index: TableIndex, ref: PartRef, last_row: int) -> list[
         return wrong("index_part_damaged", error.message)
     except NotFound as error:
         return wrong("index_part_missing", error.message)
-    except LamellaError as error:  # a place that there cannot be
+    except LamellaError as error:  # an invalid location
         return wrong("index_part_damaged", error.message)
     if header.kind != index.kind or header.options != index.options:
         return wrong("index_part_differs", "it was built by another definition")

@@ -1,6 +1,6 @@
-"""What must hold between a layer and the one below it, and of statistics and sketches by themselves.
+"""Invariants between a layer and the one below it, and of statistics and sketches by themselves.
 
-Nothing here merges: a parent is looked at beside each of its children, so a mistake of the code that merges is found.
+Nothing here merges: a parent is compared with each of its children, so an error of the merging code is found.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lamella.snapshot.storage import Store, TableLayout
 from lamella.snapshot.verify.checks import found
 from lamella.snapshot.verify.reading import Note
 
-#: Counts that add up from blocks to segments, and on.
+#: Counts that are summed from blocks to segments, and further up.
 _SUMMED = (
     *("row_count", "block_count", "uncompressed_byte_size", "compressed_byte_size", "index_size"),
     "by_name_count",
@@ -31,7 +31,7 @@ _SUMMED = (
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """What is wrong: a check's code, a sentence, the column's id and the child's name where there is one."""
+    """What is wrong: a check's code, a sentence, and optionally the column's id and the child's name."""
 
     code: str
     message: str
@@ -40,7 +40,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Child(msgspec.Struct, frozen=True):
-    """An entry of the layer below: what it is called, its rows, its statistics in the parent's types."""
+    """An entry of the layer below: its name, its rows, its statistics in the parent's types."""
 
     name: str
     row_count: int
@@ -48,9 +48,9 @@ class Child(msgspec.Struct, frozen=True):
 
 
 def count_problems(parent: Summary, parts: Iterable[Summary], *, of_blocks: bool = False) -> Iterator[Problem]:
-    """Counts and sizes must be the sums of those below.
+    """Yields counts and sizes that are not the sums of those below.
 
-    Which blocks count as perfect is a matter of the release that wrote them (``of_blocks``: that is not compared).
+    Which blocks count as perfect depends on the release that wrote them (``of_blocks``: that is not compared).
     """
     below = list(parts)
     for name in _SUMMED if of_blocks else (*_SUMMED, "perfect_block_count"):
@@ -60,7 +60,7 @@ def count_problems(parent: Summary, parts: Iterable[Summary], *, of_blocks: bool
 
 
 def stats_problem(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None:
-    """What is wrong with a column's statistics by themselves, None when nothing is."""
+    """Returns what is wrong with a column's statistics by themselves, None if nothing is."""
     nulls = stats.null_count
     if nulls is not None and not 0 <= nulls <= row_count:
         return f"the null count is {nulls} in {row_count} rows"
@@ -85,24 +85,25 @@ def stats_problem(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None:
 
 
 def value_of(dtype: DataType, bound: Bound | None) -> Any:
-    """A bound's value, None without one; raises ManifestError."""
+    """Returns a bound's value, None without one; raises ManifestError."""
     return None if bound is None else from_bound(dtype, bound)
 
 
 def layer_problems(
     types: Mapping[int, DataType], parent: Mapping[int, ColumnStats], children: Sequence[Child]
 ) -> Iterator[Problem]:
-    """Where a parent's statistics exclude what a child's do not; a column whose bounds cannot be read is left out."""
+    """Yields where a parent's statistics exclude what a child's do not; a column whose bounds cannot be read is left
+    out."""
     if not any(child.row_count for child in children):
-        return  # there is no value that anything could be said of
+        return  # there are no values to make statements about
     for column_id, dtype in types.items():
         above = parent.get(column_id)
         if above is None:
-            continue  # the parent says nothing
+            continue  # the parent states nothing
         try:
             yield from _Column(column_id, dtype, above).problems(children)
         except (ManifestError, ValueError):
-            continue  # reported where those statistics stand
+            continue  # reported where those statistics are stored
 
 
 class _Column:
@@ -163,13 +164,13 @@ class _Column:
         return Problem(code, message, self._id, None if child is None else child.name)
 
 
-# Sketches of distinct values: that they can be read, and that the counts are theirs.
+# Sketches of distinct values: checks that they can be read, and that the counts match them.
 #
-# Sketches are estimates that no answer depends on; an object that is gone only means that counts end there.
+# Sketches are estimates that no answer depends on; a missing object only means that counts end there.
 
 
 def check_segment_sketches(store: Store, layout: TableLayout, ref: SegmentRef, segment: Segment, note: Note) -> None:
-    """The sketches of a segment and its blocks, if its summary counts distinct values."""
+    """Check the sketches of a segment and its blocks, if its summary counts distinct values."""
     counts = _counts(segment.summary)
     if not counts:
         return
@@ -192,10 +193,11 @@ def check_layer_sketches(
     *,
     is_whole: bool = True,
 ) -> None:
-    """The sketches of a group or snapshot against those of its segments; what a segment lacks is said of the segment.
+    """Check the sketches of a group or snapshot against those of its segments; what a segment lacks is reported of the
+    segment.
 
-    A snapshot may have no object of its own (after a change of schema, for one): then it has its segments'.
-    ``is_whole``: its own object is about all of its segments, and no others.
+    A snapshot may have no object of its own (for example after a schema change): then its segments' are used.
+    ``is_whole``: its own object covers exactly its segments.
     """
     counts = _counts(summary)
     if not counts:
@@ -222,7 +224,7 @@ def _counts(summary: Summary) -> dict[int, int]:
 def _read(store: Store, location: str, note: Note) -> Columns | None:
     try:
         return read_union(store, location)
-    except StoreError as error:  # it may have been there when its segment was looked at
+    except StoreError as error:  # it may have existed when its segment was checked
         note(found("unreachable", error.message, at=location))
         return None
     except LamellaError:
@@ -264,4 +266,4 @@ def _compare(
 
 
 def _near(one: int, other: int) -> bool:
-    return abs(one - other) <= max(1, other // 50)  # a union of unions may round otherwise
+    return abs(one - other) <= max(1, other // 50)  # a union of unions may round differently

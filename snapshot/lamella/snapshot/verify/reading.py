@@ -1,4 +1,4 @@
-"""Reading objects for verification, where damage is a finding and not an error, and which blocks are sampled."""
+"""Reads objects for verification, where damage is a finding and not an error, and selects the blocks of a sample."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from lamella.snapshot.wire.maintenance import Finding
 
 _T = TypeVar("_T")
 
-#: Takes a finding.
+#: Receives a finding.
 Note = Callable[[Finding], None]
-#: What a damaged tree gives whenever it is read: nothing there, nonsense, a place that there cannot be. A StoreError is
-#: none of these: the next read may succeed, so whatever was left out for it would be missed without a finding.
+#: The errors of a damaged tree, whenever it is read: nothing there, invalid content, an invalid location. A StoreError
+#: is none of these: the next read may succeed, so anything left out because of it would be missed without a finding.
 DAMAGE: Final = (NotFound, ManifestError, InvalidRequest)
 
 
 def read_manifest(
     store: Store, ref: ObjectRef, decode: Callable[[bytes], _T], note: Note, *, segment_id: str | None = None
 ) -> _T | None:
-    """A manifest, decoded; None after a finding that says why there is none.
+    """Returns a manifest, decoded; None after a finding with the reason.
 
     ``decode`` raises ManifestError or UnsupportedFormat.
     """
@@ -49,7 +49,7 @@ def read_manifest(
     except StoreError as error:
         wrong("unreachable", error.message)
         return None
-    except LamellaError as error:  # not there, or at a place that there cannot be
+    except LamellaError as error:  # missing, or at an invalid location
         wrong("manifest_missing", error.message)
         return None
     sha256 = content_hash(data)
@@ -68,7 +68,7 @@ def read_manifest(
 
 
 def read_sidecar(store: Store, ref: ObjectRef, note: Note, *, segment_id: str | None = None) -> bytes | None:
-    """The bytes of a sidecar that are those that were written; None after a finding."""
+    """Returns the verified bytes of a sidecar; None after a finding."""
 
     def wrong(code: str, message: str) -> None:
         note(found(code, message, at=ref.location, segment_id=segment_id))
@@ -78,7 +78,7 @@ def read_sidecar(store: Store, ref: ObjectRef, note: Note, *, segment_id: str | 
     except StoreError as error:
         wrong("unreachable", error.message)
         return None
-    except LamellaError as error:  # not there, or at a place that there cannot be
+    except LamellaError as error:  # missing, or at an invalid location
         wrong("sidecar_missing", error.message)
         return None
     sha256 = content_hash(data)
@@ -90,7 +90,7 @@ def read_sidecar(store: Store, ref: ObjectRef, note: Note, *, segment_id: str | 
     return data
 
 
-#: The share and the least number of blocks when nothing is said.
+#: Default share and minimum number of blocks.
 DEFAULT_SHARE: Final = 0.01
 DEFAULT_BLOCKS: Final = 20
 
@@ -104,7 +104,7 @@ class Deep(msgspec.Struct, frozen=True, kw_only=True):
     filters: int = 20
 
     def check(self) -> None:
-        """Raise InvalidRequest for what cannot be read."""
+        """Raise InvalidRequest for invalid members."""
         if self.sample is not None and self.blocks is not None:
             raise InvalidRequest("give sample or blocks, not both")
         if self.sample is not None and not 0 < self.sample <= 1:
@@ -116,7 +116,7 @@ class Deep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def how_many(deep: Deep, total: int) -> int:
-    """How many of all blocks are read."""
+    """Returns how many of all blocks are read."""
     if deep.blocks is not None:
         wanted = deep.blocks
     elif deep.sample is not None:
@@ -127,7 +127,7 @@ def how_many(deep: Deep, total: int) -> int:
 
 
 def chosen(deep: Deep, block_counts: Sequence[int]) -> list[tuple[int, int]]:
-    """(segment, block in it) of each block to be read, ascending; ``block_counts`` are the segments'."""
+    """Returns (segment, block in it) of each block to be read, ascending; ``block_counts`` are the segments'."""
     counts = [max(count, 0) for count in block_counts]
     total = sum(counts)
     rng = Random(deep.seed)  # noqa: S311  # a sample that can be drawn again, no secret

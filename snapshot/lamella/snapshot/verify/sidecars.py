@@ -1,4 +1,4 @@
-"""Sidecars of statistics and of pages: built again, compared, and written again where they are damaged."""
+"""Sidecars of statistics and of pages: rebuilt, compared, and rewritten if damaged."""
 
 from __future__ import annotations
 
@@ -25,45 +25,44 @@ from lamella.snapshot.verify.checks import CHECKS, found
 from lamella.snapshot.verify.reading import Note, read_sidecar
 from lamella.snapshot.wire.maintenance import Finding
 
-# Sidecars: built again from their manifests, compared, and where they are damaged written again.
+# Sidecars: rebuilt from their manifests, compared, and rewritten if damaged.
 #
-# A sidecar's name and hash are recorded in the layer above, so it can only be put back as exactly those bytes.
-# Building is deterministic for one release (and one version of Arrow); bytes of an older one may differ and still say
-# the same.
+# A sidecar's name and hash are recorded in the layer above, so it can only be restored as exactly those bytes. Building
+# is deterministic for one release (and one version of Arrow); bytes of an older one may differ with the same meaning.
 
 _EXACT: Final = LOW_EXACT | HIGH_EXACT
-#: Arrays that older releases did not write; without them nothing is claimed.
+#: Arrays that older releases did not write; without them nothing is asserted.
 _OPTIONAL: Final = (".spans", ".elsewhere", *BLOCK_KEY)
 _HEADER: Final = b"lamella.header"
-#: Of the release that wrote it; a newer one is refused when the sidecar is opened.
+#: Version of the writing release; a newer one is refused when the sidecar is opened.
 _VERSION: Final = b"lamella.format_version"
 
 
 class AsOf(msgspec.Struct, frozen=True):
-    """A table's schemas with the one of some id last: as it stood when that one was in force."""
+    """A table's schemas up to the one with an id: the state when that one was current."""
 
     history: tuple[Schema, ...]
 
 
 def as_of(table: Versioned, schema_id: int) -> AsOf:
-    """Raises InvalidSchema when the table never had that schema."""
+    """Returns a table's schemas up to one of them. Raises InvalidSchema if the table never had that schema."""
     wanted = schema_at(table, schema_id)
     return AsOf((*(schema for schema in table.history if schema.schema_id != schema_id), wanted))
 
 
 def segment_sidecar(table: Versioned, segment: Segment) -> bytes:
-    """A segment's sidecar, built from its manifest.
+    """Builds a segment's sidecar from its manifest.
 
     Raises:
-        InvalidSchema: a schema that is not known.
-        ManifestError: statistics that cannot be read.
+        InvalidSchema: an unknown schema.
+        ManifestError: unreadable statistics.
     """
     then = as_of(table, segment.schema_id)
     return build_blocks(then.history[-1], commits.seen_blocks(then, segment.blocks))
 
 
 def snapshot_sidecar(snapshot: Snapshot) -> bytes:
-    """A snapshot's sidecar, built from its manifest; raises as :func:`segment_sidecar`."""
+    """Builds a snapshot's sidecar from its manifest; raises as :func:`segment_sidecar`."""
     head = msgspec.structs.replace(snapshot, segments=(), groups=tuple(map(_bare, snapshot.groups)), sidecar=None)
     refs = commits.seen_refs(snapshot, snapshot.segments)
     if snapshot.format_version > 1:
@@ -75,12 +74,12 @@ def snapshot_sidecar(snapshot: Snapshot) -> bytes:
 
 
 def _bare(group: GroupRef) -> GroupRef:
-    """A group as the header of a sidecar has it: without statistics, which its own sidecar has."""
+    """Returns a group as in the header of a sidecar: without statistics, which are in its own sidecar."""
     return msgspec.structs.replace(group, summary=msgspec.structs.replace(group.summary, col_stats={}))
 
 
 def _of_version(version: int, data: bytes) -> bytes:
-    """A sidecar as a release of an older format version would have written it."""
+    """Returns a sidecar as a release of an older format version would have written it."""
     batch = _opened(data)
     metadata = {**(batch.schema.metadata or {}), _VERSION: str(version).encode()}
     schema = batch.schema.with_metadata(metadata)
@@ -91,7 +90,7 @@ def _of_version(version: int, data: bytes) -> bytes:
 
 
 def group_sidecar(table: Versioned, group: Group) -> bytes:
-    """A group's sidecar, built from its manifest; raises as :func:`segment_sidecar`."""
+    """Builds a group's sidecar from its manifest; raises as :func:`segment_sidecar`."""
     then = as_of(table, group.schema_id)
     return build_segments(then.history[-1], commits.seen_refs(then, group.segments))
 
@@ -105,9 +104,9 @@ def check_sidecar(
     segment_id: str | None = None,
     repair: bool = False,
 ) -> bytes | None:
-    """Compare a sidecar with what ``build`` makes of its manifest; the bytes, None when they cannot be used.
+    """Compare a sidecar with the result of ``build``; returns the bytes, None if they cannot be used.
 
-    ``repair``: write it again where it is missing or damaged.
+    ``repair``: rewrite it if it is missing or damaged.
     """
     built, reason = _built(build)
     data = read_derived(store, ref, lambda: (built, reason), note, segment_id=segment_id, repair=repair)
@@ -132,9 +131,9 @@ def read_derived(
     segment_id: str | None = None,
     repair: bool = False,
 ) -> bytes | None:
-    """The bytes of a derived object, None when it is missing or damaged (and was not put back).
+    """Returns the bytes of a derived object, None if it is missing or damaged (and was not restored).
 
-    ``built``: what it should be, or None and why it cannot be told; asked only to ``repair`` it.
+    ``built``: returns the correct bytes, or None and the reason why they are unknown; called only to ``repair``.
     """
     kept: list[Finding] = []
     data = read_sidecar(store, ref, kept.append, segment_id=segment_id)
@@ -149,9 +148,9 @@ def read_derived(
 
 
 def put_again(store: Store, location: str, data: bytes) -> None:
-    """Put an object in the place of a damaged one, and look that it is there; raises StoreError and the like."""
+    """Replace a damaged object, and check the result; raises StoreError and others."""
     store.delete(location)
-    with suppress(AlreadyExists):  # another one was faster; what it wrote is looked at
+    with suppress(AlreadyExists):  # another writer was faster; its result is checked
         store.put(location, data)
     if content_hash(store.read(location)) != content_hash(data):
         raise LamellaError(f"{location} was written, and reads as something else", location=location)
@@ -160,7 +159,10 @@ def put_again(store: Store, location: str, data: bytes) -> None:
 def _built(build: Callable[[], bytes]) -> tuple[bytes | None, str]:
     try:
         return build(), ""
-    except (LamellaError, ValueError) as error:  # what the manifest says cannot be told in arrays: reported of it
+    except (
+        LamellaError,
+        ValueError,
+    ) as error:  # arrays cannot hold it: reported of the manifest
         return None, f"it cannot be built from its manifest: {error}"
 
 
@@ -178,7 +180,7 @@ def _repaired(store: Store, ref: ObjectRef, finding: Finding, built: bytes | Non
 
 
 def differences(recorded: bytes, built: bytes) -> Iterator[str]:
-    """What one sidecar says that the other does not, column by column."""
+    """Yields the differences between two sidecars, column by column."""
     try:
         ours, theirs = _opened(built), _opened(recorded)
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -234,7 +236,7 @@ def _column(name: str, ours: Any, theirs: Any) -> str | None:
     if name.endswith(".flags"):
         claimed = pc.bit_wise_and(other, pc.bit_wise_not(one))
         lost = pc.bit_wise_and(pc.bit_wise_xor(one, other), pa.scalar(0xFF ^ _EXACT, pa.uint8()))
-        # Exact bits that are cleared claim nothing: older releases did not have them.
+        # Exact bits that are cleared assert nothing: older releases did not have them.
         wrong = pc.or_(
             pc.not_equal(pc.bit_wise_and(claimed, pa.scalar(_EXACT, pa.uint8())), pa.scalar(0, pa.uint8())),
             pc.not_equal(lost, pa.scalar(0, pa.uint8())),
@@ -248,7 +250,7 @@ def _column(name: str, ours: Any, theirs: Any) -> str | None:
 
 
 class _Held(msgspec.Struct, frozen=True):
-    """Bytes as if they were an object."""
+    """Bytes with the interface of a stored object."""
 
     data: bytes
 
@@ -268,7 +270,7 @@ def check_pages(
     repair: bool = False,
     workers: int = 8,
 ) -> bool:
-    """Compare a segment's page sidecar, if it has one, with what its files say; True when it has one.
+    """Compare a segment's page sidecar, if it has one, with its files; returns whether it has one.
 
     ``expected``: it should have one.
     """
@@ -304,7 +306,7 @@ def check_pages(
 
 
 def _schema_of(snapshot: Snapshot, held: PageSidecar) -> Schema:
-    """The schema that a page sidecar was built for; raises ManifestError."""
+    """Returns the schema that a page sidecar was built for; raises ManifestError."""
     built_for = held.column_types
     for schema in reversed(snapshot.history):
         if {leaf.id: str(leaf.dtype) for leaf in schema.leaves()} == built_for:
@@ -313,14 +315,14 @@ def _schema_of(snapshot: Snapshot, held: PageSidecar) -> Schema:
 
 
 def _differences(held: PageSidecar, fresh: PageSidecar, segment: Segment) -> Iterator[tuple[str, str, str | None]]:
-    """What differs, at most one sentence a block; raises ManifestError when cells are damaged."""
+    """Yields the differences, at most one sentence per block; raises ManifestError if cells are damaged."""
     everything = range(len(held))
     told: set[int] = set()
     for row, block in enumerate(segment.blocks):
         mine, now = held.block(row), fresh.block(row)
-        if now[2] is not None:  # the file cannot be read now, which is said of the block
+        if now[2] is not None:  # the file cannot be read now, which is reported of the block
             told.add(row)
-            if now[2] == StoreError.code:  # but for this: a moment ago it could, perhaps
+            if now[2] == StoreError.code:  # except here: a moment ago it may have been readable
                 yield "unreachable", "the store failed while the pages of a block were read", block.location
         elif mine[2] is not None:
             told.add(row)

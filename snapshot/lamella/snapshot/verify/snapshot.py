@@ -1,4 +1,4 @@
-"""One snapshot and its history: manifests, groups, segments, and blocks that are there twice."""
+"""One snapshot and its history: manifests, groups, segments, and duplicate blocks."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from lamella.snapshot.verify.sidecars import (
 def check_segment(
     store: Store, snapshot: Snapshot, ref: SegmentRef, note: Note, *, repair: bool = False
 ) -> Segment | None:
-    """The segment, None when its manifest cannot be read. Raises nothing for what is wrong with it."""
+    """Returns the segment, None if its manifest cannot be read. Reports problems instead of raising."""
     segment_id = ref.segment_id
     segment = read_manifest(
         store,
@@ -93,7 +93,7 @@ def check_segment(
 
 
 def known_schemas(snapshot: Snapshot) -> Mapping[int, Schema]:
-    """The table's schemas by id."""
+    """Returns the table's schemas by id."""
     return {schema.schema_id: schema for schema in snapshot.history}
 
 
@@ -140,7 +140,7 @@ def _problems(snapshot: Snapshot, ref: SegmentRef, segment: Segment) -> Iterator
 
 
 def summary_problems(leaves: Iterable[Leaf], summary: Summary) -> Iterator[Problem]:
-    """What is wrong with a summary by itself."""
+    """Yields what is wrong with a summary by itself."""
     for leaf in leaves:
         stats = summary.col_stats.get(leaf.id)
         problem = None if stats is None else stats_problem(leaf, stats, summary.row_count)
@@ -199,7 +199,7 @@ def _summary_of(block: Block) -> Summary:
 
 
 def check_duplicates(store: Store, refs: Sequence[SegmentRef], note: Note) -> None:
-    """Find the locations that stand in the segments twice; a segment that cannot be read is left out."""
+    """Find duplicate locations in the segments; a segment that cannot be read is left out."""
     hashes = [hashes_of(_locations(store, ref, note)) for ref in refs]
     every = np.sort(np.concatenate([np.empty(0, np.uint64), *hashes]))
     doubled = np.unique(every[1:][every[1:] == every[:-1]])
@@ -228,7 +228,7 @@ def check_duplicates(store: Store, refs: Sequence[SegmentRef], note: Note) -> No
 
 
 def read_locations(store: Store, ref: SegmentRef) -> list[str]:
-    """The locations of a segment's blocks: from its sidecar, or where that is damaged from its manifest.
+    """Returns the locations of a segment's blocks: from its sidecar, or if that is damaged from its manifest.
 
     Raises:
         ManifestError, ObjectNotFound, StoreError: neither can be read.
@@ -246,7 +246,7 @@ def read_locations(store: Store, ref: SegmentRef) -> list[str]:
 def _locations(store: Store, ref: SegmentRef, note: Note) -> list[str]:
     try:
         return read_locations(store, ref)
-    except StoreError as error:  # it may have been there when the segment was looked at
+    except StoreError as error:  # it may have existed when the segment was checked
         note(found("unreachable", error.message, at=ref.manifest.location, segment_id=ref.segment_id))
         return []
     except LamellaError:
@@ -254,7 +254,7 @@ def _locations(store: Store, ref: SegmentRef, note: Note) -> list[str]:
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """A segment of a snapshot: the group it is in and its number there, or neither."""
+    """A segment of a snapshot: its group and its number there, or neither."""
 
     ref: SegmentRef
     group: GroupRef | None = None
@@ -262,11 +262,11 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 def listed_segments(store: Store, snapshot: Snapshot) -> list[Listed]:
-    """Every segment of a snapshot, oldest first; those of a group that is missing or damaged are left out.
+    """Returns every segment of a snapshot, oldest first; those of a missing or damaged group are left out.
 
     Raises:
-        StoreError: the store does not give a group's manifest, though it may be there. Steps are counted by what is
-            listed, so whoever goes on with a verification must list the same.
+        StoreError: the store failed to return a group's manifest, which may exist. Steps are counted by this list, so a
+            continued verification must get the same list.
     """
     found_there: list[Listed] = []
     for ref in snapshot.groups:
@@ -274,7 +274,7 @@ def listed_segments(store: Store, snapshot: Snapshot) -> list[Listed]:
             data = store.read(ref.manifest.location)
             group = decode_group(data, sha256=ref.manifest.sha256, location=ref.manifest.location)
         except DAMAGE:
-            continue  # the step that looks at the group says why
+            continue  # the step of the group reports the reason
         found_there += [Listed(segment, ref, number) for number, segment in _kept(ref, group)]
     return [*found_there, *(Listed(ref) for ref in snapshot.segments)]
 
@@ -287,7 +287,7 @@ def _kept(ref: GroupRef, group: Group) -> list[tuple[int, SegmentRef]]:
 def check_group(
     store: Store, layout: TableLayout, snapshot: Snapshot, ref: GroupRef, note: Note, *, repair: bool = False
 ) -> None:
-    """What is wrong with a group; its segments' own manifests are not opened."""
+    """Check a group; its segments' own manifests are not opened."""
     at = ref.manifest.location
     group = read_manifest(store, ref.manifest, lambda data: decode_group(data, location=at), note)
     if group is None:
@@ -314,7 +314,7 @@ def check_group(
 
 
 def _location_index(store: Store, group: Group) -> tuple[bytes | None, str]:
-    """A group's location index from its segments, in the order that any release writes: by hash."""
+    """Rebuilds a group's location index from its segments, in the order of every release: by hash."""
     parts = []
     for number, ref in enumerate(group.segments):
         try:
@@ -355,21 +355,21 @@ def _group_problems(snapshot: Snapshot, ref: GroupRef, group: Group) -> Iterator
     try:
         seen = commits.seen_refs(then, kept)
     except (ManifestError, InvalidSchema):
-        return  # a summary that cannot be read is reported where it stands
+        return  # an unreadable summary is reported where it is stored
     children = [Child(each.segment_id, each.summary.row_count, each.summary.col_stats) for each in seen]
     types = {leaf.id: leaf.dtype for leaf in then.history[-1].leaves()}
     yield from layer_problems(types, ref.summary.col_stats, children)
 
 
 class Indexes:
-    """The location indexes of groups; the last one is kept, as segments are looked at group by group."""
+    """The location indexes of groups; the last one is cached, as segments are checked group by group."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._held: tuple[str, LocationIndex | None] | None = None
 
     def check(self, listed: Listed, locations: Sequence[str], note: Note) -> None:
-        """Every location of a segment must be in its group's index, and in the range that is recorded of it."""
+        """Check that every location of a segment is in its group's index, and in the recorded range."""
         ref = listed.ref
         first, last = ref.first_location, ref.last_location
         if (
@@ -384,7 +384,7 @@ class Indexes:
             return
         index = self._index(listed.group, note)
         if index is None:
-            return  # said of the group, or just now
+            return  # reported of the group, or just now
         own = np.sort(index.hashes[index.segments == listed.number])
         lacking = ~np.isin(hashes_of(locations), own)
         if lacking.any():
@@ -399,7 +399,7 @@ class Indexes:
                 data = self._store.read(group.locations.location)
                 check_hash(data, group.locations.sha256, group.locations.location)
                 self._held = (group.group_id, LocationIndex.read(data))
-            except StoreError as error:  # it may have been there when the group was looked at
+            except StoreError as error:  # it may have existed when the group was checked
                 note(found("unreachable", error.message, at=group.locations.location))
                 self._held = (group.group_id, None)
             except LamellaError:
@@ -410,7 +410,7 @@ class Indexes:
 def check_snapshot(
     store: Store, table_id: str, pointer: SnapshotPointer, snapshot: Snapshot, note: Note, *, repair: bool = False
 ) -> None:
-    """What is wrong with a snapshot whose manifest could be read; its segments' own manifests are not opened."""
+    """Check a snapshot whose manifest could be read; its segments' own manifests are not opened."""
     at = pointer.manifest.location
     if (snapshot.snapshot_id, snapshot.timestamp_ms) != (pointer.snapshot_id, pointer.timestamp_ms):
         message = f"the manifest is of {snapshot.snapshot_id} at {snapshot.timestamp_ms} ms"
@@ -450,7 +450,7 @@ def _snapshot_problems(snapshot: Snapshot) -> Iterator[Problem]:
     try:
         children = [_child(snapshot, ref) for ref in refs]
     except (ManifestError, InvalidSchema):
-        return  # a summary that cannot be read is reported where it stands
+        return  # an unreadable summary is reported where it is stored
     yield from layer_problems(types, snapshot.summary.col_stats, children)
 
 
@@ -459,7 +459,7 @@ def _snapshot_name(ref: SegmentRef | GroupRef) -> str:
 
 
 def _child(snapshot: Snapshot, ref: SegmentRef | GroupRef) -> Child:
-    """An entry in terms of the snapshot's own schema."""
+    """Returns an entry in terms of the snapshot's own schema."""
     rows = ref.summary.row_count
     written = schema_at(snapshot, ref.schema_id)
     return Child(_snapshot_name(ref), rows, seen_with(written, snapshot.schema, rows, ref.summary.col_stats))
@@ -473,7 +473,7 @@ def _schema_ids(snapshot: Snapshot, refs: Sequence[SegmentRef | GroupRef]) -> It
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot as the catalog records it; ``seq`` counts the table's snapshots, expired ones leave gaps."""
+    """A snapshot as recorded by the catalog; ``seq`` counts the table's snapshots, expired ones leave gaps."""
 
     seq: int
     pointer: SnapshotPointer
@@ -485,12 +485,13 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     file_size_bytes: int
 
 
-#: Records of a table, newest first: those with a ``seq`` below the first argument, at most as many as the second.
+#: Returns records of a table, newest first: those with a ``seq`` below the first argument, at most as many as the
+#: second.
 ReadHistory = Callable[[int, int], Sequence[Recorded]]
 
 
 def check_history(store: Store, records: Sequence[Recorded], note: Note, *, older: Recorded | None) -> None:
-    """Check records, newest first, by themselves and against their manifests; ``older`` is the next behind them."""
+    """Check records, newest first, by themselves and against their manifests; ``older`` is the next older one."""
     for newer, before in pairwise([*records, *([older] if older is not None else [])]):
         _check_pair(newer, before, note)
     for number, record in enumerate(records):

@@ -1,7 +1,7 @@
-"""A whole verification as steps, each bounded: a part of the history, the snapshot, a segment, a block's values.
+"""A complete verification as bounded steps: a part of the history, the snapshot, a segment, a block's values.
 
-The steps of one snapshot are always the same, so a verification can be cut between any two and go on elsewhere.
-At any time one segment is in memory, and of its files as many footers as there are workers.
+The steps of one snapshot are always the same, so a verification can stop between any two and continue elsewhere. At any
+time one segment is in memory, and as many footers of its files as there are workers.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from lamella.snapshot.verify.snapshot import (
 )
 from lamella.snapshot.wire.maintenance import Checked, Finding, VerifyAnswer
 
-#: Snapshots of the history in one step.
+#: Snapshots of the history per step.
 _HISTORY_STEP: Final = 10
-#: What the prunes of a deep verification may hold in memory.
+#: Memory limit of the prunes of a deep verification.
 _CACHE_BYTES: Final = 64 << 20
-#: A problem with one of these leaves nothing that the file's values could be compared with.
+#: After a problem with one of these there is nothing to compare the file's values with.
 _NOT_THE_FILE: Final = frozenset({"footer_schema", "footer_rows", "footer_unreadable"})
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """``files``: open the blocks' files. ``pages``: page sidecars are expected. ``history``: the newest ``seq``, and
-    how far back to look. ``workers``: files that are read at once."""
+    how far back to check. ``workers``: files that are read concurrently."""
 
     files: bool = True
     pages: bool = False
@@ -67,14 +67,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verification:
-    """The steps of verifying one snapshot of a table below ``root``. Nothing that was read before is believed.
+    """The steps of verifying one snapshot of a table below ``root``. Caches are not trusted.
 
-    ``read_history`` gives what the catalog records; None: it is not looked at.
+    ``read_history`` returns the catalog's records; None: history is not checked.
 
     Raises:
-        InvalidRequest: options that cannot be.
-        StoreError: the store does not give the manifest of the snapshot or of a group, for another reason than that
-            it is not there.
+        InvalidRequest: invalid options.
+        StoreError: the store failed to return the manifest of the snapshot or of a group, and it is not known to be
+            missing.
     """
 
     def __init__(
@@ -124,12 +124,12 @@ class Verification:
 
     @property
     def steps(self) -> int:
-        """How many steps there are."""
+        """Returns the number of steps."""
         return sum(count for count, _ in self._plan)
 
     def run(self, start: int = 0, *, until: Callable[[int], bool] | None = None) -> VerifyAnswer:
-        """Do the steps from ``start`` on, at least one, until ``until`` (asked after each, with how many are done)
-        says so, or all are done."""
+        """Run the steps from ``start`` on, at least one, until ``until`` (called after each with the number done)
+        returns true, or all are done."""
         done = start
         while done < self.steps:
             self._step(done)
@@ -178,7 +178,7 @@ class Verification:
         try:
             return self._read_snapshot(self._store.read(self._pointer.manifest.location))
         except (NotFound, ManifestError):
-            return None  # the step that looks at it says why
+            return None  # the step of the group reports the reason
 
     def _read_snapshot(self, data: bytes) -> Snapshot:
         ref = self._pointer.manifest
@@ -268,9 +268,9 @@ class Verification:
         file: FileFound = check_file(self._store, block, written)
         if file.footer is None or any(problem.code in _NOT_THE_FILE for problem in file.problems):
             for problem in file.problems:
-                if problem.code == "unreachable":  # it may have been there when the segment was looked at
+                if problem.code == "unreachable":  # it may have existed when the segment was checked
                     self._note_problem(problem, ref)
-            return  # said of the segment
+            return  # reported of the segment
         try:
             read = check_values(self._store, file.footer, block, written)
             for problem in read.problems:
@@ -305,7 +305,7 @@ class Verification:
         check_layer_sketches(self._store, self._layout, snapshot.snapshot_id, snapshot.summary, self._refs, self._note)
 
     def _index(self, number: int) -> None:
-        """The definition of an index, or one of its directories."""
+        """Check the definition of an index, or one of its directories."""
         index, ref = self._directories[number]
         if self._snapshot is None:
             return
@@ -316,17 +316,17 @@ class Verification:
             self._count(index_parts=parts)
 
     def _read_segment(self, ref: SegmentRef) -> Segment | None:
-        """The last one is kept: the blocks of a segment are looked at one after another."""
+        """Returns a segment. The last one is cached: the blocks of a segment are checked one after another."""
         if self._held is None or self._held[0] != ref.segment_id:
             manifest = ref.manifest
             try:
                 data = self._store.read(manifest.location)
                 segment = decode_segment(data, sha256=manifest.sha256, location=manifest.location)
-            except StoreError as error:  # it may have been there when the segment was looked at
+            except StoreError as error:  # it may have existed when the segment was checked
                 self._note(found("unreachable", error.message, at=manifest.location, segment_id=ref.segment_id))
                 self._held = (ref.segment_id, None)
             except LamellaError:
-                self._held = (ref.segment_id, None)  # said of the segment
+                self._held = (ref.segment_id, None)  # reported of the segment
             else:
                 self._held = (ref.segment_id, segment)
         return self._held[1]
