@@ -1,4 +1,4 @@
-"""Clean-up: which snapshots a table may forget, and which objects nothing needs any more. Decides; deletes nothing."""
+"""Clean-up: decides which snapshots a table may expire and which objects are no longer needed. Deletes nothing."""
 
 from lamella.snapshot.vacuum.mark import BlockSet, Found, LiveSet, ObjectName, Tally, foreign_table, judged, object_name
 from lamella.snapshot.vacuum.retention import (

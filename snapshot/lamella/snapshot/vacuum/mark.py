@@ -1,4 +1,4 @@
-"""Mark and sweep: what remaining snapshots need, and which objects are to be deleted."""
+"""Mark and sweep: what the remaining snapshots need, and which objects are to be deleted."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _NAME: Final = re.compile(
 _TEMPORARY: Final = re.compile(
     rf"(?P<folder>_ss|_sl|_sg|_ts|_ix|_b|_rf|_tmp)/\.(?P<id>{_ID})_v[12]\.[a-z]+\.[0-9a-f]{{32}}\.tmp"
 )
-#: Files of an export as Iceberg belong to a segment or a snapshot, or to the table as a whole.
+#: Files of an Iceberg export belong to a segment or a snapshot, or to the table as a whole.
 _EXPORTED: Final = re.compile(
     rf"_iceberg/metadata/(?:(?P<segment>{_ID})-[0-9a-f]{{8}}\.avro|snap-(?P<snapshot>{_ID})-[0-9a-f]{{8}}\.avro"
     rf"|v[1-9][0-9]*\.metadata\.json|version-hint\.text)"
 )
-#: What a put of such a file left behind that died.
+#: Left behind by an interrupted put of such a file.
 _UNFINISHED: Final = re.compile(r"_iceberg/metadata/\.[^/]+\.[0-9a-f]{32}\.tmp")
 _KINDS: Final[dict[tuple[str, str], Kind]] = {
     ("_ss", "json"): "snapshot",
@@ -54,9 +54,9 @@ _KINDS: Final[dict[tuple[str, str], Kind]] = {
 
 
 class ObjectName(msgspec.Struct, frozen=True):
-    """What a name says: the kind, the folder, the v7 id and when (Unix milliseconds) that id was made.
+    """A parsed object name: the kind, the folder, the v7 id and when (Unix milliseconds) that id was created.
 
-    A file of an export has the folder and id of what it was made of; one that is about the whole table has none.
+    A file of an export has the folder and id of its source; one about the whole table has none.
     """
 
     kind: Kind
@@ -66,10 +66,10 @@ class ObjectName(msgspec.Struct, frozen=True):
 
 
 def object_name(root: str, location: str) -> ObjectName | None:
-    """What the object is, by its whole location; None: not below ``root``, or not a name that Lamella gives.
+    """Parses the location of an object; None if it is not below ``root``, or not a name that Lamella uses.
 
-    ``root``: the table's folder, without a slash at its end. A folder that only begins with the same letters
-    (``abc-2`` beside ``abc``) is another folder.
+    ``root``: the table's folder, without a trailing slash. A folder with the same prefix (``abc-2`` next to ``abc``) is
+    another folder.
     """
     if not location.startswith(root + "/"):
         return None
@@ -80,7 +80,7 @@ def object_name(root: str, location: str) -> ObjectName | None:
     kind: Kind | None = "temporary"
     if found is not None:
         kind = _KINDS.get((found["folder"], found["kind"]))
-    else:  # what a put left behind that died before its file had its name
+    else:  # left behind by an interrupted put, before the file was renamed
         found = _TEMPORARY.fullmatch(below)
     if found is None or kind is None or not is_uuid7(found["id"]):
         return None
@@ -99,18 +99,18 @@ def _exported(below: str) -> ObjectName | None:
     return ObjectName("export", "_sg" if found["segment"] else "_ss", of, UUID(of).int >> 80) if is_uuid7(of) else None
 
 
-#: Whether a snapshot has left the history since it was found there.
+#: Returns whether a snapshot has left the history since it was found there.
 IsGone = Callable[[SnapshotPointer], bool]
 
 
 class LiveSet:
-    """What a table's snapshots need, gathered snapshot by snapshot; it only ever grows.
+    """What a table's snapshots need, collected snapshot by snapshot; it only grows.
 
-    An object counts as needed when the snapshots need any object of its folder with its id: a sidecar of a kind
-    that is not known here is safe beside its manifest.
+    An object is needed if the snapshots need any object of its folder with its id: a sidecar of an unknown kind is safe
+    next to its manifest.
 
-    ``is_gone`` is asked of a snapshot that lacks an object: another clean-up may have expired and deleted it. What
-    has left the history needs nothing.
+    ``is_gone`` is called for a snapshot that lacks an object: another clean-up may have expired and deleted it. A
+    snapshot that has left the history needs nothing.
     """
 
     def __init__(self, warehouse: Warehouse, root: str, is_gone: IsGone) -> None:
@@ -122,11 +122,11 @@ class LiveSet:
         self._blocks: BlockSet | None = None
 
     def add(self, pointers: Iterable[SnapshotPointer]) -> None:
-        """Take in snapshots; those that were taken in before cost nothing.
+        """Add snapshots; adding one again costs nothing.
 
         Raises:
-            ManifestError, HashMismatch, UnsupportedFormat, ObjectNotFound, StoreError: a manifest of a snapshot that
-                is not gone cannot be read, so what it needs is not known and nothing may be deleted.
+            ManifestError, HashMismatch, UnsupportedFormat, ObjectNotFound, StoreError: a manifest of a snapshot that is
+                not gone cannot be read, so what it needs is unknown and nothing may be deleted.
         """
         for pointer in pointers:
             if pointer.snapshot_id in self._pointers:
@@ -142,11 +142,11 @@ class LiveSet:
                 self._blocks.add([pointer])
 
     def holds(self, name: ObjectName, location: str) -> bool:
-        """True when a snapshot needs the object. Raises as :meth:`add`."""
+        """Returns whether a snapshot needs the object. Raises as :meth:`add`."""
         if name.kind == "temporary":
             return False
         if name.kind == "block":
-            if self._blocks is None:  # only where there is a block to ask about: this reads every segment's sidecar
+            if self._blocks is None:  # only if there is a block to check: this reads every segment's sidecar
                 blocks = BlockSet(self._warehouse, self._is_gone)
                 blocks.add(self._pointers.values())
                 self._blocks = blocks
@@ -157,7 +157,7 @@ class LiveSet:
 
 
 class BlockSet:
-    """The blocks of snapshots, of one table or of many. ``is_gone``: as for :class:`LiveSet`."""
+    """The blocks of snapshots, of one or more tables. ``is_gone``: as for :class:`LiveSet`."""
 
     def __init__(self, warehouse: Warehouse, is_gone: IsGone) -> None:
         self._warehouse = warehouse
@@ -166,7 +166,7 @@ class BlockSet:
         self._locations: set[str] = set()
 
     def add(self, pointers: Iterable[SnapshotPointer]) -> None:
-        """Take in snapshots; each segment is read once. Raises as :meth:`LiveSet.add`."""
+        """Add snapshots; each segment is read once. Raises as :meth:`LiveSet.add`."""
         for pointer in pointers:
             try:
                 self._locations.update(self._warehouse.block_locations(pointer, skip=self._segments))
@@ -179,21 +179,22 @@ class BlockSet:
         return location in self._locations
 
     def others(self, pointer: SnapshotPointer) -> Iterable[SegmentRef]:
-        """The segments of a snapshot that none of those taken in has."""
+        """Returns the segments of a snapshot that none of the added ones has."""
         return (ref for ref in self._warehouse.segments(pointer) if ref.segment_id not in self._segments)
 
 
 class Rooted(Protocol):
-    """Something that knows where tables are."""
+    """An object that knows the locations of tables."""
 
     def table_location(self, table_id: str) -> str:
-        """The folder of a table."""
+        """Returns the folder of a table."""
 
 
 def foreign_table(warehouse: Rooted, table_id: str, location: str) -> str | None:
-    """The id of the other table in whose folder a file is; None: it is in this table's, or in none.
+    """Returns the id of the other table whose folder contains a file; None if the file is in this table's folder, or in
+    none.
 
-    What stands in a table's folder belongs to that table, and goes with it: no other table may register it.
+    Files in a table's folder belong to that table and are deleted with it: no other table may register them.
     """
     root = warehouse.table_location("")
     if not location.startswith(root):
@@ -224,7 +225,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
 
     def plus(self, size_bytes: int) -> Tally:
-        """With one object more."""
+        """Returns the tally with one more object."""
         return Tally(objects=self.objects + 1, size_bytes=self.size_bytes + size_bytes)
 
     def __add__(self, other: Tally) -> Tally:
@@ -232,7 +233,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """An object and what it is to the table; ``name`` is None for ``unknown``."""
+    """An object and its status in the table; ``name`` is None for ``unknown``."""
 
     verdict: Verdict
     location: str
@@ -241,16 +242,16 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> Kind | None:
-        """What the name says it is."""
+        """Returns the kind of the name."""
         return None if self.name is None else self.name.kind
 
 
 def judged(listing: Iterable[ListedObject], root: str, live: LiveSet, *, before_ms: int) -> Iterator[Found]:
-    """Each object of a table's folder with its verdict, in the order of the listing.
+    """Yields each object of a table's folder with its verdict, in the order of the listing.
 
-    Garbage is only what was made before ``before_ms`` both by the time in its name and by the store's own time of its
-    last change: a commit or job that is under way has objects that no snapshot needs yet. What a name does not
-    explain is never garbage. Raises as :meth:`LiveSet.add`.
+    An object is garbage only if both the time in its name and the store's own modification time are before
+    ``before_ms``: a running commit or job has objects that no snapshot needs yet. An object with an unknown name is
+    never garbage. Raises as :meth:`LiveSet.add`.
     """
     for found in listing:
         name = object_name(root, found.location)

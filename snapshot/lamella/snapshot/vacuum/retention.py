@@ -1,4 +1,4 @@
-"""How long a table keeps its snapshots, and which of them may go."""
+"""Retention: how long a table keeps its snapshots, and which of them may expire."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _MAX_SNAPSHOTS: Final = 1_000_000_000
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept without a tag or lease.
+    """Which snapshots are kept without a tag or lease.
 
-    ``max_age_ms``: a snapshot may go once it has not been the current one for so long; what counts is when it was
-    superseded, not when it was made. ``min_snapshots``: so many of the newest stay, whatever their age (the current
-    one always does). ``enabled``: False keeps everything; the table is never cleaned up.
+    ``max_age_ms``: a snapshot may expire this long after it was superseded, not after it was created.
+    ``min_snapshots``: this many of the newest stay, whatever their age (the current one always does). ``enabled``:
+    False keeps everything; the table is never cleaned up.
     """
 
     max_age_ms: int
@@ -36,7 +36,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def duration_ms(text: str) -> int:
-    """A length of time such as ``7d`` in milliseconds; raises InvalidRequest."""
+    """Parses a duration such as ``7d`` to milliseconds; raises InvalidRequest."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise InvalidRequest(f"{text!r} is not a length of time such as 7d, 12h, 30m or 45s")
@@ -44,7 +44,7 @@ def duration_ms(text: str) -> int:
 
 
 def duration_text(length_ms: int) -> str:
-    """The shortest way to write a length of time that :func:`duration_ms` reads back."""
+    """Returns the shortest text of a duration that :func:`duration_ms` reads back."""
     for unit in ("d", "h", "m", "s"):
         if length_ms and length_ms % _UNITS_MS[unit] == 0:
             return f"{length_ms // _UNITS_MS[unit]}{unit}"
@@ -52,10 +52,10 @@ def duration_text(length_ms: int) -> str:
 
 
 def read_retention(properties: Mapping[str, str], default: Retention) -> Retention:
-    """A table's retention: its properties where it has some, else the default.
+    """Returns a table's retention: from its properties, else the default.
 
     Raises:
-        InvalidRequest: a property of these prefixes that is not known, or whose value cannot be read.
+        InvalidRequest: an unknown property with these prefixes, or one with an invalid value.
     """
     for name in properties:
         if name.startswith(_PREFIXES) and name not in _KNOWN:
@@ -86,7 +86,7 @@ def check_retention(properties: Mapping[str, str]) -> None:
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot as history has it. ``superseded_ms``: when it ceased to be the current one (None: it is)."""
+    """A snapshot in the history. ``superseded_ms``: when it ceased to be the current one (None: it is current)."""
 
     seq: int
     snapshot_id: str
@@ -95,7 +95,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to become of a snapshot, and why."""
+    """The decision on a snapshot, and the reason."""
 
     version: Version
     expires: bool
@@ -103,7 +103,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def versions(history: Iterable[tuple[int, str, int, int | None]]) -> tuple[Version, ...]:
-    """Versions of ``(seq, snapshot_id, timestamp_ms, until_ms)``, newest first; ``until_ms`` says when a gap began.
+    """Returns versions of ``(seq, snapshot_id, timestamp_ms, until_ms)``, newest first; ``until_ms``: the beginning of
+    a gap.
 
     The first one is the current one.
     """
@@ -124,10 +125,10 @@ def decide(
     leases: Mapping[str, Sequence[str]],
     now_ms: int,
 ) -> tuple[Decision, ...]:
-    """What retention says of each snapshot, in the order given (newest first).
+    """Returns the decision on each snapshot, in the given order (newest first).
 
-    ``tags`` and ``leases``: by snapshot id, the names of the tags and the owners of the leases that hold it.
-    Never expired: the current snapshot, and one that a tag or a lease holds.
+    ``tags`` and ``leases``: by snapshot id, the names of the tags and the owners of the leases that hold it. The
+    current snapshot, and snapshots with a tag or a lease, never expire.
     """
     age_text = duration_text(retention.max_age_ms)
     decided = []
