@@ -1,1 +1,1 @@
-"""What is asked of a table: recorded filters, and how the values that they name are distributed over its blocks."""
+"""The workload of a table: recorded filters, and the distribution of their values over its blocks."""

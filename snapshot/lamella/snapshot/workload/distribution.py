@@ -1,4 +1,4 @@
-"""How the values of a column are distributed over blocks, as far as manifests and sampled rows say."""
+"""The distribution of a column's values over blocks, estimated from manifests and sampled rows."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from lamella.snapshot.function.base import Vector
 from lamella.snapshot.index.kind import Profile, ProfileLayer
 from lamella.snapshot.schema import DataType, Leaf
 
-# The bounds of entries on one line: where each begins and ends, and how much room there is between.
+# The bounds of entries on one line: their beginnings and ends, and the distances between them.
 #
-# The different bounds, in order, are the *points* of the line; what lies between two neighbours is an *interval*.
-# Point k is element 2k, the interval behind it element 2k + 1. Elements have a *measure*: for whole numbers, dates and
-# the like how many values there can be, else a length.
+# The distinct bounds, in order, are the *points* of the line; the range between two neighbours is an *interval*. Point
+# k is element 2k, the interval after it element 2k + 1. Elements have a *measure*: for whole numbers, dates and the
+# like the number of possible values, else a length.
 
 Rows = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
 
-#: Characters behind what all texts share that say where a text stands.
+#: Characters after the common prefix that determine the position of a text.
 _TEXT_BYTES: Final = 12
 
 
 class Line(msgspec.Struct, frozen=True, eq=False):
-    """Ranges ``first`` to ``last`` (elements, ends included) of the entries ``entry``, one or several each.
+    """Ranges ``first`` to ``last`` (elements, ends included) of the entries ``entry``, one or more each.
 
-    ``count`` entries there are; one without values has no range. ``measure``: of each element. ``is_whole``: it counts
-    values. ``points``: the points, ascending, as numbers or byte strings.
+    ``count``: the number of entries; one without values has no range. ``measure``: of each element. ``is_whole``: it
+    counts values. ``points``: the points, ascending, as numbers or byte strings.
     """
 
     count: int
@@ -46,12 +46,12 @@ class Line(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def depth(self) -> Numbers:
-        """How many ranges each element lies in."""
+        """Returns how many ranges contain each element."""
         return spread(len(self.measure), self.first, self.last, np.ones(len(self.first)))
 
 
 def line_of(zones: Zones, dtype: DataType) -> Line:
-    """The line of a column's zone maps; entries whose bounds are not known reach from end to end."""
+    """Returns the line of a column's zone maps; entries with unknown bounds extend from end to end."""
     count = len(zones)
     has_values = zones.has(MAY_NUMBER)
     bounded = zones.has(LOW_KNOWN) & zones.has(HIGH_KNOWN) & has_values
@@ -84,7 +84,7 @@ def line_of(zones: Zones, dtype: DataType) -> Line:
 
 
 def _in_pieces(entry: Rows, low: NumberKeys, high: NumberKeys, spans: Spans) -> tuple[Rows, NumberKeys, NumberKeys]:
-    """Entries that are known better, in as many pieces as they have ranges."""
+    """Splits entries with known ranges into one piece per range."""
     counts = np.diff(spans.offsets)[entry] // 2
     whole = counts == 0
     chosen = spans.take(entry[~whole])
@@ -96,13 +96,13 @@ def _in_pieces(entry: Rows, low: NumberKeys, high: NumberKeys, spans: Spans) -> 
 
 
 def _gaps(points: Any, keys: Keys | None, *, is_whole: bool) -> Numbers:
-    """How much lies between neighbouring points."""
+    """Returns the distance between neighbouring points."""
     if keys is None:
         return np.zeros(0)
     if points.dtype == object:
         return np.diff(_text_places(points.tolist()))
     if points.dtype.kind in "iu":
-        # Exact also where the numbers are too large for a float.
+        # Exact even if the numbers are too large for a float.
         wrapped = points.astype(np.uint64)
         return np.asarray((wrapped[1:] - wrapped[:-1]).astype(np.float64)) - 1.0
     with np.errstate(invalid="ignore", over="ignore"):
@@ -111,7 +111,7 @@ def _gaps(points: Any, keys: Keys | None, *, is_whole: bool) -> Numbers:
 
 
 def _text_places(texts: list[bytes]) -> Numbers:
-    """Where ascending texts stand between 0 and 1: each byte is a digit among those seen at its place."""
+    """Returns positions of ascending texts between 0 and 1: each byte is a digit among those seen at its index."""
     shared = 0
     shortest = min(map(len, texts))
     while shared < shortest and texts[0][shared] == texts[-1][shared]:
@@ -129,12 +129,12 @@ def _text_places(texts: list[bytes]) -> Numbers:
     return places
 
 
-#: About the bytes of a value of a type that is neither text nor bytes.
+#: Approximate bytes of a value of a type that is neither text nor bytes.
 _NUMBER_BYTES: Final = 8.0
 
 
 class Outlook(msgspec.Struct, frozen=True, eq=False):
-    """A column's entries of one layer. ``rests_on``: where the counts of different values come from."""
+    """A column's entries of one layer. ``rests_on``: the source of the distinct counts."""
 
     profile: Profile
     cover: Cover
@@ -150,11 +150,11 @@ def outlook_of(
     distinct: Numbers,
     total: float | None,
 ) -> Outlook:
-    """Entries that have rows.
+    """Returns the estimate for entries that have rows.
 
-    ``rows``: how many of each may have a value, nulls left out where their number is known. ``distinct``: different
-    values, NaN where nobody counted; where only some entries are counted the others are taken to be like them.
-    ``total``: of the whole table, None: not counted.
+    ``rows``: how many of each may have a value, excluding nulls if their number is known. ``distinct``: distinct
+    values, NaN if not counted; if only some entries are counted, the others are assumed to be similar. ``total``: of
+    the whole table, None: not counted.
     """
     line = line_of(zones, dtype)
     has_values = zones.has(MAY_NUMBER)
@@ -189,7 +189,7 @@ def outlook_of(
 
 
 def _room(line: Line) -> Any:
-    """How many values the bounds of each entry leave room for."""
+    """Returns how many values fit within the bounds of each entry."""
     if not line.is_whole:
         room = np.zeros(line.count)
         np.add.at(room, line.entry, np.where(line.first == line.last, 1.0, np.inf))
@@ -208,7 +208,7 @@ def _value_bytes(zones: Zones, dtype: DataType) -> float:
     return float(lengths.mean()) if len(lengths) else _NUMBER_BYTES
 
 
-# How likely entries cover a value: one that the table has, and one that lies among its values and that it has not.
+# The probability that entries cover a value: one that the table has, and one within its range that it lacks.
 #
 # Manifests say where the values of an entry begin and end and about how many there are, not where they lie in between.
 # That is inferred from all entries together, as the mass of a histogram over the elements of their line:
@@ -223,14 +223,15 @@ def _value_bytes(zones: Zones, dtype: DataType) -> float:
 
 ROUNDS: Final = 3
 _BISECTIONS: Final = 40
-#: What is left of a stretch of whole numbers that seem to be there all: counts are estimates.
+#: Remaining fraction of a range of whole numbers that appears to be complete, since counts are estimates.
 _MIN_ABSENT: Final = 0.02
 
 
 class Cover(msgspec.Struct, frozen=True, eq=False):
-    """For each entry: how likely its bounds contain a value of the table (``present``); one that is not in the table,
-    and lies between its least and its greatest (``absent``, None: there is no such). ``holds``: how likely it has a
-    value of the table, which is never more than ``present``. ``mass``: different values in each element of the line.
+    """For each entry: the probability that its bounds contain a value of the table (``present``), and a value that is
+    not in the table but between its minimum and maximum (``absent``, None: there is no such value). ``holds``: the
+    probability that it has a value of the table, never more than ``present``. ``mass``: distinct values in each
+    element of the line.
     """
 
     present: Any
@@ -240,7 +241,7 @@ class Cover(msgspec.Struct, frozen=True, eq=False):
 
 
 def cover_of(line: Line, distinct: Numbers, total: float) -> Cover:
-    """``distinct``: different values of each entry; ``total``: of the whole table."""
+    """Returns the coverage. ``distinct``: distinct values of each entry; ``total``: of the whole table."""
     depth = np.maximum(line.depth, 1.0)
     pairs = _pairs(line, distinct)
     room = line.measure if line.is_whole else np.full(len(pairs), np.inf)
@@ -258,7 +259,7 @@ def cover_of(line: Line, distinct: Numbers, total: float) -> Cover:
 
 
 def _pairs(line: Line, distinct: Numbers) -> Numbers:
-    """How many values of entries lie in each element, a value of two entries counted twice."""
+    """Returns how many values of entries lie in each element, counting a value of two entries twice."""
     wide = line.last > line.first
     pieces = np.maximum(np.bincount(line.entry, minlength=line.count)[line.entry], 1)
     ends = np.where(wide, 2.0, 1.0)
@@ -279,7 +280,7 @@ def _pairs(line: Line, distinct: Numbers) -> Numbers:
 
 
 def _shared(pairs: Numbers, depth: Numbers, room: Numbers, total: float) -> Numbers:
-    """Different values in each element, ``total`` altogether."""
+    """Returns the distinct values in each element, ``total`` altogether."""
     low, high = 0.0, 1.0
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
@@ -291,7 +292,7 @@ def _shared(pairs: Numbers, depth: Numbers, room: Numbers, total: float) -> Numb
 
 
 def _within(line: Line, weight: Numbers) -> Numbers:
-    """The part of all weight that lies in the ranges of each entry."""
+    """Returns the fraction of the total weight within the ranges of each entry."""
     sums = np.concatenate([[0.0], np.cumsum(weight)])
     found = np.zeros(line.count)
     if sums[-1] > 0:
@@ -301,16 +302,16 @@ def _within(line: Line, weight: Numbers) -> Numbers:
     return np.clip(found, 0.0, 1.0)
 
 
-#: Bytes behind what two texts share that tell how far apart they are.
+#: Bytes after the common prefix of two texts that determine their distance.
 _WORD: Final = 8
 
 
 class SampledColumn(msgspec.Struct, frozen=True, eq=False):
     """Some rows of a column: values in its type's order (numbers, or byte strings as objects), where there are any, and
-    where there is NaN instead; what is neither is null.
+    where there is NaN instead; all other rows are null.
 
-    ``width``: about how much of all rows one value has, where the rows were drawn and values are not repeated in them
-    as they are in the table; 0: they are.
+    ``width``: the approximate fraction of all rows with one value, if the rows were sampled from statistics so that
+    values do not repeat as in the table; 0: they do.
     """
 
     values: Any
@@ -319,12 +320,12 @@ class SampledColumn(msgspec.Struct, frozen=True, eq=False):
     width: float = 0.0
 
 
-#: By column; all of one length, row beside row.
+#: By column; all of one length, row by row.
 Sample = Mapping[Leaf, SampledColumn]
 
 
 def from_vectors(vectors: Sequence[Vector]) -> SampledColumn:
-    """Rows that were read."""
+    """Converts rows that were read."""
     parts = []
     for vector in vectors:
         if vector.is_bytes:
@@ -340,7 +341,7 @@ def from_vectors(vectors: Sequence[Vector]) -> SampledColumn:
 
 
 def stacked(columns: Sequence[SampledColumn]) -> SampledColumn:
-    """The rows of several, one after another."""
+    """Concatenates the rows of several columns."""
     return SampledColumn(
         np.concatenate([each.values for each in columns]),
         np.concatenate([each.valid for each in columns]),
@@ -349,9 +350,10 @@ def stacked(columns: Sequence[SampledColumn]) -> SampledColumn:
 
 
 def drawn(outlook: Outlook, blocks: Rows, row_counts: Numbers, rng: np.random.Generator) -> SampledColumn:
-    """For each of ``blocks`` (places, repeated) a value as it may have, or none, as often as it has nulls.
+    """Samples for each of ``blocks`` (indexes, with repetition) a value that it may have, or null as often as it has
+    nulls.
 
-    Values of different columns of a row have nothing to do with each other beyond being in one block.
+    Values of different columns of a row are independent except for being in one block.
     """
     line, mass = outlook.line, outlook.cover.mass
     sums = np.concatenate([[0.0], np.cumsum(mass)])
@@ -372,7 +374,7 @@ def drawn(outlook: Outlook, blocks: Rows, row_counts: Numbers, rng: np.random.Ge
 
 
 def _pieces(line: Line, sums: Numbers, blocks: Rows, rng: np.random.Generator) -> Rows:
-    """For each of the blocks one of its ranges, those with much in them more often."""
+    """Samples one of the ranges of each block, weighted by its content."""
     order = np.argsort(line.entry, kind="stable")
     inside = np.concatenate([[0.0], np.cumsum((sums[line.last + 1] - sums[line.first])[order])])
     starts = np.searchsorted(line.entry[order], np.arange(line.count + 1))
@@ -383,7 +385,7 @@ def _pieces(line: Line, sums: Numbers, blocks: Rows, rng: np.random.Generator) -
 
 
 def at(points: Any, element: Rows, within: Numbers, *, is_whole: bool) -> Any:
-    """Values in elements of a line, a part of the way through each."""
+    """Returns values in elements of a line, at a fraction of the way through each."""
     first = element // 2
     if points.dtype == object:
         found = np.empty(len(element), dtype=object)
@@ -402,7 +404,7 @@ def at(points: Any, element: Rows, within: Numbers, *, is_whole: bool) -> Any:
 
 
 def _between(low: bytes, high: bytes, part: float) -> bytes:
-    """A byte string between two, a part of the way."""
+    """Returns a byte string between two, at a fraction of the way."""
     shared = next(
         (at for at, pair in enumerate(zip(low, high, strict=False)) if pair[0] != pair[1]), min(len(low), len(high))
     )

@@ -1,4 +1,4 @@
-"""Filters that were recorded: with or without their literals, which are sampled again when they are replayed."""
+"""Recorded filters: with or without their literals, which are sampled again when filters are replayed."""
 
 from __future__ import annotations
 
@@ -46,27 +46,27 @@ from lamella.snapshot.workload.distribution import Outlook, at
 
 Mode = Literal["off", "shape", "hashed", "full"]
 
-#: The table's property that says what is kept of its filters, where the service keeps any.
+#: The table property that controls what is recorded of its filters, if the service records any.
 PROPERTY: Final = "lamella.record_prunes"
 
 
 def check_recording(properties: Mapping[str, str]) -> None:
-    """Raise InvalidRequest for a value that the property cannot have."""
+    """Raise InvalidRequest for an invalid value of the property."""
     value = properties.get(PROPERTY)
     if value is not None and value not in get_args(Mode):
         raise InvalidRequest(f"{PROPERTY} is one of {', '.join(get_args(Mode))}, not {value!r}", property=PROPERTY)
 
 
 def mode_of(properties: Mapping[str, str], default: Mode) -> Mode:
-    """What is kept for a table; a service that keeps nothing keeps nothing for any."""
+    """Returns what is recorded for a table; nothing if the service records nothing."""
     value = properties.get(PROPERTY)
     return cast("Mode", value) if default != "off" and value in get_args(Mode) else default
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """A filter as it was kept: ``tree`` in JSON, without constants unless ``is_full``; asked ``times`` times.
+    """A recorded filter: ``tree`` in JSON, without constants unless ``is_full``; used ``times`` times.
 
-    ``considered`` and ``kept``: blocks, of all times together.
+    ``considered`` and ``kept``: total blocks of all uses.
     """
 
     tree: str
@@ -78,15 +78,15 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     time_zone: str = "UTC"
 
 
-# Filters without their literals, to be kept; and literals drawn for them again from what manifests say of columns.
+# Filters without their literals, for recording, and literals sampled for them from manifests.
 #
-# A *masked* filter has ``MARK`` in the place of each constant, or with ``secret`` a keyed hash of it, so that equal
-# constants can be told to be equal and nothing else. Of patterns the wildcards are left, and how long the text between
-# them is. Small whole numbers and units inside of functions stay, since they are part of what is asked.
+# A *masked* filter has ``MARK`` in the place of each constant, or with ``secret`` a keyed hash of it, so that only
+# equality of constants is visible. Of patterns the wildcards remain, and the length of the text between them. Small
+# whole numbers and units inside of functions remain, since they are part of the question.
 
-#: Stands for a constant.
+#: Replaces a constant.
 MARK: Final = "?"
-#: Of longer lists so many marks are kept.
+#: Maximum number of marks for a list.
 MAX_LISTED: Final = 100
 _SMALL: Final = 1_000
 _UNITS: Final = frozenset(
@@ -97,7 +97,7 @@ _LEFT_OUT: Final = "its constants are not kept"
 
 
 def masked(predicate: Predicate, secret: bytes | None = None) -> Predicate:
-    """The filter without its literals; with hashes in their place when there is a ``secret``."""
+    """Returns the filter without its literals; with hashes in their place if there is a ``secret``."""
     return _Masking(secret).predicate(predicate)
 
 
@@ -137,7 +137,7 @@ class _Masking:
                 assert_never(node)
 
     def _operand(self, term: Term) -> Term:
-        if isinstance(term, Cast) and isinstance(term.term, FilterLiteral):  # a constant all the same
+        if isinstance(term, Cast) and isinstance(term.term, FilterLiteral):  # a constant as well
             term = term.term
         return self._literal(term) if isinstance(term, FilterLiteral) else self._term(term)
 
@@ -172,18 +172,19 @@ class _Masking:
 
 
 def is_mark(literal: FilterLiteral) -> bool:
-    """Whether a constant of a masked filter is to be drawn."""
+    """Returns whether a constant of a masked filter is to be sampled."""
     return literal.kind == "string" and isinstance(literal.value, str) and literal.value.startswith(MARK)
 
 
-#: The least part of a column that the constants of one filter lie in.
+#: Minimum fraction of a column that contains the constants of one filter.
 _MIN_WIDTH: Final = 1e-4
 _RUN: Final = re.compile(re.escape(MARK) + "+")
 _NOT_DRAWN: Final = "constants for it are not drawn"
 
 
 class Draws:
-    """Draws for the columns of one table; ``column`` finds one by its path, ``outlook`` says where its values lie."""
+    """Samples literals for the columns of one table; ``column`` finds one by its path, ``outlook`` gives its
+    distribution."""
 
     def __init__(self, column: Callable[[str], Leaf], outlook: Callable[[Leaf], Outlook], rng: Random) -> None:
         self._column = column
@@ -192,10 +193,11 @@ class Draws:
         self._sums: dict[Leaf, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
 
     def filled(self, node: Predicate, part: float) -> Predicate:
-        """A masked filter with constants again; what none can be drawn for becomes unknown and rules out nothing.
+        """Returns a masked filter with constants; a part without possible constants becomes unknown and rules out
+        nothing.
 
-        All constants for a column lie in one stretch of it, with lower limits at its beginning: about as wide as the
-        ``part`` of all blocks that the filter kept, or wide or narrow by chance.
+        All constants for a column are in one range of it, with lower limits at its beginning: about as wide as the
+        fraction ``part`` of all blocks that the filter kept, or of random width.
         """
         width = _MIN_WIDTH ** self._rng.random()
         if self._rng.random() < 0.5:
@@ -256,12 +258,12 @@ class Draws:
         return str(literal.value)[:most]
 
     def _literal(self, term: Term, place: float) -> FilterLiteral | None:
-        """The value at a place between 0 and 1 of all values of a column."""
+        """Returns the value at a position between 0 and 1 of all values of a column."""
         if not isinstance(term, Ref):
             return None
         try:
             leaf = self._column(term.path)
-        except UnknownColumn:  # it is gone since the filter was kept
+        except UnknownColumn:  # dropped since the filter was recorded
             return None
         if leaf.dtype.order is None or leaf.repeated:
             return None
@@ -274,19 +276,19 @@ class Draws:
             or sums[-1] <= 0
             or not (outlook.profile.is_bounded & (outlook.profile.distinct > 0)).any()
         ):
-            return None  # nobody knows where values lie
+            return None  # the distribution of values is unknown
         wanted = min(max(place, 0.0), 1.0) * sums[-1]
         element = int(np.clip(np.searchsorted(sums, wanted, side="right") - 1, 0, len(line.measure) - 1))
         mass = float(outlook.cover.mass[element])
         within = 0.0 if mass <= 0 else (wanted - float(sums[element])) / mass
-        # Texts between two that are known mean nothing to anybody: the one before them will do.
+        # Texts between two known ones are meaningless to users: the one before them is used.
         within = 0.0 if line.points.dtype == object else within
         value = at(line.points, np.array([element]), np.array([within]), is_whole=line.is_whole)[0]
         return literal_of(leaf.dtype, value.item() if isinstance(value, np.generic) else value)
 
 
 def is_drawn(node: Predicate) -> bool:
-    """Whether every part of a filter that was filled has its constants again."""
+    """Returns whether every part of a filter has constants again."""
     match node:
         case And(children) | Or(children):
             return all(map(is_drawn, children))
